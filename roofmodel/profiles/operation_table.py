@@ -1,0 +1,200 @@
+"""Read tables of training operations (Parquet): one row per operation of a rank in a step.
+
+Columns: dp_rank, stage, rank, step, optype, start_ts, duration, seq_id, mc, mb_id, gmc; times in seconds. The layout is
+that of the traces which ByteDance published with "Understanding Stragglers in Large Model Training Using What-if
+Analysis" (arXiv 2505.05713). A worker is a pair of data-parallel rank and pipeline stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from roofmodel.errors import ProfileError
+from roofmodel.file_names import printable
+
+if TYPE_CHECKING:
+    import pandas
+
+COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "mb_id", "gmc")
+_INTEGERS = tuple(column for column in COLUMNS if column not in ("optype", "start_ts", "duration"))
+_OPERATION = ["dp_rank", "stage", "step", "kind", "seq_id"]  # two rows with these equal are one operation
+_RECOGNIZED = 6  # columns of this layout in a file that is meant as such a table
+_LISTED = 5  # numbers in a warning
+
+
+@dataclass(frozen=True)
+class OperationTable:
+    """The operations of a training job.
+
+    `rows` has the integer columns dp_rank, stage, rank, step, seq_id, mc (model chunk within the stage), mb_id
+    (microbatch) and gmc (chunk within the model), -1 where unknown; kind, a category; start and end, in seconds.
+    """
+
+    file: str
+    rows: pandas.DataFrame
+    warnings: tuple[str, ...] = ()
+
+    def between_steps(self, first: int, last: int) -> OperationTable:
+        """The operations of the steps from `first` up to, not including, `last`."""
+        step = self.rows["step"]
+        return replace(self, rows=self.rows[(step >= first) & (step < last)].reset_index(drop=True))
+
+
+def is_operation_table(path: str | Path) -> bool:
+    """Whether a file is Parquet with most columns of this layout.
+
+    Raises ProfileError for a damaged Parquet file, and for any Parquet file without pyarrow.
+    """
+    try:
+        with open(path, "rb") as file:
+            parquet = file.read(4) == b"PAR1"
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror or error}") from None
+    return parquet and len(set(COLUMNS) & set(_schema_names(path))) >= _RECOGNIZED
+
+
+def read_operations(path: str | Path) -> OperationTable:
+    """The operations of a table, ordered by step, dp_rank, stage and start.
+
+    Rows with a missing or negative time, repeated rows, and rows of a second rank of the same worker are left out, each
+    with a warning. Raises ProfileError for a file that is not readable, a missing column, a column of another type, and
+    a table without usable rows.
+    """
+    names = _schema_names(path)
+    if missing := [column for column in COLUMNS if column not in names]:
+        raise ProfileError(
+            f"{path}: no column {', '.join(map(repr, missing))}; a table of training operations has the columns "
+            f"{', '.join(COLUMNS)}"
+        )
+    from pyarrow import ArrowException, parquet
+
+    try:
+        table = parquet.read_table(path, columns=list(COLUMNS)).to_pandas()
+    except (OSError, ArrowException) as error:
+        raise _damaged(path, error) from None
+    warnings: list[str] = []
+    rows = _typed(table, str(path), warnings)
+    rows = _without_second_ranks(rows, str(path), warnings)
+    rows = _without_repeated(rows, str(path), warnings)
+    if not len(rows):
+        raise ProfileError(f"{path}: a table of training operations without usable rows" + _because(warnings))
+    warnings += _copied_ranks(rows, str(path))
+    keys = [rows[name].to_numpy() for name in ("seq_id", "start", "stage", "dp_rank", "step")]
+    order = np.lexsort([rows["kind"].cat.codes.to_numpy(), *keys])
+    return OperationTable(str(path), rows.iloc[order].reset_index(drop=True), tuple(warnings))
+
+
+def listed(numbers: Iterable[object]) -> str:
+    """The first numbers, and how many more there are.
+
+    Examples:
+        >>> listed(range(8))
+        '0, 1, 2, 3, 4 and 3 more'
+    """
+    every = list(numbers)
+    more = f" and {len(every) - _LISTED} more" if len(every) > _LISTED else ""
+    return ", ".join(map(str, every[:_LISTED])) + more
+
+
+def _because(warnings: Sequence[str]) -> str:
+    return f" ({'; '.join(warnings)})" if warnings else ""
+
+
+def _damaged(path: str | Path, error: Exception) -> ProfileError:
+    reason = printable(str(error)).splitlines()[0]
+    return ProfileError(f"{path}: not a readable Parquet file ({reason}); write or copy it again")
+
+
+def _schema_names(path: str | Path) -> list[str]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise ProfileError(f"{path}: Parquet needs pyarrow: pip install 'roofmodel[parquet]'") from None
+    try:
+        return list(parquet.read_schema(path).names)
+    except (OSError, ArrowException) as error:
+        raise _damaged(path, error) from None
+
+
+def _typed(table: pandas.DataFrame, file: str, warnings: list[str]) -> pandas.DataFrame:
+    """The rows with complete numbers, with the column types of `OperationTable`."""
+    import pandas
+
+    texts = table["optype"].astype("category")
+    if not all(isinstance(text, str) for text in texts.cat.categories):
+        raise ProfileError(f"{file}: column 'optype' has {texts.cat.categories.dtype} values, not names of operations")
+    numbers = {column: _numbers(table[column], file) for column in COLUMNS if column != "optype"}
+    usable = texts.notna().to_numpy(copy=True)
+    for column, values in numbers.items():
+        usable &= np.isfinite(values) & ((values >= 0) | (column not in ("duration", "step", "dp_rank", "stage")))
+        if column in _INTEGERS and (broken := np.isfinite(values) & (values != np.round(values))).any():
+            raise ProfileError(f"{file}: row {int(np.argmax(broken))}: {column} is {values[broken][0]}, not an integer")
+    if bad := np.flatnonzero(~usable).tolist():
+        warnings.append(
+            f"{file}: {len(bad)} rows with a missing number or a negative duration, step or rank are left out "
+            f"(rows {listed(bad)}, counted from 0)"
+        )
+    rows = pandas.DataFrame({column: numbers[column][usable].astype(np.int64) for column in _INTEGERS})
+    rows["kind"] = texts[usable].cat.remove_unused_categories().to_numpy()
+    rows["kind"] = rows["kind"].astype("category")
+    rows["start"] = numbers["start_ts"][usable]
+    rows["end"] = rows["start"] + numbers["duration"][usable]
+    return rows
+
+
+def _numbers(column: pandas.Series[Any], file: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The column as float64: integers up to 2⁵³ are exact, null is NaN."""
+    if column.dtype.kind not in "iuf" and not (column.dtype == object and column.isna().all()):
+        raise ProfileError(f"{file}: column {column.name!r} has {column.dtype} values, not numbers")
+    return column.to_numpy(np.float64, na_value=np.nan)
+
+
+def _without_second_ranks(rows: pandas.DataFrame, file: str, warnings: list[str]) -> pandas.DataFrame:
+    """One rank for each worker: the lowest, as tensor-parallel ranks run the same operations."""
+    lowest = rows.groupby(["dp_rank", "stage"])["rank"].transform("min")
+    if not (second := rows["rank"] != lowest).any():
+        return rows
+    row = rows[second].iloc[0]
+    warnings.append(
+        f"{file}: dp_rank {row['dp_rank']}, stage {row['stage']} has operations of ranks {lowest[second].iloc[0]} and "
+        f"{row['rank']}; the lowest rank is analyzed, ranks {listed(sorted(set(rows['rank'][second])))} are left out"
+    )
+    return rows[~second]
+
+
+def _without_repeated(rows: pandas.DataFrame, file: str, warnings: list[str]) -> pandas.DataFrame:
+    """Identical rows once; rows that contradict each other not at all."""
+    if not (equal := rows.duplicated([*_OPERATION, "start", "end"])).any() and not rows.duplicated(_OPERATION).any():
+        return rows
+    if equal.any():
+        warnings.append(f"{file}: {int(equal.sum())} rows are repeated; each is used once")
+        rows = rows[~equal]
+    if (different := rows.duplicated(_OPERATION, keep=False)).any():
+        row = rows[different].iloc[0]
+        warnings.append(
+            f"{file}: {int(different.sum())} rows contradict another row of the same operation and are left out "
+            f"(first: rank {row['rank']}, step {row['step']}, {printable(row['kind'])} {row['seq_id']})"
+        )
+        rows = rows[~different]
+    return rows
+
+
+def _copied_ranks(rows: pandas.DataFrame, file: str) -> list[str]:
+    """A warning for each rank whose times are all equal to those of a lower rank of the same stage."""
+    from pandas import util
+
+    times = util.hash_pandas_object(rows[["stage", "step", "kind", "seq_id", "start", "end"]], index=False)
+    # Sums of hashes do not depend on the order of rows.
+    sums = times.groupby([rows["stage"], rows["rank"]]).sum()
+    seen: dict[int, int] = {}
+    found = []
+    for stage, rank, total in zip(*(sums.index.get_level_values(level) for level in (0, 1)), sums, strict=True):
+        original = seen.setdefault(int(total), rank)
+        if original != rank:
+            found.append(f"{file}: ranks {original} and {rank} of stage {stage} have equal times: probably a copy")
+    return found

@@ -1,0 +1,224 @@
+"""Group the steps of a training job by the sequence of operations that all data-parallel ranks execute in them.
+
+A pipeline is all stages of one data-parallel rank. Steps with equal sequences form a `Schedule`: arrays of times that a
+replay evaluates at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roofmodel.errors import ProfileError
+from roofmodel.profiles.operation_table import OperationTable, listed
+
+if TYPE_CHECKING:
+    import pandas
+
+FORWARD, BACKWARD = "forward-compute", "backward-compute"
+POINT_TO_POINT = ("forward-send", "forward-recv", "backward-send", "backward-recv")
+PARAMETERS, GRADIENTS, SEPARATE_GRADIENTS = "params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce"
+EMBEDDING_GRADIENTS, NORM_GRADIENTS = "embedding-grads-all-reduce", "layernorm-grads-all-reduce"
+CLIP, OPTIMIZER, GARBAGE_COLLECTION = "optimizer-clip-main-grad", "optimizer", "gc"
+COMPUTE = (FORWARD, BACKWARD, OPTIMIZER, GARBAGE_COLLECTION)
+COMMUNICATION = (
+    *POINT_TO_POINT, PARAMETERS, GRADIENTS, SEPARATE_GRADIENTS, EMBEDDING_GRADIENTS, NORM_GRADIENTS, CLIP
+)  # fmt: skip
+
+_COMPLETE_SHARE = 0.5  # a data-parallel rank that lacks operations in more of the steps is left out
+
+
+class Operation(NamedTuple):
+    """An operation of a pipeline; `number` counts those of its kind on its stage in a step."""
+
+    kind: str
+    stage: int
+    number: int
+    model_chunk: int  # within the stage; -1: unknown, as in the next two
+    microbatch: int
+    global_chunk: int  # within the model
+
+
+class Schedule(NamedTuple):
+    """Steps in which all pipelines execute the same operations."""
+
+    operations: tuple[Operation, ...]  # of one pipeline, by stage; computations by start
+    steps: NDArray[np.int64]
+    dp_ranks: NDArray[np.int64]
+    starts: NDArray[np.float64]  # (operations, steps, dp_ranks), seconds
+    ends: NDArray[np.float64]
+
+
+class Selection(NamedTuple):
+    """The part of a job that can be replayed."""
+
+    schedules: tuple[Schedule, ...]
+    ranks: dict[tuple[int, int], int]  # (dp_rank, stage) -> rank
+    warnings: tuple[str, ...]  # what is left out
+
+
+class _Pipelines(NamedTuple):
+    """The rows of a table in blocks: one block per step and data-parallel rank."""
+
+    rows: pandas.DataFrame
+    bounds: NDArray[np.int64]  # first row of each block, and the number of rows
+    steps: NDArray[np.int64]
+    dp_ranks: NDArray[np.int64]
+    sequences: NDArray[np.int64]  # (steps, dp_ranks): number of the sequence of operations, -1 without rows
+    blocks: NDArray[np.int64]  # (steps, dp_ranks): number of the block, -1 without rows
+
+
+def select(table: OperationTable) -> Selection:
+    """The steps and data-parallel ranks whose operations are complete.
+
+    A data-parallel rank that lacks operations in most steps is left out, and then each step in which another one does.
+    Raises ProfileError if nothing remains, or if a whole stage is missing.
+    """
+    file = table.file
+    warnings: list[str] = []
+    rows = _known_kinds(table, warnings)
+    if absent := sorted(set(range(int(rows["stage"].max()) + 1)) - set(rows["stage"].unique().tolist())):
+        raise ProfileError(
+            f"{file}: no operations of stage {listed(absent)}; add the traces of its ranks to replay the pipeline"
+        )
+    pipelines = _pipelines(rows)
+    if gaps := sorted(set(range(int(pipelines.dp_ranks[-1]))) - set(pipelines.dp_ranks.tolist())):
+        warnings.append(f"{file}: no operations of dp_rank {listed(gaps)}; the replay has only the other ranks")
+    workers = rows.drop_duplicates(["dp_rank", "stage"])
+    ranks = {(int(dp), int(stage)): int(rank) for dp, stage, rank in workers[["dp_rank", "stage", "rank"]].to_numpy()}
+    complete = _complete_sequences(pipelines)
+    usable = np.where(np.isin(pipelines.sequences, complete), pipelines.sequences, -1)
+    common = np.array([_most_common(row) for row in usable])
+    equal = (usable == common[:, None]) & (common[:, None] >= 0)
+    kept_ranks = equal.mean(0) >= _COMPLETE_SHARE
+    for column in np.flatnonzero(~kept_ranks):
+        reason = _first_difference(pipelines, ~equal[:, column], [int(column)], ranks)
+        warnings.append(
+            f"{file}: dp_rank {pipelines.dp_ranks[column]} is left out of the replay: operations are missing in "
+            f"{int((~equal[:, column]).sum())} of {len(common)} steps ({reason})"
+        )
+    kept_steps = equal[:, kept_ranks].all(1) & (common >= 0)
+    if not kept_ranks.any() or not kept_steps.any():
+        reason = _first_difference(pipelines, ~kept_steps, list(range(len(kept_ranks))), ranks)
+        raise ProfileError(f"{file}: no step has all operations of all ranks ({reason}); record whole steps")
+    if not kept_steps.all():
+        reason = _first_difference(pipelines, ~kept_steps, np.flatnonzero(kept_ranks).tolist(), ranks)
+        warnings.append(f"{file}: steps {listed(pipelines.steps[~kept_steps])} are left out of the replay: {reason}")
+    columns = np.flatnonzero(kept_ranks)
+    schedules = tuple(
+        _schedule(pipelines, np.flatnonzero(kept_steps & (common == sequence)), columns)
+        for sequence in dict.fromkeys(common[kept_steps].tolist())
+    )
+    kept = set(pipelines.dp_ranks[columns].tolist())
+    return Selection(schedules, {key: rank for key, rank in ranks.items() if key[0] in kept}, tuple(warnings))
+
+
+def _known_kinds(table: OperationTable, warnings: list[str]) -> pandas.DataFrame:
+    rows = table.rows
+    known = rows["kind"].isin((*COMPUTE, *COMMUNICATION))
+    if not known.all():
+        names = ", ".join(repr(name) for name in rows["kind"][~known].unique())
+        warnings.append(f"{table.file}: {int((~known).sum())} operations of unknown kinds are left out: {names}")
+    if not (known & rows["kind"].isin((FORWARD, BACKWARD))).any():
+        raise ProfileError(f"{table.file}: no {FORWARD} or {BACKWARD} operations to replay")
+    return rows[known]
+
+
+def _pipelines(rows: pandas.DataFrame) -> _Pipelines:
+    kinds = np.array([*COMPUTE, *COMMUNICATION])
+    code = np.searchsorted(kinds, rows["kind"].astype(str), sorter=np.argsort(kinds))
+    code = np.argsort(kinds)[code]
+    # The order of computations comes from their times. Operations of one other kind have their order in seq_id.
+    computing = np.isin(code, (0, 1))
+    stream = np.where(computing, 0, code)
+    position = np.where(computing, rows["start"], rows["seq_id"])
+    step, dp_rank, stage = (rows[name].to_numpy() for name in ("step", "dp_rank", "stage"))
+    order = np.lexsort((rows["seq_id"], position, stream, stage, dp_rank, step))
+    rows, step, dp_rank = rows.iloc[order], step[order], dp_rank[order]
+    first = np.flatnonzero(np.diff(step, prepend=-1) | np.diff(dp_rank, prepend=-1))
+    bounds = np.append(first, len(rows))
+    steps, step_index = np.unique(step[first], return_inverse=True)
+    dp_ranks, dp_index = np.unique(dp_rank[first], return_inverse=True)
+    signature = np.stack([stage[order], code[order], rows["mc"].to_numpy()], axis=1)
+    numbers: dict[bytes, int] = {}
+    sequences = np.full((len(steps), len(dp_ranks)), -1)
+    blocks = np.full_like(sequences, -1)
+    for block, (low, high) in enumerate(pairwise(bounds)):
+        place = step_index[block], dp_index[block]
+        sequences[place] = numbers.setdefault(signature[low:high].tobytes(), len(numbers))
+        blocks[place] = block
+    return _Pipelines(rows, bounds, steps, dp_ranks, sequences, blocks)
+
+
+def _counts(pipelines: _Pipelines, block: int) -> Counter[tuple[int, str]]:
+    """Operations by stage and kind."""
+    rows = pipelines.rows.iloc[pipelines.bounds[block] : pipelines.bounds[block + 1]]
+    return Counter(zip(rows["stage"].tolist(), rows["kind"].tolist(), strict=True))
+
+
+def _complete_sequences(pipelines: _Pipelines) -> list[int]:
+    """The sequences with the kinds of operations that the most common one has; steps may differ in microbatches."""
+    flat = pipelines.sequences.ravel()
+    numbers, first = np.unique(flat, return_index=True)
+    kinds = {
+        int(number): set(_counts(pipelines, int(pipelines.blocks.ravel()[index])))
+        for number, index in zip(numbers, first, strict=True)
+        if number >= 0
+    }
+    everywhere = max(kinds.values(), key=len)
+    largest = [number for number, found in kinds.items() if found == everywhere]
+    common = _most_common(flat[np.isin(flat, largest)])
+    return [number for number, found in kinds.items() if found == kinds[common]]
+
+
+def _most_common(sequences: NDArray[np.int64]) -> int:
+    """The most common number that is not negative, the lowest of equally common ones; -1 if there is none."""
+    numbers, counts = np.unique(sequences[sequences >= 0], return_counts=True)
+    return int(numbers[np.argmax(counts)]) if len(numbers) else -1
+
+
+def _first_difference(
+    pipelines: _Pipelines, steps: NDArray[np.bool_], columns: Sequence[int], ranks: dict[tuple[int, int], int]
+) -> str:
+    """What the first incomplete pipeline of these steps lacks, compared with the most common sequence of the job."""
+    reference = _most_common(pipelines.sequences[np.isin(pipelines.sequences, _complete_sequences(pipelines))])
+    expected = _counts(pipelines, int(pipelines.blocks[pipelines.sequences == reference][0]))
+    for row in np.flatnonzero(steps):
+        for column in columns:
+            if pipelines.sequences[row, column] == reference:
+                continue
+            step, dp_rank = pipelines.steps[row], int(pipelines.dp_ranks[column])
+            if (block := int(pipelines.blocks[row, column])) < 0:
+                return f"step {step} has no operations of dp_rank {dp_rank}"
+            found = _counts(pipelines, block)
+            for stage, kind in sorted({*expected, *found}):
+                if found[stage, kind] != expected[stage, kind]:
+                    rank = ranks.get((dp_rank, stage))
+                    worker = f"stage {stage} of dp_rank {dp_rank}" if rank is None else f"rank {rank}"
+                    return (
+                        f"in step {step}, {worker} has {found[stage, kind]} {kind} operations, "
+                        f"{expected[stage, kind]} expected"
+                    )
+            return f"in step {step}, dp_rank {dp_rank} has its operations in another order"
+    return "the steps differ in their operations"
+
+
+def _schedule(pipelines: _Pipelines, steps: NDArray[np.intp], columns: NDArray[np.intp]) -> Schedule:
+    blocks = pipelines.blocks[np.ix_(steps, columns)]
+    lows = pipelines.bounds[blocks]
+    length = int(pipelines.bounds[blocks[0, 0] + 1] - lows[0, 0])
+    index = lows[None] + np.arange(length)[:, None, None]
+    first = pipelines.rows.iloc[index[:, 0, 0]]
+    seen: Counter[tuple[str, int]] = Counter()
+    operations = []
+    numbers = first[["stage", "mc", "mb_id", "gmc"]].to_numpy().tolist()
+    for kind, (stage, *place) in zip(first["kind"].astype(str), numbers, strict=True):
+        operations.append(Operation(kind, stage, seen[kind, stage], *place))
+        seen[kind, stage] += 1
+    times: list[NDArray[Any]] = [pipelines.rows[name].to_numpy()[index] for name in ("start", "end")]
+    return Schedule(tuple(operations), pipelines.steps[steps], pipelines.dp_ranks[columns], times[0], times[1])
