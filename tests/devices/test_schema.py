@@ -137,7 +137,7 @@ BAD: list[tuple[str, str, str, int, list[str]]] = [
     ("measured a mapping", "  - {ceiling", "  one: {ceiling", 15, ["measured must be a list"]),
     ("a bridge of one", "600 GB/s,", "600 GB/s, joins: 1,", 13, ["links.nvlink.joins is 1", "2 or more"]),
     ("a node of none", "600 GB/s,", "600 GB/s, beyond: 0,", 13, ["links.nvlink.beyond", "whole number from 1"]),
-    ("a link to the network as host", "600 GB/s,", "600 GB/s, to: network,", 13, ["links.nvlink.to is network", "host"]),
+    ("a link to no host", "600 GB/s,", "600 GB/s, to: network,", 13, ["links.nvlink.to is network", "host"]),
     ("a host in a bridge", "600 GB/s,", "600 GB/s, to: host, joins: 2,", 13, ["goes to the host", "neither joins"]),
     ("a bridge between nodes", "600 GB/s,", "600 GB/s, joins: 2, beyond: 8,", 13, ["both joins (2) and beyond (8)"]),
     ("two networks", "  nvlink: {", "  one: {bandwidth: 1 GB/s, beyond: 8}\n  nvlink: {beyond: 8, ", 13,
