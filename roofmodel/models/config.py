@@ -360,4 +360,6 @@ def _weights(settings: Config) -> str:
         return "nf4" if plain else "int8" if settings.get("load_in_8bit") is True else ""
     if method == "fp8" and "quant_algo" not in settings:
         return "fp8_block" if settings.get("weight_block_size") == [128, 128] else "fp8"
+    if method == "modelopt":
+        return "nvfp4" if settings.get("quant_algo") == "NVFP4" else ""
     return "mxfp4" if method == "mxfp4" else ""

@@ -20,6 +20,7 @@ from roofmodel.counting.number_formats import FORMATS, Widths
         ("int4", 256, (256 * 4 + 2 * (16 + 4)) // 8),  # two groups, a 16-bit scale and a 4-bit zero point each
         ("nf4", 64, 64 // 2 + 4),  # one block, one fp32 scale
         ("mxfp4", 64, 64 // 2 + 2),  # two blocks, one byte of exponent each
+        ("nvfp4", 64, 64 // 2 + 4),  # four blocks, one byte of scale each
         ("mxfp4", 33, 17 + 2),  # 16.5 bytes of elements and two exponents, whole bytes
     ],
 )
@@ -38,7 +39,7 @@ def widths(weights: str, kv: str = "fp16") -> Widths:
     return Widths(FORMATS["fp16"], FORMATS[weights], FORMATS[kv])
 
 
-@pytest.mark.parametrize("narrow", ["int4", "nf4", "mxfp4", "int8", "fp8"])
+@pytest.mark.parametrize("narrow", ["int4", "nf4", "mxfp4", "nvfp4", "int8", "fp8"])
 def test_narrow_weight_formats_apply_only_to_matrices_of_layers(narrow: str) -> None:
     roles = widths(narrow)
     assert roles.format(Tensor("W_up", ("d", "f"))).name == narrow

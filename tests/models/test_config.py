@@ -393,6 +393,7 @@ def test_a_quantized_checkpoint_has_a_note() -> None:
         ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8_block"),
         ({"quant_method": "fp8"}, "fp8"),
         ({"quant_method": "mxfp4"}, "mxfp4"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
     ],
 )
 def test_a_quantization_of_weights_is_offered_as_an_option(settings: dict[str, Any], weights: str) -> None:
@@ -414,7 +415,7 @@ def test_a_quantization_of_weights_is_offered_as_an_option(settings: dict[str, A
         {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
         | {"bnb_4bit_use_double_quant": True},
         {"quant_method": "fp8", "quant_algo": "MIXED_PRECISION"},
-        {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+        {"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"},
         {"quant_method": ["?"], "bits": {}},
     ],
 )
