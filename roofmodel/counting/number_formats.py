@@ -7,8 +7,8 @@ A format has bits per element and, for block formats, a scale per block. Sources
 * nf4 as in bitsandbytes without double quantization: blocks of 64 with an fp32 scale (QLoRA, arXiv 2305.14314);
 * fp8_block as in DeepSeek-V3: tiles of 128 x 128 with an fp32 scale (arXiv 2412.19437, section 3.3);
 * mxfp4: blocks of 32 with an 8-bit shared exponent (OCP Microscaling Formats specification v1.0);
-* nvfp4: blocks of 16 with an fp8 (e4m3) scale (NVIDIA Blackwell architecture technical brief); the second scale, one fp32
-  number per tensor, is not counted.
+* nvfp4: blocks of 16 with an fp8 (e4m3) scale (NVIDIA Blackwell architecture technical brief); the second scale, one
+  fp32 number per tensor, is not counted.
 """
 
 from __future__ import annotations
