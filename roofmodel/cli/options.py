@@ -89,7 +89,7 @@ def workload_options(
     dtype: Annotated[str, _option(PRECISION, "Compute format: fp64, fp32, tf32, bf16, fp16, fp8 or int8.")] = "fp16",
     weights: Annotated[
         str | None,
-        _option(PRECISION, "Format of the weights: as --dtype, or fp8_block, int4, nf4, mxfp4, nvfp4 (default: --dtype)."),
+        _option(PRECISION, "Format of weights: as --dtype, or fp8_block, int4, nf4, mxfp4, nvfp4 (default: --dtype)."),
     ] = None,
     kv: Annotated[
         str | None, _option(PRECISION, "Format of the KV cache: as for --weights (default: --dtype).")
