@@ -1,7 +1,7 @@
 """Dependencies between the operations of a pipeline in a training step, in the order of a replay.
 
-The rules are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (arXiv 2505.05713,
-section 3): a worker executes its computations in one stream and each kind of send and receive in a stream of its own; a
+The rules are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (arXiv 2505.05713):
+a worker executes its computations in one stream and each kind of send and receive in a stream of its own; a
 computation waits for its receive, a send for its computation; a send and its receive, and the participants of a
 collective, transfer data when the last of them is launched.
 """
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.errors import ProfileError
+from roofmodel.profiles.operation_table import listed
 from roofmodel.study.jitter.schedules import (
     BACKWARD,
     CLIP,
@@ -64,9 +65,13 @@ class _Worker(NamedTuple):
 
 
 def dependencies(schedule: Schedule) -> Dependencies:
-    """The dependencies of a schedule. Raises ProfileError where sends and receives do not match."""
+    """The dependencies of a schedule. Raises ProfileError for a missing stage and for a send without its receive."""
     operations = schedule.operations
     workers = _workers(operations)
+    if absent := sorted(set(range(workers[-1].stage)) - {worker.stage for worker in workers}):
+        raise ProfileError(
+            f"no operations of stage {listed(absent)}; add the traces of its ranks to replay the pipeline"
+        )
     warnings: list[str] = []
     waits: dict[int, list[int]] = defaultdict(list)
     partners: list[tuple[int, ...]] = []

@@ -19,8 +19,8 @@ from roofmodel.study.jitter.schedules import BACKWARD, FORWARD, Operation
 from roofmodel.study.jitter.what_if import Replay, WhatIf, Worker, all_but, keep_kinds, reported_kind
 
 LOST_SHARE, STEP_SHARE = 0.05, 0.01  # a cause saves at least these shares of the lost time and of the step
-# Correlation from which microbatches are long for the same reason in forward and backward computations. The paper
-# (section 5.3) uses 0.9 to detect jobs with sequences of different lengths.
+# Correlation from which microbatches are long for the same reason in forward and backward computations, and on all
+# stages: the length of their sequences determines all of these times.
 CORRELATED = 0.9
 _SLOW_STAGE = 1.05  # times the mean of the stages
 _SLOW_RANK, _SIGNIFICANT = 1.02, 5.0  # times the middle rank of the stage; standard errors over the steps

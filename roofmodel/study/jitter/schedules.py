@@ -77,15 +77,11 @@ def select(table: OperationTable) -> Selection:
     """The steps and data-parallel ranks whose operations are complete.
 
     A data-parallel rank that lacks operations in most steps is left out, and then each step in which another one does.
-    Raises ProfileError if nothing remains, or if a whole stage is missing.
+    Raises ProfileError if nothing remains.
     """
     file = table.file
     warnings: list[str] = []
     rows = _known_kinds(table, warnings)
-    if absent := sorted(set(range(int(rows["stage"].max()) + 1)) - set(rows["stage"].unique().tolist())):
-        raise ProfileError(
-            f"{file}: no operations of stage {listed(absent)}; add the traces of its ranks to replay the pipeline"
-        )
     pipelines = _pipelines(rows)
     if gaps := sorted(set(range(int(pipelines.dp_ranks[-1]))) - set(pipelines.dp_ranks.tolist())):
         warnings.append(f"{file}: no operations of dp_rank {listed(gaps)}; the replay has only the other ranks")

@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from roofmodel.errors import ProfileError
 from roofmodel.profiles.operation_table import OperationTable
 from roofmodel.study.jitter.dependencies import Dependencies, dependencies, transfer_seconds
 from roofmodel.study.jitter.replay import Scenario, step_seconds
-from roofmodel.study.jitter.schedules import COMMUNICATION, POINT_TO_POINT, Schedule, select
+from roofmodel.study.jitter.schedules import COMMUNICATION, POINT_TO_POINT, Schedule, Selection, select
 
+LARGE_ERROR = 0.05  # of the replay, from which a warning follows
 WORST_WORKERS = 0.03  # share of the workers that M_W makes ideal (equation 5 of the paper)
 
 
@@ -109,8 +111,15 @@ class Replay:
 
 def replay(operations: OperationTable) -> Replay:
     """Rebuild the dependencies of a job. Raises ProfileError where no whole step can be rebuilt."""
-    selection = select(operations)
-    found = tuple(dependencies(schedule) for schedule in selection.schedules)
+    return replay_selection(operations.file, select(operations))
+
+
+def replay_selection(file: str, selection: Selection) -> Replay:
+    """As `replay`, for steps that are already selected; `file` is named in messages."""
+    try:
+        found = tuple(dependencies(schedule) for schedule in selection.schedules)
+    except ProfileError as error:
+        raise ProfileError(f"{file}: ", error.message) from None
     recorded = tuple(
         transfer_seconds(schedule, each.tasks) for schedule, each in zip(selection.schedules, found, strict=True)
     )
@@ -121,9 +130,7 @@ def replay(operations: OperationTable) -> Replay:
         recorded,
         tuple(np.array([times[op.kind] for op in schedule.operations]) for schedule in selection.schedules),
         {Worker(*worker): rank for worker, rank in selection.ranks.items()},
-        tuple(
-            dict.fromkeys([*selection.warnings, *(f"{operations.file}: {w}" for each in found for w in each.warnings)])
-        ),
+        tuple(dict.fromkeys([*selection.warnings, *(f"{file}: {w}" for each in found for w in each.warnings)])),
     )
 
 
@@ -177,10 +184,10 @@ def analyze(job: Replay) -> WhatIf:
     lost = replayed.mean() - ideal.mean()
     m_w, m_s = ((replayed.mean() - improved) / lost).tolist() if lost else (None, None)
     recorded = np.concatenate([(each.ends.max((0, 2)) - each.starts.min((0, 2))) for each in job.schedules])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        errors = np.where(recorded > 0, np.abs(replayed / recorded - 1), 0)
+    errors = np.abs(np.divide(replayed, recorded, out=np.ones_like(recorded), where=recorded > 0) - 1)
+    replay_error = float(errors.mean())
     return WhatIf(
-        replay_error=float(errors.mean()),
+        replay_error=replay_error,
         slowdown=float(slowdowns[0]),
         by_operation=by_operation,
         by_dp_rank=by_dp_rank,
@@ -197,8 +204,17 @@ def analyze(job: Replay) -> WhatIf:
         ),
         ranks=job.ranks,
         worst_workers=worst,
-        warnings=job.warnings,
+        warnings=(*job.warnings, *_replay_warnings(replay_error)),
     )
+
+
+def _replay_warnings(error: float) -> list[str]:
+    if error <= LARGE_ERROR:
+        return []
+    return [
+        f"the replay differs from the recorded steps by {error:.1%}: launch delays, or operations that are not "
+        "recorded, take time that the slowdowns do not include"
+    ]
 
 
 def reported_kind(kind: str) -> str:

@@ -43,7 +43,7 @@ def test_the_long_last_stage_is_the_only_cause_in_st() -> None:
 
 
 def test_the_sequence_lengths_are_the_first_cause_in_se_and_the_last_stage_the_second() -> None:
-    """As the authors state it (section 5.3 and the readme of their artifact)."""
+    """As the authors state it in the readme of their artifact."""
     first, second = published("SE")
     assert (first.kind, first.ranks) == ("workload", ())
     assert first.seconds_per_step > 5 * second.seconds_per_step

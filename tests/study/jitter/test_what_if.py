@@ -227,6 +227,15 @@ def test_one_slow_worker_explains_the_slowdown(tmp_path: Path) -> None:
     assert found.m_s < 0.2
 
 
+def test_long_launch_delays_cause_a_warning(tmp_path: Path) -> None:
+    rows = job(random_seconds(3), dp=2, steps=3)
+    rows.loc[rows["optype"] == "optimizer", "start_ts"] += 0.2
+    found = analyzed(tmp_path, rows)
+    expected = found.replayed_seconds / (found.replayed_seconds + 0.2)
+    assert found.replay_error == pytest.approx(1 - expected.mean())
+    assert "launch delays, or operations that are not recorded" in found.warnings[0]
+
+
 # --- Incomplete and damaged jobs --------------------------------------------------------------------
 
 

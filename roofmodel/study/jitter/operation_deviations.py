@@ -1,0 +1,182 @@
+"""Deviations between ranks of a training job with pipelines, by computation and step.
+
+All stages compute the same microbatches, so the computations of a microbatch are compared over all ranks. The lateness
+of a rank in a step is the sum of its deviations: how much longer it computes than the mean of the ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roofmodel.errors import ProfileError
+from roofmodel.profiles.operation_table import OperationTable
+from roofmodel.study.jitter.pipeline_causes import PipelineCause, pipeline_causes
+from roofmodel.study.jitter.schedules import BACKWARD, FORWARD, Operation, Schedule, Selection, select
+from roofmodel.study.jitter.what_if import WhatIf, analyze, replay_selection
+
+
+class OperationRank(NamedTuple):
+    """A rank and its totals over all compared steps."""
+
+    rank: int
+    dp_rank: int
+    stage: int
+    operations: int
+    compute_seconds: float
+
+
+class OperationStep(NamedTuple):
+    """Lateness in one step."""
+
+    step: int
+    earliest_rank: int
+    latest_rank: int
+    earliest_seconds: float  # deviation from the mean over ranks
+    latest_seconds: float
+    diverges_at: int | None  # index of the computation from which the latest rank is late by the threshold
+    operation: str | None  # its name
+    cause: str | None  # the kind of cause that concerns the latest rank; None if it is not late by the threshold
+
+
+class OperationCurves(NamedTuple):
+    """The deviations in one step, by computation."""
+
+    step: int
+    ranks: tuple[int, ...]
+    names: tuple[str, ...]
+    durations: NDArray[np.float64]  # (ranks, computations): seconds - mean over ranks
+
+    @property
+    def times_to_end(self) -> NDArray[np.float64]:
+        """Sum of the deviations up to each computation."""
+        return np.asarray(self.durations.cumsum(axis=1))
+
+
+@dataclass(frozen=True)
+class OperationJitter:
+    """The comparison of the ranks of a training job with pipelines."""
+
+    file: str
+    ranks: tuple[OperationRank, ...]
+    computations: int  # that all ranks execute, in all steps
+    steps: tuple[OperationStep, ...]
+    lateness: NDArray[np.float64]  # (steps, ranks), seconds
+    curves: OperationCurves  # of the step with the largest lateness
+    causes: tuple[PipelineCause, ...]
+    what_if: WhatIf | None  # None if the steps cannot be replayed
+    warnings: tuple[str, ...]
+
+
+def operation_jitter(table: OperationTable, threshold: float) -> OperationJitter:
+    """Compare the ranks of a job; a rank is late from `threshold` seconds on.
+
+    A job that cannot be replayed has no causes and no what-if analysis; a warning states why. Raises ProfileError if no
+    step has all operations of all ranks.
+    """
+    selection = select(table)
+    warnings = [*table.warnings, *selection.warnings]
+    causes: list[PipelineCause] = []
+    slowdowns = None
+    try:
+        job = replay_selection(table.file, selection)
+        slowdowns = analyze(job)
+        causes = pipeline_causes(job, slowdowns)
+        warnings += slowdowns.warnings
+    except ProfileError as error:
+        warnings.append(f"the steps cannot be replayed: {error}")
+    found = sorted(step_deviations(selection), key=lambda curves: curves.step)
+    return OperationJitter(
+        file=table.file,
+        ranks=_ranks(selection),
+        computations=sum(len(curves.names) for curves in found),
+        steps=tuple(_summary(curves, threshold, causes) for curves in found),
+        lateness=np.stack([curves.durations.sum(axis=1) for curves in found]),
+        curves=max(found, key=lambda curves: float(curves.durations.sum(axis=1).max())),
+        causes=tuple(causes),
+        what_if=slowdowns,
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
+
+
+def step_deviations(selection: Selection) -> Iterator[OperationCurves]:
+    """The deviations of each step, over all ranks in ascending order."""
+    workers = sorted(selection.ranks, key=lambda worker: selection.ranks[worker])
+    ranks = tuple(selection.ranks[worker] for worker in workers)
+    for schedule in selection.schedules:
+        keys, times = _common_computations(schedule)
+        columns = {int(dp_rank): column for column, dp_rank in enumerate(schedule.dp_ranks)}
+        # (ranks, computations, steps)
+        seconds = np.stack([times[stage][:, :, columns[dp_rank]] for dp_rank, stage in workers])
+        deviations = seconds - seconds.mean(axis=0)
+        several = len({key[1] for key in keys}) > 1
+        names = tuple(
+            f"{kind} of microbatch {microbatch}" + (f", chunk {chunk}" if several else "")
+            for kind, chunk, microbatch in keys
+        )
+        for number, step in enumerate(schedule.steps.tolist()):
+            yield OperationCurves(step, ranks, names, deviations[:, :, number])
+
+
+_Key = tuple[str, int, int]  # kind, model chunk, microbatch
+
+
+def _key(operation: Operation) -> _Key:
+    microbatch = operation.microbatch if operation.microbatch >= 0 else operation.number
+    return operation.kind, operation.model_chunk, microbatch
+
+
+def _common_computations(schedule: Schedule) -> tuple[list[_Key], dict[int, NDArray[np.float64]]]:
+    """The computations that all stages execute, in the order of the last stage, with their seconds.
+
+    Seconds by stage: (computations, steps, dp_ranks).
+    """
+    by_stage: dict[int, dict[_Key, int]] = {}
+    for index, operation in enumerate(schedule.operations):
+        if operation.kind in (FORWARD, BACKWARD):
+            by_stage.setdefault(operation.stage, {})[_key(operation)] = index
+    last = by_stage[max(by_stage)]
+    keys = [key for key in last if all(key in found for found in by_stage.values())]
+    seconds = schedule.ends - schedule.starts
+    return keys, {stage: seconds[[found[key] for key in keys]] for stage, found in by_stage.items()}
+
+
+def _ranks(selection: Selection) -> tuple[OperationRank, ...]:
+    found = []
+    for (dp_rank, stage), rank in sorted(selection.ranks.items(), key=lambda item: item[1]):
+        operations, seconds = 0, 0.0
+        for schedule in selection.schedules:
+            column = int(np.flatnonzero(schedule.dp_ranks == dp_rank)[0])
+            own = [index for index, operation in enumerate(schedule.operations) if operation.stage == stage]
+            computing = [index for index in own if schedule.operations[index].kind in (FORWARD, BACKWARD)]
+            operations += len(own) * len(schedule.steps)
+            seconds += float((schedule.ends - schedule.starts)[computing, :, column].sum())
+        found.append(OperationRank(rank, dp_rank, stage, operations, seconds))
+    return tuple(found)
+
+
+def _summary(curves: OperationCurves, threshold: float, causes: Sequence[PipelineCause]) -> OperationStep:
+    late = curves.durations.sum(axis=1)
+    earliest, latest = int(late.argmin()), int(late.argmax())
+    beyond = np.flatnonzero(curves.times_to_end[latest] > threshold)
+    place = int(beyond[0]) if len(beyond) else None
+    is_late = late[latest] > threshold
+    return OperationStep(
+        step=curves.step,
+        earliest_rank=curves.ranks[earliest],
+        latest_rank=curves.ranks[latest],
+        earliest_seconds=float(late[earliest]),
+        latest_seconds=float(late[latest]),
+        diverges_at=place if is_late else None,
+        operation=curves.names[place] if is_late and place is not None else None,
+        cause=_cause_of(curves.ranks[latest], causes) if is_late else None,
+    )
+
+
+def _cause_of(rank: int, causes: Sequence[PipelineCause]) -> str:
+    """The largest cause that concerns a rank; a cause without ranks concerns all."""
+    return next((cause.kind for cause in causes if not cause.ranks or rank in cause.ranks), "random")

@@ -1,0 +1,84 @@
+"""Deviations between the ranks of pipelines, by computation and step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from roofmodel.profiles.operation_table import read_operations
+from roofmodel.study.jitter.operation_deviations import operation_jitter
+from tests.profiles.samples import measured
+from tests.study.jitter.pipelines import Key, job, random_seconds, table
+
+THRESHOLD = 1e-4
+
+
+def late_rank(key: Key, step: int) -> float:
+    """Rank 3 (of stage 1, data-parallel rank 1) computes the backward of microbatch 1 in 50 ms instead of 40 ms."""
+    if key == (1, 1, "backward-compute", 1):
+        return 0.05
+    return {"forward-compute": 0.02, "backward-compute": 0.04}.get(key[2], 0.001)
+
+
+def test_a_late_rank_is_found_with_the_operation_from_which_it_is_late(tmp_path: Path) -> None:
+    found = operation_jitter(table(tmp_path, job(late_rank, dp=2, stages=2, microbatches=3, steps=2)), THRESHOLD)
+    assert [(rank.rank, rank.dp_rank, rank.stage) for rank in found.ranks] == [
+        (0, 0, 0),
+        (1, 1, 0),
+        (2, 0, 1),
+        (3, 1, 1),
+    ]
+    for step in found.steps:
+        assert step.latest_rank == 3
+        # 10 ms more than the three others: deviation from the mean of four ranks 10 - 10/4.
+        assert step.latest_seconds == pytest.approx(0.0075)
+        assert step.earliest_seconds == pytest.approx(-0.0025)
+        assert step.diverges_at == 3  # the last stage computes F0 B0 F1 B1 F2 B2
+        assert step.operation == "backward-compute of microbatch 1"
+    assert found.computations == 2 * 6
+    assert found.ranks[3].compute_seconds - found.ranks[2].compute_seconds == pytest.approx(2 * 0.01)
+    assert found.lateness.shape == (2, 4)
+    assert found.curves.times_to_end[3, -1] == pytest.approx(0.0075)
+
+
+def test_deviations_of_all_ranks_sum_to_zero(tmp_path: Path) -> None:
+    found = operation_jitter(
+        table(tmp_path, job(random_seconds(1), dp=3, stages=3, microbatches=4, steps=2)), THRESHOLD
+    )
+    assert np.allclose(found.curves.durations.sum(axis=0), 0)
+    assert np.allclose(found.lateness.sum(axis=1), 0)
+
+
+def test_equal_ranks_are_not_late(tmp_path: Path) -> None:
+    rows = job(lambda key, step: 0.02, dp=2, stages=2, steps=2)
+    for step in operation_jitter(table(tmp_path, rows), THRESHOLD).steps:
+        assert (step.diverges_at, step.operation, step.cause) == (None, None, None)
+
+
+def test_the_last_stage_is_the_latest_in_every_step_of_st() -> None:
+    found = operation_jitter(read_operations(measured("traces/stragglers/trace-ST.parquet")), THRESHOLD)
+    assert {step.latest_rank for step in found.steps} == {6, 7}
+    assert {step.cause for step in found.steps} == {"stage"}
+    assert not found.warnings
+
+
+def test_the_workload_is_the_cause_in_every_step_of_se() -> None:
+    found = operation_jitter(read_operations(measured("traces/stragglers/trace-SE.parquet")), THRESHOLD)
+    assert {step.cause for step in found.steps} == {"workload"}
+    assert len({step.latest_rank for step in found.steps}) > 10  # no rank is persistently late
+
+
+def test_ranks_are_compared_where_a_missing_stage_prevents_a_replay(tmp_path: Path) -> None:
+    rows = job(random_seconds(2), dp=2, stages=3, steps=3)
+    found = operation_jitter(table(tmp_path, rows[rows["stage"] != 1]), THRESHOLD)
+    assert found.what_if is None
+    assert len(found.steps) == 3
+    assert "the steps cannot be replayed: " in found.warnings[0]
+    assert "no operations of stage 1; add the traces of its ranks" in found.warnings[0]
+
+
+def test_a_single_rank_has_no_deviation(tmp_path: Path) -> None:
+    found = operation_jitter(table(tmp_path, job(random_seconds(2), dp=1, stages=1)), THRESHOLD)
+    assert found.lateness.tolist() == [[0.0]]
