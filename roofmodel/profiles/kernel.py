@@ -111,12 +111,31 @@ AMD_ALTERNATIVE = "for AMD GPUs, use traces of the PyTorch profiler"
 NO_FLOPS, NO_TRAFFIC = Flops(), Traffic()
 
 
+Sizes = tuple[int, ...]
+
+
+class RecordedInputs(NamedTuple):
+    """The arguments of a framework operator, as PyTorch records them with `record_shapes=True`; one entry each.
+
+    A shape is a tuple of sizes; a tuple of such tuples for a list of tensors; () for a scalar and for a tensor without
+    dimensions. A type is a C++ name (`c10::BFloat16`), `TensorList`, `Scalar` or `ScalarList`. A value is the text of
+    an argument that is no tensor (`[2, 2]`, `False`); PyTorch records values and strides since 2.1.
+    """
+
+    shapes: tuple[Sizes | tuple[Sizes, ...], ...] = ()
+    types: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    strides: tuple[Sizes | tuple[Sizes, ...], ...] = ()
+
+
 class Call(NamedTuple):
     """The framework operator that launched a kernel; kernels of the same call share its `id`."""
 
     id: int
     name: str  # aten::addmm
-    shapes: tuple[tuple[int, ...], ...] = ()  # of the arguments; () for an argument that is not a tensor
+    shapes: tuple[Sizes, ...] = ()  # of the arguments; () for an argument that is not a tensor
+    inputs: RecordedInputs | None = None  # None: not recorded
+    parent: Call | None = None  # the operator that called this one; None: none, or unknown
 
 
 @dataclass(frozen=True)

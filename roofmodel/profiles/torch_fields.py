@@ -6,12 +6,13 @@ nanoseconds, because a float of 1.7e15 us has a resolution of a quarter of a mic
 
 from __future__ import annotations
 
+import json
 import re
 from decimal import Decimal
 from typing import Any
 
 from roofmodel.file_names import printable
-from roofmodel.profiles.kernel import Evidence
+from roofmodel.profiles.kernel import Evidence, RecordedInputs, Sizes
 
 CALL = re.compile(r"(\w+_)?(runtime|driver|api)")
 """Categories of CUDA and HIP calls."""
@@ -67,6 +68,41 @@ def nanoseconds(microseconds: object) -> int | None:
     """Microseconds to integer nanoseconds, exact for up to three decimals; None if not a number."""
     value = decimal(microseconds)
     return None if value is None else round(value * 1000)
+
+
+_INPUT_KEYS = ("Input Dims", "Input type", "Concrete Inputs", "Input Strides")
+_MAX_INPUTS = 20_000  # characters of the arguments of one operator; longer lists are not stored
+
+
+def inputs_text(event: Event) -> str | None:
+    """The recorded arguments of an operator as JSON text, for `parse_inputs`; None if its shapes are not recorded."""
+    args = args_of(event)
+    if not isinstance(args.get("Input Dims"), list):
+        return None
+    text = json.dumps([args.get(key) for key in _INPUT_KEYS], default=str, separators=(",", ":"))
+    return text if len(text) <= _MAX_INPUTS else None
+
+
+def parse_inputs(text: str) -> RecordedInputs:
+    """The arguments of an operator from the text of `inputs_text`. Sizes that are not counts become ()."""
+    shapes, types, values, strides = (each if isinstance(each, list) else [] for each in json.loads(text))
+    return RecordedInputs(
+        tuple(map(_sizes, shapes)), tuple(map(str, types)), tuple(map(str, values)), tuple(map(_sizes, strides))
+    )
+
+
+def _sizes(listed: object) -> Sizes | tuple[Sizes, ...]:
+    """The sizes of a tensor or of each tensor of a list."""
+    if not isinstance(listed, list):
+        return ()
+    if listed and all(isinstance(each, list) for each in listed):
+        return tuple(_plain_sizes(each) for each in listed)
+    return _plain_sizes(listed)
+
+
+def _plain_sizes(listed: list[object]) -> Sizes:
+    sizes = tuple(each for each in map(integer, listed) if each is not None and each >= 0)
+    return sizes if len(sizes) == len(listed) else ()
 
 
 def attributes(device: Event, amd: bool) -> Evidence:

@@ -215,28 +215,55 @@ def _calls_of_kernels(
     missing = [None if n in by_number else launch for n, launch in zip(numbers, launches, strict=True)]
     enclosing = _enclosing_operators(operators, missing)
     calls: dict[int, Call] = {}  # by the operator's event: kernels of one operator share a call
+    parents = _parents(operators)
 
     def call(event: Event | None) -> Call | None:
         if event is None:
             return None
-        if id(event) not in calls:
-            number, listed = _external_id(event), fields.args_of(event).get("Input Dims")
-            shapes = _shapes(listed) if isinstance(listed, list) else ()
-            calls[id(event)] = Call(len(calls) if number is None else number, event["name"], shapes)
-        return calls[id(event)]
+        chain = [event]
+        while id(chain[-1]) not in calls and (outer := parents.get(id(chain[-1]))) is not None:
+            chain.append(outer)
+        parent = None
+        for each in reversed(chain):
+            if id(each) not in calls:
+                number, text = _external_id(each), fields.inputs_text(each)
+                inputs = None if text is None else fields.parse_inputs(text)
+                listed = fields.args_of(each).get("Input Dims")
+                shapes = _shapes(listed) if isinstance(listed, list) else ()
+                identity = len(calls) if number is None else number
+                calls[id(each)] = Call(identity, each["name"], shapes, inputs, parent)
+            parent = calls[id(each)]
+        return parent
 
     return [call(by_number.get(number) or other) for number, other in zip(numbers, enclosing, strict=True)]
+
+
+def _parents(operators: Iterable[Event]) -> dict[int, Event]:
+    """For each operator (the id of its event), the operator of its thread that called it; none for outermost ones."""
+    from roofmodel.profiles.timelines.enclosing import parents  # imports numpy
+
+    found: dict[int, Event] = {}
+    for events in _by_thread(operators).values():
+        outer = parents([event[0] for event in events], [event[1] for event in events])
+        found |= {id(event[2]): events[i][2] for event, i in zip(events, outer.tolist(), strict=True) if i >= 0}
+    return found
+
+
+def _by_thread(operators: Iterable[Event]) -> dict[tuple[str, str], list[tuple[int, int, Event]]]:
+    """The operators of each process and thread with their starts and ends in nanoseconds."""
+    found: dict[tuple[str, str], list[tuple[int, int, Event]]] = defaultdict(list)
+    for event in operators:
+        start, duration = fields.nanoseconds(event.get("ts")), fields.nanoseconds(event.get("dur"))
+        if start is not None and duration is not None:
+            found[str(event.get("pid")), str(event.get("tid"))].append((start, start + duration, event))
+    return found
 
 
 def _enclosing_operators(operators: Iterable[Event], launches: Sequence[Launch | None]) -> list[Event | None]:
     """For each launch, the innermost operator of its thread that encloses it; None without a launch or an operator."""
     from roofmodel.profiles.timelines.enclosing import innermost  # imports numpy
 
-    of_thread: dict[tuple[str, str], list[tuple[int, int, Event]]] = defaultdict(list)
-    for event in operators:
-        start, duration = fields.nanoseconds(event.get("ts")), fields.nanoseconds(event.get("dur"))
-        if start is not None and duration is not None:
-            of_thread[str(event.get("pid")), str(event.get("tid"))].append((start, start + duration, event))
+    of_thread = _by_thread(operators)
     found: list[Event | None] = [None] * len(launches)
     waiting: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for i, launch in enumerate(launches):

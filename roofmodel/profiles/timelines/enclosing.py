@@ -27,17 +27,34 @@ def innermost(starts: Any, ends: Any, times: Any) -> NDArray[np.int64]:
         return np.full(len(times), -1, np.int64)
     order = np.lexsort((-ends, starts))
     starts, ends = starts[order], ends[order]
-    parents = np.full(len(starts) + 1, -1, np.int64)
-    open_now: list[int] = []
-    for i, start in enumerate(starts.tolist()):
-        while open_now and ends[open_now[-1]] <= start:
-            open_now.pop()
-        parents[i] = open_now[-1] if open_now else -1
-        open_now.append(i)
+    parents = _parents(starts, ends)
     found = np.searchsorted(starts, times, side="right") - 1
     while (outside := (found >= 0) & (ends[found] <= times)).any():
         found[outside] = parents[found[outside]]
     return np.where(found >= 0, order[found], -1)
+
+
+def parents(starts: Any, ends: Any) -> NDArray[np.int64]:
+    """For each interval, the index of the innermost other interval that encloses it; -1 if there is none."""
+    starts, ends = (np.asarray(each, np.int64) for each in (starts, ends))
+    order = np.lexsort((-ends, starts))
+    of_sorted = _parents(starts[order], ends[order])[:-1]
+    found = np.full(len(starts), -1, np.int64)
+    found[order] = np.where(of_sorted >= 0, order[of_sorted], -1) if len(order) else found
+    return found
+
+
+def _parents(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The enclosing interval of each, for intervals sorted by start and then by falling end; the last entry is -1."""
+    result = np.full(len(starts) + 1, -1, np.int64)
+    last = ends.tolist()
+    open_now: list[int] = []
+    for i, start in enumerate(starts.tolist()):
+        while open_now and last[open_now[-1]] <= start:
+            open_now.pop()
+        result[i] = open_now[-1] if open_now else -1
+        open_now.append(i)
+    return result
 
 
 def labels(work: pandas.DataFrame, events: pandas.DataFrame) -> list[str | None]:

@@ -48,7 +48,7 @@ def read(file: BinaryIO, name: str) -> Timeline:
             "stream": texts["kernel_stream"], "name": texts["kernel_demangled_name"], "correlation": unknown,
             "bytes": unknown, "direction": missing, "memory": missing, "collective": missing,
             "message_bytes": unknown, "group_size": unknown, "launch_start": table["crt_start"],
-            "launch_end": table["crt_end"], "launch_thread": missing,
+            "launch_end": table["crt_end"], "launch_thread": missing, "launch_call": texts["crt_name"],
         }
     )  # fmt: skip
     calls = pandas.DataFrame(

@@ -39,9 +39,13 @@ WORK = {
     "launch_start": int,
     "launch_end": int,
     "launch_thread": str,
+    "launch_call": str,  # name of the CUDA call
 }
 CALLS = {"name": str, "start": int, "end": int, "process": str, "thread": str, "correlation": int}
-OPERATORS = {"name": str, "start": int, "end": int, "process": str, "thread": str}
+OPERATORS = {
+    "name": str, "start": int, "end": int, "process": str, "thread": str,
+    "inputs": str,  # shapes and types of its arguments: `torch_fields.parse_inputs`
+}  # fmt: skip
 RANGES = {"name": str, "start": int, "end": int, "process": str, "thread": str}  # thread: missing for all threads
 
 
@@ -108,8 +112,9 @@ def with_launches(timeline: Timeline) -> Timeline:
 
     work, calls = timeline.work, timeline.calls
     calls = calls[calls["correlation"] != UNKNOWN].sort_values("start", kind="stable")
-    first = calls.drop_duplicates(["process", "correlation"])[["process", "correlation", "start", "end", "thread"]]
-    columns = {"start": "launch_start", "end": "launch_end", "thread": "launch_thread"}
+    first = calls.drop_duplicates(["process", "correlation"])
+    columns = {"start": "launch_start", "end": "launch_end", "thread": "launch_thread", "name": "launch_call"}
+    first = first[["process", "correlation", *columns]]
     first = first.rename(columns=columns).astype({"process": object, "launch_thread": object})
     bare = work.drop(columns=list(columns.values())).astype({"process": object})
     known = bare["process"].notna() & (bare["correlation"] != UNKNOWN)
@@ -126,7 +131,7 @@ def with_launches(timeline: Timeline) -> Timeline:
     only = joined["process"].dropna().unique()
     if len(only) == 1:
         joined["process"] = joined["process"].fillna(only[0])
-    joined = joined.astype({"process": "category", "launch_thread": "category"})
+    joined = joined.astype(dict.fromkeys(("process", "launch_thread", "launch_call"), "category"))
     return replace(timeline, work=joined[list(WORK)])
 
 

@@ -73,9 +73,11 @@ def read(file: BinaryIO, name: str) -> Timeline:
         elif is_call:
             correlation = fields.integer(args.get("correlation"))
             calls.add(name=label, start=start, end=end, process=process, thread=thread, correlation=correlation)
+        elif category in OPERATOR_CATEGORIES:
+            inputs = fields.inputs_text(event)
+            operators.add(name=label, start=start, end=end, process=process, thread=thread, inputs=inputs)
         else:
-            table = operators if category in OPERATOR_CATEGORIES else ranges
-            table.add(name=label, start=start, end=end, process=process, thread=thread)
+            ranges.add(name=label, start=start, end=end, process=process, thread=thread)
     if not seen_categories & {*_WORK, *OPERATOR_CATEGORIES, "user_annotation"} and not any(
         map(CALL.fullmatch, seen_categories)
     ):

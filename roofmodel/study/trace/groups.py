@@ -10,6 +10,7 @@ import numpy as np
 from roofmodel.profiles.timelines import enclosing
 from roofmodel.profiles.timelines.timeline import COPY, MEMSET
 from roofmodel.study.profile.points import category, lecture_category
+from roofmodel.study.trace.achieved import Achieved, RankWork
 from roofmodel.study.trace.ranks import Rank
 from roofmodel.study.trace.steps import Steps
 
@@ -29,19 +30,22 @@ class GroupTime(NamedTuple):
     median: float
     min: float
     max: float
+    achieved: Achieved | None = None  # against the ceilings; None: FLOPs and bytes are unknown
 
 
-def grouped(rank: Rank, steps: Steps, by: str) -> list[GroupTime]:
-    """The groups of a rank, longest first; `by` is a key of GROUPINGS."""
+def grouped(rank: Rank, steps: Steps, by: str, work: RankWork | None = None) -> list[GroupTime]:
+    """The groups of a rank, longest first; `by` is a key of GROUPINGS; `work` has FLOPs and bytes."""
     if not len(rank.work):
         return []
     durations = rank.work["end"] - rank.work["start"]
-    keys = GROUPINGS[by](rank, steps)
-    table = durations.groupby(np.asarray(keys, dtype=object)).agg(["size", "sum", "mean", "median", "min", "max"])
+    keys = np.asarray(GROUPINGS[by](rank, steps), dtype=object)
+    found = durations.groupby(keys)
+    achieved = {str(key): work.total(rows) for key, rows in found.indices.items()} if work else {}
+    table = found.agg(["size", "sum", "mean", "median", "min", "max"])
     whole = float(durations.sum()) or 1.0
     rows = [
         GroupTime(rank.number, str(key), int(row["size"]), row["sum"] / 1e9, row["sum"] / whole,
-                  row["mean"] / 1e9, row["median"] / 1e9, row["min"] / 1e9, row["max"] / 1e9)
+                  row["mean"] / 1e9, row["median"] / 1e9, row["min"] / 1e9, row["max"] / 1e9, achieved.get(str(key)))
         for key, row in table.iterrows()
     ]  # fmt: skip
     return sorted(rows, key=lambda row: (-row.seconds, row.group))

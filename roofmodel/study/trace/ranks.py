@@ -40,6 +40,8 @@ class Rank:
         self.is_collective = self.is_kernel & communicates[names.codes.to_numpy()]
         self.is_copy = (work["kind"] == COPY).to_numpy()
         self.is_memset = (work["kind"] == MEMSET).to_numpy()
+        graphs = [call for call in work["launch_call"].cat.categories if "GraphLaunch" in call]
+        self.in_graph = self.is_kernel & work["launch_call"].isin(graphs).to_numpy()
         self.starts = work["start"].to_numpy()
         self.ends = work["end"].to_numpy()
 
@@ -82,6 +84,11 @@ class Rank:
     def idle(self) -> Intervals:
         """The gaps between activities."""
         return intervals.gaps(self.active, *self.span)
+
+    @property
+    def graph_launches(self) -> int:
+        """Launches of CUDA graphs that ran kernels."""
+        return int(self.work.loc[self.in_graph, ["launch_start", "correlation"]].drop_duplicates().shape[0])
 
     @property
     def kernel_seconds(self) -> float:

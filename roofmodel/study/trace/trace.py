@@ -15,6 +15,7 @@ from roofmodel.profiles.timelines import reading
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
 from roofmodel.study.trace import idle, steps
+from roofmodel.study.trace.achieved import RunRoofline, rank_work, run_roofline
 from roofmodel.study.trace.communication import Collective, collectives
 from roofmodel.study.trace.copies import Copies, copies
 from roofmodel.study.trace.findings import Finding, findings
@@ -49,6 +50,7 @@ class Trace:
     top: tuple[GroupTime, ...]  # by name, over all ranks
     findings: tuple[Finding, ...]
     warnings: tuple[Text, ...]
+    roofline: RunRoofline | None = None  # None: the files have no shapes of operators
 
     @property
     def names(self) -> dict[str, str]:
@@ -86,17 +88,20 @@ def trace(
         warnings += _rank_warnings(report)
     device = identified.device if identified else None
     names = display_names(timeline.file for timeline in timelines)
-    listed = [row for each in reports for row in grouped(each.rank, each.steps, "name")]
+    works = [rank_work(each.rank, device) for each in reports]
+    counted = list(zip(reports, works, strict=True))
+    listed = [row for each, work in counted for row in grouped(each.rank, each.steps, "name", work)]
     return Trace(
         tool=timelines[0].tool,
         files=tuple(timeline.file for timeline in timelines),
         identified=identified,
         ranks=reports,
         by=by,
-        groups=tuple(row for each in reports for row in grouped(each.rank, each.steps, by)),
+        groups=tuple(row for each, work in counted for row in grouped(each.rank, each.steps, by, work)),
         top=tuple(sorted(listed, key=lambda row: -row.seconds)[:top]),
         findings=tuple(findings([(e.rank, e.steps, e.copies, e.idle_by_cause) for e in reports], device)),
         warnings=tuple(dict.fromkeys(rename_files(warning, names) for warning in warnings)),
+        roofline=run_roofline(works, sum(each.rank.kernel_seconds for each in reports)),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from roofmodel import output_files
 from roofmodel.study.trace import intervals
+from roofmodel.study.trace.achieved import Achieved, RunRoofline
 from roofmodel.study.trace.copies import HOST_DIRECTIONS, Copies, host_link
 from roofmodel.study.trace.groups import GroupTime
 from roofmodel.study.trace.ranks import Rank
@@ -31,6 +32,7 @@ def document(trace: Trace) -> dict[str, Any]:
         "groups": group_rows(trace),
         "top": [{"device": trace.ranks[row.rank].rank.device} | _group(row, "name") for row in trace.top],
         "steps": step_rows(trace),
+        "roofline": _roofline(trace.roofline),
         "findings": [finding._asdict() for finding in trace.findings],
         "warnings": list(map(str, trace.warnings)),
     }
@@ -58,6 +60,8 @@ def _rank(report: RankReport, names: dict[str, str], link: float | None) -> dict
         "idle_by_cause": report.idle_by_cause,
         "launch_to_start_median_seconds": rank.launch_to_start_median_seconds,
         "queue_depth_median": report.queue_depth_median,
+        "graph_kernels": int(rank.in_graph.sum()),
+        "graph_launches": rank.graph_launches,
     }
 
 
@@ -81,7 +85,38 @@ def _group(row: GroupTime, key: str) -> dict[str, Any]:
     return {
         "rank": row.rank, key: row.group, "kernels": row.kernels, "seconds": row.seconds, "share": row.share,
         "mean_seconds": row.mean, "median_seconds": row.median, "min_seconds": row.min, "max_seconds": row.max,
+        **_achieved(row.achieved),
     }  # fmt: skip
+
+
+def _achieved(found: Achieved | None) -> dict[str, Any]:
+    """What kernels achieve against the ceilings; null where FLOPs and bytes, or the device, are unknown."""
+    return {
+        "counted_seconds": found and found.seconds,
+        "flops": found and found.flops,
+        "bytes": found and found.bytes,
+        "flops_per_second": found and found.flops_per_second,
+        "bytes_per_second": found and found.bytes_per_second,
+        "attainable_seconds": found and found.minimum_seconds,
+        "fraction": found and found.attainable_share,
+        "bound": found and found.bound,
+    }
+
+
+def _roofline(roofline: RunRoofline | None) -> dict[str, Any] | None:
+    """How much of the kernel time has known FLOPs and bytes; null if the files have no shapes of operators."""
+    if roofline is None:
+        return None
+    return {
+        "counted_from": "shapes",
+        "kernel_seconds": roofline.kernel_seconds,
+        "explained": roofline.explained_share,
+        **_achieved(roofline.achieved),
+        "not_counted": [
+            {"reason": reason, "kernels": kernels, "seconds": seconds}
+            for reason, (kernels, seconds) in roofline.unknown.items()
+        ],
+    }
 
 
 def step_rows(trace: Trace) -> list[dict[str, Any]]:

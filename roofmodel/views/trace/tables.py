@@ -9,6 +9,7 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.errors import Option
+from roofmodel.study.profile.counted_kernels import AUXILIARY
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.groups import GroupTime
 from roofmodel.study.trace.steps import Step, window
@@ -16,6 +17,11 @@ from roofmodel.study.trace.trace import RankReport, Trace
 from roofmodel.views.profile.tables import FittingTable
 
 MAX_ROWS = 12  # of groups and of steps per rank
+MAX_REASONS = 3  # why kernels have no FLOPs
+NO_SHAPES = (
+    "roofline: no FLOPs or bytes, because the trace has no shapes of operators; "
+    "record them with torch.profiler.profile(record_shapes=True)"
+)
 PARTS = ("compute", "communication", "copies", "overlap", "idle")
 LEGEND = {
     "overlap": "compute, communication, copies: alone; overlap: computation during communication or copies; "
@@ -24,6 +30,8 @@ LEGEND = {
     "launch → start": "launch → start: median time from a kernel's launch on the CPU to its start",
     "share": "share: of the summed time of the rank's GPU work, which counts overlapping work fully",
     "bus": "algorithm, bus: bandwidths",
+    "achieved": "FLOP/s, B/s: FLOPs and bytes counted from the recorded shapes of operators, over the measured time; "
+    "achieved: share of the attainable performance",
 }
 _CAUSES = {
     "input": "data loader",
@@ -53,8 +61,10 @@ def _blocks(trace: Trace) -> Iterator[RenderableType]:
         yield Text(f"{number}. {finding.text}.")
     if not trace.findings:
         yield Text("computation takes most of the wall time: no other part is large")
+    yield from _roofline(trace)
     yield Text()
     yield _parts(trace.ranks)
+    yield from _graphs(trace.ranks)
     yield from _idle(trace.ranks)
     yield from _steps(trace.ranks)
     yield from _groups(trace)
@@ -63,6 +73,35 @@ def _blocks(trace: Trace) -> Iterator[RenderableType]:
     yield _times("name", trace.top, several=len(trace.ranks) > 1)
     yield from _copies(trace.ranks)
     yield from _collectives(trace.ranks)
+
+
+def _roofline(trace: Trace) -> Iterator[RenderableType]:
+    """One sentence on how much of the kernel time has known FLOPs, and the reasons for the rest."""
+    if text := roofline_text(trace):
+        yield Text(text)
+    unknown = trace.roofline.unknown if trace.roofline else {}
+    rest = [(reason, *each) for reason, each in unknown.items() if not reason.startswith(AUXILIARY)]
+    if rest:
+        listed = "; ".join(
+            f"{reason} ({units.count(kernels, 'kernel')}, {units.seconds(seconds)})"
+            for reason, kernels, seconds in rest[:MAX_REASONS]
+        )
+        more = f"; and {units.count(len(rest) - MAX_REASONS, 'other reason')}" if len(rest) > MAX_REASONS else ""
+        yield Text(f"without FLOPs and bytes: {listed}{more}", style="dim")
+
+
+def roofline_text(trace: Trace) -> str:
+    """How much of the kernel time has known FLOPs, and what these kernels achieve; empty if nothing is known of it."""
+    if trace.roofline is None:
+        return NO_SHAPES if trace.tool == "torch" and trace.ranks else ""
+    roofline, found = trace.roofline, trace.roofline.achieved
+    if found is None:
+        return "roofline: no kernel has FLOPs and bytes"
+    text = f"roofline: {roofline.explained_share:.0%} of the kernel time has FLOPs and bytes, counted from shapes; "
+    rates = f"{units.si(found.flops_per_second or 0, 'FLOP/s')} and {units.si(found.bytes_per_second or 0, 'B/s')}"
+    if found.attainable_share is None or trace.identified is None:
+        return f"{text}it achieves {rates}"
+    return f"{text}it achieves {found.attainable_share:.0%} of what {trace.identified.device.id} attains ({rates})"
 
 
 def _parts(ranks: Iterable[RankReport]) -> RenderableType:
@@ -90,6 +129,14 @@ def _step_parts(step: Step) -> Iterator[str]:
 
 def _share(part: float, whole: float) -> str:
     return f"{part / whole:.1%}" if part and whole else ""
+
+
+def _graphs(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
+    for report in ranks:
+        rank = report.rank
+        if launches := rank.graph_launches:
+            kernels = f"{int(rank.in_graph.sum())} of {int(rank.is_kernel.sum())} kernels of rank {rank.number}"
+            yield Text(f"{kernels} were launched by {units.count(launches, 'CUDA graph launch', 'es')}", style="dim")
 
 
 def _idle(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
@@ -129,12 +176,26 @@ def _groups(trace: Trace) -> Iterator[RenderableType]:
 
 
 def _times(title: str, rows: Iterable[GroupTime], several: bool) -> RenderableType:
-    titles = (title, *(["rank"] * several), "×", "time", "share", "mean", "median", "min", "max")
-    shown = FittingTable(titles, title, ("min", "max", "median", "mean", "×"), LEGEND)
-    for row in rows:
+    listed = list(rows)
+    counted = any(row.achieved for row in listed)
+    ceilings = any(row.achieved and row.achieved.minimum_seconds is not None for row in listed)
+    titles = (
+        title, *["rank"] * several, "×", "time", "share", *["FLOP/s", "B/s"] * counted,
+        *["achieved", "bound by"] * ceilings, "mean", "median", "min", "max",
+    )  # fmt: skip
+    shown = FittingTable(titles, title, ("min", "max", "median", "mean", "×", "B/s"), LEGEND)
+    for row in listed:
         times = (units.seconds(value) for value in (row.mean, row.median, row.min, row.max))
-        rank = [str(row.rank)] * several
-        shown.add(row.group, *rank, str(row.kernels), units.seconds(row.seconds), f"{row.share:.1%}", *times)
+        rank, found = [str(row.rank)] * several, row.achieved
+        rates = (
+            [units.si(rate or 0) for rate in (found.flops_per_second, found.bytes_per_second)] if found else ["–"] * 2
+        )
+        share = found.attainable_share if found else None
+        against = ["–" if share is None else f"{share:.0%}", (found and found.bound) or "–"]
+        shown.add(
+            row.group, *rank, str(row.kernels), units.seconds(row.seconds), f"{row.share:.1%}", *rates[: 2 * counted],
+            *against[: 2 * ceilings], *times,
+        )  # fmt: skip
     return shown
 
 

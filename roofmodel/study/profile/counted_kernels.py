@@ -1,0 +1,196 @@
+"""FLOPs and bytes of kernels, counted from the shapes that a PyTorch trace recorded for their operators.
+
+A kernel belongs to the innermost operator around its launch that has a formula. The work of an operator counts once:
+
+* an operator with several kernels gives its matrix multiplications to the kernel that runs them (the longest GEMM,
+  convolution or attention kernel; the gradients of a convolution have two). Its other kernels are auxiliary.
+* a vector operator with several kernels distributes its work by their times;
+* if an inner operator runs the matrix multiplication (aten::linear calls aten::addmm), kernels that the outer operator
+  launches are auxiliary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from roofmodel.profiles.kernel import RecordedInputs
+from roofmodel.study.compare.formats import format_in_name
+from roofmodel.study.compare.naming import anchor, auxiliary_role
+from roofmodel.study.profile import matrix_operators, vector_operators
+from roofmodel.study.profile.points import category
+from roofmodel.study.profile.recorded_inputs import Arguments, NotCounted, Work
+
+NO_SHAPES = "the shapes of its operator are not recorded"
+NO_OPERATOR = "no operator launched it"
+IN_GRAPH = "launched by a CUDA graph, which has no operators"
+COMMUNICATION = "communication"
+AUXILIARY = "auxiliary kernel: the work is counted at the main kernel of "
+_CALLED_BY = "cudnn_convolution_backward_"  # their calling operator has the shapes that they lack
+_LIST_TYPES = {"fp64": "double", "fp32": "float", "fp16": "c10::half", "bf16": "c10::bfloat16"}
+_WIDTH_TYPES = {"1": "bool", "2": "c10::half", "4": "float", "8": "double"}
+
+
+class Operators(NamedTuple):
+    """Operators of a trace by index. `parents` has the index of the calling operator, or -1."""
+
+    names: Sequence[str]
+    inputs: Sequence[RecordedInputs | None]
+    parents: Sequence[int]
+
+
+class KernelWork(NamedTuple):
+    """The work of one kernel. `reason` says why it is unknown; kernels that are auxiliary have a reason too."""
+
+    matmul_flops: float = 0.0
+    vector_flops: float = 0.0
+    bytes: float = 0.0
+    form: str = ""  # number format of its matrix multiplications or elements
+    reason: str | None = None
+
+    @property
+    def known(self) -> bool:
+        return self.reason is None
+
+    @property
+    def auxiliary(self) -> bool:
+        """Whether its operator has its work at another kernel."""
+        return self.reason is not None and self.reason.startswith(AUXILIARY)
+
+
+def count_kernels(
+    names: Sequence[str], seconds: Sequence[float], launched_by: Sequence[int], operators: Operators,
+    in_graphs: frozenset[int] = frozenset(),
+) -> list[KernelWork]:  # fmt: skip
+    """The work of each kernel, from its name, time, and the index of its innermost operator (-1: none).
+
+    `in_graphs` has the indices of kernels that a CUDA graph launched.
+    """
+    result = [KernelWork()] * len(names)
+    counter = _Counter(operators)
+    groups: dict[int, list[int]] = {}
+    for i, (name, operator) in enumerate(zip(names, launched_by, strict=True)):
+        found = counter.owner(operator, name) if operator >= 0 and i not in in_graphs else NO_OPERATOR
+        if _communicates(name):
+            found = COMMUNICATION
+        elif i in in_graphs:
+            found = IN_GRAPH
+        if isinstance(found, str):
+            result[i] = KernelWork(reason=found)
+        else:
+            groups.setdefault(found, []).append(i)
+    outer = counter.callers(owner for owner in groups if counter.works[owner].matmul_flops)
+    for owner, kernels in groups.items():
+        work, label = counter.works[owner], operators.names[owner]
+        if work.matmul_flops and owner in outer:
+            shares: Mapping[int, float] = {}
+            label = f"an operator that {label} calls"
+        else:
+            shares = _shares(work, kernels, names, seconds)
+        for i in kernels:
+            result[i] = KernelWork(reason=f"{AUXILIARY}{label}")
+            if share := shares.get(i):
+                form = "tf32" if work.form == "fp32" and format_in_name(names[i]) == "tf32" else work.form
+                result[i] = KernelWork(work.matmul_flops * share, work.vector_flops * share, work.bytes * share, form)
+    return result
+
+
+class _Counter:
+    """The work of operators, with what was computed before."""
+
+    def __init__(self, operators: Operators) -> None:
+        self._operators = operators
+        self._known: dict[tuple[object, ...], Work | str] = {}
+        self._owners: dict[tuple[int, str | None], int | str] = {}
+        self.works: dict[int, Work] = {}
+
+    def owner(self, operator: int, kernel: str) -> int | str:
+        """The innermost operator with a known work, from `operator` outward; else why there is none."""
+        key = operator, _list_type(kernel)
+        if key not in self._owners:
+            self._owners[key] = self._find(*key)
+        return self._owners[key]
+
+    def _find(self, operator: int, list_type: str | None) -> int | str:
+        reason, current = None, operator
+        while current >= 0:
+            found = self.works.get(current) or self._work(current, list_type)
+            if isinstance(found, Work):
+                self.works[current] = found
+                return current
+            if reason is None or (found != NO_SHAPES and reason == NO_SHAPES):
+                reason = found
+            current = self._operators.parents[current]
+        return reason or NO_OPERATOR
+
+    def _work(self, operator: int, list_type: str | None) -> Work | str:
+        table = self._operators
+        name, inputs, parent = table.names[operator], table.inputs[operator], table.parents[operator]
+        if inputs is None:
+            return NO_SHAPES
+        caller = table.inputs[parent] if _CALLED_BY in name and parent >= 0 else None
+        key = (name, id(inputs), list_type, id(caller))
+        if key not in self._known:
+            self._known[key] = _count(name, Arguments(inputs, list_type, caller))
+        return self._known[key]
+
+    def callers(self, operators: Iterable[int]) -> set[int]:
+        """All operators that call one of these, directly or not."""
+        found: set[int] = set()
+        for operator in operators:
+            current = self._operators.parents[operator]
+            while current >= 0 and current not in found:
+                found.add(current)
+                current = self._operators.parents[current]
+        return found
+
+
+def _count(name: str, args: Arguments) -> Work | str:
+    namespace, _, plain = name.rpartition("::")
+    plain = plain if plain.startswith("__") else plain.rstrip("_")
+    if namespace != "aten":
+        return f"no formula for {name}"
+    try:
+        matrix = matrix_operators.FORMULAS.get(plain)
+        found = matrix(args) if matrix else vector_operators.work(plain, args)
+    except NotCounted as reason:
+        return f"{name}: {reason}"
+    if found is None:
+        return f"no formula for {name}"
+    return found if found.bytes else f"{name}: its recorded tensors are empty"
+
+
+def _shares(work: Work, kernels: Sequence[int], names: Sequence[str], seconds: Sequence[float]) -> Mapping[int, float]:
+    """The share of each kernel in the work of its operator; auxiliary kernels are left out."""
+    main: Sequence[Sequence[int]] = [kernels]
+    if work.matmul_flops and len(kernels) > 1:
+        by_name: dict[str, list[int]] = {}
+        for i in [i for i in kernels if _multiplies(names[i])] or kernels:
+            by_name.setdefault(names[i], []).append(i)
+        main = sorted(by_name.values(), key=lambda each: -sum(seconds[i] for i in each))[: work.kernels]
+    found: dict[int, float] = {}
+    for members in main:
+        whole = sum(seconds[i] for i in members)
+        for i in members:
+            found[i] = (seconds[i] / whole if whole else 1 / len(members)) / len(main)
+    return found
+
+
+@cache
+def _multiplies(kernel: str) -> bool:
+    return anchor(kernel) is not None and auxiliary_role(kernel) is None
+
+
+@cache
+def _communicates(kernel: str) -> bool:
+    return category(kernel) == "communication"
+
+
+@cache
+def _list_type(kernel: str) -> str | None:
+    """The element type of lists of tensors, from the template arguments of the kernel; None if they do not show it."""
+    if width := re.search(r"OpaqueType<(\d)", kernel):
+        return _WIDTH_TYPES.get(width[1])
+    return _LIST_TYPES.get(format_in_name(kernel) or "")

@@ -1,0 +1,470 @@
+"""FLOPs from recorded shapes, against torch.utils.flop_counter and real profiles of the CPU."""
+
+import gzip
+import json
+import math
+
+import pytest
+
+from roofmodel.profiles import torch_fields, torch_trace
+from roofmodel.profiles.kernel import RecordedInputs
+from roofmodel.study.profile.counted_kernels import (
+    COMMUNICATION,
+    IN_GRAPH,
+    NO_OPERATOR,
+    NO_SHAPES,
+    KernelWork,
+    Operators,
+    count_kernels,
+)
+from roofmodel.study.profile.matrix_operators import FORMULAS, causal_pairs
+from roofmodel.study.profile.recorded_inputs import Arguments, NotCounted, Work
+from tests.profiles.samples import measured
+
+torch = pytest.importorskip("torch")
+flop_registry = pytest.importorskip("torch.utils.flop_counter").flop_registry
+
+NAMES = {
+    torch.float32: "float", torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16", torch.int64: "long int",
+    torch.float64: "double", torch.bool: "bool",
+}  # fmt: skip
+
+
+def recorded(*args: object) -> RecordedInputs:
+    """The arguments as Kineto writes them; test_a_real_profile_has_this_format compares this with a real trace."""
+
+    def kind(arg: object) -> str:
+        if isinstance(arg, torch.Tensor):
+            return NAMES[arg.dtype]
+        if isinstance(arg, list) and arg and isinstance(arg[0], torch.Tensor):
+            return "TensorList"
+        return "" if arg is None else "ScalarList" if isinstance(arg, list) else "Scalar"
+
+    def value(arg: object) -> str:
+        if isinstance(arg, list):
+            return "" if arg and isinstance(arg[0], torch.Tensor) else f"[{', '.join(map(str, arg))}]"
+        return "" if arg is None or isinstance(arg, torch.Tensor) else str(arg)
+
+    def of(arg: object, sizes) -> object:
+        if isinstance(arg, list) and arg and isinstance(arg[0], torch.Tensor):
+            return tuple(sizes(each) for each in arg)
+        return sizes(arg) if isinstance(arg, torch.Tensor) else ()
+
+    return RecordedInputs(
+        tuple(of(arg, lambda t: tuple(t.shape)) for arg in args), tuple(map(kind, args)), tuple(map(value, args)),
+        tuple(of(arg, lambda t: tuple(t.stride())) for arg in args),
+    )  # fmt: skip
+
+
+def meta(*shape: int, dtype=torch.bfloat16):
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def work(name: str, *args: object, kernel: str = "gemm_bf16") -> Work:
+    """The work of an operator with one kernel."""
+    found = count_kernels([kernel], [1.0], [0], Operators([f"aten::{name}"], [recorded(*args)], [-1]))[0]
+    assert found.reason is None, found.reason
+    return Work(int(found.matmul_flops), int(found.vector_flops), int(found.bytes), found.form)
+
+
+def oracle(name: str, *args: object, **more: object) -> int:
+    return flop_registry[getattr(torch.ops.aten, name)](*args, **more)
+
+
+# --- Against PyTorch's own formulas -----------------------------------------------------------------
+
+MATRICES = [
+    ("mm", meta(788, 768), meta(768, 3072)),
+    ("addmm", meta(3072), meta(788, 768), meta(768, 3072), 1, 1),
+    ("bmm", meta(12, 197, 64), meta(12, 64, 197)),
+    ("baddbmm", meta(12, 197, 197), meta(12, 197, 64), meta(12, 64, 197), 1, 1),
+]
+
+
+@pytest.mark.parametrize(("name", "args"), [(each[0], each[1:]) for each in MATRICES], ids=lambda each: str(each)[:9])
+def test_gemms_have_the_flops_of_pytorch(name, args):
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    assert work(name, *args).matmul_flops == oracle(name, *tensors, out_val=None)
+
+
+CONVOLUTIONS = [
+    # input, weight, stride, padding, dilation, transposed, output padding, groups
+    ((4, 3, 224, 224), (768, 3, 16, 16), [16, 16], [0, 0], [1, 1], False, [0, 0], 1),
+    ((2, 64, 56, 56), (128, 64, 3, 3), [2, 2], [1, 1], [1, 1], False, [0, 0], 1),
+    ((2, 64, 56, 56), (64, 1, 3, 3), [1, 1], [1, 1], [1, 1], False, [0, 0], 64),
+    ((2, 64, 28, 30), (96, 16, 3, 5), [1, 2], [2, 1], [2, 1], False, [0, 0], 4),
+    ((2, 16, 100), (32, 16, 7), [3], [2], [1], False, [0], 1),
+    ((1, 8, 9, 10, 11), (16, 8, 3, 3, 3), [1, 1, 1], [1, 1, 1], [1, 1, 1], False, [0, 0, 0], 1),
+    ((2, 64, 14, 14), (64, 32, 4, 4), [2, 2], [1, 1], [1, 1], True, [0, 0], 1),
+    ((2, 64, 14, 14), (64, 16, 3, 3), [2, 2], [1, 1], [1, 1], True, [1, 1], 2),
+]
+
+
+def convolved(case, requires_grad=False):
+    source, weight, stride, padding, dilation, transposed, extra, groups = case
+    x, w = (meta(*shape, dtype=torch.float32) for shape in (source, weight))
+    out = torch.ops.aten.convolution(x, w, None, stride, padding, dilation, transposed, extra, groups)
+    return x, w, out
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+def test_convolutions_have_the_flops_and_output_of_pytorch(case):
+    x, w, out = convolved(case)
+    found = work("convolution", x, w, None, *case[2:])
+    assert found.matmul_flops == oracle("convolution", x, w, None, *case[2:], out_val=out)
+    # every element is read or written once, unless the filter skips rows or ignores the padding of the last
+    assert 4 * (w.numel() + out.numel()) < found.bytes <= 4 * (x.numel() + w.numel() + out.numel())
+
+
+def test_a_strided_patch_embedding_reads_its_image_once_and_a_strided_pointwise_filter_a_quarter():
+    image, patches = meta(4, 3, 224, 224), meta(768, 3, 16, 16)
+    found = work("convolution", image, patches, None, [16, 16], [0, 0], [1, 1], False, [0, 0], 1)
+    assert found.bytes == 2 * (4 * 3 * 224 * 224 + 768 * 3 * 16 * 16 + 4 * 768 * 14 * 14)
+    x, w = meta(1, 8, 10, 10), meta(16, 8, 1, 1)
+    found = work("convolution", x, w, None, [2, 2], [0, 0], [1, 1], False, [0, 0], 1)
+    assert found.bytes == 2 * (8 * 5 * 5 + 16 * 8 + 16 * 5 * 5)  # every second row and column
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+def test_gradients_of_convolutions_have_the_flops_of_pytorch(case):
+    x, w, out = convolved(case)
+    formula, groups = flop_registry[torch.ops.aten.convolution_backward], case[-1]
+    source, weight = (
+        formula(out, x, w, None, *case[2:], mask, out_val=(x if mask[0] else None, w if mask[1] else None, None))
+        for mask in ([True, False, False], [False, True, False])
+    )
+    # flop_counter counts the weight gradient of a grouped convolution as if every output had every input channel
+    expected = {(True, True): source + weight // groups, (True, False): source, (False, True): weight // groups}
+    for (of_input, of_weight), flops in expected.items():
+        found = work("convolution_backward", out, x, w, [0], *case[2:], [of_input, of_weight, True])
+        assert found.matmul_flops == flops
+
+
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [
+        ("cudnn_convolution", lambda s, p, d, g: (p, s, d, g, False, False, True)),
+        ("miopen_convolution", lambda s, p, d, g: (None, p, s, d, g, False, False)),
+        ("mkldnn_convolution", lambda s, p, d, g: (None, p, s, d, g)),
+        ("conv2d", lambda s, p, d, g: (None, s, p, d, g)),
+        ("cudnn_convolution_relu", lambda s, p, d, g: (None, s, p, d, g)),
+    ],
+)
+def test_library_convolutions_have_the_flops_of_the_general_one(name, places):
+    for case in CONVOLUTIONS[:4]:
+        x, w, out = convolved(case)
+        expected = oracle("convolution", x, w, None, *case[2:], out_val=out)
+        stride, padding, dilation, groups = case[2], case[3], case[4], case[7]
+        assert work(name, x, w, *places(stride, padding, dilation, groups)).matmul_flops == expected
+
+
+def heads(b=2, h=12, t=197, d=64, kv=None, s=None, tokens_first=False, dtype=torch.bfloat16):
+    """Queries, keys, values."""
+    shapes = [(b, h, t, d), *[(b, kv or h, s or t, d)] * 2]
+    return [meta(*((x[0], x[2], x[1], x[3]) if tokens_first else x), dtype=dtype) for x in shapes]
+
+
+def test_fused_attention_has_the_flops_of_pytorch():
+    q, k, v = heads()
+    expected = oracle("_scaled_dot_product_flash_attention", q, k, v, out_val=None)
+    assert expected == 2 * 2 * 2 * 12 * 197 * 197 * 64
+    for name, more in [
+        ("_scaled_dot_product_flash_attention", (0.0, False, False)),
+        ("_scaled_dot_product_efficient_attention", (None, True, 0.0, False)),
+        ("_scaled_dot_product_cudnn_attention", (None, True, 0.0, False, False)),
+        ("scaled_dot_product_attention", (None, 0.0, False)),
+    ]:
+        found = work(name, q, k, v, *more)
+        assert found.matmul_flops == expected, name
+        # q, k, v, and the output in 2 bytes; the log-sum-exp of each row in 4
+        assert found.bytes == 4 * 2 * 2 * 12 * 197 * 64 + 4 * 2 * 12 * 197
+    turned = heads(tokens_first=True)
+    flash = work("_flash_attention_forward", *turned, None, None, 197, 197, 0.0, False, False)
+    efficient = work("_efficient_attention_forward", *turned, None, None, None, 197, 197, 0.0, 0, True)
+    assert flash.matmul_flops == efficient.matmul_flops == expected
+
+
+def test_gradients_of_fused_attention_have_the_flops_of_pytorch():
+    q, k, v = heads()
+    lse = meta(2, 12, 197, dtype=torch.float32)
+    expected = oracle("_scaled_dot_product_flash_attention_backward", q, q, k, v, out_val=None)
+    none3 = (None, None, None)
+    for name, more in [
+        ("_scaled_dot_product_flash_attention_backward", (None, None, 197, 197, 0.0, False, None, None)),
+        ("_scaled_dot_product_cudnn_attention_backward", (*none3, None, None, 197, 197, 0.0, False)),
+    ]:
+        assert work(name, q, q, k, v, q, lse, *more).matmul_flops == expected, name
+    found = work("_scaled_dot_product_efficient_attention_backward", q, q, k, v, None, q, lse, None, None, 0.0,
+                 [True, True, True, False], False)  # fmt: skip
+    assert found.matmul_flops == expected
+    turned = heads(tokens_first=True)
+    found = work("_flash_attention_backward", turned[0], *turned, turned[0], lse, None, None, 197, 197, 0.0, False)
+    assert found.matmul_flops == expected
+
+
+def test_causal_attention_counts_the_pairs_below_the_diagonal():
+    q, k, v = heads(h=8, t=100, kv=2)
+    full = work("_scaled_dot_product_flash_attention", q, k, v, 0.0, False, False).matmul_flops
+    half = work("_scaled_dot_product_flash_attention", q, k, v, 0.0, True, False).matmul_flops
+    assert half * 100 * 100 == full * 100 * 101 // 2
+    assert causal_pairs(3, 5) == int(torch.ones(3, 5).tril().sum())
+    assert causal_pairs(5, 3) == int(torch.ones(5, 3).tril().sum())
+
+
+def test_packed_sequences_are_not_counted_because_their_lengths_are_unknown():
+    q, k, v = heads(b=1, tokens_first=True)
+    lengths = meta(4, dtype=torch.int64)
+    inputs = recorded(q, k, v, lengths, lengths, 197, 197, 0.0, True, False)
+    with pytest.raises(NotCounted, match="packed sequences"):
+        FORMULAS["_flash_attention_forward"](Arguments(inputs))
+
+
+# --- Against a real profile -------------------------------------------------------------------------
+
+
+def profiled(tmp_path, run):
+    """The operators of a CPU profile of `run`: names, inputs and callers; and FlopCounterMode's total."""
+    from torch.profiler import ProfilerActivity, profile
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        run()
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+        run()
+    path = tmp_path / "trace.json"
+    profiler.export_chrome_trace(str(path))
+    events = [e for e in json.loads(path.read_text())["traceEvents"] if e.get("cat") == "cpu_op"]
+    return events, counter.get_total_flops()
+
+
+def as_if_on_gpu(events):
+    """One kernel for each operator that calls no other, as the dispatcher would launch."""
+    spans = [(torch_fields.nanoseconds(str(e["ts"])), torch_fields.nanoseconds(str(e["dur"])), e) for e in events]
+    table = sorted(((start, start + length, e) for start, length, e in spans), key=lambda each: (each[0], -each[1]))
+    from roofmodel.profiles.timelines.enclosing import parents
+
+    outer = parents([each[0] for each in table], [each[1] for each in table]).tolist()
+    texts = [torch_fields.inputs_text(e) for _, _, e in table]
+    inputs = [None if text is None else torch_fields.parse_inputs(text) for text in texts]
+    names = [e["name"] for _, _, e in table]
+    leaves = [i for i in range(len(table)) if i not in set(outer)]
+    found = count_kernels(
+        [names[i].partition("::")[2] for i in leaves], [1.0] * len(leaves), leaves, Operators(names, inputs, outer)
+    )
+    return [(names[i], each) for i, each in zip(leaves, found, strict=True)]
+
+
+def network():
+    """A network with a convolution, batch norm, attention, grouped and transposed convolutions, linear layers."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 8, 12, 12)
+    nn = torch.nn
+    body = nn.Sequential(
+        nn.Conv2d(8, 16, 3, padding=1, stride=2), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, groups=4),
+        nn.ConvTranspose2d(16, 8, 2, stride=2), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10), nn.Softmax(-1),
+    )  # fmt: skip
+    y = torch.randn(2, 4, 20, 16)
+    a, b = torch.randn(6, 5, 7), torch.randn(6, 7, 3)
+
+    def run():
+        with torch.no_grad():
+            body(x)
+            torch.nn.functional.scaled_dot_product_attention(y, y, y)
+            torch.matmul(a, b)
+            torch.baddbmm(torch.zeros(6, 5, 3), a, b)
+
+    return run
+
+
+def test_a_real_profile_has_the_flops_of_flop_counter_mode(tmp_path):
+    events, expected = profiled(tmp_path, network())
+    found = as_if_on_gpu(events)
+    attention = 2 * 2 * 2 * 4 * 20 * 20 * 16  # flop_counter has no formula for the attention of the CPU
+    assert sum(each.matmul_flops for _, each in found) == pytest.approx(expected + attention, abs=1e-6)
+    uncounted = {name for name, each in found if each.reason and not each.auxiliary}
+    views = (
+        "empty", "as_strided", "_reshape_alias", "view", "empty_like", "resize_", "expand", "t", "_unsafe_view",
+        "slice", "select", "detach",
+    )  # fmt: skip
+    assert uncounted <= {f"aten::{name}" for name in views}
+
+
+def test_gradients_in_a_real_profile_have_the_flops_of_flop_counter_mode(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 8))
+    x = torch.randn(16, 32)
+    events, expected = profiled(tmp_path, lambda: model(x).sum().backward())
+    found = as_if_on_gpu(events)
+    assert sum(each.matmul_flops for _, each in found) == expected > 0
+
+
+def test_a_real_profile_has_this_format(tmp_path):
+    x, w = torch.randn(2, 8, 12, 12), torch.randn(16, 8, 3, 3)
+    parts = [torch.randn(3, 4), torch.randn(5, 4)]
+
+    def run():
+        torch.ops.aten.convolution(x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+        torch.cat(parts, 0)
+
+    events, _ = profiled(tmp_path, run)
+    by_name = {e["name"]: torch_fields.parse_inputs(torch_fields.inputs_text(e)) for e in events}
+    assert by_name["aten::convolution"] == recorded(x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    assert by_name["aten::cat"] == recorded(parts, 0)
+
+
+# --- Vector operators: bytes written out ------------------------------------------------------------
+
+
+def test_elementwise_operators_read_and_write_each_tensor_once():
+    x, bias = meta(4, 197, 768), meta(768)
+    assert work("add", x, bias, 1) == Work(0, x.numel(), 2 * (2 * x.numel() + 768), "bf16")
+    assert work("add_", x, x, 1).bytes == 3 * 2 * x.numel()  # reads both, writes one
+    assert work("gt", x, 0).bytes == (2 + 1) * x.numel()  # truth values take a byte
+    assert work("gelu", x, "none").vector_flops == 5 * x.numel()
+    expanded = bias.expand(4, 197, 768)
+    assert work("mul", x, expanded).bytes == 2 * (2 * x.numel() + 768)  # strides of 0: the same 768 elements
+    assert work("copy_", meta(10, dtype=torch.float32), meta(10), False).bytes == 10 * (4 + 2)
+    assert work("fill_", x, 0).bytes == 2 * x.numel()
+    half = meta(10, dtype=torch.float16)
+    assert work("add", meta(10, dtype=torch.float32), half, 1).bytes == 10 * (4 + 2 + 4)  # result in fp32
+
+
+def test_reductions_norms_softmax_and_lookups():
+    x, w = meta(4, 197, 768), meta(768)
+    assert work("sum", x, [1], False, None).bytes == 2 * (x.numel() + 4 * 768)
+    assert work("mean", x, None).bytes == 2 * (x.numel() + 1)
+    assert work("_softmax", x, -1, False) == Work(0, 5 * x.numel(), 2 * 2 * x.numel(), "bf16")
+    assert work("native_layer_norm", x, [768], w, w, 1e-5) == Work(
+        0, 7 * x.numel(), 2 * (2 * x.numel() + 2 * 768), "bf16"
+    )
+    tokens = meta(4, 100, dtype=torch.int64)
+    assert work("embedding", meta(50257, 768), tokens, -1, False, False).bytes == 2 * 2 * 400 * 768 + 8 * 400
+    assert work("index_select", meta(512, 768), 0, meta(141, dtype=torch.int64)).bytes == 2 * 2 * 141 * 768 + 8 * 141
+    pooled = work("max_pool2d_with_indices", meta(2, 64, 112, 112), [3, 3], [2, 2], [1, 1], [1, 1], False)
+    assert pooled.bytes == 2 * 2 * 64 * 112 * 112 + (2 + 8) * 2 * 64 * 56 * 56
+    assert pooled.vector_flops == 9 * 2 * 64 * 56 * 56
+
+
+def test_pooling_has_the_output_size_of_pytorch():
+    for n, kernel, stride, padding, ceil in [
+        (10, 3, 2, 1, False),
+        (10, 3, 2, 1, True),
+        (7, 2, 3, 0, True),
+        (8, 3, 3, 1, True),
+    ]:
+        x = torch.zeros(1, 1, n, n)
+        out = torch.nn.functional.max_pool2d(x, kernel, stride, padding, ceil_mode=ceil)
+        args = ([kernel] * 2, [stride] * 2, [padding] * 2, [1, 1], ceil)
+        found = work("max_pool2d_with_indices", x, *args)
+        assert found.vector_flops == kernel**2 * out.numel()
+
+
+def test_lists_of_tensors_take_their_type_from_the_kernel():
+    parts = [meta(4, 1, 768), meta(4, 196, 768)]
+    elements = 4 * 197 * 768
+    found = work("cat", parts, 1, kernel="CatArrayBatchedCopy<at::native::OpaqueType<2u>, unsigned int, 3>")
+    assert found.bytes == 2 * 2 * elements
+    found = work(
+        "_foreach_add_", parts, parts, 1, kernel="multi_tensor_apply_kernel<BinaryOpListAlphaFunctor<float, 2>>"
+    )
+    assert found == Work(0, elements, 3 * 4 * elements, "fp32")
+    adam = work("_fused_adamw_", parts, parts, parts, parts, [], [], 1e-3, kernel="FusedAdamMathFunctor<float, 4>")
+    assert adam.bytes == 7 * 4 * elements  # reads parameters, gradients and two moments; writes all but the gradients
+
+
+# --- Distribution among kernels ---------------------------------------------------------------------
+
+X, W, B = meta(788, 768), meta(768, 3072), meta(3072)
+FLOPS = 2 * 788 * 768 * 3072
+
+
+def test_nested_operators_count_once():
+    names = ["aten::linear", "aten::t", "aten::addmm"]
+    inputs = [recorded(X, meta(3072, 768), B), recorded(meta(3072, 768)), recorded(B, X, W, 1, 1)]
+    table = Operators(names, inputs, [-1, 0, 0])
+    found = count_kernels(["sm90_xmma_gemm", "splitKreduce_kernel"], [3.0, 1.0], [2, 2], table)
+    assert [each.matmul_flops for each in found] == [FLOPS, 0]
+    assert found[1].auxiliary
+    # a kernel that the outer operator launches itself adds nothing
+    found = count_kernels(["sm90_xmma_gemm", "sm90_xmma_gemm"], [3.0, 1.0], [2, 0], table)
+    assert [each.matmul_flops for each in found] == [FLOPS, 0]
+
+
+def test_an_operator_without_a_formula_belongs_to_the_operator_that_calls_it():
+    table = Operators(["aten::linear", "mylib::gemm"], [recorded(X, meta(3072, 768), B), recorded(X)], [-1, 0])
+    assert count_kernels(["my_gemm"], [1.0], [1], table)[0].matmul_flops == FLOPS
+
+
+def test_both_gradients_of_a_convolution_get_half_each():
+    x, w, out = convolved(CONVOLUTIONS[1])
+    inputs = recorded(out, x, w, [0], *CONVOLUTIONS[1][2:], [True, True, False])
+    names = ["nchwToNhwcKernel", "cudnn_dgrad_implicit_gemm", "cudnn_wgrad_implicit_gemm"]
+    table = Operators(["aten::convolution_backward"], [inputs], [-1])
+    layout, of_input, of_weight = count_kernels(names, [1.0, 2.0, 3.0], [0, 0, 0], table)
+    forward = oracle("convolution", x, w, None, *CONVOLUTIONS[1][2:], out_val=out)
+    assert of_input.matmul_flops == of_weight.matmul_flops == forward
+    assert layout.auxiliary
+
+
+def test_every_kernel_without_numbers_has_a_reason():
+    table = Operators(
+        ["aten::mm", "aten::topk", "aten::mm", "aten::convolution"],
+        [None, recorded(X), recorded(X, W), RecordedInputs(((2, 3, 8, 8), (4, 3, 3, 3)), ("float", "float"))],
+        [-1] * 4,
+    )
+    names = ["gemm", "topk", "ncclDevKernel_AllReduce", "gemm", "gemm", "conv"]
+    found = count_kernels(names, [1.0] * 6, [0, 1, 2, -1, 2, 3], table, frozenset({4}))
+    assert [each.reason for each in found] == [
+        NO_SHAPES, "no formula for aten::topk", COMMUNICATION, NO_OPERATOR, IN_GRAPH,
+        "aten::convolution: its options are not recorded (PyTorch before 2.1)",
+    ]  # fmt: skip
+
+
+def test_tf32_follows_from_the_kernel_name():
+    a, b = meta(64, 64, dtype=torch.float32), meta(64, 64, dtype=torch.float32)
+    assert work("mm", a, b, kernel="ampere_sgemm_128x64").form == "fp32"
+    assert work("mm", a, b, kernel="cutlass_80_tensorop_s1688tf32gemm_256x128").form == "tf32"
+
+
+def test_damaged_arguments_give_a_reason_and_no_error():
+    damaged = [
+        RecordedInputs(),
+        RecordedInputs(((3, 4), (5, 6)), ("float", "float")),
+        RecordedInputs(((0, 0), (0, 0)), ("float", "float"), ("", ""), ((), ())),
+        RecordedInputs((((1,), (2,)), ()), ("float", "Scalar")),
+        RecordedInputs(
+            ((2, 3, 8, 8), (4, 3, 3, 3)), ("float",) * 2, ("", "", "", "[0, 0]", "[0, 0]", "[0]", "x", "", "0")
+        ),
+    ]
+    from roofmodel.study.profile.vector_operators import _FORMULAS
+
+    names = [f"aten::{name}" for name in (*FORMULAS, *_FORMULAS, "add", "where", "_foreach_add")]
+    for inputs in damaged:
+        for name in names:
+            found = count_kernels(["k"], [0.0], [0], Operators([name], [inputs], [-1]))[0]
+            assert found.reason is not None or math.isfinite(found.bytes)
+
+
+def test_every_kernel_of_the_vit_trace_has_numbers_or_a_reason():
+    with gzip.open(measured("traces/torch/Falconsai_nsfw_image_detection__1016002.json.gz")) as file:
+        profile = torch_trace.read(file, "vit")
+    assert len(profile.kernels) == 154
+    calls = [kernel.call for kernel in profile.kernels]
+    assert all(call is not None and call.inputs for call in calls)
+    table = Operators([c.name for c in calls], [c.inputs for c in calls], [-1] * len(calls))
+    first: dict[int, int] = {}
+    places = [first.setdefault(call.id, i) for i, call in enumerate(calls)]
+    found = count_kernels([k.name for k in profile.kernels], [k.seconds for k in profile.kernels], places, table)
+    assert sum(each.known for each in found) == 151  # and three layout changes around the one convolution
+    assert [each.reason for each in found if not each.known] == [
+        "auxiliary kernel: the work is counted at the main kernel of aten::cudnn_convolution"
+    ] * 3
+    # ViT-Base/16 with 4 images of 197 tokens: 12 layers of 12 d^2 + attention, patches, pooler (the head is on the CPU)
+    d, tokens, layers = 768, 197, 12
+    per_layer = 2 * 4 * tokens * 12 * d * d + 2 * 2 * 4 * tokens * tokens * d
+    patches, pooler = 2 * 4 * 196 * d * d, 2 * 4 * d * d
+    assert sum(each.matmul_flops for each in found) == pytest.approx(layers * per_layer + patches + pooler, rel=1e-3)
+
+
+def test_kernel_work_without_reason_is_known():
+    assert KernelWork().known
+    assert not KernelWork(reason="x").auxiliary
