@@ -18,6 +18,7 @@ app = typer.Typer(add_completion=False)
         "roof trace trace.json.gz",
         "roof trace report.sqlite --by nvtx --top 20",
         "roof trace trace.json --steps 5:8 -o steps.png",
+        "roof trace trace.json -o timeline.html",
     ),
 )
 def trace_command(
@@ -34,7 +35,7 @@ def trace_command(
     ] = None,
     hw: ProfileHardware = None,
     form: Annotated[str, format_option("table, json or csv.")] = "table",
-    output: Annotated[list[str] | None, output_option("FILE .png .svg .pdf .json .csv")] = None,
+    output: Annotated[list[str] | None, output_option("FILE .png .svg .pdf .html .json .csv")] = None,
 ) -> None:
     """Where a run's time goes: compute, communication, copies and idle time by cause, per rank and step."""
     check_format(form, ("table", "json", "csv"))

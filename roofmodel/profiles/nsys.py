@@ -334,6 +334,11 @@ def process_id(global_id: object) -> int:
     return (int(str(global_id)) >> _THREAD_BITS) & 0xFFFFFF
 
 
+def thread_id(global_id: object) -> int:
+    """globalTid -> the thread id."""
+    return int(str(global_id)) & (1 << _THREAD_BITS) - 1
+
+
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
 

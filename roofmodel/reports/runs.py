@@ -22,6 +22,12 @@ class TraceReport(Drawn):
 
     def __init__(self, analyzed: Trace) -> None:
         self.analyzed = analyzed
+        self._left_out: dict[str, None] = {}  # by the files that were written
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the files that `save` wrote leave out."""
+        return tuple(self._left_out)
 
     @property
     def findings(self) -> list[str]:
@@ -68,10 +74,10 @@ class TraceReport(Drawn):
         return as_json(self.to_dict()) if form == "json" else as_csv(self.analyzed)
 
     def save(self, path: PathLike) -> Path:
-        """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
+        """Write a picture (png, svg, pdf), the timeline page (html) or the data (json, csv), by the suffix."""
         from roofmodel.views.trace.data import save
 
-        return save(self.analyzed, os.fspath(path))
+        return save(self.analyzed, os.fspath(path), self._left_out.setdefault)
 
     def __rich__(self) -> Any:
         from roofmodel.views.trace.tables import table

@@ -32,7 +32,7 @@ LOADER = re.compile(
     r"dataloader.*(?:__next__|_next_data|_get_data)|enumerate\(dataloader\)|get_batch|data_?load|next_batch", re.I
 )
 _OTHER_RANK = re.compile(r"barrier|gloo:|store.*wait|monitored", re.I)
-_SYNCHRONIZES = re.compile(
+SYNCHRONIZES = re.compile(
     r"(?:cuda|hip)(?:Device|Stream|Event)Synchronize|cu(?:Ctx|Stream|Event)Synchronize|(?:cuda|hip)Memcpy(?!\w*Async)|"
     r"cuMemcpy\w*(?<!Async)(?:_v\d+)?$|aten::(?:item|_local_scalar_dense)$"
 )
@@ -64,7 +64,7 @@ def stretches_by_cause(rank: Rank) -> dict[str, Intervals]:
         waits = intervals.subtract(thread_time(rank, thread, _OTHER_RANK), loader)
         found["input"].append(intervals.intersect(loader, before_launch))
         found["other_rank"].append(intervals.intersect(waits, before_launch))
-        blocked = _contains(thread_time(rank, thread, _SYNCHRONIZES), whole[:, 0])
+        blocked = _contains(thread_time(rank, thread, SYNCHRONIZES), whole[:, 0])
         elsewhere = intervals.intersect(intervals.join(loader, waits), before_launch)
         found["synchronization"].append(intervals.subtract(whole[blocked], elsewhere))
         found["launch"].append(intervals.subtract(whole[~blocked], elsewhere))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from roofmodel.study.trace.steps import Step
 from roofmodel.study.trace.trace import RankReport, Trace
 from roofmodel.views.kit import encoding
 
-SUFFIXES = (*output_files.PICTURES, "json", "csv")
+SUFFIXES = (*output_files.PICTURES, "html", "json", "csv")
 
 
 def document(trace: Trace) -> dict[str, Any]:
@@ -142,12 +143,21 @@ def as_csv(trace: Trace) -> str:
     return encoding.as_csv(group_rows(trace))
 
 
-def save(trace: Trace, path: str) -> Path:
-    """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
-    from roofmodel.views.trace import picture
+def save(trace: Trace, path: str, note: Callable[[str], None]) -> Path:
+    """Write a picture (png, svg, pdf), the timeline page (html) or the data (json, csv), by the suffix.
+
+    `note` receives what a file leaves out.
+    """
+    from roofmodel.views.trace import picture, timeline_page
+
+    def page() -> str:
+        text, left_out = timeline_page.html(trace)
+        for line in left_out:
+            note(line)
+        return text
 
     return output_files.write(
         path,
         draw=lambda file, form: picture.draw(trace, file, form),
-        texts={"json": lambda: encoding.as_json(document(trace)), "csv": lambda: as_csv(trace)},
+        texts={"html": page, "json": lambda: encoding.as_json(document(trace)), "csv": lambda: as_csv(trace)},
     )

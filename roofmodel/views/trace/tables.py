@@ -33,7 +33,7 @@ LEGEND = {
     "achieved": "FLOP/s, B/s: FLOPs and bytes counted from the recorded shapes of operators, over the measured time; "
     "achieved: share of the attainable performance",
 }
-_CAUSES = {
+CAUSE_TEXTS = {
     "input": "data loader",
     "synchronization": "after the CPU waited for the GPU",
     "launch": "the CPU launches too slowly",
@@ -143,7 +143,7 @@ def _idle(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
     for report in ranks:
         causes = sorted(report.idle_by_cause.items(), key=lambda item: -item[1])
         if causes:
-            listed = "; ".join(f"{_CAUSES[cause]} {units.seconds(seconds)}" for cause, seconds in causes)
+            listed = "; ".join(f"{CAUSE_TEXTS[cause]} {units.seconds(seconds)}" for cause, seconds in causes)
             yield Text(f"idle time of rank {report.rank.number}: {listed}", style="dim")
 
 
