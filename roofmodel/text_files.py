@@ -66,16 +66,16 @@ class YamlValue(NamedTuple):
             raise self.error(f"{self.path or 'the file'} must be a mapping of keys to values")
         entries: dict[str, YamlValue] = {}
         for key_node, value_node in self.node.value:
-            key_value = self._replace(node=key_node)
             if not isinstance(key_node, yaml.ScalarNode):
-                raise key_value.error("a key must be text, not a list or a mapping")
+                raise self._replace(node=key_node).error("a key must be text, not a list or a mapping")
             key = str(key_node.value)
             if known is not None and key not in known:
                 hint = suggest(key, known) or f"; known here: {', '.join(known)}"
-                raise key_value.error(f"unknown key {key!r}{hint}")
+                raise self._replace(node=key_node).error(f"unknown key {key!r}{hint}")
             if key in entries:
-                raise key_value.error(f"duplicate key {key!r}; line {entries[key].line} has it already")
-            entries[key] = self._replace(node=value_node, path=f"{self.path}.{key}".lstrip("."))
+                problem = f"duplicate key {key!r}; line {entries[key].line} has it already"
+                raise self._replace(node=key_node).error(problem)
+            entries[key] = YamlValue(value_node, self.file, f"{self.path}.{key}".lstrip("."), self.kind)
         for key in required:
             if key not in entries:
                 raise self.error(f"{self.path or 'the file'} lacks the key {key!r}")
@@ -89,6 +89,7 @@ class YamlValue(NamedTuple):
 
     def value(self) -> Any:
         """The value as YAML interprets it: text, number, boolean, null or list."""
+        _complete_tags(self.node)
         try:
             return yaml.SafeLoader("").construct_object(self.node, deep=True)
         except (yaml.YAMLError, ValueError, KeyError, AttributeError):  # PyYAML's own for `!!bool x`, `!!timestamp x`
@@ -97,7 +98,7 @@ class YamlValue(NamedTuple):
     @property
     def is_null(self) -> bool:
         """Whether the value is empty or null."""
-        return bool(self.node.tag == "tag:yaml.org,2002:null")
+        return bool(_tag(self.node) == "tag:yaml.org,2002:null")
 
     def text(self) -> str:
         """A scalar as one line without control characters.
@@ -191,52 +192,65 @@ class _OpenNode(NamedTuple):
 
 
 def _compose(text: str) -> Any:
-    """The node graph of the single document of a YAML text; None for an empty text.
+    """The node graph of the single document of a YAML text; None for an empty text. Tags that are not written are None.
 
     The composer of PyYAML calls itself for each level and ends the process at some ten thousand levels. This one uses
     a list. Raises _LimitExceeded, yaml.YAMLError.
     """
     loader = _LOADER(text)
     anchors: dict[str, Any] = {}
-    sizes: dict[int, int] = {}  # nodes below each node, aliases expanded, by id
+    sizes: dict[int, int] = {}  # by id, of lists and mappings: nodes below each, aliases expanded
     stack: list[_OpenNode] = [_OpenNode(None, [], None)]
-
-    def close(node: Any, size: int, anchor: str | None, mark: Any) -> None:
-        if size > MAX_NODES:
-            raise _LimitExceeded(f"more than {MAX_NODES} values, with aliases expanded", mark)
-        sizes[id(node)] = size
-        if anchor is not None:
-            anchors[anchor] = node
-        stack[-1].parts.append(node)
-
     try:
         while loader.check_event():
             event: Any = loader.get_event()
             mark = event.start_mark
             if isinstance(event, yaml.ScalarEvent):
-                tag = event.tag or loader.resolve(yaml.ScalarNode, event.value, event.implicit)
-                end: Any = event.end_mark
-                close(yaml.ScalarNode(tag, event.value, mark, end, event.style), 1, event.anchor, mark)
+                node: Any = yaml.ScalarNode(event.tag, event.value, mark, event.end_mark, event.style)
+                if event.anchor is not None:
+                    anchors[event.anchor] = node
             elif isinstance(event, yaml.AliasEvent):
                 if event.anchor not in anchors:
                     problem = f"alias {event.anchor!r} has no anchor before it"
                     raise yaml.composer.ComposerError(None, None, problem, mark)
                 node = anchors[event.anchor]
-                close(node, sizes[id(node)], None, mark)
             elif isinstance(event, yaml.CollectionStartEvent):
                 kind = yaml.SequenceNode if isinstance(event, yaml.SequenceStartEvent) else yaml.MappingNode
-                tag = event.tag or loader.resolve(kind, None, event.implicit)
                 if len(stack) > MAX_DEPTH:
                     raise _LimitExceeded(f"more than {MAX_DEPTH} nested lists and mappings", mark)
-                stack.append(_OpenNode(kind(tag, [], mark, None, event.flow_style), [], event.anchor))
+                stack.append(_OpenNode(kind(event.tag, [], mark, None, event.flow_style), [], event.anchor))
+                continue
             elif isinstance(event, yaml.CollectionEndEvent):
                 node, parts, anchor = stack.pop()
                 node.end_mark = event.end_mark
                 pairs = isinstance(node, yaml.MappingNode)
                 node.value = list(zip(parts[::2], parts[1::2], strict=True)) if pairs else parts
-                close(node, 1 + sum(sizes[id(part)] for part in parts), anchor, mark)
-            elif isinstance(event, yaml.DocumentStartEvent) and stack[0].parts:
-                raise yaml.composer.ComposerError(None, None, "a second document; keep one", mark)
+                sizes[id(node)] = size = 1 + sum(sizes.get(id(part), 1) for part in parts)
+                if size > MAX_NODES:
+                    raise _LimitExceeded(f"more than {MAX_NODES} values, with aliases expanded", mark)
+                if anchor is not None:
+                    anchors[anchor] = node
+            else:
+                if isinstance(event, yaml.DocumentStartEvent) and stack[0].parts:
+                    raise yaml.composer.ComposerError(None, None, "a second document; keep one", mark)
+                continue
+            stack[-1].parts.append(node)
     finally:
         loader.dispose()
     return next(iter(stack[0].parts), None)
+
+
+def _tag(node: Any) -> Any:
+    """The tag of a node. `_compose` leaves unwritten tags empty, because they are costly and few values need one."""
+    if node.tag is None:
+        plain = isinstance(node, yaml.ScalarNode) and not node.style
+        node.tag = yaml.resolver.Resolver().resolve(type(node), node.value, (plain, not plain))
+    return node.tag
+
+
+def _complete_tags(node: Any) -> None:
+    """Fill the empty tags of a node and of all nodes in it."""
+    _tag(node)
+    for part in () if isinstance(node, yaml.ScalarNode) else node.value:
+        for each in part if isinstance(part, tuple) else (part,):
+            _complete_tags(each)

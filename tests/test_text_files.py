@@ -14,7 +14,7 @@ import yaml
 from roofmodel.devices import library
 from roofmodel.errors import AnswerError, DeviceError, ModelError, RoofError
 from roofmodel.models import hub
-from roofmodel.text_files import MAX_DEPTH, MAX_NODES, read_yaml
+from roofmodel.text_files import MAX_DEPTH, MAX_NODES, _complete_tags, read_yaml
 
 HARDWARE = Path(__file__).parents[1] / "hardware"
 TINY = {"model_type": "gpt2", "n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 100}
@@ -90,6 +90,7 @@ def shape(node: yaml.Node) -> object:
 @pytest.mark.parametrize("file", sorted(HARDWARE.glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_node_graph_is_the_one_of_pyyaml(file: Path) -> None:
     ours = read_yaml(file, DeviceError, "a device's YAML").node
+    _complete_tags(ours)
     assert shape(ours) == shape(yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader))
 
 

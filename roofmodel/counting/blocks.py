@@ -28,9 +28,8 @@ from roofmodel.counting.communication import (
 from roofmodel.counting.notation import Sizes
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step, pairs
-from roofmodel.models.architecture import Architecture, Head, HeadStage, Stack
+from roofmodel.models.architecture import Architecture, Head, HeadStage, Network, Stack
 from roofmodel.models.attention import Attention, CrossAttention, LatentAttention
-from roofmodel.models.convolutional import Network
 from roofmodel.models.embeddings import Embedding, Patches, PerLayerEmbedding
 from roofmodel.models.layers import MLP, Layer, MoE, Part, PerLayerGate, TokenConvolution
 from roofmodel.models.norms_and_activations import Norm

@@ -16,10 +16,10 @@ from roofmodel.counting.block_context import norm, norm_flops, norm_parameters
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
 from roofmodel.errors import Option, WorkloadError
+from roofmodel.models.architecture import Network
 from roofmodel.models.convolutional import (
     Activation,
     Convolution,
-    Network,
     PixelStep,
     Pool,
     Residual,

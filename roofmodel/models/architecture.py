@@ -6,14 +6,16 @@ ints or SymPy symbols.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from roofmodel.algebra import Number
 from roofmodel.errors import Text
-from roofmodel.models.convolutional import Network
 from roofmodel.models.embeddings import Embedding, Patches
 from roofmodel.models.layers import Layer, Part, parts
 from roofmodel.models.norms_and_activations import Norm
+
+if TYPE_CHECKING:
+    from roofmodel.models.convolutional import PixelStep, Stage
 
 
 class HeadStage(NamedTuple):
@@ -100,6 +102,17 @@ class Stack(NamedTuple):
         for index, layer in enumerate(self.layers):
             where.setdefault(layer, []).append(index)
         return ((layer, tuple(indices)) for layer, indices in where.items())
+
+
+class Network(NamedTuple):
+    """A convolutional network: a stem, stages, and average pooling over all pixels."""
+
+    image: tuple[Number, Number]  # default input size: rows and columns of pixels
+    channels: Number
+    stem: "tuple[PixelStep, ...]"
+    stages: "tuple[Stage, ...]"
+    width: Number  # channels of the last stage
+    final_norm: Norm | None = None  # on the pooled channels
 
 
 class BuildPlan(NamedTuple):

@@ -10,8 +10,7 @@ from typing import Any
 
 from roofmodel.errors import Message, ModelError, Option, Text, choices, shorten, suggest
 from roofmodel.file_names import printable
-from roofmodel.models.architecture import Architecture, BuildPlan, Fact, Head, HeadStage, Stack
-from roofmodel.models.convolutional import Network
+from roofmodel.models.architecture import Architecture, BuildPlan, Fact, Head, HeadStage, Network, Stack
 from roofmodel.models.families import CUSTOM_CODE, FAMILIES, family_of
 from roofmodel.models.family import Family
 from roofmodel.models.field_checks import ConfigLocation, check, check_stages

@@ -1,4 +1,4 @@
-"""Convolutional networks: their steps, residual blocks and stages."""
+"""Parts of convolutional networks: steps, residual blocks and stages; `architecture.Network` is made of them."""
 
 from typing import NamedTuple
 
@@ -59,14 +59,3 @@ class Stage(NamedTuple):
 
     blocks: tuple[Residual, ...]
     entry: tuple[PixelStep, ...] = ()
-
-
-class Network(NamedTuple):
-    """A convolutional network: a stem, stages, and average pooling over all pixels."""
-
-    image: tuple[Number, Number]  # default input size: rows and columns of pixels
-    channels: Number
-    stem: tuple[PixelStep, ...]
-    stages: tuple[Stage, ...]
-    width: Number  # channels of the last stage
-    final_norm: Norm | None = None  # on the pooled channels

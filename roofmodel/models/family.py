@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from roofmodel.models.architecture import HeadStage
-from roofmodel.models.convolutional import Network
+from roofmodel.models.architecture import HeadStage, Network
 from roofmodel.models.fields import CORE, FIELDS, NETWORK_FIELDS, FieldType, Key
 
 

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from roofmodel.models.architecture import Architecture, StageSlice
+from roofmodel.models.architecture import Architecture, Network, StageSlice
 from roofmodel.models.attention import Attention
-from roofmodel.models.convolutional import Network
 from roofmodel.models.embeddings import Embedding
 
 

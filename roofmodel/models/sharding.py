@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from roofmodel.algebra import Number, ceil_div, is_just, maximum, quotient
-from roofmodel.models.architecture import Architecture, Stack
+from roofmodel.models.architecture import Architecture, Network, Stack
 from roofmodel.models.attention import Attention, CrossAttention, LatentAttention
-from roofmodel.models.convolutional import Network
 from roofmodel.models.embeddings import Embedding
 from roofmodel.models.layers import MLP, Layer, MoE, Part, PerLayerGate
 from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from roofmodel import units
 from roofmodel.algebra import Number
 from roofmodel.errors import Text
-from roofmodel.models.architecture import Architecture, BuildPlan, Fact, HeadStage, Stack
-from roofmodel.models.convolutional import Network
+from roofmodel.models.architecture import Architecture, BuildPlan, Fact, HeadStage, Network, Stack
 
 # field -> symbol. Other fields keep their values: switches, lists, pixels.
 SYMBOLS: dict[str, str] = {

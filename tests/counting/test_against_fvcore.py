@@ -13,8 +13,8 @@ import warnings
 
 import pytest
 
+from roofmodel.models.architecture import Network
 from roofmodel.models.config import architecture
-from roofmodel.models.convolutional import Network
 from roofmodel.models.families import FAMILIES
 from roofmodel.study.derive.reconcile import TOOLS, UNFUSED, reconcile
 

@@ -16,8 +16,8 @@ from roofmodel.counting import phases
 from roofmodel.counting.blocks import operators
 from roofmodel.counting.memory import parameters
 from roofmodel.counting.workload import Workload
+from roofmodel.models.architecture import Network
 from roofmodel.models.config import architecture
-from roofmodel.models.convolutional import Network
 from roofmodel.models.families import FAMILIES
 from roofmodel.study.estimate.options import workload
 from tests import draws, guarantee

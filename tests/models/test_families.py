@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from roofmodel.counting.vector_flops import ACTIVATION
-from roofmodel.models.architecture import Fact
+from roofmodel.models.architecture import Fact, Network
 from roofmodel.models.config import architecture
-from roofmodel.models.convolutional import Network
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.fields import REQUIRED, Key
 from roofmodel.models.norms_and_activations import ACTIVATIONS

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from roofmodel.models.architecture import HeadStage
+from roofmodel.models.architecture import HeadStage, Network
 from roofmodel.models.convolutional import (
     Activation,
     Convolution,
-    Network,
     PixelStep,
     Pool,
     Residual,

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import Number
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored
-from roofmodel.models.architecture import Architecture
-from roofmodel.models.convolutional import Network
+from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.recurrent import DeltaRule
 from roofmodel.study.derive.explain import Counted, Explanation, Quantity, explain
 from roofmodel.study.estimate.options import non_default_options

@@ -12,8 +12,7 @@ from roofmodel.algebra import Number, plain
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device, Level
 from roofmodel.errors import Message, Option, Text, WarningNote
-from roofmodel.models.architecture import Architecture
-from roofmodel.models.convolutional import Network
+from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.study.estimate.phase import PhaseEstimate, is_launch_bound, launches, sum_of
 

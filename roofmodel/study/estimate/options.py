@@ -8,9 +8,8 @@ from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.workload import NO_IMAGE, Optimizer, Parallel, Phase, Recompute, Runtime, Workload
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
-from roofmodel.models.architecture import Architecture
+from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.attention import Attention, LatentAttention
-from roofmodel.models.convolutional import Network
 from roofmodel.models.embeddings import Patches
 from roofmodel.prediction.casting import AUTOCAST_FORMATS, PARAMETER_FORMAT
 from roofmodel.study.estimate.parallelism import GPUS, parallel

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from roofmodel.counting.workload import ONE_GPU, Parallel, Workload
 from roofmodel.errors import Message, Option, Text, WorkloadError, ignored, joined
-from roofmodel.models.architecture import Architecture
+from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.attention import Attention
-from roofmodel.models.convolutional import Network
 from roofmodel.models.embeddings import Embedding
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.pipeline_stages import pipeline_obstacles

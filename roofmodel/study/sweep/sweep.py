@@ -17,8 +17,7 @@ from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
-from roofmodel.models.architecture import Architecture
-from roofmodel.models.convolutional import Network
+from roofmodel.models.architecture import Architecture, Network
 from roofmodel.study.estimate.notes import device_notes, exceeds_positions, timing_notes, utilization_notes
 from roofmodel.study.estimate.options import (
     CHOICES,
