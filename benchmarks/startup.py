@@ -58,8 +58,8 @@ def main() -> int:
     roof, imports, package, bare = shortest(
         [ROOF, libraries, [PYTHON, "-c", "import roofmodel"], [PYTHON, "-c", "pass"]], runs
     )
-    checks = [  # 2.12 to 2.19 in five runs
-        ("roof estimate gpt2-xl / importing typer and rich", roof / imports, 2.3),
+    checks = [
+        ("roof estimate gpt2-xl / importing typer and rich", roof / imports, 2.0),
         ("import roofmodel / (1.5 x bare python + 30 ms)", package / (1.5 * bare + 0.030), 1.0),
     ]
     try:

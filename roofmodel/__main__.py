@@ -10,7 +10,7 @@ from types import FrameType
 
 
 def main() -> None:
-    """Run the command line. A process this short is over before collecting garbage would pay."""
+    """Run the command line without garbage collection, which takes more time than such a short process gains."""
     gc.disable()
     _handle_signals(_exit_at_once)  # while modules are imported: no file is open yet, and a traceback says nothing
     from roofmodel import cli
@@ -20,6 +20,7 @@ def main() -> None:
         cli.main()
     finally:
         _handle_signals(_exit_at_once)
+        gc.freeze()  # or the interpreter collects garbage once more when it ends
 
 
 def _handle_signals(handler: Callable[[int, FrameType | None], object]) -> None:

@@ -201,12 +201,13 @@ def _compose(text: str) -> Any:
     anchors: dict[str, Any] = {}
     sizes: dict[int, int] = {}  # by id, of lists and mappings: nodes below each, aliases expanded
     stack: list[_OpenNode] = [_OpenNode(None, [], None)]
+    scalar: Any = yaml.ScalarNode
     try:
         while loader.check_event():
             event: Any = loader.get_event()
             mark = event.start_mark
             if isinstance(event, yaml.ScalarEvent):
-                node: Any = yaml.ScalarNode(event.tag, event.value, mark, event.end_mark, event.style)
+                node: Any = scalar(event.tag, event.value, mark, event.end_mark, event.style)
                 if event.anchor is not None:
                     anchors[event.anchor] = node
             elif isinstance(event, yaml.AliasEvent):
@@ -215,7 +216,7 @@ def _compose(text: str) -> Any:
                     raise yaml.composer.ComposerError(None, None, problem, mark)
                 node = anchors[event.anchor]
             elif isinstance(event, yaml.CollectionStartEvent):
-                kind = yaml.SequenceNode if isinstance(event, yaml.SequenceStartEvent) else yaml.MappingNode
+                kind: Any = yaml.SequenceNode if isinstance(event, yaml.SequenceStartEvent) else yaml.MappingNode
                 if len(stack) > MAX_DEPTH:
                     raise _LimitExceeded(f"more than {MAX_DEPTH} nested lists and mappings", mark)
                 stack.append(_OpenNode(kind(event.tag, [], mark, None, event.flow_style), [], event.anchor))
@@ -244,7 +245,8 @@ def _tag(node: Any) -> Any:
     """The tag of a node. `_compose` leaves unwritten tags empty, because they are costly and few values need one."""
     if node.tag is None:
         plain = isinstance(node, yaml.ScalarNode) and not node.style
-        node.tag = yaml.resolver.Resolver().resolve(type(node), node.value, (plain, not plain))
+        resolver: Any = yaml.resolver.Resolver()
+        node.tag = resolver.resolve(type(node), node.value, (plain, not plain))
     return node.tag
 
 
