@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Collect evidence on this machine's GPU: ceilings, operators, whole models, profiler exports. Under nine minutes.
-#   benchmarks/collect_gpu.sh [-o FOLDER] [--minutes N] [--only PART,…] [--small] [--pack]   benchmarks/README.md
+#   benchmarks/collect_gpu.sh [-o FOLDER] [--minutes N] [--only PART,…] [--small] [--pack]   docs/howto/gpu-kit.md
 # PYTHON names the interpreter that has torch, transformers and what roofmodel needs; python3 if it is not set.
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"

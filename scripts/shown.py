@@ -62,6 +62,13 @@ def markdown(command: str) -> None:
     cog.out(f"\n{_output(command).rstrip()}\n\n")
 
 
+def source(path: str) -> None:
+    """Print a file of the repository as a block of code."""
+    language = {".py": "python", ".yaml": "yaml"}[Path(path).suffix]
+    text = (ROOT / path).read_text(encoding="utf-8")
+    cog.out(f"\n```{language}\n{text}```\n\n")
+
+
 def commands() -> None:
     """Print every command with its arguments and options, from the source of `--help`."""
     text = html.unescape(_output("typer roofmodel.cli.app utils docs --name roof"))
