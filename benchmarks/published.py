@@ -18,7 +18,7 @@ from benchmarks.errors import RelativeErrors, by_name, median_cells, relative_er
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
-from roofmodel.models.hub import catalogue
+from roofmodel.models.hub import catalog
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
 
@@ -152,7 +152,7 @@ def _run(row: Reported, launch: float | None = None) -> PhaseEstimate:
 @cache
 def _model(name: str) -> Architecture:
     """A packaged model; BERT without its head and with positions for any length."""
-    config = next(entry.config for entry in catalogue() if entry.id == MODELS[name])
+    config = next(entry.config for entry in catalog() if entry.id == MODELS[name])
     if name.startswith("bert"):
         config = {**config, "architectures": ["BertModel"], "max_position_embeddings": 8192}
     return architecture(config, name, name)

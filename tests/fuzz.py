@@ -205,7 +205,7 @@ def main() -> int:
     return int(failed > 0)
 
 
-CONFIGS: list[Any] = [entry.config for entry in hub.catalogue()]
+CONFIGS: list[Any] = [entry.config for entry in hub.catalog()]
 DESCRIPTIONS: list[Any] = [yaml.safe_load(file.read_text("utf-8")) for file in ROOT.glob("examples/models/*.yaml")]
 DEVICES: list[Any] = [yaml.safe_load(library.find(name).read_text("utf-8")) for name in library.names()]
 

@@ -38,7 +38,7 @@ Roof = Callable[..., Done]
 
 @pytest.fixture(autouse=True)
 def _apart_from_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No network, no cache, no device files of the user, no colours, an empty working folder."""
+    """No network, no cache, no device files of the user, no colors, an empty working folder."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
@@ -246,7 +246,7 @@ def test_markdown_and_table_name_model_and_device(roof: Roof) -> None:
     for done in (markdown, table):
         assert done.status == 0
         assert "124 439 808" in done.out
-    assert "\x1b" not in table.out  # no colours into a pipe
+    assert "\x1b" not in table.out  # no colors into a pipe
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
@@ -457,7 +457,7 @@ def test_a_file_is_replaced_only_by_a_complete_one(roof: Roof) -> None:
 
 def test_all_packaged_models_are_listed(roof: Roof) -> None:
     table, document = roof("models", "list"), json.loads(roof("models", "list", "--format", "json").out)
-    entries = list(hub.catalogue())
+    entries = list(hub.catalog())
     assert [model["name"] for model in document] == [entry.id for entry in entries]
     assert {model["name"]: model["parameters"] for model in document}["openai-community/gpt2-xl"] == 1_557_611_200
     assert table.status == 0

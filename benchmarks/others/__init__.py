@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from roofmodel.models.hub import catalogue
+from roofmodel.models.hub import catalog
 
 
 class ToolMissing(Exception):
@@ -23,6 +23,6 @@ class ToolMissing(Exception):
 def config_folder(model: str) -> Iterator[str]:
     """A folder with the config.json of a packaged model, for tools that read such a folder."""
     with tempfile.TemporaryDirectory() as folder:
-        config = next(entry.config for entry in catalogue() if entry.id.rpartition("/")[2].lower() == model)
+        config = next(entry.config for entry in catalog() if entry.id.rpartition("/")[2].lower() == model)
         (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
         yield folder

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from benchmarks.others import ToolMissing
 from benchmarks.served import ServedBatch
 from roofmodel.devices.device import Device
-from roofmodel.models.hub import catalogue, load
+from roofmodel.models.hub import catalog, load
 from roofmodel.study.estimate.estimate import estimate
 
 try:
@@ -53,7 +53,7 @@ def flops() -> dict[str, float]:
     Its FLOPs include softmax, norms and activations.
     """
     require()
-    packaged = {entry.id.rpartition("/")[2]: entry.id for entry in catalogue()}
+    packaged = {entry.id.rpartition("/")[2]: entry.id for entry in catalog()}
     device = Device.load("a100")  # FLOPs do not depend on it
     found = {}
     for name in llmflops.list_models():

@@ -21,7 +21,7 @@ def list_models() -> Listing:
     from roofmodel.models import hub
     from roofmodel.views import listing
 
-    return Listing(listing.models(list(hub.catalogue())))
+    return Listing(listing.models(list(hub.catalog())))
 
 
 def list_families() -> Listing:

@@ -1,4 +1,4 @@
-"""Finds a model by name: the packaged catalogue, a path (config.json or YAML), the Hugging Face cache, the Hub.
+"""Finds a model by name: the packaged catalog, a path (config.json or YAML), the Hugging Face cache, the Hub.
 
 The network comes last, only for names of the form `organization/model`, and only if `huggingface_hub` is installed.
 This module checks that a config is a JSON object; `config.py` reads it.
@@ -21,7 +21,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.text_files import MAX_DEPTH, depth, expand, read_text
 
-CATALOGUE = Path(__file__).parent / "configs"
+CATALOG = Path(__file__).parent / "configs"
 NETWORK_TIMEOUT_SECONDS = 5
 UNAUTHORIZED = (401, 403)  # HTTP status codes
 
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 def load(model: str | os.PathLike[str], family: str | None = None) -> Architecture:
     """The Architecture of a packaged name, a path or a Hub id, read as `family` if given. Raises ModelError.
 
-    Looked up in this order: a path that starts with `.`, `/` or `~`; the packaged catalogue; any
+    Looked up in this order: a path that starts with `.`, `/` or `~`; the packaged catalog; any
     other path that exists; the local Hugging Face cache; the Hub.
     """
     if isinstance(model, os.PathLike):
@@ -81,20 +81,20 @@ def packaged(name: str) -> Entry | None:
         for stem, path in _files().items():
             if stem.partition("--")[2] == wanted:
                 return _entry(path)
-    for entry in catalogue():
+    for entry in catalog():
         if wanted in (alias.lower() for alias in entry.aliases):
             return entry
     return None
 
 
-def catalogue() -> Iterator[Entry]:
+def catalog() -> Iterator[Entry]:
     """All packaged entries, by id."""
     for _, path in sorted(_files().items(), key=lambda file: file[0].replace("--", "/")):
         yield _entry(path)
 
 
 def _files() -> dict[str, Path]:
-    return {name[:-5].lower(): CATALOGUE / name for name in os.listdir(CATALOGUE) if name.endswith(".json")}
+    return {name[:-5].lower(): CATALOG / name for name in os.listdir(CATALOG) if name.endswith(".json")}
 
 
 def _entry(path: Path) -> Entry:
@@ -266,7 +266,7 @@ def _within_timeout(download: Any) -> Any:
 
 
 def _unknown(name: str) -> str:
-    entries = list(catalogue())
+    entries = list(catalog())
     known = [entry.id if "/" in name else entry.id.partition("/")[2] for entry in entries]
     known += [alias for entry in entries for alias in entry.aliases if ("/" in alias) == ("/" in name)]
     hint = suggest(name, known)

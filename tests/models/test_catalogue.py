@@ -246,14 +246,12 @@ def test_older_names_are_known(alias: str, name: str) -> None:
 
 
 def test_no_name_refers_to_two_models() -> None:
-    names = [
-        name.lower() for entry in hub.catalogue() for name in (entry.id, entry.id.partition("/")[2], *entry.aliases)
-    ]
+    names = [name.lower() for entry in hub.catalog() for name in (entry.id, entry.id.partition("/")[2], *entry.aliases)]
     assert len(names) == len(set(names))
 
 
 def test_the_catalogue_is_all_files_in_order() -> None:
-    ids = [entry.id for entry in hub.catalogue()]
+    ids = [entry.id for entry in hub.catalog()]
     assert sorted(ids) == sorted(_entry(file)["id"] for file in FILES)
     assert ids == sorted(ids, key=str.lower)
 

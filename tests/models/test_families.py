@@ -37,7 +37,7 @@ SIZES_OF = {
     "nemotron_h": {"layers": 4},  # as its default has
     "mamba2": {"hidden": 4096},  # whose 8192 channels are its default's 128 heads of 64
 }
-# Keys that modelling code looks for although the config class does not declare them.
+# Keys that modeling code looks for although the config class does not declare them.
 UNDECLARED = {
     "deberta-v2": {"attention_head_size", "embedding_size", "share_att_key", "norm_rel_ebd"}
     | {"conv_kernel_size", "conv_groups", "conv_act"},
@@ -93,7 +93,7 @@ def _attribute(config: Any, name: str) -> Any:
 
 
 DROPPED = ("dropout", "attention_dropout")  # rows share these fields: a list of the names that any class has for them
-LEFT_OPEN = object()  # to the modelling code, which the oracle's draws run with the key left out
+LEFT_OPEN = object()  # to the modeling code, which the oracle's draws run with the key left out
 
 
 def _derived(model_type: str, field: str, real: Any) -> Any:
@@ -196,7 +196,7 @@ def test_null_has_the_meaning_of_the_real_class(model_type: str, field: str) -> 
         return
     expected = _derived(model_type, field, real)
     if expected is LEFT_OPEN or expected is None:
-        return  # the class keeps null, and its modelling code makes something of it, or fails
+        return  # the class keeps null, and its modeling code makes something of it, or fails
     assert _ours(model_type, **{name: None})[field].value == expected
 
 

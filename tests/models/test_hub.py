@@ -17,7 +17,7 @@ from roofmodel.errors import ModelError
 from roofmodel.models import hub
 
 TINY = {"model_type": "gpt2", "n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 100}
-UNKNOWN = "some-organisation/some-model"
+UNKNOWN = "some-organization/some-model"
 
 
 Request = tuple[str, str, bool | None]  # name, file, and token: None is the user's, False is none

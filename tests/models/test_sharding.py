@@ -23,7 +23,7 @@ MODELS = [
 def test_tensor_parallelism_follows_the_plan_of_transformers(name: str, tp: int) -> None:
     """Tables and heads are left out: the plans replicate tables and shard heads by another rule."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    entry = next(entry for entry in hub.catalogue() if entry.id.endswith(f"/{name}"))
+    entry = next(entry for entry in hub.catalog() if entry.id.endswith(f"/{name}"))
     config = transformers.AutoConfig.for_model(**entry.config)
     with torch.device("meta"):
         model = transformers.AutoModel.from_config(config)

@@ -138,7 +138,7 @@ def save(validation: Validation, path: str) -> Path:
 
 
 MAX_LARGE_DOTS = 1000  # rows up to which dots are large
-COLOURS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY, canvas.GREY)
+COLORS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY, canvas.GRAY)
 
 
 def draw(validation: Validation, path: Path, form: str) -> None:
@@ -160,7 +160,7 @@ def draw(validation: Validation, path: Path, form: str) -> None:
                 continue
             axes.plot(
                 predicted[here], validation.measured[here], ls="", marker=".", ms=size, alpha=alpha, mew=0, zorder=3,
-                color=COLOURS[i % len(COLOURS)], label=f"{op}: {here.sum()} rows, error {part_errors.mape:.0%}",
+                color=COLORS[i % len(COLORS)], label=f"{op}: {here.sum()} rows, error {part_errors.mape:.0%}",
                 rasterized=True,
             )  # fmt: skip
         axes.set_xscale("log")

@@ -15,7 +15,7 @@ function build(node, attributes, children) {
 const html = (name, attributes = {}, ...children) => build(document.createElement(name), attributes, children);
 const svg = (name, attributes = {}, ...children) => build(document.createElementNS(SVG, name), attributes, children);
 const cell = (text, look = "") => html("td", look ? { class: look } : {}, text);
-const swatch = (colour) => html("span", { class: "swatch", style: { background: colour } });
+const swatch = (color) => html("span", { class: "swatch", style: { background: color } });
 
 let operators = []; // with the values for the current settings
 let shown = null; // index of the operator whose formula is shown
@@ -213,7 +213,7 @@ function drawMarks({ x, y, rem }) {
     const mark = marks.get(key) ?? newMark();
     marks.set(key, mark);
     removed.delete(key);
-    placeMark(mark, place, op.colour, rem);
+    placeMark(mark, place, op.color, rem);
   }
   for (const [key, mark] of removed) {
     mark.group.remove();
@@ -227,10 +227,10 @@ function newMark() {
   return { ...parts, group: layer("front").appendChild(svg("g", { class: "mark" }, ...Object.values(parts))) };
 }
 
-function placeMark({ group, stem, ring, dot }, { n, x, bound, expected, r }, colour, rem) {
+function placeMark({ group, stem, ring, dot }, { n, x, bound, expected, r }, color, rem) {
   const down = expected === null ? 0 : expected - bound;
   group.style.transform = `translate(${x}px, ${bound}px)`;
-  group.style.setProperty("--colour", colour);
+  group.style.setProperty("--color", color);
   group.dataset.operator = n;
   stem.setAttribute("y2", down);
   ring.setAttribute("r", expected === null ? r : 0.32 * rem);
@@ -247,10 +247,10 @@ function diamonds({ x, y, rem }, { intensity, bound_flops_per_second: bound, exp
 
 /** Names of the largest marks, where they overlap no other name, large mark, diamond or name of a ceiling. */
 function markNames({ box, letter }, largest) {
-  const centre = ({ bound, expected }) => expected ?? bound;
+  const center = ({ bound, expected }) => expected ?? bound;
   const occupied = places.filter(({ r }) => r > letter).map((place) => (
-    { left: place.x - place.r, right: place.x + place.r, top: centre(place) - place.r,
-      bottom: centre(place) + place.r }));
+    { left: place.x - place.r, right: place.x + place.r, top: center(place) - place.r,
+      bottom: center(place) + place.r }));
   for (const name of byId("roofline").querySelectorAll(".back text:not([transform]), .sums path")) {
     const { x, y, width, height } = name.getBBox();
     occupied.push({ left: x, right: x + width, top: y, bottom: y + height });
@@ -262,7 +262,7 @@ function markNames({ box, letter }, largest) {
     const positions = [["start", gap, 0.35 * letter, 0], ["end", -gap, 0.35 * letter, width],
       ["middle", 0, place.r + 1.1 * letter, width / 2], ["middle", 0, -place.r - 0.4 * letter, width / 2]];
     for (const [anchor, across, down, shift] of positions) {
-      const x = place.x + across, y = centre(place) + down;
+      const x = place.x + across, y = center(place) + down;
       const textBox = { left: x - shift, right: x - shift + width, top: y - letter, bottom: y + 0.25 * letter };
       const inside = textBox.left > 0 && textBox.right < box.right && textBox.bottom < box.bottom;
       if (inside && occupied.every((one) => disjoint(one, textBox))) {
@@ -286,7 +286,7 @@ function drawBars({ totals, memory }) {
   const groups = [...new Set(operators.map((op) => op.of))];
   const parts = (key) => groups.map((name) => {
     const own = operators.filter((op) => op.of === name), size = sum(own.map((op) => op[key]));
-    return { name, colour: own[0].colour, size, text: seconds(size) };
+    return { name, color: own[0].color, size, text: seconds(size) };
   });
   const bound = parts("all_bound_seconds"), longest = Math.max(totals.bound_seconds, totals.expected_seconds ?? 0);
   const bars = [bar("bound", bound, longest, seconds(totals.bound_seconds))];
@@ -294,11 +294,11 @@ function drawBars({ totals, memory }) {
     const expected = parts("all_expected_seconds");
     if (totals.host_bound) {
       const size = totals.expected_seconds - sum(expected.map((part) => part.size));
-      expected.push({ name: "host launches", colour: "", size, text: seconds(size) });
+      expected.push({ name: "host launches", color: "", size, text: seconds(size) });
     }
     bars.push(bar("expected", expected, longest, seconds(totals.expected_seconds)));
   }
-  bars.push(legend(bound.map(({ name, colour }) => [name, colour])), ...memoryBar(memory));
+  bars.push(legend(bound.map(({ name, color }) => [name, color])), ...memoryBar(memory));
   byId("bars").replaceChildren(...bars);
   for (const piece of byId("bars").querySelectorAll(".piece")) {
     if (piece.scrollWidth > piece.clientWidth) piece.textContent = ""; // too narrow: the legend has the name
@@ -306,23 +306,23 @@ function drawBars({ totals, memory }) {
 }
 
 function memoryBar(memory) {
-  const roles = MEMORY_ROLES.filter(([key]) => Number(memory[key]) > 0).map(([key, name, colour]) => (
-    { name, colour, size: Number(memory[key]), text: binary(memory[key]) }));
+  const roles = MEMORY_ROLES.filter(([key]) => Number(memory[key]) > 0).map(([key, name, color]) => (
+    { name, color, size: Number(memory[key]), text: binary(memory[key]) }));
   const capacity = device().capacity === null ? null : Number(device().capacity), total = Number(memory.total);
   const space = Math.max(capacity ?? 0, total), left = `${100 * capacity / space}%`;
   const end = capacity && html("span", { class: "capacity", style: { left }, title: `capacity ${binary(capacity)}` });
   return [
     bar("memory", roles, space, `${binary(total)}${capacity ? ` of ${binary(capacity)}` : ""}`, end),
-    legend(roles.map(({ name, colour, text }) => [`${name} ${text}`, colour])),
+    legend(roles.map(({ name, color, text }) => [`${name} ${text}`, color])),
   ];
 }
 
 /** A bar of named parts, whose widths are their shares. */
 function bar(name, parts, whole, total, end = null) {
   const pieces = parts.map((part) => html("span", {
-    class: part.colour ? "piece" : "piece waiting",
+    class: part.color ? "piece" : "piece waiting",
     title: `${part.name}: ${part.text}`,
-    style: { width: `${100 * part.size / whole}%`, background: part.colour },
+    style: { width: `${100 * part.size / whole}%`, background: part.color },
   }, part.name));
   const words = `${name}: ${total}; ${parts.map((part) => `${part.name} ${part.text}`).join(", ")}`;
   return html("div", { class: "bar", role: "img", "aria-label": words }, html("span", { class: "name" }, name),
@@ -330,7 +330,7 @@ function bar(name, parts, whole, total, end = null) {
 }
 
 function legend(parts) {
-  return html("p", { class: "legend" }, ...parts.flatMap(([name, colour]) => [swatch(colour), ` ${name}  `]));
+  return html("p", { class: "legend" }, ...parts.flatMap(([name, color]) => [swatch(color), ` ${name}  `]));
 }
 
 // --- The table, and the formula of one operator ----------------------------------------------------------------------
@@ -339,7 +339,7 @@ function drawTable() {
   const staged = new Set(operators.map((op) => op.stage)).size > 1;
   byId("operators").tBodies[0].replaceChildren(...operators.map((op, n) => {
     const name = ` ${staged ? `${op.stage}: ` : ""}${fullName(op)}`;
-    const button = html("button", { type: "button", title: op.spec }, swatch(op.colour), name);
+    const button = html("button", { type: "button", title: op.spec }, swatch(op.color), name);
     return html("tr", { "data-operator": n }, html("th", { scope: "row", class: "word" }, button),
       cell(grouped(op.count)), cell(si(flopsOf(op))), cell(si(bytesOf(op), "B")),
       cell(significant(Number(op.intensity))), cell(op.bound, `word ${op.bound}`), cell(seconds(op.all_bound_seconds)),
@@ -411,7 +411,7 @@ function formula(op) {
     ? html("strong", {}, `${text} = ${seconds(time)}  ← bound by ${op.bound}`) : `${text} = ${seconds(time)}`));
   const sizes = new Map([...op.products.flat(), ...op.tensors.flatMap((tensor) => tensor.axes)]);
   return [
-    html("h2", {}, swatch(op.colour), ` ${fullName(op)}`),
+    html("h2", {}, swatch(op.color), ` ${fullName(op)}`),
     html("code", { class: "spec" }, op.spec),
     letters ? line("FLOPs", html("code", {}, letters), `= ${numbers}${exactCount(op.matmul_flops)}`,
       html("strong", {}, `= ${matmul}`)) : null,

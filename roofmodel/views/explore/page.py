@@ -103,12 +103,12 @@ def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, 
 
 
 def _model(arch: Architecture, trace: Trace, rows: Rows) -> dict[str, Any]:
-    colours = _GroupColors()
+    colors = _GroupColors()
 
     def document_of(traced: study.TracedEstimate) -> dict[str, Any]:
         memory = {**memory_document(traced.memory), "fits": traced.fits}
         return {
-            runtime: _traced_phase(estimate, traced.updates.get(runtime), rows, colours) | {"memory": memory}
+            runtime: _traced_phase(estimate, traced.updates.get(runtime), rows, colors) | {"memory": memory}
             for runtime, estimate in traced.estimates.items()
         }
 
@@ -144,7 +144,7 @@ def _aliases(name: str) -> list[str]:
     return [name.partition("/")[2], *entry.aliases] if entry and entry.id == name else []
 
 
-STAGES = (canvas.BLUE, canvas.ORANGE, canvas.YELLOW, canvas.GREY, "#7B3F00", "#1A237E")  # of convolutional networks
+STAGES = (canvas.BLUE, canvas.ORANGE, canvas.YELLOW, canvas.GRAY, "#7B3F00", "#1A237E")  # of convolutional networks
 
 
 class _GroupColors(dict[str, str]):
@@ -152,20 +152,20 @@ class _GroupColors(dict[str, str]):
 
     def __missing__(self, group: str) -> str:
         stages = sum(kind(other) not in CATEGORY_COLORS for other in self)
-        colour = CATEGORY_COLORS.get(kind(group), STAGES[stages % len(STAGES)])
-        steps = sum(CATEGORY_COLORS.get(kind(other)) == colour for other in self)
-        parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+        color = CATEGORY_COLORS.get(kind(group), STAGES[stages % len(STAGES)])
+        steps = sum(CATEGORY_COLORS.get(kind(other)) == color for other in self)
+        parts = (int(color[place : place + 2], 16) for place in (1, 3, 5))
         self[group] = "#" + "".join(f"{255 - round((255 - part) * 0.6**steps):02X}" for part in parts)
         return self[group]
 
 
 def _traced_phase(
-    estimate: PhaseEstimate, update: Cases[Placed] | None, rows: Rows, colours: _GroupColors
+    estimate: PhaseEstimate, update: Cases[Placed] | None, rows: Rows, colors: _GroupColors
 ) -> dict[str, Any]:  # fmt: skip
     """The document of a phase, with the indices of its rows, and its position on the roofline."""
 
     def row(placed: Placed, document: dict[str, Any]) -> dict[str, Any]:
-        return document | _details(placed) | {"colour": colours[placed.operator.group]}
+        return document | _details(placed) | {"color": colors[placed.operator.group]}
 
     document = phase_document(estimate)
     operators: list[Any] = [row(*both) for both in zip(estimate.placed, document["ops"], strict=True)]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # the palette of Okabe and Ito: distinct for color-blind readers and in print
-SKY, BLUE, ORANGE, GREEN, PURPLE, RED, YELLOW, GREY = (
+SKY, BLUE, ORANGE, GREEN, PURPLE, RED, YELLOW, GRAY = (
     "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#F0E442", "#999999",
 )  # fmt: skip
 

@@ -33,7 +33,7 @@ CATEGORY_COLORS = {
     "bias": canvas.SKY,
     "head": canvas.PURPLE,
     "optimizer": canvas.RED,
-    "layout": canvas.GREY,
+    "layout": canvas.GRAY,
     # groups of `--by lecture`
     "matrix-mul": canvas.ORANGE,
     "memory_mgmt": canvas.PURPLE,
@@ -153,7 +153,7 @@ def shorten(name: str, width: int) -> str:
 
 def category_color(category: str) -> str:
     """The color of a category of work, which related categories share; gray for an unknown one."""
-    return CATEGORY_COLORS.get(category, canvas.GREY)
+    return CATEGORY_COLORS.get(category, canvas.GRAY)
 
 
 def point_color(panels: Sequence[Panel], index: int, category: str) -> str:

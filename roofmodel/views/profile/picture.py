@@ -85,20 +85,20 @@ def _foot(points: Sequence[Point], several: bool, shown: Window) -> Iterator[str
 
 
 def _mark(axes: Axes, p: Point, marker: str) -> None:
-    x, y, colour = p.intensity or 0, p.flops_per_second or 0, category_color(p.category)
+    x, y, color = p.intensity or 0, p.flops_per_second or 0, category_color(p.category)
     axes.scatter(
         x, y, s=25 + 400 * (p.share or 0), marker=marker, alpha=0.8 if p.level == "dram" else 0.45,
-        facecolor="none" if p.predicted else colour,
-        edgecolor="black" if p.finding else colour if p.predicted else "white",
+        facecolor="none" if p.predicted else color,
+        edgecolor="black" if p.finding else color if p.predicted else "white",
         lw=1.4 if p.predicted or p.finding else 0.7, zorder=3,
     )  # fmt: skip
     if p.unpacked:
         ends = zip((x, y), p.unpacked, strict=True)
-        axes.plot(*ends, color=colour, lw=1.6, marker="_", ms=7, markevery=[1], zorder=2.5)
+        axes.plot(*ends, color=color, lw=1.6, marker="_", ms=7, markevery=[1], zorder=2.5)
     if p.incomplete and p.level == "dram":
         axes.annotate(
             "", (x, y * 1.6), (x, y), annotation_clip=True,
-            arrowprops={"arrowstyle": "->", "color": colour, "lw": 1},
+            arrowprops={"arrowstyle": "->", "color": color, "lw": 1},
         )  # fmt: skip
 
 
@@ -137,21 +137,21 @@ def _keys(
         )
         for name, device_style in zip(titles, styles, strict=False)
     ]
-    by_colour: dict[str, list[str]] = {}
+    by_color: dict[str, list[str]] = {}
     for kind in sorted(kinds):
-        by_colour.setdefault(category_color(kind), []).append(kind)
-    colours = [
+        by_color.setdefault(category_color(kind), []).append(kind)
+    colors = [
         Line2D([], [], color=c, ls="", marker="o", label=fill(", ".join(group), LEGEND_WIDTH))
-        for c, group in by_colour.items()
+        for c, group in by_color.items()
     ]
     if predicted:
-        colours += [Line2D([], [], color="0.3", ls="", marker="o", label="measured")]
-        colours += [Line2D([], [], color="0.3", ls="", marker="o", mfc="none", label="predicted (bound)")]
+        colors += [Line2D([], [], color="0.3", ls="", marker="o", label="measured")]
+        colors += [Line2D([], [], color="0.3", ls="", marker="o", mfc="none", label="predicted (bound)")]
     style: dict[str, Any] = {"loc": "upper left", "frameon": False, "fontsize": 8, "borderpad": 0}
     figure.legend(handles=devices, bbox_to_anchor=(0.668, 0.875), handlelength=3, **style)
     top = 0.865 - 0.028 * sum(1 + fill(name, 52).count("\n") for name in titles)
-    figure.legend(handles=colours, bbox_to_anchor=(0.668, top), ncols=2, columnspacing=1, handletextpad=0, **style)
-    heights = [0.03 + 0.021 * str(handle.get_label()).count("\n") for handle in colours]
+    figure.legend(handles=colors, bbox_to_anchor=(0.668, top), ncols=2, columnspacing=1, handletextpad=0, **style)
+    heights = [0.03 + 0.021 * str(handle.get_label()).count("\n") for handle in colors]
     half = math.ceil(len(heights) / 2)
     return top - max(sum(heights[:half]), sum(heights[half:])) - 0.03
 

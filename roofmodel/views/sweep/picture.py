@@ -15,7 +15,7 @@ from roofmodel.study.sweep.case import LENGTHS, NAMED_OPTIONS, PARALLELISM_OPTIO
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit import canvas, labels
 from roofmodel.views.sweep.data import frame
-from roofmodel.views.sweep.table import TITLES, described
+from roofmodel.views.sweep.table import BOUND_NAMES, TITLES, described
 
 if TYPE_CHECKING:
     import pandas
@@ -26,7 +26,7 @@ KINDS = ("rates", "roofs", "costs")
 CONFIGURATION = ("hardware", *NAMED_OPTIONS, *PARALLELISM_OPTIONS)
 """Columns that distinguish the series of a picture. The points of a front differ in these and in the batch."""
 TASK_COLUMNS = ("model", "new_tokens", "image")  # with the given lengths, distinguish tasks: a front per task
-COLOURS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY, canvas.GREY)
+COLORS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY, canvas.GRAY)
 SHAPES = {"●": "o", "■": "s", "▲": "^", "◆": "D", "▼": "v", "✚": "P"}  # of markers: in text and in matplotlib
 MARKERS = tuple(SHAPES)
 MAX_LEGEND_SERIES = 20  # series
@@ -41,7 +41,7 @@ LATENCY = {
 CAPTIONS = {
     "rates": "Front, per model and lengths: points that no other batch, device or format beats in rate and latency.",
     "roofs": "Color: the ceiling that limits most of the bound time; paler if it limits little more than half. "
-    "Overhead: launch-bound, the host's launches take longer than the kernels.",
+    "Launches: launch-bound, the host's launches take longer than the kernels.",
     "costs": "Dollars per hour / tokens per hour. Solid: at the expected rate. Dashed: at the bound, the lower limit.",
 }
 
@@ -88,17 +88,17 @@ def _series(table: pandas.DataFrame) -> dict[str, tuple[Any, str]]:
     """The points and the color of each configuration, by its name."""
     names = _varying(table, ("model", *CONFIGURATION))
     if not names:
-        return {"": (table, COLOURS[0])}
+        return {"": (table, COLORS[0])}
     groups = table.groupby(names, sort=False, dropna=False)
-    return {_series_name(names, key): (group, _colour(i)) for i, (key, group) in enumerate(groups)}
+    return {_series_name(names, key): (group, _color(i)) for i, (key, group) in enumerate(groups)}
 
 
-def _colour(place: int) -> str:
+def _color(place: int) -> str:
     """The color of a series: the first seven repeat in a darker shade, then in a paler one."""
     from matplotlib.colors import to_hex, to_rgb
 
-    again, hue = divmod(place, len(COLOURS))
-    red, green, blue = (part * (1, 0.5, 0.5)[again % 3] + (0, 0, 0.5)[again % 3] for part in to_rgb(COLOURS[hue]))
+    again, hue = divmod(place, len(COLORS))
+    red, green, blue = (part * (1, 0.5, 0.5)[again % 3] + (0, 0, 0.5)[again % 3] for part in to_rgb(COLORS[hue]))
     return to_hex((red, green, blue))
 
 
@@ -169,12 +169,12 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     remarks += ["smaller marks are drawn on top"] * (len(series) > 1)
     edge = _edge(series, remarks)
     for phase, axes in zip(phases, _panels(figure, len(phases), edge), strict=True):
-        for place, (points, colour) in enumerate(series.values()):
+        for place, (points, color) in enumerate(series.values()):
             here = points[points["phase"] == phase]
             size = 16 * min(len(series) - place, 5)  # later series are drawn on top, so smaller
             for fits, marker, alpha in ((True, "o", 1.0), (False, "x", 0.4)):
                 some = here[_fits_memory(here) == fits]
-                look: dict[str, Any] = {"marker": marker, "color": colour, "alpha": alpha, "zorder": 3}
+                look: dict[str, Any] = {"marker": marker, "color": color, "alpha": alpha, "zorder": 3}
                 if len(some) <= MAX_MARKERS:
                     axes.scatter(some[seconds], some[rate], s=size, **look)
                 else:
@@ -235,9 +235,9 @@ def _edge(series: Iterable[str], remarks: Iterable[str]) -> float:
 def _legend(figure: Figure, series: dict[str, tuple[Any, str]], x: float, *remarks: str) -> None:
     """The first series, up to MAX_LEGEND_SERIES, and the meaning of the marks."""
     y = 0.83
-    for name, (_, colour) in list(series.items())[:MAX_LEGEND_SERIES]:
+    for name, (_, color) in list(series.items())[:MAX_LEGEND_SERIES]:
         if name:
-            figure.text(x, y, "●", color=colour, fontsize=10)
+            figure.text(x, y, "●", color=color, fontsize=10)
             figure.text(x + 0.017, y, name, fontsize=9)
             y -= 0.03
     if len(series) > MAX_LEGEND_SERIES:
@@ -249,11 +249,11 @@ def _legend(figure: Figure, series: dict[str, tuple[Any, str]], x: float, *remar
 
 # --- Limiting ceilings ------------------------------------------------------------------------------
 
-CEILING_COLOURS = {
+CEILING_COLORS = {
     "compute": canvas.ORANGE,
     "memory": canvas.BLUE,
     "communication": canvas.GREEN,
-    "overhead": canvas.GREY,
+    "overhead": canvas.GRAY,
 }
 
 
@@ -275,10 +275,10 @@ def _bounds(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None
         signs.add(_heat(axes, group, across))
         fixed = [f"{other} {_short_text(group[other].iloc[0])}" for other in others]
         axes.set_title(" ".join([_series_name(names, key), *fixed]), fontsize=9, loc="left")
-    ceilings = [name for name in CEILING_COLOURS if table["bound"].eq(name).any()]
+    ceilings = [name for name in CEILING_COLORS if table["bound"].eq(name).any()]
     for place, name in enumerate(ceilings, start=4 - len(ceilings)):
-        figure.text(0.52 + place * 0.125, 0.945, "■", color=CEILING_COLOURS[name], fontsize=13)
-        figure.text(0.537 + place * 0.125, 0.948, name, fontsize=9)
+        figure.text(0.52 + place * 0.125, 0.945, "■", color=CEILING_COLORS[name], fontsize=13)
+        figure.text(0.537 + place * 0.125, 0.948, BOUND_NAMES.get(name, name), fontsize=9)
     if len(found) > MAX_PANELS:
         figure.text(
             0.02,
@@ -305,10 +305,10 @@ def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> str:
     sent, idle = (group[f"{what}_seconds"] / group["bound_seconds"] for what in ("communication", "bubble"))
     shares = {"memory": group["memory_share"], "communication": sent, "overhead": 1 + 0 * sent}
     shares["compute"] = 1 - group["memory_share"] - sent - idle
-    for ceiling, colour in CEILING_COLOURS.items():
+    for ceiling, color in CEILING_COLORS.items():
         here = (group["bound"] == ceiling).to_numpy()
         strength = (0.25 + 0.75 * np.clip(2 * shares[ceiling].to_numpy(float) - 1, 0, 1))[here, None]
-        image[row[here], column[here]] = 1 - strength * (1 - np.array(to_rgb(colour)))
+        image[row[here], column[here]] = 1 - strength * (1 - np.array(to_rgb(color)))
     axes.imshow(image, origin="lower", aspect="auto", interpolation="nearest")
     out = ~_fits_memory(group)
     outlined = len(group) > MAX_CROSSES
@@ -345,12 +345,12 @@ def _costs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     remarks = "— expected    - - lower limit", "points that do not fit are not shown"
     edge = _edge([*series, *(words for words, _ in _tasks(table, lengths))], remarks)
     for phase, axes in zip(phases, _panels(figure, len(phases), edge), strict=True):
-        for points, colour in series.values():
+        for points, color in series.values():
             for words, task in _tasks(points[points["phase"] == phase], lengths):
                 marker = shapes.setdefault(words, MARKERS[len(shapes) % len(MARKERS)])
                 task = task[_fits_memory(task)].sort_values("batch")
                 for column, dashes in (("dollars_per_million_tokens", "-"), ("bound_dollars_per_million_tokens", "--")):
-                    axes.plot(task["batch"], task[column], color=colour, ls=dashes, marker=SHAPES[marker], ms=4, lw=1.2)
+                    axes.plot(task["batch"], task[column], color=color, ls=dashes, marker=SHAPES[marker], ms=4, lw=1.2)
         _log_axes(
             axes, "batch", "dollars per million tokens", "{:g}".format, lambda value: f"${units.significant(value)}"
         )

@@ -33,6 +33,7 @@ TITLES = {
 }  # fmt: skip
 DEFAULTS = {**dict.fromkeys(GPUS, 1), "micro_batch": None, "sequence_parallel": "off", "recompute": "none"}
 """Default values; the heading does not repeat them."""
+BOUND_NAMES = {"overhead": "launches"}  # instead of the names of the JSON document
 LEGEND = {
     "tokens/s ≤": "tokens/s ≤: at the bound; tokens/s: at the expected time",
     "images/s ≤": "images/s ≤: at the bound; images/s: at the expected time",
@@ -116,7 +117,7 @@ def _result_cells(row: dict[str, Any]) -> dict[str, str]:
     refused = row["bound_seconds"] is None
     return {
         "bound": shown("bound_seconds", units.seconds),
-        "bound by": {"overhead": "launches"}.get(row["bound"], row["bound"] or ""),
+        "bound by": BOUND_NAMES.get(row["bound"], row["bound"] or ""),
         "expected": shown("expected_seconds", units.seconds),
         **{f"{what}/s ≤": shown(f"bound_{what}_per_second", units.si) for what in ("tokens", "images")},
         **{f"{what}/s": shown(f"{what}_per_second", units.si) for what in ("tokens", "images")},

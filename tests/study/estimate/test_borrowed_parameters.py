@@ -17,7 +17,7 @@ from statistics import median
 import pytest
 
 from roofmodel import estimate
-from roofmodel.models.hub import catalogue
+from roofmodel.models.hub import catalog
 
 MEASURED = Path(os.environ.get("ROOF_MEASURED", Path(__file__).parents[4] / "shared" / "measured"))
 TABLE = MEASURED / "ops" / "e2e.csv.gz"
@@ -37,7 +37,7 @@ def rows() -> list[dict[str, str]]:
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """BERT base without a head, which is what FasterTransformer times."""
     path = tmp_path_factory.mktemp("encoder") / "config.json"
-    config = next(each for each in catalogue() if each.id == "google-bert/bert-base-uncased").config
+    config = next(each for each in catalog() if each.id == "google-bert/bert-base-uncased").config
     path.write_text(json.dumps({**config, "architectures": ["BertModel"]}))
     return path
 

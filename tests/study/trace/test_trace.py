@@ -391,7 +391,7 @@ def test_names_with_control_characters_are_read(tmp_path: Path) -> None:
 
 def test_unknown_groupings_and_counts_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, launched("a", 100, 200, 10))
-    for options in ({"by": "colour"}, {"top": 0}):
+    for options in ({"by": "color"}, {"top": 0}):
         with pytest.raises(RoofError):
             trace([path], **options)  # type: ignore[arg-type]
 

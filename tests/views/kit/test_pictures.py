@@ -95,8 +95,8 @@ def test_the_legend_fits_and_explains_predicted_convolutions(
         texts = [text.get_text() for text in legend.get_texts()]
         explained |= dict(zip(texts, legend.legend_handles, strict=True))
     assert explained["predicted (bound)"].get_markerfacecolor() == "none"
-    (colour,) = (mark.get_color() for text, mark in explained.items() if "convolution" in text)
-    assert colour == category_color("convolution")
+    (color,) = (mark.get_color() for text, mark in explained.items() if "convolution" in text)
+    assert color == category_color("convolution")
     assert not any("stage" in text for text in explained)
     listed = [text.get_text() for text in figure.texts]
     assert "optimizer: optimizer.step" in listed  # the longest predicted operator
@@ -142,9 +142,9 @@ def test_names_of_ceilings_cover_no_marks(
     plot(tmp_path / "x.svg", *options, monkeypatch=monkeypatch)
     axes = figures[0].axes[0]
     marks = [
-        (axes.transData.transform(centre), math.sqrt(size) / 2 * figures[0].dpi / 72)
+        (axes.transData.transform(center), math.sqrt(size) / 2 * figures[0].dpi / 72)
         for marks in axes.collections
-        for centre, size in zip(marks.get_offsets(), marks.get_sizes(), strict=True)
+        for center, size in zip(marks.get_offsets(), marks.get_sizes(), strict=True)
     ]
     names = [text for text in axes.texts if re.search(r"\d [A-Z]?(FLOP|B)/s$", text.get_text())]
     assert len(names) >= 4
@@ -153,11 +153,11 @@ def test_names_of_ceilings_cover_no_marks(
         at = axes.transData.transform(name.get_position())
         name.set_rotation(0)
         box = name.get_window_extent()
-        for centre, radius in marks:
-            x, y = centre[0] - at[0], centre[1] - at[1]  # seen along the name
+        for center, radius in marks:
+            x, y = center[0] - at[0], center[1] - at[1]  # seen along the name
             x, y = x * math.cos(turned) + y * math.sin(turned), y * math.cos(turned) - x * math.sin(turned)
             aside = max(box.x0 - at[0] - x, 0, x - (box.x1 - at[0])), max(box.y0 - at[1] - y, 0, y - (box.y1 - at[1]))
-            assert math.hypot(*aside) > 0.9 * radius, (name.get_text(), centre)
+            assert math.hypot(*aside) > 0.9 * radius, (name.get_text(), center)
 
 
 def test_names_on_a_page_cover_no_marks(chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ def test_lines_fit_the_terminal_and_letters_are_at_their_heights(width: int) -> 
     assert [line for line in lines if line.startswith("A ")]
 
 
-def test_no_color_disables_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_disables_colors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("\x1b[1;38" in line for line in render(80, force_terminal=True, color_system="truecolor"))
     monkeypatch.setenv("NO_COLOR", "1")
     assert not any("38;2" in line for line in render(80, force_terminal=True, color_system="truecolor"))

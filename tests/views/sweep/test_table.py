@@ -165,7 +165,7 @@ def test_each_cell_has_the_color_of_its_limiting_ceiling_in_the_legend(tmp_path:
     assert len(drawn) == 2
     assert all((image < 1).any(axis=-1).all() for image in drawn)  # no cell is white
     text = (tmp_path / "grid.svg").read_text()
-    assert all(f">{roof}<" in text for roof in ("memory", "compute", "communication", "overhead"))
+    assert all(f">{roof}<" in text for roof in ("memory", "compute", "communication", "launches"))
     assert text.index(">tp 2<") < text.index(">tp 8<")
 
 
@@ -178,12 +178,12 @@ def test_the_legend_of_costs_names_what_is_drawn(tmp_path: Path) -> None:
     assert ">tp 1<" not in text
 
 
-def test_series_that_the_legend_names_have_colours_of_their_own(tmp_path: Path) -> None:
+def test_series_that_the_legend_names_have_colors_of_their_own(tmp_path: Path) -> None:
     report = roofmodel.sweep("gpt2", "a100", tp="1,2,3,4,6,12", dtype="fp16,bf16,tf32", phase="decode", batch=12)
     report.save(tmp_path / "grid.svg")
     text = (tmp_path / "grid.svg").read_text()
-    colours = re.findall(r'style="[^"]*fill: (#[0-9a-f]{6})"[^>]*>●<', text)
-    assert len(colours) == len(set(colours)) == 18
+    colors = re.findall(r'style="[^"]*fill: (#[0-9a-f]{6})"[^>]*>●<', text)
+    assert len(colors) == len(set(colors)) == 18
 
 
 def test_a_picture_of_a_million_points_has_few_marks(tmp_path: Path) -> None:
