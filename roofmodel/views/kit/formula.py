@@ -6,8 +6,14 @@ layers. The same expression with values instead of symbols: `2 · 1 · 1024 · 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+from sympy.printing.latex import LatexPrinter
+from sympy.printing.printer import Printer
+from sympy.printing.str import StrPrinter
 
 from roofmodel.models.symbols import SYMBOLS
 
@@ -19,8 +25,6 @@ Values = Mapping[Any, Any]
 
 def readable(expression: Any) -> Any:
     """An equal expression that is shorter: common factors in front, long sums collected by numbers of layers."""
-    import sympy
-
     expanded = sympy.expand(sympy.sympify(expression))
     terms = sympy.Add.make_args(expanded)
     coefficients = [term.as_coeff_Mul()[0] for term in terms]
@@ -39,174 +43,79 @@ def readable(expression: Any) -> Any:
 
 def text(expression: Any, values: Values | None = None) -> str:
     """The expression as Unicode text, with values in place of the symbols in `values`."""
-    return _write(expression, _Writer(TEXT, values))
+    written = _TextPrinter(values).doprint(sympy.sympify(expression)).replace("-", "−")
+    written = re.sub(r"\*\*(\d+)", lambda power: power[1].translate(_SUPERSCRIPTS), written).replace("**", "^")
+    return _FACTORS.sub(_juxtapose, written) if values is None else written.replace("*", " · ")
 
 
 def latex(expression: Any, values: Values | None = None) -> str:
     """The expression as LaTeX for amsmath, with values in place of the symbols in `values`."""
-    return _write(expression, _Writer(LATEX, values))
+    written = _LatexPrinter(values, mul_symbol="*" if values is None else "dot").doprint(sympy.sympify(expression))
+    written = re.sub(r"((?<=_\{.\})|(?<=\}\}))\*(?!\\left)|(?<!\d)\*(?=\w_)", r"\\,", written).replace("*", "")
+    # A formula with \left cannot be broken into lines between the brackets.
+    return written.replace(r"\left", r"\bigl").replace(r"\right", r"\bigr")
 
 
-class Notation(NamedTuple):
-    """The signs of plain text or of LaTeX."""
+class _OrderedPrinter(Printer):
+    """Writes terms and factors in the order of ORDER, and values in place of symbols."""
 
-    symbol: Callable[[str], str]
-    number: Callable[[Any], str]
-    dot: str  # between factors that cannot be told apart without a sign
-    times: str  # between numbers
-    power: Callable[[str, str], str]
-    fraction: Callable[[str, str], str]
-    brackets: tuple[str, str]
-    functions: Mapping[str, tuple[str, str]]
-    minus: str
-    comma: str = ", "
+    def __init__(self, values: Values | None, **settings: Any) -> None:
+        super().__init__({"order": "none", **settings})
+        self.values = values or {}
 
+    def _as_ordered_terms(self, expr: Any, order: Any = None) -> list[Any]:
+        terms = sorted(expr.args, key=_term_order)
+        if terms[0].could_extract_minus_sign():  # 1 − k/E rather than −k/E + 1
+            terms.sort(key=lambda term: term.could_extract_minus_sign())
+        return terms
 
-def _plain_power(base: str, exponent: str) -> str:
-    if exponent.isdigit():
-        return base + exponent.translate(_SUPERSCRIPTS)
-    return f"{base}^{exponent if len(exponent) == 1 else f'({exponent})'}"
+    def _print_Mul(self, expr: Any) -> str:
+        if expr.could_extract_minus_sign():
+            return f"-{self._print(-expr)}"
+        if expr.is_Mul:  # LatexPrinter also calls this method for a power with a negative exponent
+            expr = sympy.Mul._from_args(sorted(expr.args, key=_factor_order))
+        return str(super()._print_Mul(expr))
 
+    def _print_Symbol(self, expr: Any) -> str:
+        return self._print_Float(self.values[expr]) if expr in self.values else self._name(expr.name)
 
-def _plain_fraction(top: str, bottom: str) -> str:
-    return f"{top}/{bottom}"
-
-
-def _plain_number(value: Any) -> str:
-    return str(value) if value == int(value) else f"{float(value):.6g}"
+    def _print_Float(self, expr: Any) -> str:
+        return str(expr) if expr == int(expr) else f"{float(expr):.6g}"
 
 
-def _latex_symbol(name: str) -> str:
-    stem, _, index = name.partition("_")
-    if not index:
-        return stem
-    return f"{stem}_{{{index}}}" if len(index) == 1 else f"{stem}_{{\\mathrm{{{index}}}}}"
+class _TextPrinter(_OrderedPrinter, StrPrinter):
+    _name = str
+
+    def _print_Function(self, expr: Any) -> str:
+        arguments = sorted(expr.args, key=_factor_order) if expr.func in (sympy.Min, sympy.Max) else expr.args
+        return f"{expr.func.__name__.lower()}({self.stringify(arguments, ', ')})"
+
+    _print_LatticeOp = _print_Function
+
+    def _print_floor(self, expr: Any) -> str:
+        return f"⌊{self._print(expr.args[0])}⌋"
+
+    def _print_ceiling(self, expr: Any) -> str:
+        return f"⌈{self._print(expr.args[0])}⌉"
 
 
-TEXT = Notation(
-    symbol=str,
-    number=_plain_number,
-    dot="·",
-    times=" · ",
-    power=_plain_power,
-    fraction=_plain_fraction,
-    brackets=("(", ")"),
-    functions={
-        "Min": ("min(", ")"), "Max": ("max(", ")"), "floor": ("⌊", "⌋"), "ceiling": ("⌈", "⌉"), "Mod": ("mod(", ")"),
-    },
-    minus="−",
-)  # fmt: skip
-LATEX = Notation(
-    symbol=_latex_symbol,
-    number=_plain_number,
-    dot=r"\,",
-    times=r" \cdot ",
-    power=lambda base, exponent: f"{base}^{{{exponent}}}",
-    fraction=lambda top, bottom: rf"\frac{{{top}}}{{{bottom}}}",
-    brackets=(r"\bigl(", r"\bigr)"),
-    functions={
-        "Min": (r"\min(", ")"), "Max": (r"\max(", ")"), "floor": (r"\lfloor ", r"\rfloor "),
-        "ceiling": (r"\lceil ", r"\rceil "), "Mod": (r"\operatorname{mod}(", ")"),
-    },
-    minus="-",
-)  # fmt: skip
+class _LatexPrinter(_OrderedPrinter, LatexPrinter):
+    def _name(self, name: str) -> str:
+        stem, _, index = name.partition("_")
+        if len(index) > 1:
+            index = rf"\mathrm{{{index}}}"
+        return f"{stem}_{{{index}}}" if index else stem
 
 
-class _Writer(NamedTuple):
-    notation: Notation
-    values: Values | None
-
-    def symbol(self, symbol: Any) -> str:
-        if self.values is not None and symbol in self.values:
-            return self.notation.number(self.values[symbol])
-        return self.notation.symbol(symbol.name)
-
-    def bracketed(self, inside: str) -> str:
-        left, right = self.notation.brackets
-        return f"{left}{inside}{right}"
+_NAME = "[A-Za-z][A-Za-z0-9_]*"
+_FACTORS = re.compile(rf"({_NAME}|\d[\d.]*)?([⁰¹²³⁴-⁹]*)\*(?=({_NAME}|\d|⌊|⌈)?)")
 
 
-def _write(expression: Any, writer: _Writer) -> str:
-    import sympy
-
-    expression = sympy.sympify(expression)
-    notation = writer.notation
-    if expression.is_Add:
-        return _sum(expression, writer)
-    if expression.is_Symbol:
-        return writer.symbol(expression)
-    top, bottom = sympy.fraction(expression)
-    if bottom != 1 and not expression.is_Float:
-        grouped = _write(bottom, writer)
-        if notation is TEXT and not (bottom.is_Symbol or bottom.is_Integer):
-            grouped = writer.bracketed(grouped)
-        if notation is TEXT and top.is_Add:
-            return notation.fraction(writer.bracketed(_write(top, writer)), grouped)
-        return notation.fraction(_write(top, writer), grouped)
-    if expression.is_Mul:
-        return _product(expression, writer)
-    if expression.is_Pow:
-        return _power(expression, writer)
-    if expression.is_number:
-        return notation.number(expression)
-    left, right = notation.functions[type(expression).__name__]
-    arguments = (
-        sorted(expression.args, key=_factor_order) if type(expression).__name__ in ("Min", "Max") else expression.args
-    )
-    return left + notation.comma.join(_write(argument, writer) for argument in arguments) + right
-
-
-def _sum(expression: Any, writer: _Writer) -> str:
-    formula = ""
-    minus = writer.notation.minus
-    terms = sorted(expression.args, key=_term_order)
-    if terms[0].could_extract_minus_sign():  # 1 − k/E rather than −k/E + 1
-        terms.sort(key=lambda term: term.could_extract_minus_sign())
-    for term in terms:
-        negative = term.could_extract_minus_sign()
-        if formula:
-            formula += f" {minus} " if negative else " + "
-        elif negative:
-            formula = minus
-        formula += _write(-term if negative else term, writer)
-    return formula
-
-
-def _product(expression: Any, writer: _Writer) -> str:
-    coefficient, factors = expression.as_coeff_mul()
-    ordered = sorted(factors, key=_factor_order)
-    texts = [_factor(factor, writer) for factor in ordered]
-    sign = ""
-    if coefficient < 0:
-        sign, coefficient = writer.notation.minus, -coefficient
-    if coefficient != 1:
-        texts.insert(0, writer.notation.number(coefficient))
-        ordered.insert(0, coefficient)
-    if writer.values is not None:
-        return sign + writer.notation.times.join(texts)
-    joined = texts[0]
-    for factor, before, after in zip(texts[1:], ordered, ordered[1:], strict=False):
-        joined += (writer.notation.dot if _needs_dot(before, after) else "") + factor
-    return sign + joined
-
-
-def _needs_dot(before: Any, after: Any) -> bool:
-    """Whether two factors need a sign between them: two numbers, or a name of several letters and another factor."""
-    numbers = [part.as_base_exp()[0].is_number for part in (before, after)]
-    long_names = (len(part.as_base_exp()[0].name) > 1 for part in (before, after) if part.as_base_exp()[0].is_Symbol)
-    return (any(long_names) and not (before.is_number or after.is_Add)) or all(numbers)
-
-
-def _factor(factor: Any, writer: _Writer) -> str:
-    return writer.bracketed(_write(factor, writer)) if factor.is_Add else _write(factor, writer)
-
-
-def _power(expression: Any, writer: _Writer) -> str:
-    base, exponent = expression.as_base_exp()
-    written = _write(base, writer)
-    if base.is_Add or base.is_Mul:
-        written = writer.bracketed(written)
-    return writer.notation.power(written, _write(exponent, writer))
+def _juxtapose(found: re.Match[str]) -> str:
+    """Replace the sign after a factor by a dot or nothing: a dot between numbers and next to a name of many letters."""
+    left, power, right = found.groups(default="")
+    dot = right.isdigit() if left[:1].isdigit() else len(right) > 1 or (len(left) > 1 and right)
+    return f"{left}{power}{'·' if dot else ''}"
 
 
 def _factor_order(factor: Any) -> tuple[Any, ...]:
