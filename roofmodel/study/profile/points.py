@@ -76,11 +76,14 @@ class Point(NamedTuple):
 # --- Groups -----------------------------------------------------------------------------------------
 
 
+_RETURN_TYPE = re.compile(r"^(?:\w+::)*(?:enable_if_t|\w+::type)\s+")  # without its template arguments
+
+
 def base_name(name: str) -> str:
     """A kernel's name without return type, anonymous namespaces, template arguments and parameters."""
     name = re.sub(r"(?:<unnamed>|\(anonymous namespace\)|\(anonymous\))::", "", name)
     name = re.sub(r"^(?:void|static)\s+", "", name)
-    return _without_brackets(name).strip() or "unnamed"
+    return _RETURN_TYPE.sub("", _without_brackets(name).strip()) or "unnamed"
 
 
 def _without_brackets(text: str) -> str:

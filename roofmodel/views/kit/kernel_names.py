@@ -13,7 +13,6 @@ from roofmodel.views.kit.panel import shorten
 MAX_SEARCHED_CHARACTERS = 20_000  # of a kernel's name: some have megabytes
 MAX_WORDS = 4  # that are added to names that would be equal
 MAX_ADDED_SHARE = 0.6  # of the width, for these words
-_RETURN_TYPE = re.compile(r"(?:std::)?enable_if(?:_t\b|::type) +")
 _WRAPPERS = ("kernel", "kernel2", "device_kernel")  # templates of libraries that start any kernel
 _ELEMENTWISE = re.compile(r"(?:\w+::)*(?:\w+_)?(elementwise|reduce)_kernel(?= |$)")
 _GENERIC_TYPE = re.compile(
@@ -25,7 +24,7 @@ _GENERIC_TYPE = re.compile(
 
 def short_name(name: str) -> str:
     """`void cutlass::Kernel2<cutlass_80_s16816gemm>(Params)` as `cutlass_80_s16816gemm`."""
-    base = _RETURN_TYPE.sub("", display_name(name))
+    base = display_name(name)
     last = base.rpartition("::")[2]
     if last.lower() in _WRAPPERS:
         return next(map(_without_suffix, _named_arguments(name, last)), base)
