@@ -6,32 +6,32 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum, part
 from roofmodel.devices.calibration import ContextTiming, GenerationTiming
-from roofmodel.prediction.formula import Chip, FormulaDescription
+from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription
 
-ROWS: Annotated[int, "query rows of a tile"] = 128
-KEYS: Annotated[int, "keys that a tile processes at a time"] = 64
+TILE_ROWS: Annotated[int, "query rows of a tile"] = 128
+TILE_KEYS: Annotated[int, "keys that a tile processes at a time"] = 64
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)  # of a sequence's KV cache
-HEADS: Annotated[int, "largest number of query heads of a decode block"] = 64
-REREAD: Annotated[float, "fraction of the L2 ports' bandwidth at which further blocks read keys and values again"] = (
-    0.42
-)
+MAX_BLOCK_HEADS: Annotated[int, "largest number of query heads of a decode block"] = 64
+REREAD_BANDWIDTH: Annotated[
+    float, "fraction of the L2 ports' bandwidth at which further blocks read keys and values again"
+] = 0.42
 OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 1.5
-EXCLUDED = 1e3  # factor on the time of splits that a library does not use, so that they are never the best
+EXCLUSION_FACTOR = 1e3  # factor on the time of splits that a library does not use, so that they are never the best
 
 PREFILL = FormulaDescription(
     name="attention",
     title="fused attention with many queries per sequence",
     summary="Tiles of 128 query rows each process the keys that their rows attend to. The SMs share the work of all "
     "tiles; the last tile ends late.",
-    equation="latency + overlap(max(even + late, one), stream)",
+    equation="latency + overlap(max(balanced + tail, longest_tile), stream)",
     terms=(
         (
-            "even",
+            "balanced",
             "work of all tiles / SMs: FLOPs rounded up to whole tiles, and the exponential of each score, which "
             "matters for small heads",
         ),
-        ("one", "time of the longest tile"),
-        ("late", "tail × time of the longest tile, where there are more tiles than SMs"),
+        ("longest_tile", "time of the longest tile"),
+        ("tail", "timing.tail × longest_tile, where there are more tiles than SMs"),
         ("stream", "bytes / (DRAM bandwidth × dram)"),
         ("overlap(a, b)", "(a^1.5 + b^1.5)^(1/1.5): the two overlap, but not perfectly"),
     ),
@@ -40,20 +40,22 @@ PREFILL = FormulaDescription(
         "so that few queries per sequence still fill a tile.",
     ),
     source="Exponentials and packing: FlashAttention-3, arXiv 2407.08608, section 3.1; packing also in FlashInfer, "
-    "arXiv 2501.01005. Parameters: ContextTiming, fitted by `roof calibrate`.",
-    constants=("ROWS", "KEYS", "OVERLAP"),
+    "arXiv 2501.01005. Parameters: ContextTiming, fitted by `roof calibrate`. "
+    f"Constants: {UNFITTED}",
+    constants=("TILE_ROWS", "TILE_KEYS", "OVERLAP"),
 )
 DECODE = FormulaDescription(
     name="attention",
     title="fused attention with one query per sequence",
     summary="One block per sequence and key-value head reads its keys and values; several blocks where the cache is "
     "split. The time is the minimum over a list of splits.",
-    equation="latency + waves × wave + read + stream + split",
+    equation="latency + waves × wave + read + stream + split + reread",
     terms=(
         ("waves", "⌈blocks / SMs⌉"),
         ("read", "bytes of a block / (L2 port of one SM × stream)"),
         ("stream", "bytes / (DRAM bandwidth × dram)"),
         ("split", "a fixed time, and the partial outputs over the DRAM bandwidth; 0 without a split"),
+        ("reread", "keys and values that further blocks of a group of heads read again from L2"),
     ),
     notes=(
         "Where an SM runs one block at a time (`queue`), each wave reads its blocks after the previous wave, the reads "
@@ -63,8 +65,9 @@ DECODE = FormulaDescription(
         "L2 again for each block.",
     ),
     source="Split of the KV cache: Flash-Decoding. Choice of the kernel by the number of heads: TensorRT-LLM, "
-    "decoderXQAImplJIT.cpp. Parameters: GenerationTiming, fitted by `roof calibrate`.",
-    constants=("KEYS", "HEADS", "REREAD", "OVERLAP"),
+    "decoderXQAImplJIT.cpp. Parameters: GenerationTiming, fitted by `roof calibrate`. "
+    f"Constants: {UNFITTED} REREAD_BANDWIDTH is twice the DRAM bandwidth of an A100 / the bandwidth of its L2 ports.",
+    constants=("TILE_KEYS", "MAX_BLOCK_HEADS", "REREAD_BANDWIDTH", "OVERLAP"),
 )
 
 
@@ -87,56 +90,58 @@ def context_seconds(att: AttentionWork, chip: Chip, timing: ContextTiming) -> Nu
     """Seconds for many queries per sequence, by PREFILL; elementwise for arrays."""
     group = part("group", att.heads / att.kv_heads if timing.packed else 1)
     rows = att.queries * group
-    tiles = part("tiles", ceil_div(rows, ROWS))
-    positions = part("positions", minimum(ROWS / group, att.queries))  # query positions of a tile
-    mean = part("mean", att.pairs / att.queries)
+    tiles = part("tiles", ceil_div(rows, TILE_ROWS))
+    tile_positions = part("tile_positions", minimum(TILE_ROWS / group, att.queries))  # query positions of a tile
+    mean_keys = part("mean_keys", att.pairs / att.queries)
     # Keys of all tiles of a head, or of a group of heads. At the edge of the mask a tile processes keys that only some
     # of its rows attend to: half its positions under a causal mask, all of them in a window, none without a mask.
-    edge = positions * (att.keys - mean) / att.queries
-    seen = part("seen", att.pairs / positions + tiles * (edge + KEYS / 2))
-    longest = part("longest", minimum(att.keys, 2 * mean + positions) + KEYS / 2)
-    per_pair = part("per_pair", att.flops / (att.batch * att.heads * att.pairs) + 4 * timing.softmax)
-    rate = part("rate", chip.peak / chip.multiprocessors * timing.pipe, "FLOP/s")
-    per_key = part("per_key", ROWS * per_pair / rate, "s")
-    units = part("units", att.batch * att.heads / group)
-    even = part("even", units * (seen + tiles * timing.fill) * per_key / chip.multiprocessors, "s")
-    one = part("one", (longest + timing.fill) * per_key, "s")
-    late = timing.tail * one * (units * tiles > chip.multiprocessors)
-    busy = part("busy", maximum(even + late, one), "s")
+    edge = tile_positions * (att.keys - mean_keys) / att.queries
+    processed_keys = part("processed_keys", att.pairs / tile_positions + tiles * (edge + TILE_KEYS / 2))
+    longest_keys = part("longest_keys", minimum(att.keys, 2 * mean_keys + tile_positions) + TILE_KEYS / 2)
+    flops_per_pair = part("flops_per_pair", att.flops / (att.batch * att.heads * att.pairs) + 4 * timing.softmax)
+    sm_rate = part("sm_rate", chip.peak / chip.multiprocessors * timing.pipe, "FLOP/s")
+    seconds_per_key = part("seconds_per_key", TILE_ROWS * flops_per_pair / sm_rate, "s")
+    head_groups = part("head_groups", att.batch * att.heads / group)
+    balanced = part(
+        "balanced", head_groups * (processed_keys + tiles * timing.fill) * seconds_per_key / chip.multiprocessors, "s"
+    )
+    longest_tile = part("longest_tile", (longest_keys + timing.fill) * seconds_per_key, "s")
+    tail = timing.tail * longest_tile * (head_groups * tiles > chip.multiprocessors)
+    sm_seconds = part("sm_time", maximum(balanced + tail, longest_tile), "s")
     stream = part("stream", att.bytes / (timing.dram * chip.bandwidth), "s")
-    return timing.latency + _overlap(busy, stream)
+    return timing.latency + _overlap(sm_seconds, stream)
 
 
-def _overlap(busy: Number, stream: Number) -> Number:
-    return (busy**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
+def _overlap(sm_seconds: Number, stream: Number) -> Number:
+    return (sm_seconds**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
 
 
 @formula
 def generation_seconds(att: AttentionWork, chip: Chip, timing: GenerationTiming) -> Number:
     """Seconds for one query per sequence, by DECODE; elementwise for arrays."""
     best: Number = float("inf")
-    bandwidth = part("rate", timing.dram * chip.bandwidth, "B/s")
-    share = part("share", timing.stream * chip.port / chip.multiprocessors, "B/s")
-    padded = part("padded", KEYS * ceil_div(att.keys, KEYS) / att.keys)
-    rest = part("rest", att.bytes - att.kv_bytes, "B")  # queries and outputs
+    bandwidth = part("dram_rate", timing.dram * chip.bandwidth, "B/s")
+    sm_bandwidth = part("sm_bandwidth", timing.stream * chip.port / chip.multiprocessors, "B/s")
+    padding = part("padding", TILE_KEYS * ceil_div(att.keys, TILE_KEYS) / att.keys)
+    other_bytes = part("other_bytes", att.bytes - att.kv_bytes, "B")  # queries and outputs
     group = part("group", att.heads / att.kv_heads)
     shared = (group > 1) * (group <= timing.group) if timing.group else 1  # 1: a block holds a group of query heads
-    each = part("each", shared * ceil_div(group, HEADS) + (1 - shared) * group)
+    blocks_per_group = part("blocks_per_group", shared * ceil_div(group, MAX_BLOCK_HEADS) + (1 - shared) * group)
     wave = shared * (timing.wave + timing.row * group) + (1 - shared) * (timing.single or timing.wave)
     latency = shared * timing.latency + (1 - shared) * (timing.alone or timing.latency)
     for parts in SPLITS:
         split = part("parts", parts)
-        keys = part("block_keys", KEYS * ceil_div(ceil_div(att.keys, split), KEYS))
-        blocks = part("blocks", att.batch * att.kv_heads * split * each)
-        block = part("block", att.kv_bytes / (att.batch * att.kv_heads) * (keys / att.keys), "B")
-        again = part("again", att.kv_bytes * (each - 1) / (REREAD * chip.port), "s")
+        keys = part("block_keys", TILE_KEYS * ceil_div(ceil_div(att.keys, split), TILE_KEYS))
+        blocks = part("blocks", att.batch * att.kv_heads * split * blocks_per_group)
+        block_bytes = part("block_bytes", att.kv_bytes / (att.batch * att.kv_heads) * (keys / att.keys), "B")
+        reread = part("reread", att.kv_bytes * (blocks_per_group - 1) / (REREAD_BANDWIDTH * chip.port), "s")
         waves = part("waves", ceil_div(blocks, chip.multiprocessors))
-        one = part("one", block / share, "s")
-        stream = part("stream", (att.kv_bytes * padded + rest) / bandwidth, "s")
-        time = wave * waves + (_overlap(waves * one, stream) if timing.queue else one + stream) + again
+        read = part("read", block_bytes / sm_bandwidth, "s")
+        stream = part("stream", (att.kv_bytes * padding + other_bytes) / bandwidth, "s")
+        time = wave * waves + (_overlap(waves * read, stream) if timing.queue else read + stream) + reread
         if split > 1:
-            time = time + timing.split + 4 * split * rest / bandwidth
+            time = time + timing.split + 4 * split * other_bytes / bandwidth
             if timing.queue:
-                time = time * (1 + EXCLUDED * (waves > 1))
+                time = time * (1 + EXCLUSION_FACTOR * (waves > 1))
         best = minimum(best, time)
     return latency + best

@@ -7,10 +7,10 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, expm1, formula, maximum, minimum, part
 from roofmodel.devices.calibration import ExpertsTiming
-from roofmodel.prediction.formula import Chip, FormulaDescription
+from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription
 
 TILES = ((16, 128), (32, 128), (64, 128), (128, 128), (128, 256))  # rows, columns
-SLICE: Annotated[int, "elements of K that a tile's loop processes at a time"] = 64
+K_SLICE: Annotated[int, "elements of K that a tile's loop processes at a time"] = 64
 OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 1.6
 
 DESCRIPTION = FormulaDescription(
@@ -21,7 +21,7 @@ DESCRIPTION = FormulaDescription(
     equation="latency + experts × expert + GEMMs + bytes of tokens and rows / (DRAM bandwidth × rows)",
     terms=(
         ("experts", "the experts that have at least one row"),
-        ("GEMM", "overlap(waves × depth × max(multiply, load), stream)"),
+        ("GEMM", "overlap(waves × padded_k × max(multiply, load), stream)"),
         ("multiply", "FLOPs of a tile per element of K / (peak of one SM × pipe)"),
         ("load", "bytes of a tile's rows of A and columns of B, of all active SMs, / (L2 ports × l2)"),
         ("stream", "weights of these experts / (DRAM bandwidth × dram)"),
@@ -29,12 +29,13 @@ DESCRIPTION = FormulaDescription(
     ),
     notes=(
         "The router spreads rows unevenly. With r rows per expert on average, distributed exponentially, an expert has "
-        "1 / (1 - exp(-height / r)) tiles of that height on average: 1 for small r, r / height + 1/2 for large r.",
+        "1 / (1 - exp(-tile_rows / r)) tiles on average: 1 for small r, r / tile_rows + 1/2 for large r.",
         "With experts on several GPUs, implementations differ in how they handle token-expert pairs whose expert is on "
         "another GPU (`elsewhere`).",
     ),
-    source="Parameters: ExpertsTiming, fitted by `roof calibrate` to fused MoE layers.",
-    constants=("SLICE", "OVERLAP"),
+    source="Parameters: ExpertsTiming, fitted by `roof calibrate` to fused MoE layers. "
+    f"Tile shapes and constants: {UNFITTED}",
+    constants=("K_SLICE", "OVERLAP"),
 )
 
 
@@ -87,17 +88,21 @@ def separate_gemm_seconds(work: GroupedGemmWork, moved: Number, chip: Chip, timi
 def gemm_seconds(work: GroupedGemmWork, chip: Chip, timing: ExpertsTiming, idle: Number = 0) -> Number:
     """Seconds of a GEMM without the fixed time; `idle` more rows are multiplied without use."""
     stream = part("stream", work.experts * work.n * work.k * work.b / (timing.dram * chip.bandwidth), "s")
-    depth = part("depth", SLICE * ceil_div(work.k, SLICE))
-    each = part("each", work.rows / work.experts)
+    padded_k = part("padded_k", K_SLICE * ceil_div(work.k, K_SLICE))
+    rows_per_expert = part("rows_per_expert", work.rows / work.experts)
     best: Number = float("inf")
     for tile in TILES:
-        height, width = part("height", tile[0]), part("width", tile[1])
-        high = work.experts / -expm1(-height / each) + idle / height
-        tiles = part("tiles", high * ceil_div(work.n, width))
+        tile_rows, tile_columns = part("tile_rows", tile[0]), part("tile_columns", tile[1])
+        row_tiles = work.experts / -expm1(-tile_rows / rows_per_expert) + idle / tile_rows
+        tiles = part("tiles", row_tiles * ceil_div(work.n, tile_columns))
         waves = part("waves", maximum(tiles / chip.multiprocessors + 0.5, 1))
-        multiply = part("multiply", 2 * height * width / (chip.peak / chip.multiprocessors * timing.pipe), "s")
-        loaded = part("loaded", minimum(height, maximum(each, 1)) * work.a + width * work.b, "B")
-        load = part("load", loaded * minimum(tiles, chip.multiprocessors) / (timing.l2 * chip.port), "s")
-        busy = part("busy", waves * depth * maximum(multiply, load), "s")
-        best = minimum(best, (busy**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP))
+        multiply = part(
+            "multiply", 2 * tile_rows * tile_columns / (chip.peak / chip.multiprocessors * timing.pipe), "s"
+        )
+        loaded_bytes = part(
+            "loaded_bytes", minimum(tile_rows, maximum(rows_per_expert, 1)) * work.a + tile_columns * work.b, "B"
+        )
+        load = part("load", loaded_bytes * minimum(tiles, chip.multiprocessors) / (timing.l2 * chip.port), "s")
+        sm_seconds = part("sm_time", waves * padded_k * maximum(multiply, load), "s")
+        best = minimum(best, (sm_seconds**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP))
     return best

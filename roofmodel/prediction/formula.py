@@ -45,6 +45,13 @@ def l2_bytes(device: Device) -> int:
     return 0 if capacity is None else capacity
 
 
+UNFITTED = (
+    "set by hand while this formula was developed on aiconfigurator's tables of A100 and H100; `roof calibrate` does "
+    "not fit them."
+)
+"""The source of tile shapes and constants."""
+
+
 class FormulaDescription(NamedTuple):
     """A timing formula as text."""
 

@@ -5,25 +5,25 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, either, formula, lowered, maximum, minimum, part
 from roofmodel.devices.calibration import GemmTiming
-from roofmodel.prediction.formula import Chip, FormulaDescription
+from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription
 
 TILES = (  # rows, columns
     (256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64),
     (128, 32), (32, 128), (64, 32), (32, 64), (16, 128), (16, 64),
 )  # fmt: skip
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)  # parts of K
-SLICE: Annotated[int, "elements of K that a tile's loop processes at a time"] = 32
-MIN_DEPTH: Annotated[int, "least elements of K in a part"] = 64
-FILLED: Annotated[int, "elements of K after which half of `fill` has passed"] = 64
-THIN: Annotated[int, "rows up to which libraries have special kernels"] = 16
-LITTLE: Annotated[float, "multiplications below which a GEMM with more than 16 rows takes `late`"] = 2.5e6
-LASTING: Annotated[float, "seconds at the peak after which half of `sustained` applies"] = 1.2e-3
-LONG: Annotated[float, "bytes after which half of `ramp` has passed"] = 512e6
-PARTIAL: Annotated[float, "fraction of the L2 ports' bandwidth for partial sums, which mostly stay in L2"] = 0.31
+K_SLICE: Annotated[int, "elements of K that a tile's loop processes at a time"] = 32
+MIN_K_PER_PART: Annotated[int, "least elements of K in a part"] = 64
+FILL_HALF_K: Annotated[int, "elements of K after which half of `fill` has passed"] = 64
+SKINNY_ROWS: Annotated[int, "rows up to which libraries have special kernels"] = 16
+SMALL_GEMM: Annotated[float, "multiplications below which a GEMM with more than 16 rows takes `extra_latency`"] = 2.5e6
+SUSTAINED_HALF_SECONDS: Annotated[float, "seconds at the peak after which half of `sustained` applies"] = 1.2e-3
+RAMP_HALF_BYTES: Annotated[float, "bytes after which half of `ramp` has passed"] = 512e6
+PARTIAL_SUM_BANDWIDTH: Annotated[float, "fraction of the L2 ports' bandwidth for partial sums, mostly in L2"] = 0.31
 L2_SHARE: Annotated[float, "fraction of L2 that keeps the quantized A for the next kernel"] = 0.7
 OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 3.5
-ROUNDED = 1 - 1e-9  # factor on lower bounds of a time, because they round differently than the time itself
-EXCLUDED = 1e3  # factor on the time of tiles and splits that a library does not use, so that they are never the best
+ROUNDING_MARGIN = 1 - 1e-9  # factor on lower bounds of a time, because they round differently than the time itself
+EXCLUSION_FACTOR = 1e3  # on the time of tiles and splits that a library does not use: they are never the best
 
 DESCRIPTION = FormulaDescription(
     name="gemm",
@@ -31,10 +31,10 @@ DESCRIPTION = FormulaDescription(
     summary="The kernel cuts C[m, n] into tiles and, where there are few tiles, K into `parts`. Each SM computes one "
     "tile at a time, so that the tiles run in waves. The library is assumed to choose well: the time is the minimum "
     "over a list of tile shapes and parts.",
-    equation="latency + late + fill + overlap(max(multiply, load, step) + store, stream) + split",
+    equation="latency + extra_latency + fill + overlap(max(multiply, load, step) + store, stream) + split",
     terms=(
-        ("late", "additional time of a small GEMM with more than 16 rows, for which libraries have slower kernels"),
-        ("multiply", "waves × FLOPs of a tile / (peak of one SM × pipe), × `slower` in long GEMMs (`sustained`)"),
+        ("extra_latency", "of a small GEMM with more than 16 rows, for which libraries have slower kernels"),
+        ("multiply", "waves × FLOPs of a tile / (peak of one SM × pipe), × `slowdown` in long GEMMs (`sustained`)"),
         ("load", "waves × bytes of a tile's rows of A and columns of B, of all active SMs, / (L2 ports × l2)"),
         ("step", "waves × K × the least time per element of K"),
         ("store", "waves × bytes of a tile of C / (L2 port of one SM × store); the next tile waits for it"),
@@ -53,9 +53,12 @@ DESCRIPTION = FormulaDescription(
         "share K: latency + overlap(max(column × columns of an SM, dot × K), stream). The faster kernel is used.",
     ),
     source='Wave quantization: NVIDIA, "Matrix Multiplication Background User\'s Guide". '
-    "Parameters: GemmTiming, fitted by `roof calibrate`.",
+    "Parameters: GemmTiming, fitted by `roof calibrate`. "
+    f"Tile shapes, parts and constants: {UNFITTED} "
+    "PARTIAL_SUM_BANDWIDTH is 1.5 × the DRAM bandwidth of an A100 / the bandwidth of its L2 ports.",
     constants=(
-        "SLICE", "MIN_DEPTH", "FILLED", "THIN", "LITTLE", "LASTING", "LONG", "PARTIAL", "L2_SHARE", "OVERLAP",
+        "K_SLICE", "MIN_K_PER_PART", "FILL_HALF_K", "SKINNY_ROWS", "SMALL_GEMM", "SUSTAINED_HALF_SECONDS",
+        "RAMP_HALF_BYTES", "PARTIAL_SUM_BANDWIDTH", "L2_SHARE", "OVERLAP",
     ),
 )  # fmt: skip
 
@@ -110,121 +113,129 @@ def seconds(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
 def _quantize(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     """Seconds of the kernel that quantizes A; 0 where there is none."""
     rows = work.batch * work.m * (work.quantized > 0) / chip.multiprocessors
-    longer = part("longer", 1 + timing.spill * (work.quantized > L2_SHARE * chip.l2))
-    stream = work.quantized / (timing.dram * chip.bandwidth) * longer
+    spill_slowdown = part("spill_slowdown", 1 + timing.spill * (work.quantized > L2_SHARE * chip.l2))
+    stream = work.quantized / (timing.dram * chip.bandwidth) * spill_slowdown
     return part("quantize", maximum(stream, rows * timing.row), "s")
 
 
 def _stream(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
-    ramp = timing.ramp * work.bytes / (work.bytes + LONG)
+    ramp = timing.ramp * work.bytes / (work.bytes + RAMP_HALF_BYTES)
     return part("stream", work.bytes / (timing.dram * chip.bandwidth) + ramp, "s")
 
 
 def _split_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
     """Seconds with the best tile and K in `split` parts; `streamed` is the stream time to the power of OVERLAP."""
     split = part("parts", split)
-    depth, fixed = _cut(work, split, chip, timing)
-    busy = _best_tile(work, split, depth, chip, timing)
-    seconds = fixed + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
-    return seconds * (1 + EXCLUDED * (split > timing.parts))
+    k_per_part, fixed = _k_per_part(work, split, chip, timing)
+    sm_seconds = _best_tile(work, split, k_per_part, chip, timing)
+    seconds = fixed + (sm_seconds**OVERLAP + streamed) ** (1 / OVERLAP)
+    return seconds * (1 + EXCLUSION_FACTOR * (split > timing.parts))
 
 
-def _best_tile(work: GemmWork, split: Number, depth: Number, chip: Chip, timing: GemmTiming) -> Number:
-    """Seconds of the busiest SM with the best tile; tiles whose lower bound exceeds the best so far are skipped."""
+def _best_tile(work: GemmWork, split: Number, k_per_part: Number, chip: Chip, timing: GemmTiming) -> Number:
+    """Seconds of the SM with the most work, for the best tile.
 
-    def least(tile: tuple[int, int], depth: Number, *fields: Number) -> Number:
-        return _least_busy(GemmWork(*fields), tile, split, depth, chip, timing)
+    Tiles whose lower bound exceeds the best time so far are skipped.
+    """
 
-    def by_tile(tile: tuple[int, int], best: Number, depth: Number, *fields: Number) -> Number:
-        return minimum(best, _busy(*_parts(GemmWork(*fields), tile, split, depth, chip, timing)))
+    def least(tile: tuple[int, int], k_per_part: Number, *fields: Number) -> Number:
+        return _least_sm_seconds(GemmWork(*fields), tile, split, k_per_part, chip, timing)
 
-    best = _busy(*_parts(work, TILES[0], split, depth, chip, timing))
+    def by_tile(tile: tuple[int, int], best: Number, k_per_part: Number, *fields: Number) -> Number:
+        return minimum(best, _sm_seconds(*_stage_seconds(GemmWork(*fields), tile, split, k_per_part, chip, timing)))
+
+    best = _sm_seconds(*_stage_seconds(work, TILES[0], split, k_per_part, chip, timing))
     for tile in TILES[1:]:
-        best = lowered(best, partial(least, tile), partial(by_tile, tile), depth, *work)
+        best = lowered(best, partial(least, tile), partial(by_tile, tile), k_per_part, *work)
     return best
 
 
-def _least_busy(
-    work: GemmWork, tile: tuple[int, int], split: Number, depth: Number, chip: Chip, timing: GemmTiming
+def _least_sm_seconds(
+    work: GemmWork, tile: tuple[int, int], split: Number, k_per_part: Number, chip: Chip, timing: GemmTiming
 ) -> Number:
     """Lower bound for a tile shape: every tile and every wave is full."""
     rows, columns = tile
     multiply = 2 / (chip.peak * timing.pipe)
     load = (work.a / columns + work.b / rows) / (timing.l2 * chip.port)
-    step = timing.step / (rows * columns * _at_once(tile) * chip.multiprocessors)
-    element = depth * maximum(maximum(multiply, load), step) + work.c / (timing.store * chip.port)
-    return ROUNDED * split * element * work.batch * work.n * work.m
+    step = timing.step / (rows * columns * _resident_tiles(tile) * chip.multiprocessors)
+    element = k_per_part * maximum(maximum(multiply, load), step) + work.c / (timing.store * chip.port)
+    return ROUNDING_MARGIN * split * element * work.batch * work.n * work.m
 
 
 def _dots_seconds(work: GemmWork, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
     """Seconds of the dot-product kernel for few rows: limited by its columns or by K."""
     columns = part("multiply", timing.column * (work.batch * work.n / chip.multiprocessors), "s")
-    busy = part("busy", maximum(columns, part("step", timing.dot * work.k, "s")), "s")
-    return timing.latency + (busy**OVERLAP + streamed) ** (1 / OVERLAP)
+    sm_seconds = part("sm_time", maximum(columns, part("step", timing.dot * work.k, "s")), "s")
+    return timing.latency + (sm_seconds**OVERLAP + streamed) ** (1 / OVERLAP)
 
 
 def _least_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
     """Lower bound for K in `split` parts: work and stores divided evenly, no padding at the edges."""
     area = 2 * work.batch * work.n * work.m
-    multiply = area * (work.k / (chip.peak * timing.pipe)) * _slower(work, chip, timing)
-    busy = multiply + area * (work.c / (timing.store * chip.port))
-    begun = timing.latency + _add_parts(work, split, chip, timing)
-    return ROUNDED * (begun + (busy**OVERLAP + streamed) ** (1 / OVERLAP))
+    multiply = area * (work.k / (chip.peak * timing.pipe)) * _sustained_slowdown(work, chip, timing)
+    sm_seconds = multiply + area * (work.c / (timing.store * chip.port))
+    fixed = timing.latency + _add_parts(work, split, chip, timing)
+    return ROUNDING_MARGIN * (fixed + (sm_seconds**OVERLAP + streamed) ** (1 / OVERLAP))
 
 
-def _cut(work: GemmWork, split: int, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:
+def _k_per_part(work: GemmWork, split: int, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:
     """Elements of K per part, and the fixed seconds of the kernel."""
-    depth = part("depth", SLICE * ceil_div(ceil_div(work.k, split), SLICE))
-    adding: Number = 0.0
+    k_per_part = part("k_per_part", K_SLICE * ceil_div(ceil_div(work.k, split), K_SLICE))
+    partial_sums: Number = 0.0
     if split > 1:
-        depth, adding = maximum(depth, MIN_DEPTH), _add_parts(work, split, chip, timing)
-    little = work.batch * work.m * work.n * work.k < LITTLE
-    late = part("late", timing.late * (work.m > THIN) * little, "s")
-    begun = timing.latency + late + timing.fill * depth / (depth + FILLED) + timing.convert * depth
-    return depth, part("fixed", begun + adding, "s")
+        k_per_part, partial_sums = maximum(k_per_part, MIN_K_PER_PART), _add_parts(work, split, chip, timing)
+    is_small = work.batch * work.m * work.n * work.k < SMALL_GEMM
+    extra_latency = part("extra_latency", timing.late * (work.m > SKINNY_ROWS) * is_small, "s")
+    start = (
+        timing.latency
+        + extra_latency
+        + timing.fill * k_per_part / (k_per_part + FILL_HALF_K)
+        + timing.convert * k_per_part
+    )
+    return k_per_part, part("fixed", start + partial_sums, "s")
 
 
-def _slower(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
+def _sustained_slowdown(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     """Slowdown of the multiplication in long GEMMs, as a factor."""
-    lasts = part("lasts", 2 * work.batch * work.n * work.m * work.k / chip.peak, "s")
-    return part("slower", 1 + timing.sustained * lasts / (lasts + LASTING))
+    at_peak = part("seconds_at_peak", 2 * work.batch * work.n * work.m * work.k / chip.peak, "s")
+    return part("slowdown", 1 + timing.sustained * at_peak / (at_peak + SUSTAINED_HALF_SECONDS))
 
 
 def _add_parts(work: GemmWork, split: int, chip: Chip, timing: GemmTiming) -> Number:
     """Seconds to add the partial sums of `split` parts."""
     sums = 4 * (split + 1) * work.batch * work.n * work.m
-    return timing.split + timing.part * split + sums / (PARTIAL * chip.port)
+    return timing.split + timing.part * split + sums / (PARTIAL_SUM_BANDWIDTH * chip.port)
 
 
-def _at_once(tile: tuple[int, int]) -> int:
+def _resident_tiles(tile: tuple[int, int]) -> int:
     """How many tiles fit in the memory of an SM at once."""
     return min(max(2 * 128 * 128 // (tile[0] * tile[1]), 1), 6)
 
 
-def _busy(multiply: Number, load: Number, step: Number, store: Number) -> Number:
-    """Seconds of the busiest SM."""
-    return part("busy", maximum(maximum(multiply, load), step) + store, "s")
+def _sm_seconds(multiply: Number, load: Number, step: Number, store: Number) -> Number:
+    """Seconds of the SM with the most work."""
+    return part("sm_time", maximum(maximum(multiply, load), step) + store, "s")
 
 
-def _parts(
-    work: GemmWork, tile: tuple[int, int], split: int, depth: Number, chip: Chip, timing: GemmTiming
+def _stage_seconds(
+    work: GemmWork, tile: tuple[int, int], split: int, k_per_part: Number, chip: Chip, timing: GemmTiming
 ) -> tuple[Number, Number, Number, Number]:
-    """Seconds in which the busiest SM multiplies, loads, steps along K, and stores.
+    """Seconds in which the SM with the most work multiplies, loads, steps along K, and stores.
 
     Plain numbers are multiplied first, because operations on arrays are slower.
     """
-    rows, columns = part("rows", tile[0]), part("columns", tile[1])
+    rows, columns = part("tile_rows", tile[0]), part("tile_columns", tile[1])
     tiles = work.batch * ceil_div(work.n, columns) * split * ceil_div(work.m, rows)
     tiles = part("tiles", tiles)
     waves = part("waves", ceil_div(tiles, chip.multiprocessors))
-    multiply = waves * (depth * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)))
-    multiply = multiply * _slower(work, chip, timing)
+    multiply = waves * (k_per_part * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)))
+    multiply = multiply * _sustained_slowdown(work, chip, timing)
     if rows < timing.tall:
-        multiply = multiply * (1 + EXCLUDED * (rows < minimum(work.m, timing.tall)))
+        multiply = multiply * (1 + EXCLUSION_FACTOR * (rows < minimum(work.m, timing.tall)))
     multiply = part("multiply", multiply, "s")
     used_rows, used_columns = minimum(rows, work.m), minimum(columns, work.n)
     loaded = (used_rows * work.a + used_columns * work.b) * minimum(tiles, chip.multiprocessors)
-    load = part("load", waves * loaded * (depth / (timing.l2 * chip.port)), "s")
-    step = part("step", ceil_div(tiles, chip.multiprocessors * _at_once(tile)) * (depth * timing.step), "s")
+    load = part("load", waves * loaded * (k_per_part / (timing.l2 * chip.port)), "s")
+    step = part("step", ceil_div(tiles, chip.multiprocessors * _resident_tiles(tile)) * (k_per_part * timing.step), "s")
     share = used_columns * work.c / (timing.store * chip.port / chip.multiprocessors)
     return multiply, load, step, part("store", waves * used_rows * share, "s")

@@ -49,7 +49,7 @@ class Point(NamedTuple):
     flops_per_second: float | None
     attainable: float | None  # FLOP/s
     fraction: float | None  # achieved / attainable; above 1 is impossible and gets a finding
-    bound: str | None  # "compute" or "memory"; None if FLOPs that were not counted could change it
+    bound: str | None  # "compute" or "memory"; None if FLOPs that were not collected could change it
     seconds: float | None
     share: float | None  # of the measured time
     invocations: int
@@ -59,6 +59,7 @@ class Point(NamedTuple):
     registers: int | None = None  # per thread
     finding: str | None = None  # possible explanations if the point is above its ceiling
     flops_per_second_low: float | None = None  # if fp16 instructions were not packed; None if there are none
+    bytes_per_second: float | None = None
 
     @property
     def drawable(self) -> bool:
@@ -197,6 +198,8 @@ def total(values: Iterable[float | None]) -> float | None:
 # --- Points -----------------------------------------------------------------------------------------
 
 LEVELS = ("dram", "l2", "l1")
+FEW_FLOPS = ("memory", "layout", "elementwise", "embedding", "softmax", "norm", "optimizer")
+"""Categories with a few FLOPs per element, below the ridge point of any device: uncounted FLOPs do not limit them."""
 
 
 def flops_by_pipe(flops: Flops) -> dict[str, float]:
@@ -236,13 +239,14 @@ def points(groups: list[KernelGroup], device: Device) -> list[Point]:
                 continue
             point = _point(level, flops, size, g.seconds, device)
             lower_bound = incomplete(g.flops, device)
+            unknown = lower_bound and g.category not in FEW_FLOPS
             found.append(
                 point._replace(
                     name=g.name,
                     category=g.category,
                     share=g.seconds / total_seconds if total_seconds else None,
                     invocations=g.invocations,
-                    bound=None if lower_bound and point.bound == "memory" else point.bound,
+                    bound=None if unknown and point.bound == "memory" else point.bound,
                     incomplete=lower_bound,
                     occupancy=g.occupancy,
                     registers=g.registers,
@@ -281,6 +285,7 @@ def _point(level: str, flops: Mapping[str, float], size: float, seconds: float, 
         seconds=seconds,
         share=None,
         invocations=1,
+        bytes_per_second=size / seconds,
     )
 
 

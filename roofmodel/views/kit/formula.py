@@ -56,7 +56,7 @@ def latex(expression: Any, values: Values | None = None) -> str:
     return written.replace(r"\left", r"\bigl").replace(r"\right", r"\bigr")
 
 
-class _OrderedPrinter(Printer):
+class _OrderedPrinter(Printer):  # type: ignore[misc]  # SymPy has no types
     """Writes terms and factors in the order of ORDER, and values in place of symbols."""
 
     def __init__(self, values: Values | None, **settings: Any) -> None:
@@ -83,7 +83,7 @@ class _OrderedPrinter(Printer):
         return str(expr) if expr == int(expr) else f"{float(expr):.6g}"
 
 
-class _TextPrinter(_OrderedPrinter, StrPrinter):
+class _TextPrinter(_OrderedPrinter, StrPrinter):  # type: ignore[misc]
     _name = str
 
     def _print_Function(self, expr: Any) -> str:
@@ -99,7 +99,7 @@ class _TextPrinter(_OrderedPrinter, StrPrinter):
         return f"⌈{self._print(expr.args[0])}⌉"
 
 
-class _LatexPrinter(_OrderedPrinter, LatexPrinter):
+class _LatexPrinter(_OrderedPrinter, LatexPrinter):  # type: ignore[misc]
     def _name(self, name: str) -> str:
         stem, _, index = name.partition("_")
         if len(index) > 1:

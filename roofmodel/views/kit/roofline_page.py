@@ -243,7 +243,7 @@ class Column(NamedTuple):
     least: bool = False  # a lower bound if not all FLOPs were counted
 
     def text(self, point: Point) -> str:
-        """The value with its unit; empty if unknown, `?` if it depends on FLOPs that were not counted."""
+        """The value with its unit; empty if unknown, `?` if it depends on FLOPs that were not collected."""
         value = getattr(point, self.field)
         if self.field == "fraction" and point.predicted:
             return "at its bound"
@@ -259,6 +259,7 @@ COLUMNS = (
     Column("memory", "level", str.upper, word=True),
     Column("intensity", "intensity", lambda x: f"{units.significant(x)} FLOP/B", least=True),
     Column("performance", "flops_per_second", lambda x: units.si(x, "FLOP/s"), least=True),
+    Column("bandwidth", "bytes_per_second", lambda x: units.si(x, "B/s")),
     Column("attainable", "attainable", lambda x: units.si(x, "FLOP/s")),
     Column("share of the ceiling", "fraction", "{:.1%}".format, least=True),
     Column("bound by", "bound", str, word=True),

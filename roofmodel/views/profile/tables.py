@@ -18,12 +18,12 @@ from roofmodel.views.profile import chart
 
 MAX_ROWS = 30  # of a table; its last line counts the rest
 MIN_NAME_WIDTH = 18  # characters of a name; narrower terminals leave out other columns
-DROP_ORDER = ("regs", "occ.", "×", "FLOP/s", "bound by", "FLOP/B", "DRAM", "FLOPs", "level", "achieved")
+DROP_ORDER = ("regs", "occ.", "×", "B/s", "FLOP/s", "bound by", "FLOP/B", "DRAM", "FLOPs", "level", "achieved")
 LEFT_ALIGNED = ("", "level", "bound by")
 # Explanations of headings and marks, for the line below a table that contains them.
 LEGEND = {
     "≥": "≥ lower bound: FLOPs of some pipes were not counted",
-    "?": "? unknown, because uncounted FLOPs could change it",
+    "?": "? unknown: FLOPs of some pipes were not collected and could make compute the limit",
     "!": "! above the ceiling: see the warnings",
     "achieved": "achieved: share of the attainable performance",
     "regs": "regs: registers per thread",
@@ -97,7 +97,8 @@ def _points(
     panel: Panel, found: Sequence[Point], letters: Mapping[str, str], one: str, share: str
 ) -> Iterator[RenderableType]:
     """A table of the first MAX_ROWS points, and the number of the others."""
-    table = FittingTable(["", one, "×", "level", "FLOP/B", "FLOP/s", "achieved", "bound by", share], one)
+    table = FittingTable(["", one, "×", "level", "FLOP/B", "FLOP/s", "B/s", "achieved", "bound by", share], one)
+    bandwidths = any(point.flops_per_second is None for point in found[:MAX_ROWS])  # else FLOP/B and FLOP/s imply them
     for point in found[:MAX_ROWS]:
         table.add(
             Text(chart.letter_of(point, letters), style=f"bold {point_color([panel], 0, point.category)}"),
@@ -106,6 +107,7 @@ def _points(
             point.level,
             "–" if point.intensity is None else _lower_bound(units.significant(point.intensity), point.incomplete),
             "–" if point.flops_per_second is None else _lower_bound(units.si(point.flops_per_second), point.incomplete),
+            units.si(point.bytes_per_second) if bandwidths and point.bytes_per_second is not None else "",
             _achieved(point),
             point.bound or "?" * point.incomplete,
             "–" if point.share is None else f"{point.share:.0%}",

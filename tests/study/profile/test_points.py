@@ -76,6 +76,13 @@ def test_uncounted_flops_make_only_a_memory_bound_unknown() -> None:
     assert [points(group([k], "name"), A100)[0].bound for k in (small, large)] == [None, "compute"]
 
 
+@pytest.mark.parametrize("name", ["nchwToNhwcKernel", "vectorized_elementwise_kernel", "cunn_SoftMaxForward"])
+def test_a_kernel_that_only_moves_data_is_memory_bound_without_flop_counters(name: str) -> None:
+    k = kernel(name, seconds=2e-3, bytes=Traffic(dram=1e9))  # 1 GB in 2 ms: 500 GB/s
+    (point,) = points(group([k], "name"), A100)
+    assert (point.bound, point.incomplete, point.bytes_per_second) == ("memory", True, 5e11)
+
+
 def test_each_collected_level_has_a_point() -> None:
     k = kernel(flops=Flops(fp32=1e9), bytes=Traffic(dram=1e8, l1=1e9))
     found = points(group([k], "name"), A100)

@@ -82,6 +82,7 @@ def test_every_figure_in_the_table_is_in_the_json_document(page: Any, made: tupl
     points = made[1]["points"]
     fields = {"kernel": "name", "launches": "invocations", "time": "seconds", "share": "share", "memory": "level",
               "intensity": "intensity", "performance": "flops_per_second", "attainable": "attainable",
+              "bandwidth": "bytes_per_second",
               "share of the ceiling": "fraction", "bound by": "bound", "pipe": "pipe", "work": "category",
               "registers": "registers"}  # fmt: skip
     heads = [cell.text for cell in page.find_elements("css selector", "#points thead th")]
@@ -104,8 +105,9 @@ def test_every_figure_in_the_table_is_in_the_json_document(page: Any, made: tupl
                 written = text.removeprefix("≥ ")
                 if written.endswith("%"):
                     assert float(written[:-1]) / 100 == pytest.approx(value, abs=0.0005)
-                elif written.endswith("FLOP/s"):
-                    assert units.parse(written, "FLOP/s") == pytest.approx(value, rel=0.005)
+                elif written.endswith(("FLOP/s", "B/s")):
+                    unit = "FLOP/s" if written.endswith("FLOP/s") else "B/s"
+                    assert units.parse(written, unit) == pytest.approx(value, rel=0.005)
                 elif written.endswith("s"):
                     number, unit = written.split()
                     second = {"s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
