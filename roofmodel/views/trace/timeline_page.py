@@ -48,9 +48,9 @@ CPU_COLORS = {
     "CUDA call": "#A7A7A7", "operator": "#8FB4D9", "range": "#C9BD8B", "data loader": "#F0A787",
     "waiting for the GPU": "#C7A2D8",
 }  # fmt: skip
-GPU_COLORS = {"copy": canvas.PURPLE, "memset": canvas.GREY, STEPS: "#D0D0D0"}
+GPU_COLORS = {"copy": canvas.PURPLE, "memset": canvas.GRAY, STEPS: "#D0D0D0"}
 CAUSE_COLORS = dict(
-    zip(CAUSES, (canvas.RED, canvas.PURPLE, canvas.BLUE, canvas.GREEN, canvas.ORANGE, canvas.GREY), strict=True)
+    zip(CAUSES, (canvas.RED, canvas.PURPLE, canvas.BLUE, canvas.GREEN, canvas.ORANGE, canvas.GRAY), strict=True)
 )
 
 
