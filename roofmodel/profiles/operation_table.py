@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from roofmodel.errors import ProfileError
 from roofmodel.file_names import printable
@@ -83,7 +85,7 @@ def read_operations(path: str | Path) -> OperationTable:
     rows = _without_repeated(rows, str(path), warnings)
     if not len(rows):
         raise ProfileError(f"{path}: a table of training operations without usable rows" + _because(warnings))
-    warnings += _copied_ranks(rows, str(path))
+    warnings += _shared_ranks(rows, str(path)) + _copied_ranks(rows, str(path))
     keys = [rows[name].to_numpy() for name in ("seq_id", "start", "stage", "dp_rank", "step")]
     order = np.lexsort([rows["kind"].cat.codes.to_numpy(), *keys])
     return OperationTable(str(path), rows.iloc[order].reset_index(drop=True), tuple(warnings))
@@ -99,6 +101,20 @@ def listed(numbers: Iterable[object]) -> str:
     every = list(numbers)
     more = f" and {len(every) - _LISTED} more" if len(every) > _LISTED else ""
     return ", ".join(map(str, every[:_LISTED])) + more
+
+
+def listed_gaps(numbers: Iterable[int]) -> str:
+    """The first integers from 0 up to the largest of `numbers` that are not among them, and how many more there are.
+
+    Examples:
+        >>> listed_gaps([0, 2, 1_000_000_000_000])
+        '1, 3, 4, 5, 6 and 999999999993 more'
+    """
+    known = set(numbers)
+    gaps = list(islice((number for number in count() if number not in known), _LISTED))
+    missing = max(known, default=-1) + 1 - len(known)
+    more = f" and {missing - _LISTED} more" if missing > _LISTED else ""
+    return ", ".join(map(str, gaps[:missing])) + more
 
 
 def _because(warnings: Sequence[str]) -> str:
@@ -131,26 +147,33 @@ def _typed(table: pandas.DataFrame, file: str, warnings: list[str]) -> pandas.Da
     numbers = {column: _numbers(table[column], file) for column in COLUMNS if column != "optype"}
     usable = texts.notna().to_numpy(copy=True)
     for column, values in numbers.items():
-        usable &= np.isfinite(values) & ((values >= 0) | (column not in ("duration", "step", "dp_rank", "stage")))
-        if column in _INTEGERS and (broken := np.isfinite(values) & (values != np.round(values))).any():
-            raise ProfileError(f"{file}: row {int(np.argmax(broken))}: {column} is {values[broken][0]}, not an integer")
+        if values.dtype.kind == "f":
+            usable &= np.isfinite(values)
+            if column in _INTEGERS and (broken := np.isfinite(values) & (values != np.round(values))).any():
+                value = values[broken][0]
+                raise ProfileError(f"{file}: row {int(np.argmax(broken))}: {column} is {value}, not an integer")
+        if column in ("duration", "step", "dp_rank", "stage"):
+            usable &= values >= 0
     if bad := np.flatnonzero(~usable).tolist():
         warnings.append(
             f"{file}: {len(bad)} rows with a missing number or a negative duration, step or rank are left out "
             f"(rows {listed(bad)}, counted from 0)"
         )
     rows = pandas.DataFrame({column: numbers[column][usable].astype(np.int64) for column in _INTEGERS})
-    rows["kind"] = texts[usable].cat.remove_unused_categories().to_numpy()
-    rows["kind"] = rows["kind"].astype("category")
-    rows["start"] = numbers["start_ts"][usable]
+    kinds = texts[usable].cat.remove_unused_categories()
+    rows["kind"] = kinds.cat.reorder_categories(sorted(kinds.cat.categories)).array
+    rows["start"] = numbers["start_ts"][usable].astype(np.float64)
     rows["end"] = rows["start"] + numbers["duration"][usable]
     return rows
 
 
-def _numbers(column: pandas.Series[Any], file: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The column as float64: integers up to 2⁵³ are exact, null is NaN."""
-    if column.dtype.kind not in "iuf" and not (column.dtype == object and column.isna().all()):
+def _numbers(column: pandas.Series[Any], file: str) -> NDArray[Any]:
+    """The column as int64 or, with fractions or missing values, as float64 with NaN."""
+    kind = column.dtype.kind
+    if kind not in "iuf" and not (kind == "O" and column.isna().all()):
         raise ProfileError(f"{file}: column {column.name!r} has {column.dtype} values, not numbers")
+    if kind in "iu" and not column.hasnans:
+        return column.to_numpy(np.int64)
     return column.to_numpy(np.float64, na_value=np.nan)
 
 
@@ -182,6 +205,19 @@ def _without_repeated(rows: pandas.DataFrame, file: str, warnings: list[str]) ->
         )
         rows = rows[~different]
     return rows
+
+
+def _shared_ranks(rows: pandas.DataFrame, file: str) -> list[str]:
+    """A warning if workers have the same rank."""
+    workers = rows[["rank", "dp_rank", "stage"]].drop_duplicates()
+    shared = (
+        workers[workers["rank"].duplicated(keep=False)].sort_values(["rank", "dp_rank", "stage"]).to_numpy().tolist()
+    )
+    if not shared:
+        return []
+    (rank, *first), (_, *second) = shared[:2]
+    places = " and ".join(f"dp_rank {dp_rank}, stage {stage}" for dp_rank, stage in (first, second))
+    return [f"{file}: rank {rank} stands for {places}: ranks in the results are ambiguous, dp_rank and stage are not"]
 
 
 def _copied_ranks(rows: pandas.DataFrame, file: str) -> list[str]:

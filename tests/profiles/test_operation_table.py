@@ -111,6 +111,11 @@ def test_a_copied_rank_is_named(tmp_path: Path) -> None:
     ]
 
 
+def test_workers_with_the_same_rank_are_named(tmp_path: Path) -> None:
+    (warning,) = read_operations(written(tmp_path, rows().replace({"rank": {3: 2}}))).warnings
+    assert "rank 2 stands for dp_rank 0, stage 1 and dp_rank 1, stage 1" in warning
+
+
 def test_a_table_without_usable_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="without usable rows"):
         read_operations(written(tmp_path, rows()[:0]))

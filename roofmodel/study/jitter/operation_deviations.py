@@ -105,10 +105,11 @@ def operation_jitter(table: OperationTable, threshold: float) -> OperationJitter
 
 def step_deviations(selection: Selection) -> Iterator[OperationCurves]:
     """The deviations of each step, over all ranks in ascending order."""
-    workers = sorted(selection.ranks, key=lambda worker: selection.ranks[worker])
-    ranks = tuple(selection.ranks[worker] for worker in workers)
     for schedule in selection.schedules:
         keys, times = _common_computations(schedule)
+        compared = [worker for worker in selection.ranks if worker[1] in times]
+        workers = sorted(compared, key=lambda worker: selection.ranks[worker])
+        ranks = tuple(selection.ranks[worker] for worker in workers)
         columns = {int(dp_rank): column for column, dp_rank in enumerate(schedule.dp_ranks)}
         # (ranks, computations, steps)
         seconds = np.stack([times[stage][:, :, columns[dp_rank]] for dp_rank, stage in workers])

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.operation_table import OperationTable, listed
+from roofmodel.profiles.operation_table import OperationTable, listed, listed_gaps
 
 if TYPE_CHECKING:
     import pandas
@@ -54,6 +54,18 @@ class Schedule(NamedTuple):
     ends: NDArray[np.float64]
 
 
+class StageOperations(NamedTuple):
+    """The operations of one stage as indices into `Schedule.operations`."""
+
+    stage: int
+    by_kind: dict[str, list[int]]
+    computations: list[int]  # in order
+
+    def of(self, *kinds: str) -> list[int]:
+        """The operations of some kinds, one kind after the other."""
+        return [index for kind in kinds for index in self.by_kind.get(kind, [])]
+
+
 class Selection(NamedTuple):
     """The part of a job that can be replayed."""
 
@@ -73,6 +85,17 @@ class _Pipelines(NamedTuple):
     blocks: NDArray[np.int64]  # (steps, dp_ranks): number of the block, -1 without rows
 
 
+def operations_by_stage(operations: Sequence[Operation]) -> list[StageOperations]:
+    """The operations of each stage, by stage."""
+    found: dict[int, StageOperations] = {}
+    for index, operation in enumerate(operations):
+        stage = found.setdefault(operation.stage, StageOperations(operation.stage, {}, []))
+        stage.by_kind.setdefault(operation.kind, []).append(index)
+        if operation.kind in (FORWARD, BACKWARD):
+            stage.computations.append(index)
+    return [found[stage] for stage in sorted(found)]
+
+
 def select(table: OperationTable) -> Selection:
     """The steps and data-parallel ranks whose operations are complete.
 
@@ -83,8 +106,8 @@ def select(table: OperationTable) -> Selection:
     warnings: list[str] = []
     rows = _known_kinds(table, warnings)
     pipelines = _pipelines(rows)
-    if gaps := sorted(set(range(int(pipelines.dp_ranks[-1]))) - set(pipelines.dp_ranks.tolist())):
-        warnings.append(f"{file}: no operations of dp_rank {listed(gaps)}; the replay has only the other ranks")
+    if gaps := listed_gaps(pipelines.dp_ranks.tolist()):
+        warnings.append(f"{file}: no operations of dp_rank {gaps}; the replay has only the other ranks")
     workers = rows.drop_duplicates(["dp_rank", "stage"])
     ranks = {(int(dp), int(stage)): int(rank) for dp, stage, rank in workers[["dp_rank", "stage", "rank"]].to_numpy()}
     complete = _complete_sequences(pipelines)
@@ -110,6 +133,8 @@ def select(table: OperationTable) -> Selection:
         _schedule(pipelines, np.flatnonzero(kept_steps & (common == sequence)), columns)
         for sequence in dict.fromkeys(common[kept_steps].tolist())
     )
+    if not any(operation.kind in (FORWARD, BACKWARD) for operation in schedules[0].operations):
+        raise ProfileError(f"{file}: no step has the computations of all ranks; record whole steps")
     kept = set(pipelines.dp_ranks[columns].tolist())
     return Selection(schedules, {key: rank for key, rank in ranks.items() if key[0] in kept}, tuple(warnings))
 
@@ -129,12 +154,8 @@ def _pipelines(rows: pandas.DataFrame) -> _Pipelines:
     kinds = np.array([*COMPUTE, *COMMUNICATION])
     code = np.searchsorted(kinds, rows["kind"].astype(str), sorter=np.argsort(kinds))
     code = np.argsort(kinds)[code]
-    # The order of computations comes from their times. Operations of one other kind have their order in seq_id.
-    computing = np.isin(code, (0, 1))
-    stream = np.where(computing, 0, code)
-    position = np.where(computing, rows["start"], rows["seq_id"])
     step, dp_rank, stage = (rows[name].to_numpy() for name in ("step", "dp_rank", "stage"))
-    order = np.lexsort((rows["seq_id"], position, stream, stage, dp_rank, step))
+    order = np.lexsort((rows["start"], rows["seq_id"], code, stage, dp_rank, step))
     rows, step, dp_rank = rows.iloc[order], step[order], dp_rank[order]
     first = np.flatnonzero(np.diff(step, prepend=-1) | np.diff(dp_rank, prepend=-1))
     bounds = np.append(first, len(rows))
@@ -200,7 +221,7 @@ def _first_difference(
                         f"in step {step}, {worker} has {found[stage, kind]} {kind} operations, "
                         f"{expected[stage, kind]} expected"
                     )
-            return f"in step {step}, dp_rank {dp_rank} has its operations in another order"
+            return f"in step {step}, dp_rank {dp_rank} has other model chunks"
     return "the steps differ in their operations"
 
 
@@ -209,6 +230,7 @@ def _schedule(pipelines: _Pipelines, steps: NDArray[np.intp], columns: NDArray[n
     lows = pipelines.bounds[blocks]
     length = int(pipelines.bounds[blocks[0, 0] + 1] - lows[0, 0])
     index = lows[None] + np.arange(length)[:, None, None]
+    starts, ends = (pipelines.rows[name].to_numpy()[index] for name in ("start", "end"))
     first = pipelines.rows.iloc[index[:, 0, 0]]
     seen: Counter[tuple[str, int]] = Counter()
     operations = []
@@ -216,5 +238,14 @@ def _schedule(pipelines: _Pipelines, steps: NDArray[np.intp], columns: NDArray[n
     for kind, (stage, *place) in zip(first["kind"].astype(str), numbers, strict=True):
         operations.append(Operation(kind, stage, seen[kind, stage], *place))
         seen[kind, stage] += 1
-    times: list[NDArray[Any]] = [pipelines.rows[name].to_numpy()[index] for name in ("start", "end")]
-    return Schedule(tuple(operations), pipelines.steps[steps], pipelines.dp_ranks[columns], times[0], times[1])
+    # The order of computations on a worker, by their mean start: the same for all steps and data-parallel ranks.
+    mean_starts = starts.mean((1, 2))
+    computing = [operation.kind in (FORWARD, BACKWARD) for operation in operations]
+    order = np.lexsort((np.where(computing, mean_starts, 0), ~np.array(computing), first["stage"]))
+    return Schedule(
+        tuple(operations[index] for index in order),
+        pipelines.steps[steps],
+        pipelines.dp_ranks[columns],
+        starts[order],
+        ends[order],
+    )

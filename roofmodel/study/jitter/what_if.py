@@ -83,6 +83,7 @@ class WhatIf:
 class Replay:
     """A training job that can be replayed: its steps by schedule, with recorded and ideal times of the operations."""
 
+    file: str
     schedules: tuple[Schedule, ...]
     dependencies: tuple[Dependencies, ...]
     recorded: tuple[NDArray[np.float64], ...]  # by schedule: (operations, steps, dp_ranks), seconds
@@ -125,6 +126,7 @@ def replay_selection(file: str, selection: Selection) -> Replay:
     )
     times = ideal_seconds(selection.schedules, recorded)
     return Replay(
+        file,
         selection.schedules,
         found,
         recorded,
@@ -152,13 +154,15 @@ def what_if(operations: OperationTable) -> WhatIf:
 
 
 def analyze(job: Replay) -> WhatIf:
-    """The slowdowns of a job whose dependencies are rebuilt."""
+    """The slowdowns of a job whose dependencies are rebuilt. Raises ProfileError if its operations take no time."""
     kinds = list(dict.fromkeys(reported_kind(op.kind) for schedule in job.schedules for op in schedule.operations))
     dp_ranks = sorted({worker.dp_rank for worker in job.ranks})
     stages = sorted({worker.stage for worker in job.ranks})
     everything, nothing = keep_kinds(*kinds), keep_kinds()
     scenarios = [everything, nothing, *map(keep_kinds, kinds), *map(keep_dp_rank, dp_ranks), *map(keep_stages, stages)]
     seconds = job.step_seconds(scenarios)
+    if seconds[1].min() <= 0:
+        raise ProfileError(f"{job.file}: step {job.steps[seconds[1].argmin()]} takes no time; check the durations")
     order = np.argsort(job.steps)
     replayed, ideal = seconds[0], seconds[1]
     slowdowns = seconds.mean(1) / ideal.mean()

@@ -314,6 +314,41 @@ def test_a_step_that_ends_early_on_all_ranks_is_left_out(tmp_path: Path) -> None
     assert "has 0 optimizer operations, 1 expected" in found.warnings[0]
 
 
+def test_a_missing_stage_is_found_by_its_chunks(tmp_path: Path) -> None:
+    rows = job(random_seconds(5), stages=2, chunks=2, microbatches=2)
+    with pytest.raises(ProfileError, match=r"job\.parquet: no computations of model chunk 1; add the traces of all"):
+        analyzed(tmp_path, rows[rows["stage"] == 0])
+
+
+@pytest.mark.parametrize("value", [-1, 0])
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_chunks_and_microbatches_need_no_numbers(tmp_path: Path, value: int, chunks: int) -> None:
+    rows = job(random_seconds(5), stages=2, chunks=chunks, microbatches=4, dp=2)
+    expected = analyzed(tmp_path, rows)
+    found = analyzed(tmp_path, rows.assign(gmc=value, mb_id=value))
+    assert found.to_dict() == expected.to_dict()
+    assert [warning.split(": ", 1)[1][:3] for warning in found.warnings] == ["gmc"] * (value + 1)
+
+
+def test_a_distant_rank_costs_no_memory(tmp_path: Path) -> None:
+    rows = whole().replace({"dp_rank": {3: 10**12}})
+    (warning,) = analyzed(tmp_path, rows).warnings
+    assert "no operations of dp_rank 3, 4, 5, 6, 7 and 999999999992 more" in warning
+
+
+def test_operations_without_time_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"step 0 takes no time; check the durations"):
+        analyzed(tmp_path, whole().assign(duration=0.0))
+
+
+def test_a_rank_with_its_computations_in_another_order_is_analyzed(tmp_path: Path) -> None:
+    rows = whole()
+    early = (rows["rank"] == 2) & (rows["step"] == 1) & (rows["optype"] == "backward-compute") & (rows["seq_id"] == 0)
+    rows.loc[early, "start_ts"] = 0.0  # before its forward computations
+    found = analyzed(tmp_path, rows)
+    assert found.steps == (0, 1, 2, 3)
+
+
 def test_unknown_kinds_are_named(tmp_path: Path) -> None:
     rows = whole()
     extra = rows[rows["optype"] == "gc"].assign(optype="checkpoint")
