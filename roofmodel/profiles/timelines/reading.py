@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys
-from roofmodel.profiles.reading import Source, opened_sources, profiler_files
+from roofmodel.profiles.reading import Source, opened_sources, profiler_files, recognized
 from roofmodel.profiles.timelines import activity_tables, nsys_tables, step_table, torch_events
 from roofmodel.profiles.timelines.timeline import Timeline
 
@@ -42,15 +42,54 @@ def read(paths: Iterable[str | Path]) -> list[Timeline]:
         found = [_timeline(source, step_table.read) for source in tables]
         for (tool, _), source in known:
             if tool not in READERS:
-                raise ProfileError(
-                    f"{source.name}: a file of {tool} has counters but not the times of a whole run; "
-                    f"use files of {', '.join(READERS)}"
-                )
+                raise _counters_only(source, tool)
             found.append(_timeline(source, READERS[tool]))
         tools = list(dict.fromkeys([timeline.tool for timeline in found] + ["another tool"] * bool(tables and others)))
         if len(tools) > 1:
             raise ProfileError(f"files of different tools ({', '.join(tools)}); give the files of one tool")
     return [replace(found[0], warnings=(*found[0].warnings, *skipped)), *found[1:]]
+
+
+def read_intact(paths: Iterable[str | Path], warn: Callable[[str], None]) -> Iterator[Timeline]:
+    """The timelines of the files that can be read, one at a time; `warn` is called for each file that cannot.
+
+    Raises ProfileError if none can be read, and for files of different tools.
+    """
+    tools: list[str] = []
+    errors = []
+    with opened_sources(paths) as sources:
+        if not sources:
+            raise ProfileError("no file given; expected files of Nsight Systems, nvprof or the PyTorch profiler")
+        for source in sources:
+            try:
+                timeline = _timeline(source, _reader(source))
+            except ProfileError as error:
+                errors.append(error)
+                warn(f"{error}; this file is left out")
+                continue
+            if timeline.tool not in tools:
+                tools.append(timeline.tool)
+            if len(tools) > 1:
+                raise ProfileError(f"files of different tools ({', '.join(tools)}); give the files of one tool")
+            yield timeline
+    if errors and not tools:
+        raise errors[0]
+
+
+def _reader(source: Source) -> Read:
+    if _is_step_table(source):
+        return step_table.read
+    tool, _ = recognized(source)
+    if tool not in READERS:
+        raise _counters_only(source, tool)
+    return READERS[tool]
+
+
+def _counters_only(source: Source, tool: str) -> ProfileError:
+    return ProfileError(
+        f"{source.name}: a file of {tool} has counters but not the times of a whole run; "
+        f"use files of {', '.join(READERS)}"
+    )
 
 
 def _is_step_table(source: Source) -> bool:

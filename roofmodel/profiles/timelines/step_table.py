@@ -6,6 +6,7 @@ kernel_start, kernel_end, kernel_duration; times in nanoseconds. They are querie
 
 from __future__ import annotations
 
+import re
 from typing import BinaryIO
 
 import numpy as np
@@ -16,6 +17,7 @@ from roofmodel.profiles.timelines.timeline import KERNEL, OPERATORS, UNKNOWN, Ti
 
 _NUMBERS = ("nvtx_start", "nvtx_end", "crt_start", "crt_end", "kernel_start", "kernel_end")
 _TEXTS = ("nvtx_text", "device", "crt_name", "kernel_demangled_name", "kernel_stream")
+_RANK = re.compile(r"(?<![a-z])rank[ _=-]?(\d{1,6})(?!\d)", re.I)  # in `epoch1_step2003-rank0-640_8`
 _HEAD = 4096  # bytes in which the header must be
 
 
@@ -41,10 +43,13 @@ def read(file: BinaryIO, name: str) -> Timeline:
         np.full(len(table), -1, np.int32), categories=pandas.Index([], dtype=object)
     )
     unknown = np.full(len(table), UNKNOWN)
+    stated = {text: found[1] for text in texts["nvtx_text"].cat.categories if (found := _RANK.search(text))}
+    several = len(set(stated.values())) > 1  # then the rank is the process
+    process = texts["nvtx_text"].map(stated).map(lambda rank: f"rank {rank}").astype("category") if several else missing
     work = pandas.DataFrame(
         {
             "kind": pandas.Categorical([KERNEL] * len(table)), "start": table["kernel_start"],
-            "end": table["kernel_end"], "process": missing, "device": texts["device"],
+            "end": table["kernel_end"], "process": process, "device": texts["device"],
             "stream": texts["kernel_stream"], "name": texts["kernel_demangled_name"], "correlation": unknown,
             "bytes": unknown, "direction": missing, "memory": missing, "collective": missing,
             "message_bytes": unknown, "group_size": unknown, "launch_start": table["crt_start"],
@@ -52,14 +57,15 @@ def read(file: BinaryIO, name: str) -> Timeline:
         }
     )  # fmt: skip
     calls = pandas.DataFrame(
-        {"name": texts["crt_name"], "start": table["crt_start"], "end": table["crt_end"], "process": missing,
+        {"name": texts["crt_name"], "start": table["crt_start"], "end": table["crt_end"], "process": process,
          "thread": missing, "correlation": unknown}
     )  # fmt: skip
     marks = ~table.duplicated(["nvtx_text", "nvtx_start", "nvtx_end"])
     ranges = pandas.DataFrame(
-        {"name": texts["nvtx_text"], "start": table["nvtx_start"], "end": table["nvtx_end"], "process": missing,
+        {"name": texts["nvtx_text"], "start": table["nvtx_start"], "end": table["nvtx_end"], "process": process,
          "thread": missing}
     )[marks].reset_index(drop=True)  # fmt: skip
     order = np.lexsort((work["end"], work["start"]))
     work = work.iloc[order].reset_index(drop=True)
-    return Timeline("steps", name, work, calls, empty(OPERATORS), ranges)
+    rank = int(next(iter(stated.values()))) if stated and not several else None
+    return Timeline("steps", name, work, calls, empty(OPERATORS), ranges, stated_rank=rank)

@@ -61,6 +61,7 @@ class Timeline:
     ranges: pandas.DataFrame
     evidence: tuple[Evidence, ...] = ()
     warnings: tuple[str, ...] = ()
+    stated_rank: int | None = None  # of a distributed run, if the file states one rank
 
     @property
     def origin(self) -> int:

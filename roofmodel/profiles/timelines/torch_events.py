@@ -37,6 +37,8 @@ _BYTES = {
     "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "char": 1, "byte": 1, "bool": 1,
     "float8": 1, "signed char": 1, "unsigned char": 1, "short": 2, "long int": 8,
 }  # fmt: skip
+_DISTRIBUTED_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*"rank"\s*:\s*(\d{1,6})\b')
+_HEAD = 1 << 16  # bytes in which the rank is searched
 _LIST_KEY = ("", "map_key", "traceEvents")
 _MAX_NANOSECONDS = 9 * 10**18  # of the 64 bits of a column
 
@@ -85,7 +87,10 @@ def read(file: BinaryIO, name: str) -> Timeline:
             f"{name}: not a trace of the PyTorch profiler (no event has its categories); {HOW_TO_COLLECT}"
         )
     evidence = tuple(dict.fromkeys(fields.attributes(device, amd=False) for device in properties))
-    timeline = Timeline("torch", name, work.frame(), calls.frame(), operators.frame(), ranges.frame(), evidence)
+    timeline = Timeline(
+        "torch", name, work.frame(), calls.frame(), operators.frame(), ranges.frame(), evidence,
+        stated_rank=_stated_rank(file),
+    )  # fmt: skip
     timeline = with_launches(timeline)
     return _checked(timeline, unusable)
 
@@ -124,6 +129,13 @@ def _header(file: BinaryIO, name: str) -> tuple[str, list[Event]]:
     except ijson.JSONError as error:
         raise _damaged(name, error) from None
     return prefix, [each for each in properties if isinstance(each, dict)]
+
+
+def _stated_rank(file: BinaryIO) -> int | None:
+    """The rank in `distributedInfo`, which PyTorch writes before the events."""
+    file.seek(0)
+    found = _DISTRIBUTED_RANK.search(file.read(_HEAD))
+    return int(found[1]) if found else None
 
 
 def _events(file: BinaryIO, name: str, prefix: str) -> Iterator[Event]:

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     import pandas
 
 _MARK = re.compile(
-    r"(?:ProfilerStep#|(?:\w+[ _./-])?(?:step|iter|iteration|batch|train_step|training_step)[ _#:=./-]*)(\d+)", re.I
-)
+    r"(?:ProfilerStep#|(?:\w+[ _./-])?(?:step|iter|iteration|batch|train_step|training_step)[ _#:=./-]*)(\d+)"
+    r"(?:[ _-]rank[ _=-]?\d+\b.*)?",
+    re.I,
+)  # the suffix: `epoch1_step2003-rank0-640_8`, as in the lecture on jitter
 MIN_STEPS = 3  # of a repeating sequence
 SAME = 0.95  # share of the kernels that must equal the kernel one period later
 OPEN_END = 1 << 62  # later ends mean that the range was open when the trace ended
@@ -60,11 +62,15 @@ def find(rank: Rank) -> Steps:
     Marks are intervals of the CPU: the GPU may still run kernels of the step before. Steps found by period are windows
     between the starts of their first kernels.
     """
-    for events in (rank.timeline.ranges, rank.timeline.operators):
-        if len(marks := _marks(rank, events)):
-            return Steps([window(rank, *mark) for mark in marks], "marks")
-    found = _by_period(rank)
-    return Steps(found, "period" if found else None)
+    if found := marks(rank):
+        return Steps([window(rank, *mark) for mark in found], "marks")
+    periods = _by_period(rank)
+    return Steps(periods, "period" if periods else None)
+
+
+def marks(rank: Rank) -> list[tuple[str, int, int, bool]]:
+    """The marks of the steps, in order of time: number, start, end, and whether the mark ended; [] without marks."""
+    return _marks(rank, rank.timeline.ranges) or _marks(rank, rank.timeline.operators)
 
 
 def window(rank: Rank, label: str, start: int, end: int, complete: bool = True) -> Step:
@@ -94,7 +100,7 @@ def window(rank: Rank, label: str, start: int, end: int, complete: bool = True) 
 def _marks(rank: Rank, events: pandas.DataFrame) -> list[tuple[str, int, int, bool]]:
     """Label, start, end and completeness of the marks of one thread; the thread with the most marks counts."""
     names = events["name"].cat
-    numbers = {code: found[1] for code, name in enumerate(names.categories) if (found := _MARK.fullmatch(name))}
+    numbers = {code: match[1] for code, name in enumerate(names.categories) if (match := _MARK.fullmatch(name))}
     if not numbers:
         return []
     chosen = events[names.codes.isin(list(numbers))]
@@ -105,13 +111,13 @@ def _marks(rank: Rank, events: pandas.DataFrame) -> list[tuple[str, int, int, bo
     chosen = max((group for _, group in of_thread), key=len).sort_values("start")
     low, high = rank.span
     codes = chosen["name"].cat.codes
-    marks, last = [], None
+    found, last = [], None
     for code, start, end in zip(codes, chosen["start"], chosen["end"], strict=True):
         if last is not None and start < last:
             continue  # a mark inside a mark
         last, ended = end, end < OPEN_END
-        marks.append((numbers[code], int(start), int(end) if ended else max(high, start), ended))
-    return [mark for mark in marks if mark[2] > low and mark[1] < high]
+        found.append((numbers[code], int(start), int(end) if ended else max(high, start), ended))
+    return [mark for mark in found if mark[2] > low and mark[1] < high]
 
 
 def _by_period(rank: Rank) -> list[Step]:

@@ -70,7 +70,7 @@ def trace(
         raise WorkloadError(Option("by"), f": unknown grouping {by!r}{choices(by, GROUPINGS)}")
     if top < 1:
         raise WorkloadError(Option("top", top), " is not a positive number of kernels")
-    wanted = None if steps_range is None else _range(steps_range)
+    wanted = None if steps_range is None else step_range(steps_range)
     timelines = reading.read(files)
     warnings: list[Text] = [text for timeline in timelines for text in timeline.warnings]
     identified = None
@@ -138,7 +138,8 @@ def _rank_warnings(report: RankReport) -> list[str]:
     return found
 
 
-def _range(text: str) -> tuple[int, int]:
+def step_range(text: str) -> tuple[int, int]:
+    """The steps of `--steps A:B`: from A up to, not including, B. Raises WorkloadError for another text."""
     match = re.fullmatch(r"(\d{0,9}):(\d{0,9})", text)
     if not match:
         raise WorkloadError(Option("steps", text), " is not a range of steps such as 2:5")
