@@ -1,0 +1,350 @@
+"""Why ranks are late: the persistent, frequent or random delays of a run, each with its evidence.
+
+A delay of a rank is the excess of one part of its lateness (`lateness.py`) over the usual value of the other ranks. It
+is a cause if it is at least SIGNIFICANT of the step time and stands out from the noise between ranks and between steps.
+
+    gpu       longer kernels                            cpu      later launches
+    input     a longer gap before the step, or time in the data loader
+    network   collectives that take longer after all their ranks have started
+    node      one of these on all ranks of one host     rank     a late rank whose launches are not in the file
+    workload  kernels that other ranks do not have, or kernel times that vary from step to step on all ranks
+    random    late ranks that change from step to step
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from roofmodel import units
+from roofmodel.study.jitter.deviations import Floats
+from roofmodel.study.jitter.lateness import Lateness
+from roofmodel.study.jitter.ranks import ComparedRank
+
+SIGNIFICANT = 0.005  # share of the step time
+RANDOM = 0.01  # share of the step time from which delays without a persistent cause are reported
+DEVIATIONS = 5.0  # standard deviations of the noise
+FREQUENT = 0.1  # share of the steps
+SECOND = 0.4  # share of a rank's delay from which a second part is a cause as well
+OF_HOST = 0.75  # share of the ranks of a host that must be late for the host to be the cause
+FIRST_ALONE = 3  # first gap / other gaps from which a late start of the step is no general delay of the launches
+EXPLAINED = 0.25  # share of a rank's lateness in a step that its largest part must have, to be the cause
+HOST_SIZES = (16, 8, 4)  # ranks; for files that do not state hosts
+SIMILAR = 2  # ratio of the lengths of two halves
+NORMAL_HALF = 1.349  # length of the shortest half of a normal distribution, in standard deviations
+MAD = 1.4826  # standard deviation / median absolute deviation, of a normal distribution
+KINDS = {
+    "compute": "gpu", "extra": "workload", "input": "input", "first": "input", "launch": "cpu", "queued": "rank",
+    "unknown": "rank", "network": "network",
+}  # fmt: skip
+
+
+class Cause(NamedTuple):
+    """A reason for late ranks. `ranks` is empty if it concerns all."""
+
+    kind: str
+    ranks: tuple[int, ...]  # numbers
+    seconds_per_step: float  # by which these ranks are later than the others, on average
+    evidence: str
+
+
+class _Delay(NamedTuple):
+    rank: int  # place
+    kind: str
+    part: str
+    seconds: float
+    steps: int  # in which the rank is late; all if it is persistent
+    persistent: bool
+
+
+def parts_over_steps(steps: Sequence[Lateness]) -> dict[str, Floats]:
+    """Each part of the lateness, of S steps x R ranks, in seconds."""
+    return {name: np.stack([getattr(step, name) for step in steps]) for name in Lateness._fields}
+
+
+def find_causes(
+    parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], step_seconds: float, transfers: Floats
+) -> list[Cause]:
+    """The causes, most seconds first. `transfers`: transfer time of the collectives of each step, S."""
+    compared = np.flatnonzero(~np.isnan(parts["compute"]).all(axis=0))
+    if not step_seconds or len(compared) < 2:
+        return []
+    parts = {name: values[:, compared] for name, values in parts.items()}
+    ranks = [ranks[place] for place in compared.tolist()]
+    parts = _first_gaps_as_launches(parts) if _has_loader(parts) else parts
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # steps that no rank of a host has: their median is NaN
+        found = list(_systematic(parts, ranks, step_seconds))
+        found += _slow_network(transfers, step_seconds)
+        if not found and len(parts["compute"]) > 1:
+            found += _unsystematic(parts, ranks, step_seconds)
+    return sorted(found, key=lambda cause: -cause.seconds_per_step)
+
+
+def _systematic(parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], step_seconds: float) -> Iterator[Cause]:
+    """Delays of hosts, then of ranks relative to the ranks of their host."""
+    for cause, members in _slow_hosts(parts, ranks, step_seconds):
+        yield cause
+        parts = {name: _without_excess(values, members) for name, values in parts.items()}
+    yield from _of_ranks(list(_delays(parts, step_seconds)), ranks, step_seconds)
+
+
+def kind_in_step(parts: Mapping[str, Floats], step: int, rank: int, late: float) -> str | None:
+    """The kind of the largest delay of a rank in one step; None if no part explains EXPLAINED of its lateness."""
+    parts = _first_gaps_as_launches(parts) if _has_loader(parts) else parts
+    excess = {name: float(values[step, rank] - np.nanmedian(values[step])) for name, values in parts.items()}
+    if excess["first"] < FIRST_ALONE * excess["launch"]:
+        excess["launch"] += max(excess.pop("first"), 0)
+    largest = max(excess, key=lambda name: excess[name])
+    return KINDS[largest] if excess[largest] > EXPLAINED * late else None
+
+
+def _has_loader(parts: Mapping[str, Floats]) -> bool:
+    return bool(np.nansum(parts["input"]) > 0)
+
+
+def _first_gaps_as_launches(parts: Mapping[str, Floats]) -> Mapping[str, Floats]:
+    """Where the files have the times of the data loader, the rest of the gap before a step is a late launch."""
+    return {**parts, "launch": parts["launch"] + parts["first"], "first": np.zeros_like(parts["first"])}
+
+
+# --- Delays of single ranks -------------------------------------------------------------------------
+
+
+def _delays(parts: Mapping[str, Floats], step_seconds: float) -> Iterator[_Delay]:
+    """The delays of each rank whose lateness as a whole stands out, largest part first."""
+    whole = sum(parts.values())
+    late = {rank: delay for rank, *delay in _outliers(np.asarray(whole), step_seconds)}
+    of_rank: dict[int, list[_Delay]] = {}
+    for name, values in parts.items():
+        for rank, seconds, steps, persistent in _outliers(values, step_seconds):
+            if rank in late:
+                of_rank.setdefault(rank, []).append(_Delay(rank, KINDS[name], name, seconds, steps, persistent))
+    for rank, found in of_rank.items():
+        found = sorted(_joined_gaps(found), key=lambda delay: -delay.seconds)
+        for delay in found:
+            if delay is found[0] or delay.seconds >= SECOND * late[rank][0]:
+                yield delay
+
+
+def _joined_gaps(found: list[_Delay]) -> list[_Delay]:
+    """Late launches at the start of the step and after it are one delay; a wait for input is at the start alone."""
+    first, launch = (next((delay for delay in found if delay.part == part), None) for part in ("first", "launch"))
+    if first is None or launch is None:
+        return found
+    others = [delay for delay in found if delay not in (first, launch)]
+    if first.seconds >= FIRST_ALONE * launch.seconds:
+        return [*others, first]
+    return [*others, launch._replace(seconds=launch.seconds + first.seconds)]
+
+
+def _outliers(values: Floats, step_seconds: float) -> Iterator[tuple[int, float, int, bool]]:
+    """Ranks whose values (S x R) are higher than usual: place, seconds per step, steps, and whether in most steps."""
+    count = len(values)
+    relative = values - np.nanmean(values, axis=1, keepdims=True)
+    centers = np.nanmedian(relative, axis=0)
+    usual, spread = _shortest_half(centers[np.isfinite(centers)])
+    noise = float(np.nanmedian(MAD * np.nanmedian(np.abs(relative - centers), axis=0)))
+    level = max(SIGNIFICANT * step_seconds, DEVIATIONS * float(np.hypot(spread, 1.25 * noise / np.sqrt(count))))
+    for rank in np.flatnonzero(centers - usual > level):
+        yield int(rank), float(centers[rank] - usual), int(np.isfinite(relative[:, rank]).sum()), True
+    if count < 2 / FREQUENT:
+        return
+    events = relative - usual > max(2 * SIGNIFICANT * step_seconds, 2 * DEVIATIONS * float(np.hypot(spread, noise)))
+    times = events.sum(axis=0)
+    means = np.nanmean(relative - usual, axis=0)
+    others = float(np.median(times))
+    for rank in np.flatnonzero(
+        (times >= FREQUENT * count) & (times >= 5 * others + 1) & (means > SIGNIFICANT * step_seconds)
+    ):
+        if centers[rank] - usual <= level:
+            yield int(rank), float(means[rank]), int(times[rank]), False
+
+
+def _shortest_half(values: Floats) -> tuple[float, float]:
+    """Center and standard deviation of the densest half of the values; the lower one of two similar halves.
+
+    Late ranks do not shift it, up to half of all. Of two values the smaller one is usual.
+    """
+    ordered = np.sort(values)
+    if len(ordered) < 3:
+        return float(ordered[0]), 0.0
+    half = max(2, len(ordered) // 2)
+    lengths = ordered[half - 1 :] - ordered[: len(ordered) - half + 1]
+    begin = int(np.flatnonzero(lengths <= SIMILAR * lengths.min())[0])
+    return float(np.median(ordered[begin : begin + half])), float(lengths[begin]) / NORMAL_HALF
+
+
+# --- Hosts ------------------------------------------------------------------------------------------
+
+
+def _slow_hosts(
+    parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], step_seconds: float
+) -> Iterator[tuple[Cause, list[int]]]:
+    """Hosts on which (nearly) all ranks have the same delay, with the places of their ranks."""
+    places: dict[str | None, list[int]] = {}
+    for place, rank in enumerate(ranks):
+        places.setdefault(rank.host, []).append(place)
+    if None in places or len(places) < 2 or all(len(members) < 2 for members in places.values()):
+        return
+    hosts = list(places)
+
+    def of_hosts(values: Floats) -> Floats:
+        return np.stack([np.nanmedian(values[:, places[host]], axis=1) for host in hosts], axis=1)
+
+    late = {number for number, *_ in _outliers(of_hosts(np.asarray(sum(parts.values()))), step_seconds)}
+    for name, values in parts.items():
+        for number, seconds, _, persistent in _outliers(of_hosts(values), step_seconds):
+            members = places[hosts[number]]
+            others = [place for place in range(len(ranks)) if place not in members]
+            usual = np.nanmedian(values[:, others], axis=1, keepdims=True)
+            excess = np.nanmedian(values[:, members] - usual, axis=0)
+            share = float((excess > seconds / 2).mean())
+            if number in late and persistent and len(members) > 1 and share >= OF_HOST:
+                host = f"the host of {hosts[number]}"
+                yield _host_cause(host, members, ranks, name, share, seconds, step_seconds), members
+
+
+def _without_excess(values: Floats, members: list[int]) -> Floats:
+    """The values without the usual difference of these ranks to the others, so that only their own delays remain."""
+    others = np.setdiff1d(np.arange(values.shape[1]), members)
+    difference = np.nanmedian(values[:, members], axis=1) - np.nanmedian(values[:, others], axis=1)
+    result = values.copy()
+    result[:, members] -= float(np.nanmedian(difference))
+    return result
+
+
+def _host_cause(
+    host: str,
+    members: Sequence[int],
+    ranks: Sequence[ComparedRank],
+    part: str,
+    share: float,
+    seconds: float,
+    step_seconds: float,
+) -> Cause:
+    return Cause(
+        "node",
+        tuple(ranks[place].number for place in members),
+        seconds,
+        f"{round(share * len(members))} of the {len(members)} ranks of {host} have {_WHAT[part]} than those of other "
+        f"hosts: {units.seconds(seconds)} per step ({seconds / step_seconds:.1%} of the step)",
+    )
+
+
+def _of_ranks(delays: list[_Delay], ranks: Sequence[ComparedRank], step_seconds: float) -> Iterator[Cause]:
+    """A cause per delay; equal delays of consecutive ranks are one cause if the files do not state the hosts."""
+    by_kind: dict[str, list[_Delay]] = {}
+    for delay in delays:
+        by_kind.setdefault(delay.kind, []).append(delay)
+    for kind, found in by_kind.items():
+        block = _consecutive([delay.rank for delay in found], len(ranks)) if ranks[0].host is None else []
+        if block:
+            seconds = float(np.mean([delay.seconds for delay in found]))
+            host = f"{ranks[block[0]].number} to {ranks[block[-1]].number}, which probably share a host,"
+            share = len(found) / len(block)
+            yield _host_cause(host, block, ranks, found[0].part, share, seconds, step_seconds)
+            continue
+        for delay in found:
+            yield Cause(kind, (ranks[delay.rank].number,), delay.seconds, _evidence(delay, ranks, step_seconds))
+
+
+def _consecutive(late: list[int], count: int) -> list[int]:
+    """The block of ranks with the size of a usual host that has (nearly) only late ranks, and all of them."""
+    for size in HOST_SIZES:
+        begin = min(late) // size * size
+        if begin + size <= count > size and max(late) < begin + size and len(set(late)) >= OF_HOST * size:
+            return list(range(begin, begin + size))
+    return []
+
+
+# --- Evidence ---------------------------------------------------------------------------------------
+
+_WHAT = {
+    "compute": "longer kernels",
+    "extra": "more other kernels",
+    "input": "longer waits for the data loader",
+    "first": "a longer gap before the first kernel of the step",
+    "launch": "later launches",
+    "queued": "longer gaps before kernels that were already launched",
+    "unknown": "longer gaps between kernels",
+    "network": "collectives that end later",
+}
+_WHY = {
+    "compute": "Its launches and its gaps are not longer: check clock, power and temperature of this GPU",
+    "extra": "It does other work than the other ranks",
+    "input": "The launching thread fetches a batch meanwhile",
+    "first": "The first kernel was launched late, the kernels are not longer: the step waits for its input, or for the "
+    "CPU at the start of the step",
+    "launch": "The GPU had finished all launched kernels, and the kernels are not longer: the CPU is the cause",
+    "queued": "The kernels wait for another stream, an event or a copy",
+    "unknown": "The files have no launches, so CPU, host and GPU cannot be distinguished",
+    "network": "All ranks of these collectives had started, so a link of this rank is slow",
+}
+
+
+def _evidence(delay: _Delay, ranks: Sequence[ComparedRank], step_seconds: float) -> str:
+    rank = ranks[delay.rank]
+    when = f"mean of {delay.steps} late steps among all steps"
+    if delay.persistent:
+        when = f"median of {delay.steps} steps" if delay.steps > 1 else "in the only step"
+    text = f"rank {rank.number} has {_WHAT[delay.part]} than the other ranks: "
+    amount = f"{units.seconds(delay.seconds)} per step ({delay.seconds / step_seconds:.1%} of the step), {when}"
+    return f"{text}{amount}. {_WHY[delay.part]}"
+
+
+# --- Causes that concern all ranks ------------------------------------------------------------------
+
+
+def _slow_network(transfers: Floats, step_seconds: float) -> Iterator[Cause]:
+    """Steps in which collectives take longer on all ranks, the last one to start included."""
+    if len(transfers) < 3:
+        return
+    excess = transfers - float(np.median(transfers))
+    noise = MAD * float(np.median(np.abs(excess)))
+    slow = excess > max(2 * SIGNIFICANT * step_seconds, 2 * DEVIATIONS * noise)
+    seconds = float(excess[slow].sum()) / len(transfers)
+    if seconds > SIGNIFICANT * step_seconds:
+        mean = float(excess[slow].mean())
+        yield Cause(
+            "network",
+            (),
+            seconds,
+            f"in {int(slow.sum())} of {len(transfers)} steps the collectives take {units.seconds(mean)} longer on all "
+            "ranks, also on the last rank to start, which does not wait",
+        )
+
+
+def _unsystematic(parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], step_seconds: float) -> Iterator[Cause]:
+    """Time that all ranks wait for the latest one, where no rank is persistently late."""
+    whole = np.asarray(sum(parts.values()))
+    excess = whole - np.nanmedian(whole, axis=1, keepdims=True)
+    latest = np.nanargmax(excess, axis=1)
+    losses = np.take_along_axis(excess, latest[:, None], axis=1)[:, 0] * (2 if whole.shape[1] == 2 else 1)
+    seconds = float(np.nanmean(losses))
+    if seconds < RANDOM * step_seconds:
+        return
+    compute = parts["compute"] - np.nanmedian(parts["compute"], axis=1, keepdims=True)
+    by_compute = float(np.take_along_axis(compute, latest[:, None], axis=1).sum()) / float(losses.sum() or 1)
+    if whole.shape[1] == 2:
+        by_compute *= 2
+    numbers, times = np.unique(latest, return_counts=True)
+    spread = f"{units.count(len(numbers), 'rank')} are the latest in some step"
+    if by_compute > 0.6:
+        text = (
+            f"the kernel times of the ranks differ by {units.seconds(seconds)} per step, in each step on other ranks "
+            f"({spread}): inputs of different lengths"
+        )
+        yield Cause("workload", (), seconds, text)
+        return
+    frequent = numbers[times >= max(2, 0.5 * len(latest))]
+    text = (
+        f"the latest rank is {units.seconds(seconds)} later than the others on average; {spread}, none in most steps"
+        if not len(frequent)
+        else f"rank {ranks[frequent[0]].number} is the latest in {int(times.max())} of {len(latest)} steps, by "
+        f"amounts that vary too much to be one delay; {units.seconds(seconds)} per step on average"
+    )
+    yield Cause("random", tuple(ranks[place].number for place in frequent), seconds, text)

@@ -1,0 +1,119 @@
+"""Deviations of each rank from the mean over ranks, by kernel: duration, gap, time to the end, launch to start.
+
+The definitions are of A. Zulfiqar and R. Knight, "Scaling the Transformer Model Implementation in PyTorch Across
+Multiple Nodes" (NVIDIA, 2020). For rank r and kernel i of a step:
+
+    duration     end - start; 0 for collectives, whose time is mostly waiting
+    gap          i > 0 on the main stream: start - end of the kernel before it on this stream (with the time of
+                 kernels in between that other ranks do not have)
+                 collectives on other streams: 0
+                 i = 0: see `first_gaps`
+    time to end  sum of gap + duration of the kernels 0 to i
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roofmodel.profiles.timelines.timeline import UNKNOWN
+from roofmodel.study.jitter.alignment import StepKernels
+from roofmodel.study.jitter.ranks import Integers
+
+Floats = NDArray[np.float64]
+FirstGap = Literal["same-step", "previous-step"]
+FIRST_GAPS: tuple[str, ...] = get_args(FirstGap)
+
+
+class Deviations(NamedTuple):
+    """R ranks x K kernels, in seconds: value - mean over ranks."""
+
+    durations: Floats
+    gaps: Floats
+    times_to_end: Floats
+    launch_to_start: Floats | None  # None without launches
+    last: int  # the kernel before the last collective: where the lateness of ranks is compared
+
+    @property
+    def lateness(self) -> Floats:
+        """Deviation of the time to the end at kernel `last`; R."""
+        return np.asarray(self.times_to_end[:, self.last])
+
+    @property
+    def latest(self) -> int:
+        return int(self.lateness.argmax())
+
+    @property
+    def earliest(self) -> int:
+        return int(self.lateness.argmin())
+
+    def diverges_at(self, rank: int, threshold: float) -> int | None:
+        """The first kernel whose deviation of the time to the end exceeds the threshold (seconds)."""
+        beyond = np.flatnonzero(np.abs(self.times_to_end[rank]) > threshold)
+        return int(beyond[0]) if len(beyond) else None
+
+
+def deviations(step: StepKernels, first_gap: FirstGap = "same-step", previous: Integers | None = None) -> Deviations:
+    """The deviations in one step; `previous` is as for `first_gaps`."""
+    durations, gaps = step.durations.astype(float), kernel_gaps(step, first_gap, previous)
+    times = times_to_end(durations, gaps, step.collective)
+    launched = (step.launches != UNKNOWN).all(axis=0)
+    delays = np.where(launched, step.starts - step.launches, np.nan) if launched.any() else None
+    return Deviations(
+        durations=_deviation(durations),
+        gaps=_deviation(gaps),
+        times_to_end=_deviation(times),
+        launch_to_start=None if delays is None else _deviation(delays),
+        last=last_kernel(step),
+    )
+
+
+def _deviation(values: Floats) -> Floats:
+    return np.asarray((values - values.mean(axis=0)) / 1e9)
+
+
+def last_kernel(step: StepKernels) -> int:
+    """The index of the kernel before the last collective; the last kernel if there is no such collective."""
+    collectives = np.flatnonzero(step.collective)
+    return int(collectives[-1]) - 1 if len(collectives) and collectives[-1] > 0 else len(step.codes) - 1
+
+
+def kernel_gaps(step: StepKernels, first_gap: FirstGap = "same-step", previous: Integers | None = None) -> Floats:
+    """The gap before each kernel in nanoseconds; R x K."""
+    known = step.main & (step.previous_ends != UNKNOWN)
+    gaps = np.where(known, np.maximum(step.starts - step.previous_ends, 0), 0).astype(float)
+    found = first_gaps(step, first_gap, previous)
+    if found is not None:
+        gaps[:, step.first] = found
+    return gaps + step.extra
+
+
+def first_gaps(step: StepKernels, first_gap: FirstGap = "same-step", previous: Integers | None = None) -> Floats | None:
+    """The gap before the first kernel of the main stream, in nanoseconds; R. None without collectives.
+
+    same-step: X is the time from the first kernel's start to the end of the step's last collective, which all ranks
+    leave together, and the gap is max X - X: the rank that starts first has 0. previous-step: the gap is the time from
+    the end of the previous step's last collective (`previous`) to the start; without a previous step as same-step.
+    Neither needs clocks that agree between ranks.
+    """
+    starts = step.starts[:, step.first]
+    if first_gap == "previous-step" and previous is not None and not (previous == UNKNOWN).any():
+        return np.asarray(starts - previous, float)
+    if not step.collective.any():
+        return None
+    distances = last_collective_ends(step) - starts
+    return np.asarray(distances.max() - distances, float)
+
+
+def last_collective_ends(step: StepKernels) -> Integers:
+    """The end of each rank's last collective of the step; R. UNKNOWN without collectives."""
+    if not step.collective.any():
+        return np.full(len(step.ranks), UNKNOWN)
+    return np.asarray(step.ends[:, step.collective].max(axis=1))
+
+
+def times_to_end(durations: Floats, gaps: Floats, collective: NDArray[np.bool_]) -> Floats:
+    """Sum of gap and duration up to each kernel, with the durations of collectives set to zero; R x K."""
+    return np.asarray(np.cumsum(gaps + np.where(collective, 0, durations), axis=1))

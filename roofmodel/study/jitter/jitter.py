@@ -1,0 +1,365 @@
+"""Which rank of a run is late, from which kernel on, and why."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from roofmodel import units
+from roofmodel.errors import Option, ProfileError, Text, WorkloadError, choices
+from roofmodel.file_names import display_names, rename_files
+from roofmodel.profiles.timelines import reading
+from roofmodel.profiles.timelines.timeline import Timeline
+from roofmodel.study.jitter import clocks
+from roofmodel.study.jitter.alignment import Alignment, Difference, StepKernels
+from roofmodel.study.jitter.causes import SIGNIFICANT, Cause, find_causes, kind_in_step, parts_over_steps
+from roofmodel.study.jitter.clocks import Clocks, CollectiveTimes
+from roofmodel.study.jitter.deviations import (
+    FIRST_GAPS,
+    Deviations,
+    FirstGap,
+    Floats,
+    deviations,
+    last_collective_ends,
+)
+from roofmodel.study.jitter.lateness import Lateness, added, lateness, link_delays, transfer_seconds
+from roofmodel.study.jitter.ranks import ComparedRank, Integers, NameTable, read_ranks
+from roofmodel.study.trace.trace import step_range
+
+THRESHOLD = 100e-6
+MAX_COLLECTIVES = 256  # per step, whose times are kept for the clocks and the links
+MAX_LISTED = 5  # ranks or steps in a warning
+OTHER_STREAMS = 0.01  # share of the kernel time on streams that are not compared, from which a warning follows
+
+
+class RankSummary(NamedTuple):
+    """A rank and its totals over all steps."""
+
+    rank: ComparedRank
+    common_compute_seconds: float | None  # None if no step of it is compared
+
+
+class StepSummary(NamedTuple):
+    """Lateness in one step. Ranks are numbers."""
+
+    step: int
+    earliest_rank: int
+    latest_rank: int
+    earliest_seconds: float  # deviation from the mean over ranks, at the kernel before the last collective
+    latest_seconds: float
+    diverges_at_kernel: int | None  # index of the kernel from which the latest rank is late by the threshold
+    kernel_name: str | None
+    cause: str | None
+
+
+class StepCurves(NamedTuple):
+    """The deviations of one step, by kernel."""
+
+    step: int
+    ranks: tuple[int, ...]  # numbers
+    names: tuple[str, ...]
+    deviations: Deviations
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """The comparison of the ranks of a run."""
+
+    tool: str
+    files: tuple[str, ...]
+    ranks: tuple[RankSummary, ...]
+    aligned_by: str
+    common_kernels: int  # in all steps
+    difference: Difference | None
+    clocks: Clocks
+    threshold: float
+    first_gap: str
+    step_seconds: float  # median over steps
+    steps: tuple[StepSummary, ...]
+    lateness: Floats  # deviation of the time to the end, steps x ranks, in seconds; NaN for a missing step
+    curves: StepCurves | None  # of the step with the largest deviation
+    causes: tuple[Cause, ...]
+    findings: tuple[str, ...]
+    warnings: tuple[Text, ...]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of the files in results, without folders."""
+        return display_names(self.files)
+
+
+def jitter(
+    files: Sequence[str],
+    *,
+    steps_range: str | None = None,
+    threshold: str | float = THRESHOLD,
+    first_gap: str = "same-step",
+    what_if: bool = False,
+) -> Jitter:
+    """Read the files of a run and compare its ranks.
+
+    `steps_range` (`A:B`) selects the steps from A up to, not including, B; `threshold` is the deviation (`100us`, or
+    seconds) from which a rank is late; `first_gap` is a definition of `deviations.first_gaps`. Raises RoofError if
+    fewer than two ranks can be compared, and for invalid options.
+    """
+    if first_gap not in FIRST_GAPS:
+        raise WorkloadError(Option("first_gap"), f": unknown definition {first_gap!r}{choices(first_gap, FIRST_GAPS)}")
+    seconds = _threshold(threshold)
+    low, high = (0, 1 << 62) if steps_range is None else step_range(steps_range)
+    warnings: list[Text] = list(_repeated(files))
+    found: list[str] = []
+    tools: list[str] = []
+    read: list[str] = []
+
+    def timelines() -> Iterator[Timeline]:
+        for timeline in reading.read_intact(files, found.append):
+            tools.append(timeline.tool)
+            read.append(timeline.file)
+            yield timeline
+
+    names = NameTable()
+    ranks = read_ranks(timelines(), names, found)
+    warnings += found
+    if what_if:
+        warnings.append(
+            f"no what-if analysis: it needs a table of operations with stages and microbatches (Parquet); "
+            f"{units.count(len(read), 'file')} of {', '.join(tools[:1])} {'has' if len(read) == 1 else 'have'} kernels"
+        )
+    if len(ranks) < 2:
+        why = f": {found[-1]}" if found else ""
+        raise ProfileError(
+            f"{', '.join(map(str, files[:3]))}: {units.count(len(ranks), 'rank')} with kernels, and a comparison needs "
+            f"at least two; give the files of all ranks{why}"
+        )
+    alignment = Alignment(ranks, names.names)
+    reduced = _Reduction(alignment, seconds, first_gap, low, high)  # type: ignore[arg-type]
+    if not reduced.summaries:
+        raise _nothing_common(alignment, steps_range)
+    warnings += _alignment_warnings(alignment, reduced)
+    labels = display_names(read)
+    return Jitter(
+        tool=tools[0],
+        files=tuple(read),
+        ranks=tuple(map(RankSummary, ranks, reduced.compute_seconds())),
+        aligned_by=_aligned_by(alignment),
+        common_kernels=alignment.common_kernels,
+        difference=alignment.difference,
+        clocks=reduced.clocks,
+        threshold=seconds,
+        first_gap=first_gap,
+        step_seconds=reduced.step_seconds,
+        steps=tuple(reduced.summaries),
+        lateness=np.stack(reduced.late),
+        curves=reduced.curves,
+        causes=tuple(reduced.causes),
+        findings=tuple(_findings(reduced, ranks)),
+        warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in warnings)),
+    )
+
+
+class _Reduction:
+    """One pass over the steps, which keeps of each only values per rank, and the curves of the worst."""
+
+    def __init__(self, alignment: Alignment, threshold: float, first_gap: FirstGap, low: int, high: int) -> None:
+        self.alignment, self.threshold, self.first_gap = alignment, threshold, first_gap
+        count = len(alignment.ranks)
+        self.compute = np.zeros(count)
+        self.compared = np.zeros(count, bool)
+        self.late: list[Floats] = []
+        self.curves: StepCurves | None = None
+        self.divergences: list[tuple[int | None, str | None]] = []
+        self.seconds: list[float] = []
+        self._places: list[tuple[int, int]] = []  # earliest and latest
+        collectives: list[CollectiveTimes] = []
+        kept: list[CollectiveTimes] = []
+        parts: list[Lateness] = []
+        self.numbers: list[int] = []
+        previous = None
+        after: Lateness | None = None
+        last: StepKernels | None = None
+        for step in alignment.steps(low, high):
+            last = step
+            ranks = list(step.ranks)
+            self.compute[ranks] += np.where(step.collective, 0, step.durations).sum(axis=1) / 1e9
+            self.compared[ranks] = True
+            collectives.append(_collective_times(step))
+            inside, tail = lateness(step, count, single=False)
+            if step.complete:
+                self._add(step, previous)
+                self.numbers.append(step.step)
+                parts.append(added(after, inside))
+                kept.append(collectives[-1])
+            after = tail if step.follows or len(parts) == 1 else None
+            previous = last_collective_ends(step) if len(ranks) == count else None
+        if len(parts) == 1 and last is not None and last.complete:
+            parts = [added(*reversed(lateness(last, count, single=True)))]
+        self.clocks = clocks.align(collectives, [rank.file for rank in alignment.ranks])
+        self.step_seconds = float(np.median(self.seconds)) if self.seconds else 0.0
+        self.summaries: list[StepSummary] = []
+        self.causes: list[Cause] = []
+        self.parts: dict[str, Floats] = {}
+        if parts:
+            parts = [
+                part._replace(network=link_delays(times, self.clocks.offsets, count))
+                for part, times in zip(parts, kept, strict=True)
+            ]
+            self.parts = parts_over_steps(parts)
+            transfers = np.array([transfer_seconds(times) for times in kept])
+            self.causes = find_causes(self.parts, alignment.ranks, self.step_seconds, transfers)
+            self.summaries = [self._summary(index) for index in range(len(parts))]
+
+    def _add(self, step: StepKernels, previous: Integers | None) -> None:
+        found = deviations(step, self.first_gap, previous)
+        late = np.full(len(self.alignment.ranks), np.nan)
+        late[list(step.ranks)] = found.lateness
+        names = self.alignment.names
+        place = found.diverges_at(found.latest, self.threshold)
+        self.divergences.append((place, None if place is None else names[step.codes[place]]))
+        self._places.append((step.ranks[found.earliest], step.ranks[found.latest]))
+        spans = step.ends.max(axis=1) - step.starts.min(axis=1)
+        self.seconds.append(float(np.median(spans)) / 1e9)
+        if not self.late or np.nanmax(late) > max(np.nanmax(each) for each in self.late):
+            numbers = tuple(self.alignment.ranks[rank].number for rank in step.ranks)
+            self.curves = StepCurves(step.step, numbers, tuple(names[code] for code in step.codes), found)
+        self.late.append(late)
+
+    def _summary(self, index: int) -> StepSummary:
+        earliest, latest = self._places[index]
+        late, (place, name) = self.late[index], self.divergences[index]
+        ranks = self.alignment.ranks
+        is_late = late[latest] > self.threshold
+        return StepSummary(
+            step=self.numbers[index],
+            earliest_rank=ranks[earliest].number,
+            latest_rank=ranks[latest].number,
+            earliest_seconds=float(late[earliest]),
+            latest_seconds=float(late[latest]),
+            diverges_at_kernel=place,
+            kernel_name=name,
+            cause=kind_in_step(self.parts, index, latest, late[latest]) if is_late else None,
+        )
+
+    def compute_seconds(self) -> list[float | None]:
+        """Seconds of the common kernels, collectives apart, of each rank."""
+        return [float(s) if known else None for s, known in zip(self.compute, self.compared, strict=True)]
+
+
+def _collective_times(step: StepKernels) -> CollectiveTimes:
+    places = np.flatnonzero(step.collective)
+    if len(places) > MAX_COLLECTIVES:
+        places = places[np.linspace(0, len(places) - 1, MAX_COLLECTIVES).astype(int)]
+    return CollectiveTimes(step.ranks, step.starts[:, places], step.ends[:, places])
+
+
+def _threshold(given: str | float) -> float:
+    try:
+        seconds = float(units.parse(given, "s") if isinstance(given, str) else given)
+    except (ValueError, TypeError) as error:
+        raise WorkloadError(Option("threshold"), f": {error}") from None
+    if not 0 < seconds < 1e6:
+        raise WorkloadError(Option("threshold", given), " is not a positive time such as 100us")
+    return seconds
+
+
+def _repeated(files: Sequence[str]) -> list[str]:
+    """Warnings about files that are given twice."""
+    paths = [os.path.realpath(file) for file in files if not re.search(r"[*?\[]", str(file)) and str(file) != "-"]
+    return [f"{path}: given {paths.count(path)} times; it counts once" for path in dict.fromkeys(paths)
+            if paths.count(path) > 1]  # fmt: skip
+
+
+def _aligned_by(alignment: Alignment) -> str:
+    if alignment.marked:
+        return "kernels of marked steps"
+    return "sequence of kernels" + (", steps found as its repeating part" if alignment.found_steps else "")
+
+
+def _nothing_common(alignment: Alignment, steps_range: str | None) -> ProfileError | WorkloadError:
+    if steps_range is not None:
+        return WorkloadError(Option("steps", steps_range), ": at least two ranks must have such a step")
+    ranks = ", ".join(f"rank {rank.number} of {rank.file}" for rank in alignment.ranks[:3])
+    return ProfileError(f"{ranks}: the sequences of kernels have nothing in common; give ranks that do the same work")
+
+
+def _alignment_warnings(alignment: Alignment, reduced: _Reduction) -> list[str]:
+    found = []
+    if (difference := alignment.difference) is not None:
+        found.append(difference_text(difference))
+    missing = alignment.missing
+    for rank in dict.fromkeys(number for numbers in missing.values() for number in numbers):
+        without = [step for step, numbers in missing.items() if rank in numbers]
+        found.append(
+            f"rank {rank} does not have {units.count(len(without), 'step')} that other ranks have "
+            f"({_listed(without)}); there it is not compared"
+        )
+    for rank, steps in alignment.left_out.items():
+        where = f" in {units.count(steps, 'step')}" if alignment.marked else ""
+        found.append(f"rank {rank} is not compared{where}: fewer than half of its kernels are those of the other ranks")
+    numbers = [rank.number for rank in alignment.ranks]
+    absent = sorted(set(range(max(numbers) + 1)) - set(numbers))
+    if absent and len(absent) < len(numbers):
+        found.append(f"{units.count(len(absent), 'rank')} without a file: {_listed(absent)}")
+    others = [r for r in alignment.ranks if r.other_seconds > OTHER_STREAMS * (r.other_seconds + _compared_seconds(r))]
+    if others:
+        worst = max(others, key=lambda rank: rank.other_seconds)
+        found.append(
+            f"kernels on other streams than the main one are not compared: {units.seconds(worst.other_seconds)} on "
+            f"rank {worst.number}"
+        )
+    if reduced.clocks.error_seconds is None and len({rank.file for rank in alignment.ranks}) > 1:
+        found.append("the files have no common collectives: the clocks of the ranks cannot be aligned")
+    return found
+
+
+def difference_text(difference: Difference) -> str:
+    """The first difference between the sequences, in words."""
+    where = f"kernel {difference.kernel}" + ("" if difference.step is None else f" of step {difference.step}")
+    if difference.name is None or difference.expected is None:
+        more = abs(difference.kernels - difference.expected_kernels)
+        which = "fewer" if difference.name is None else "more"
+        what = f"rank {difference.rank} has {more} {which} than the other ranks"
+    else:
+        what = f"rank {difference.rank} runs {_short(difference.name)}, other ranks {_short(difference.expected)}"
+        if difference.kernels != difference.expected_kernels:
+            what += f" ({difference.kernels} kernels, {difference.expected_kernels} on other ranks)"
+    return f"the sequences of kernels differ from {where} on: {what}; the common kernels are compared"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else f"{name[:59]}…"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    more = f" and {len(numbers) - MAX_LISTED} more" if len(numbers) > MAX_LISTED else ""
+    return ", ".join(map(str, numbers[:MAX_LISTED])) + more
+
+
+def _compared_seconds(rank: ComparedRank) -> float:
+    return float((rank.compared.ends - rank.compared.starts).sum()) / 1e9
+
+
+def _findings(reduced: _Reduction, ranks: Sequence[ComparedRank]) -> list[str]:
+    """The result in words: the latest rank, whether kernels are the cause, and the causes."""
+    summaries = reduced.summaries
+    latest = [summary.latest_rank for summary in summaries]
+    most = max(dict.fromkeys(latest), key=latest.count)
+    worst = max(summaries, key=lambda summary: summary.latest_seconds)
+    found = [
+        f"rank {most} is the latest in {latest.count(most)} of {units.count(len(summaries), 'step')}; the largest "
+        f"deviation is {units.seconds(worst.latest_seconds)}, of rank {worst.latest_rank} in step {worst.step}"
+    ]
+    compute = np.array([seconds for seconds in reduced.compute_seconds() if seconds is not None])
+    spread = float(compute.max() / np.median(compute) - 1) if np.median(compute) else 0.0
+    if not any(cause.kind in ("gpu", "workload") or "longer kernels" in cause.evidence for cause in reduced.causes):
+        found.append(
+            f"kernels are not the cause: the computation of the slowest rank is {spread:.1%} longer than the median"
+        )
+    found += [cause.evidence for cause in reduced.causes]
+    if not reduced.causes:
+        found.append(f"no rank is persistently late by {SIGNIFICANT:.1%} of the step time or more")
+    return found

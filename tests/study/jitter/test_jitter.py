@@ -1,0 +1,338 @@
+"""`roof jitter` on a real export, on the numbers of the lecture, and on runs with planted delays."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import roofmodel
+from benchmarks.many_ranks import PER_HOST
+from roofmodel.errors import RoofError
+from roofmodel.study.jitter.alignment import Alignment, match_sequences
+from roofmodel.study.jitter.deviations import deviations, first_gaps, kernel_gaps, times_to_end
+from roofmodel.study.jitter.jitter import Jitter, jitter
+from roofmodel.study.jitter.ranks import NO_STEP, ComparedRank, Kernels, NameTable
+from tests.profiles.samples import measured
+from tests.study.jitter.runs import Row, analyzed, of_step, planted, tables, write, written
+
+KINDS = ("gpu", "cpu", "input", "node", "network")
+
+
+# --- A real export ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def training() -> Jitter:
+    return jitter([str(measured("traces/nsys/two_ranks_training_h100.sqlite"))])
+
+
+def test_the_sequences_of_two_training_ranks_agree_for_1993_kernels(training: Jitter) -> None:
+    assert training.common_kernels == 1993
+    difference = training.difference
+    assert difference is not None
+    assert (difference.kernel, difference.rank, difference.expected) == (1993, 1, None)
+    assert difference.kernels - difference.expected_kernels == 24
+    assert [rank.rank.kernels for rank in training.ranks] == [1993, 2017]
+    assert any("rank 1 has 24 more" in str(warning) for warning in training.warnings)
+
+
+def test_two_training_ranks_compute_for_the_same_time(training: Jitter) -> None:
+    seconds = [rank.common_compute_seconds for rank in training.ranks]
+    assert [round(s * 1e3, 3) for s in seconds if s] == [253.703, 254.514]
+    assert any("kernels are not the cause" in finding for finding in training.findings)
+
+
+def test_collectives_of_two_training_ranks_start_apart_and_end_together(training: Jitter) -> None:
+    clocks = training.clocks
+    assert clocks.start_skew_seconds == pytest.approx((-1.56e-3, 3.34e-3), abs=5e-6)
+    assert clocks.error_seconds == pytest.approx(26.6e-6, abs=5e-8)
+    assert clocks.offsets.tolist() == [0, 0]  # one file, one clock
+
+
+def test_the_late_training_rank_is_late_by_its_launches(training: Jitter) -> None:
+    delays = [rank.rank.launch_to_start_median_seconds for rank in training.ranks]
+    assert [round(delay * 1e6, 1) for delay in delays if delay] == [296.2, 225.8]
+    (cause,) = training.causes
+    assert (cause.kind, cause.ranks) == ("cpu", (1,))
+    assert {step.cause for step in training.steps} <= {"cpu", None}
+
+
+# --- The lecture's numbers ------------------------------------------------------------------------------
+
+
+def kernels(starts: list[int], ends: list[int], collective: list[bool], codes: list[int] | None = None) -> Kernels:
+    """Kernels of one rank; collectives are on another stream."""
+    is_collective = np.array(collective)
+    start, end = np.array(starts, np.int64), np.array(ends, np.int64)
+    previous = np.full(len(starts), -1, np.int64)
+    main = np.flatnonzero(~is_collective)
+    previous[main[1:]] = end[main[:-1]]
+    zeros = np.zeros(len(starts), np.int64)
+    return Kernels(
+        codes=np.array(codes or range(len(starts)), np.int64), starts=start, ends=end, launches=start - 5,
+        collective=is_collective, main=~is_collective, previous_ends=previous, own_gaps=zeros.copy(),
+        input=zeros.copy(), steps=np.full(len(starts), NO_STEP),
+    )  # fmt: skip
+
+
+def aligned(*ranks: Kernels) -> Alignment:
+    found = [
+        ComparedRank(number, f"rank{number}", None, None, None, len(each), np.empty(0, np.int64), each)
+        for number, each in enumerate(ranks)
+    ]
+    return Alignment(found, [f"kernel {code}" for code in range(100)])
+
+
+def lecture() -> Alignment:
+    """Kernels 0 and 1 of GPUs 0, 1 and 959, then an all-reduce which all leave at 10 ms. GPU 959 has the first gap 0.
+
+    The slide's first gaps need a rank that starts first, so the gaps of kernel 0 are relative to GPU 959's 9813 ns.
+    """
+    durations = [(9176, 3451), (10575, 6456), (8234, 4401)]
+    gaps = [(12921, 80124), (11034, 94890), (9813, 91209)]
+    ranks = []
+    for (d0, d1), (g0, g1) in zip(durations, gaps, strict=True):
+        start = 1_000_000 + g0
+        second = start + d0 + g1
+        ranks.append(kernels([start, second, second + d1], [start + d0, second + d1, 10_000_000], [False, False, True]))
+    return aligned(*ranks)
+
+
+def test_gaps_and_times_to_the_end_are_the_sums_of_the_lecture() -> None:
+    (step,) = lecture().steps()
+    gaps = kernel_gaps(step) + np.array([9813, 0, 0])
+    assert gaps[:, 1].tolist() == [80124, 94890, 91209]
+    assert gaps[:, 0].tolist() == [12921, 11034, 9813]
+    times = times_to_end(step.durations.astype(float), gaps, step.collective)
+    # 12921 + 9176 = 22097 and + 80124 + 3451 = 105672; the slide's 122415 of GPU 1 is 122955: 11034+10575+94890+6456
+    assert times[:, 1].tolist() == [105672, 122955, 113657]
+    assert times[:, 0].tolist() == [22097, 21609, 18047]
+    assert times[:, 2].tolist() == times[:, 1].tolist()  # the all-reduce has gap and duration 0
+
+
+def test_deviations_are_from_the_mean_over_ranks_and_the_latest_is_found_before_the_collective() -> None:
+    (step,) = lecture().steps()
+    found = deviations(step)
+    mean = (9176 + 10575 + 8234) / 3
+    assert (found.durations[:, 0] * 1e9).tolist() == pytest.approx([9176 - mean, 10575 - mean, 8234 - mean])
+    assert found.last == 1
+    assert (found.latest, found.earliest) == (1, 0)
+    assert np.allclose(found.times_to_end.sum(axis=0), 0)
+    assert found.diverges_at(1, 2e-6) == 1  # 1.0 us late at kernel 0, 8.9 us at kernel 1
+    assert found.diverges_at(1, 1) is None
+
+
+def test_the_first_gap_does_not_depend_on_the_clock() -> None:
+    step = next(iter(lecture().steps()))
+    shift = np.array([[0], [10**9], [-(10**9)]])
+    shifted = step._replace(starts=step.starts + shift, ends=step.ends + shift)
+    same = first_gaps(step)
+    assert same is not None
+    assert same.tolist() == first_gaps(shifted).tolist()  # type: ignore[union-attr]
+    assert same.tolist() == [12921 - 9813, 11034 - 9813, 0]  # the first to start has 0, later ones more
+
+
+def test_the_gap_from_the_previous_step_is_the_time_since_its_last_collective() -> None:
+    step = next(iter(lecture().steps()))
+    found = first_gaps(step, "previous-step", np.array([1_000_000] * 3))
+    assert found is not None
+    assert found.tolist() == [12921, 11034, 9813]
+
+
+# --- Sequences --------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 5), max_size=60), st.lists(st.integers(0, 5), max_size=60))
+def test_matched_kernels_have_equal_names_in_order(a: list[int], b: list[int]) -> None:
+    left, right = np.array(a, np.int64), np.array(b, np.int64)
+    places = match_sequences(left, right)
+    assert len(places[0]) == len(places[1])
+    assert left[places[0]].tolist() == right[places[1]].tolist()
+    assert all((np.diff(each) > 0).all() for each in places)
+
+
+@given(st.lists(st.integers(0, 50), min_size=30, max_size=200), st.data())
+def test_kernels_after_inserted_ones_still_match(sequence: list[int], data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(sequence)))
+    longer = [*sequence[:place], *range(100, 125), *sequence[place:]]
+    found, _ = match_sequences(np.array(sequence), np.array(longer))
+    assert len(found) >= len(sequence) - 8  # the window after the difference
+
+
+# --- Planted delays -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("amount", [0.01, 0.04, 0.3])
+def test_a_planted_delay_is_found_and_no_other(kind: str, amount: float, tmp_path: Path) -> None:
+    found = analyzed(tmp_path, (kind, 5, amount))
+    (cause,) = found.causes
+    assert cause.kind == kind
+    assert cause.ranks == (tuple(range(PER_HOST)) if kind == "node" else (5,))
+    # the step of the file is longer than the one that the amount refers to: it has collectives and waits
+    assert 0.5 * amount < cause.seconds_per_step / found.step_seconds < 1.2 * amount
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(KINDS), st.integers(0, 15), st.floats(0.012, 0.2), st.integers(0, 1000))
+def test_planted_delays_are_found_for_any_rank_and_noise(
+    tmp_path: Path, kind: str, rank: int, amount: float, seed: int
+) -> None:
+    causes = analyzed(tmp_path, (kind, rank, amount), seed=seed).causes
+    assert [cause.kind for cause in causes] == [kind]
+    assert rank in causes[0].ranks
+
+
+def test_two_planted_delays_are_both_found(tmp_path: Path) -> None:
+    causes = analyzed(tmp_path, ("gpu", 2, 0.05), ("input", 11, 0.04)).causes
+    assert {(cause.kind, cause.ranks) for cause in causes} == {("gpu", (2,)), ("input", (11,))}
+
+
+def test_a_run_without_delays_has_no_cause(tmp_path: Path) -> None:
+    assert not analyzed(tmp_path).causes
+
+
+def test_the_latest_rank_of_each_step_has_the_planted_cause(tmp_path: Path) -> None:
+    found = analyzed(tmp_path, ("gpu", 5, 0.2))
+    assert {(step.latest_rank, step.cause) for step in found.steps} == {(5, "gpu")}
+    # the kernels of the second half limit the GPU, and only there the rank falls behind
+    assert all(step.diverges_at_kernel is not None and step.diverges_at_kernel >= 48 for step in found.steps)
+
+
+def test_a_late_rank_without_launches_in_the_file_is_the_cause_itself(tmp_path: Path) -> None:
+    """Without launches nothing distinguishes the CPU from the host."""
+    header = (
+        '"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Registers Per Thread",'
+        '"Static SMem","Dynamic SMem","Size","Throughput","Device","Context","Stream","Name"\n'
+        "us,us,,,,,,,,B,B,,,,,,\n"
+    )
+    for rank in range(3):
+        rows, now = [], 0.0
+        for step in range(5):
+            for kernel in range(12):
+                now += 3 + (40 if rank == 1 and kernel == 4 else 0)
+                rows.append(f'{now},{50 + step % 2},1,1,1,1,1,1,8,0,0,,,"GPU ({rank})","1","7","kernel_{kernel}"')
+                now += 50 + step % 2
+            now = (step + 1) * 800.0  # all leave the collective together
+            rows.append(f'{now - 20},20,1,1,1,1,1,1,8,0,0,,,"GPU ({rank})","1","9","ncclAllReduce"')
+        (tmp_path / f"{rank}.csv").write_text(f"==7== Profiling result:\n{header}" + "\n".join(rows) + "\n")
+    found = jitter([str(tmp_path / f"{rank}.csv") for rank in range(3)])
+    assert [(cause.kind, cause.ranks) for cause in found.causes] == [("rank", (1,))]
+
+
+# --- Damaged and incomplete input ---------------------------------------------------------------------------
+
+
+def test_a_truncated_file_is_named_and_the_rest_analyzed(tmp_path: Path) -> None:
+    files = written(tmp_path, planted(("gpu", 1, 0.1), ranks=6, steps=3))
+    text = Path(files[4]).read_text()
+    Path(files[4]).write_text(text[: len(text) // 2])
+    found = jitter(files)
+    assert len(found.ranks) == 5
+    assert any("rank004.csv" in str(warning) and "damaged" in str(warning) for warning in found.warnings)
+    assert any("1 rank without a file: 4" in str(warning) for warning in found.warnings)
+    assert [(cause.kind, cause.ranks) for cause in found.causes] == [("gpu", (1,))]
+
+
+def test_a_damaged_database_is_named_and_the_rest_analyzed(tmp_path: Path) -> None:
+    export = measured("traces/nsys/two_ranks_training_h100.sqlite")
+    part = tmp_path / "part.sqlite"
+    part.write_bytes(export.read_bytes()[:500_000])
+    found = jitter([str(export), str(part)])
+    assert found.common_kernels == 1993
+    assert any("part.sqlite" in str(warning) for warning in found.warnings)
+    with pytest.raises(RoofError, match=r"part\.sqlite"):
+        jitter([str(part)])
+
+
+def test_a_rank_with_one_step_less_is_compared_in_the_other_steps(tmp_path: Path) -> None:
+    def without_a_step(found: dict[int, list[Row]]) -> None:
+        missing = of_step(found[2], 1)
+        found[2] = [row for row in found[2] if row not in missing]
+
+    found = jitter(written(tmp_path, planted(ranks=4, steps=4), without_a_step))
+    assert [step.step for step in found.steps] == [2000, 2001, 2002, 2003]
+    assert np.isnan(found.lateness[1]).tolist() == [False, False, True, False]
+    assert any("rank 2 does not have 1 step" in str(warning) and "2001" in str(warning) for warning in found.warnings)
+
+
+def test_files_of_one_step_each_are_joined_to_ranks(tmp_path: Path) -> None:
+    run = planted(("input", 1, 0.1), ranks=4, steps=4)
+    files = [
+        write(tmp_path / f"{rank}_{step}.csv", of_step(table, step))
+        for rank, table in tables(run).items()
+        for step in range(4)
+    ]
+    found = jitter(files)
+    assert [rank.rank.number for rank in found.ranks] == [0, 1, 2, 3]
+    assert len(found.steps) == 4
+    assert [(cause.kind, cause.ranks) for cause in found.causes] == [("input", (1,))]
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_the_same_file_given_twice_counts_once(tmp_path: Path, copied: bool) -> None:
+    files = written(tmp_path, planted(ranks=3, steps=3))
+    again = str(shutil.copy(files[1], tmp_path / "copy.csv")) if copied else files[1]
+    found = jitter([*files, again])
+    assert len(found.ranks) == 3
+    assert any("counts once" in str(warning) for warning in found.warnings)
+
+
+def test_one_rank_is_refused(tmp_path: Path) -> None:
+    files = written(tmp_path, planted(ranks=2, steps=2))
+    with pytest.raises(RoofError, match="1 rank with kernels, and a comparison needs at least two"):
+        jitter(files[:1])
+    with pytest.raises(RoofError, match="1 rank with kernels"):
+        jitter([files[0], files[0]])
+
+
+def test_a_rank_with_other_kernels_is_left_out_by_name(tmp_path: Path) -> None:
+    def renamed(found: dict[int, list[Row]]) -> None:
+        found[3] = [(*row[:7], f"other {n % 7}" if "nccl" not in str(row[7]) else row[7], *row[8:])
+                    for n, row in enumerate(found[3])]  # fmt: skip
+
+    found = jitter(written(tmp_path, planted(ranks=4, steps=3), renamed))
+    assert found.common_kernels == 3 * 120
+    assert found.ranks[3].common_compute_seconds is None
+    assert any("rank 3 is not compared in 3 steps" in str(warning) for warning in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threshold": "100"}, "has no unit"),
+        ({"threshold": "0us"}, "not a positive time"),
+        ({"steps_range": "7:9"}, "at least two ranks must have such a step"),
+        ({"steps_range": "x"}, "not a range of steps"),
+        ({"first_gap": "other"}, "unknown definition"),
+    ],
+)
+def test_invalid_options_are_refused(options: dict[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(RoofError, match=message):
+        jitter(written(tmp_path, planted(ranks=2, steps=2)), **options)  # type: ignore[arg-type]
+
+
+def test_steps_restrict_the_analysis(tmp_path: Path) -> None:
+    files = written(tmp_path, planted(("cpu", 1, 0.1), ranks=3, steps=5))
+    found = jitter(files, steps_range="2002:2004")
+    assert [step.step for step in found.steps] == [2002, 2003]
+    assert found.common_kernels == 2 * 120
+
+
+def test_what_if_on_kernels_says_what_it_needs(tmp_path: Path) -> None:
+    report = roofmodel.jitter(*written(tmp_path, planted(ranks=2, steps=2)), what_if=True)
+    assert report.to_dict()["what_if"] is None
+    assert any("table of operations" in warning for warning in report.warnings)
+    assert not [w for w in roofmodel.jitter(*written(tmp_path, planted(ranks=2, steps=2))).warnings if "what-if" in w]
+
+
+def test_names_of_kernels_share_codes() -> None:
+    names = NameTable()
+    assert names.codes(["a", "b"]).tolist() == [0, 1]
+    assert names.codes(["b", "c"]).tolist() == [1, 2]
+    assert names.names == ["a", "b", "c"]
