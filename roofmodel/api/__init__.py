@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         calibrate,
         compare,
         count,
+        jitter,
         measure,
         ncu_command,
         plot,
@@ -53,15 +54,15 @@ if TYPE_CHECKING:
         ValidationReport,
     )
     from roofmodel.reports.predictions import Derivation, ExplorePage, HomeworkSheet, Report, SweepReport
-    from roofmodel.reports.runs import TraceReport
+    from roofmodel.reports.runs import JitterReport, TraceReport
 
 __all__ = [
     "CalibrationReport", "CollectionCommand", "CompareReport", "CountReport", "Derivation", "Device", "ExplorePage",
-    "HardwareCheck", "HomeworkSheet", "Listing", "MeasureReport", "PlotReport", "ProfileReport", "Report",
-    "SweepReport", "TraceReport", "ValidationReport", "calibrate", "check_hardware", "check_homework", "compare",
-    "conventions", "count", "crossover", "estimate", "explain", "explore", "homework", "list_families",
-    "list_hardware", "list_models", "measure", "ncu_command", "plot", "read_profile", "reconcile", "show_hardware",
-    "show_model", "sweep", "trace", "validate",
+    "HardwareCheck", "HomeworkSheet", "JitterReport", "Listing", "MeasureReport", "PlotReport", "ProfileReport",
+    "Report", "SweepReport", "TraceReport", "ValidationReport", "calibrate", "check_hardware", "check_homework",
+    "compare", "conventions", "count", "crossover", "estimate", "explain", "explore", "homework", "jitter",
+    "list_families", "list_hardware", "list_models", "measure", "ncu_command", "plot", "read_profile", "reconcile",
+    "show_hardware", "show_model", "sweep", "trace", "validate",
 ]  # fmt: skip
 
 _MODULES = "predictions", "measurements", "catalog", "problem_sheets"

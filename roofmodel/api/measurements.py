@@ -17,7 +17,7 @@ from roofmodel.reports.measurements import (
     ProfileReport,
     ValidationReport,
 )
-from roofmodel.reports.runs import TraceReport
+from roofmodel.reports.runs import JitterReport, TraceReport
 
 if TYPE_CHECKING:
     from roofmodel.counting.workload import Phase
@@ -150,6 +150,37 @@ def trace(
     files = arguments.paths("paths", paths)
     with report_progress(progress):
         return TraceReport(study(files, by=by, top=top, steps_range=steps, hw=hw))
+
+
+def jitter(
+    *paths: PathLike,
+    steps: str | None = None,
+    threshold: str | float = "100us",
+    first_gap: str = "same-step",
+    what_if: bool = False,
+    progress: ProgressCallback = no_progress,
+) -> JitterReport:
+    """Which of many ranks is late, from which kernel on, and why; from files of Nsight Systems or PyTorch.
+
+    A rank is a GPU of a process of a file. `steps` selects a range such as "5:8", without the last; `threshold` is the
+    deviation from the mean over ranks from which a rank is late, with a unit or in seconds. `first_gap` defines the gap
+    before the first kernel of a step: "same-step" or "previous-step". `what_if` replays operation tables with ideal
+    times. Damaged files and ranks that cannot be compared are left out with a warning. Raises RoofError if fewer than
+    two ranks are left.
+
+    Examples:
+        >>> report = jitter("examples/four_ranks_by_hand.csv")
+        >>> report.to_dict()["causes"][0]["kind"]
+        'cpu'
+    """
+    from roofmodel.profiles.reading import report_progress
+    from roofmodel.study.jitter.jitter import jitter as study
+
+    arguments.check_texts(steps=steps)
+    arguments.check_required_texts(first_gap=first_gap)
+    files = arguments.paths("paths", paths)
+    with report_progress(progress):
+        return JitterReport(study(files, steps_range=steps, threshold=threshold, first_gap=first_gap, what_if=what_if))
 
 
 def ncu_command(

@@ -1,4 +1,4 @@
-"""Results of `trace`: where the time of a run goes."""
+"""Results of `trace` and `jitter`: where the time of a run goes, and which of its ranks is late."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     import pandas
 
+    from roofmodel.study.jitter.jitter import Jitter
     from roofmodel.study.trace.trace import Trace
 
 
@@ -87,3 +88,77 @@ class TraceReport(Drawn):
     def __repr__(self) -> str:
         found = self.analyzed
         return f"<TraceReport of {', '.join(found.names.values())}: {len(found.ranks)} ranks, by {found.tool}>"
+
+
+class JitterReport(Drawn):
+    """Result of `jitter`: per step the earliest and the latest rank, from which kernel on, and the causes."""
+
+    def __init__(self, analyzed: Jitter) -> None:
+        self.analyzed = analyzed
+
+    @property
+    def findings(self) -> list[str]:
+        """Which rank is late, and the evidence for each cause."""
+        return list(self.analyzed.findings)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Files and ranks that are left out, differences of the sequences, data that the files lack."""
+        return tuple(map(str, self.analyzed.warnings))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `roof jitter --format json` prints."""
+        from roofmodel.views.jitter.data import document
+
+        return document(self.analyzed)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per step, with the columns of `roof jitter --format csv`."""
+        import pandas
+
+        from roofmodel.views.jitter.data import step_rows
+
+        return pandas.DataFrame(step_rows(self.analyzed))
+
+    def deviations_frame(self) -> pandas.DataFrame:
+        """One row per step and rank: deviation of the time to the end of the step from the mean, in seconds."""
+        import pandas
+
+        from roofmodel.views.jitter.data import deviation_rows
+
+        return pandas.DataFrame(deviation_rows(self.analyzed))
+
+    def kernels_frame(self) -> pandas.DataFrame:
+        """One row per rank and kernel of the step with the largest deviation: deviations from the mean, in seconds."""
+        import pandas
+
+        from roofmodel.views.jitter.data import kernel_rows
+
+        return pandas.DataFrame(kernel_rows(self.analyzed))
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        from roofmodel.views.jitter.data import SUFFIXES
+
+        return SUFFIXES
+
+    def text(self, form: str) -> str:
+        from roofmodel.views.jitter.data import as_csv
+        from roofmodel.views.kit.encoding import as_json
+
+        return as_json(self.to_dict()) if form == "json" else as_csv(self.analyzed)
+
+    def save(self, path: PathLike) -> Path:
+        """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
+        from roofmodel.views.jitter.data import save
+
+        return save(self.analyzed, os.fspath(path))
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.jitter.tables import table
+
+        return table(self.analyzed)
+
+    def __repr__(self) -> str:
+        found = self.analyzed
+        return f"<JitterReport of {', '.join([*found.names.values()][:3])}: {len(found.ranks)} ranks, by {found.tool}>"

@@ -1,0 +1,54 @@
+"""`roof jitter`: which of many ranks is late, and why."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from roofmodel.cli.options import examples, format_option, output_option
+from roofmodel.cli.output import check_format, check_outputs, present
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(
+    "jitter",
+    epilog=examples(
+        "roof jitter rank*.json.gz",
+        "roof jitter report.sqlite --steps 5:8 --threshold 50us -o jitter.png",
+        "roof jitter trace.parquet --what-if --format json",
+    ),
+)
+def jitter_command(
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Files of all ranks (Nsight Systems, PyTorch, step tables); patterns, - for stdin."),
+    ],
+    steps: Annotated[
+        str | None, typer.Option("--steps", metavar="A:B", help="Only the steps from A up to, not including, B.")
+    ] = None,
+    threshold: Annotated[
+        str, typer.Option("--threshold", help="Deviation from the mean over ranks from which a rank is late.")
+    ] = "100us",
+    first_gap: Annotated[
+        str,
+        typer.Option("--first-gap", help="Gap before a step, from the collective of the same-step or previous-step."),
+    ] = "same-step",
+    what_if: Annotated[
+        bool, typer.Option("--what-if", help="Replay the steps with ideal times (tables of operations, Parquet).")
+    ] = False,
+    form: Annotated[str, format_option("table, json or csv.")] = "table",
+    output: Annotated[list[str] | None, output_option("FILE .png .svg .pdf .html .json .csv")] = None,
+) -> None:
+    """Which of many ranks is late, from which kernel on, and why: GPU, CPU launches, input or network."""
+    check_format(form, ("table", "json", "csv"))
+    from roofmodel import api
+    from roofmodel.views.kit import progress
+
+    check_outputs(api.JitterReport, output, files)
+    with progress.of_reading() as callback:
+        report = api.jitter(
+            *files, steps=steps, threshold=threshold, first_gap=first_gap, what_if=what_if, progress=callback
+        )
+    present(report, form, output)

@@ -1,0 +1,1 @@
+"""Views of `roof jitter`: tables, data, picture and page."""

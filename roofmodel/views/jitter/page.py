@@ -1,0 +1,87 @@
+"""The comparison of ranks as one HTML file without scripts: findings, picture, tables."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from roofmodel import units
+from roofmodel.study.jitter.jitter import Jitter
+from roofmodel.views.jitter import data, picture
+from roofmodel.views.jitter.tables import alignment_text
+
+MAX_ROWS = 200  # of a table
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 72rem; margin: 1.5rem auto; padding: 0 1rem; color: #222 }
+svg { width: 100%; height: auto } table { border-collapse: collapse; font-size: 13px; margin: .5rem 0 1.5rem }
+th, td { text-align: right; padding: .15rem .6rem; border-bottom: 1px solid #ddd } .text { text-align: left }
+.table { overflow-x: auto } .note { color: #666 }
+@media (prefers-color-scheme: dark) {
+ body { background: #1b1b1b; color: #ddd } svg { background: #fff } th, td { border-color: #444 }
+}
+"""
+_TEXTS = ("file", "process", "host", "kernel_name", "cause")
+
+
+def html(jitter: Jitter) -> str:
+    """The page."""
+    findings = "".join(f"<li>{escape(finding)}.</li>" for finding in jitter.findings)
+    warnings = "".join(f"<li>{escape(str(warning))}</li>" for warning in jitter.warnings)
+    title = f"Which rank is late: {', '.join([*jitter.names.values()][:3])}"
+    return "\n".join(
+        [
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
+            f"<h1>{escape(title)}</h1><ol>{findings}</ol>",
+            f'<p class="note">{escape(alignment_text(jitter))}</p>',
+            _svg(jitter),
+            "<h2>Steps</h2>",
+            _table(data.step_rows(jitter)),
+            "<h2>Ranks</h2>",
+            _table(data.rank_rows(jitter)),
+            f"<h2>Warnings</h2><ul>{warnings}</ul>" if warnings else "",
+            "</body></html>",
+        ]
+    )
+
+
+def _svg(jitter: Jitter) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "jitter.svg")
+        picture.draw(jitter, path, "svg")
+        text = path.read_text(encoding="utf-8")
+    return text[text.index("<svg") :]
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return ""
+    head = "".join(
+        f'<th class="text">{escape(_title(key))}</th>' if key in _TEXTS else f"<th>{escape(_title(key))}</th>"
+        for key in rows[0]
+    )
+    body = "".join(
+        f"<tr>{''.join(_cell(key, value) for key, value in row.items())}</tr>" for row in list(rows)[:MAX_ROWS]
+    )
+    more = len(rows) - MAX_ROWS
+    note = f'<p class="note">and {more} more in the JSON output</p>' if more > 0 else ""
+    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}'
+
+
+def _title(key: str) -> str:
+    return key.removesuffix("_seconds").replace("_", " ")
+
+
+def _cell(key: str, value: Any) -> str:
+    if value is None:
+        return "<td>–</td>"
+    if key in _TEXTS:
+        return f'<td class="text">{escape(str(value))}</td>'
+    if key.endswith("_seconds"):
+        sign = "-" if value < 0 else ""
+        return f"<td>{sign}{escape(units.seconds(abs(value)) if value else '0')}</td>"
+    return f"<td>{escape(str(value))}</td>"

@@ -1,0 +1,129 @@
+"""The comparison of ranks as a picture: deviation by kernel of one step, by step, and by rank and step."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from roofmodel import units
+from roofmodel.study.jitter.jitter import Jitter, StepCurves
+from roofmodel.views.jitter.tables import TOOLS, signed
+from roofmodel.views.kit import canvas
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HEIGHT = 1.5  # of the figure, relative to other pictures
+MAX_GREY = 64  # ranks that are drawn in grey
+LINE_LENGTH = 170  # characters of a finding
+EARLIEST, LATEST = canvas.BLUE, canvas.RED
+
+
+def draw(jitter: Jitter, path: Path, form: str) -> None:
+    """Write the picture in the format `form` (png, svg, pdf). Raises OSError."""
+    files = ", ".join([*jitter.names.values()][:2]) + (" …" if len(jitter.files) > 2 else "")
+    heading = f"Which rank is late: {files}"
+    about = (
+        f"deviation from the mean over {units.count(len(jitter.ranks), 'rank')} · "
+        f"{units.count(len(jitter.steps), 'step')} · {TOOLS.get(jitter.tool, jitter.tool)}"
+    )
+    foot = "Time to the end of a kernel: sum of gaps and durations, collectives with duration 0."
+    with canvas.picture(path, form, heading, about, foot, HEIGHT) as (figure, axes):
+        lines = [
+            line
+            for number, finding in enumerate(jitter.findings[:4], 1)
+            for line in textwrap.wrap(f"{number}. {finding}", LINE_LENGTH)
+        ]
+        bottom = 0.045 + 0.019 * len(lines)
+        middle = bottom + 0.045
+        height = 0.9 - middle
+        upper, lower = middle + height * 0.56, middle + 0.01
+        tall = height * 0.38
+        axes.set_position((0.09, upper, 0.4, tall))
+        gaps = figure.add_axes((0.09, lower, 0.4, tall))
+        if jitter.curves is not None:
+            _time_to_end(axes, jitter.curves, jitter.threshold)
+            _parts(gaps, jitter.curves)
+        _by_step(figure.add_axes((0.58, upper, 0.39, tall)), jitter)
+        _heat_map(figure, figure.add_axes((0.58, lower, 0.33, tall)), jitter)
+        for place, line in enumerate(lines):
+            figure.text(0.02, bottom - 0.019 * (place + 1) + 0.012, line, fontsize=8)
+
+
+def _style(axes: Axes, title: str, across: str) -> None:
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_xlabel(across, fontsize=9)
+    axes.yaxis.set_major_formatter(lambda value, _: signed(value))
+    axes.grid(True, axis="y", which="major", color="0.92", zorder=0)
+    axes.locator_params(axis="x", integer=True)
+    axes.tick_params(labelsize=8)
+
+
+def _time_to_end(axes: Axes, curves: StepCurves, threshold: float) -> None:
+    found = curves.deviations
+    _style(axes, f"time to the end of each kernel, step {curves.step}", "kernel")
+    others = [place for place in range(len(curves.ranks)) if place not in (found.earliest, found.latest)]
+    for place in others[:: max(1, len(others) // MAX_GREY)]:
+        axes.plot(found.times_to_end[place], color="0.85", linewidth=0.6, zorder=1)
+    for place, color, which in ((found.earliest, EARLIEST, "earliest"), (found.latest, LATEST, "latest")):
+        label = f"rank {curves.ranks[place]} ({which})"
+        axes.plot(found.times_to_end[place], color=color, linewidth=1.3, label=label, zorder=3)
+    axes.axvline(found.last, color="0.5", linewidth=0.8, linestyle=":", label="before the last collective")
+    diverges = found.diverges_at(found.latest, threshold)
+    if diverges is not None:
+        axes.axvline(diverges, color=LATEST, linewidth=0.8, linestyle="--", label=f"late by {units.seconds(threshold)}")
+    axes.legend(fontsize=7, frameon=False, loc="best")
+
+
+def _parts(axes: Axes, curves: StepCurves) -> None:
+    """Durations, gaps and launch to start of the latest rank."""
+    found = curves.deviations
+    latest = found.latest
+    _style(axes, f"rank {curves.ranks[latest]} in step {curves.step}, by kernel", "kernel")
+    axes.plot(found.gaps[latest], color=canvas.ORANGE, linewidth=0.9, label="gap", zorder=3)
+    axes.plot(found.durations[latest], color=canvas.GREEN, linewidth=0.9, label="duration", zorder=2)
+    if found.launch_to_start is not None:
+        axes.plot(found.launch_to_start[latest], color=canvas.PURPLE, linewidth=0.7, label="launch to start", zorder=1)
+    axes.legend(fontsize=7, frameon=False, loc="best")
+
+
+def _by_step(axes: Axes, jitter: Jitter) -> None:
+    _style(axes, "earliest and latest rank of each step", "step")
+    numbers = [step.step for step in jitter.steps]
+    for color, values, ranks in (
+        (LATEST, [s.latest_seconds for s in jitter.steps], [s.latest_rank for s in jitter.steps]),
+        (EARLIEST, [s.earliest_seconds for s in jitter.steps], [s.earliest_rank for s in jitter.steps]),
+    ):
+        axes.vlines(numbers, 0, values, color=color, linewidth=1)
+        axes.plot(numbers, values, "o", color=color, markersize=4)
+        for number, value, rank in list(zip(numbers, values, ranks, strict=True))[:: max(1, len(numbers) // 20)]:
+            offset: Any = (0, 4 if value >= 0 else -10)
+            axes.annotate(str(rank), (number, value), offset, textcoords="offset points", fontsize=6, ha="center")
+    axes.axhline(0, color="0.5", linewidth=0.8)
+    axes.margins(y=0.15)
+
+
+def _heat_map(figure: Figure, axes: Axes, jitter: Jitter) -> None:
+    axes.set_title("deviation by rank and step", fontsize=10, loc="left")
+    values = jitter.lateness.T
+    limit = float(np.nanmax(np.abs(values))) or 1e-9
+    image = axes.imshow(
+        values, aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest", rasterized=True
+    )
+    _ticks(axes, [step.step for step in jitter.steps], [rank.rank.number for rank in jitter.ranks])
+    left, bottom, width, height = axes.get_position().bounds
+    bar = figure.colorbar(image, cax=figure.add_axes((left + width + 0.01, bottom, 0.012, height)))
+    bar.ax.yaxis.set_major_formatter(lambda value, _: signed(value))
+    bar.ax.tick_params(labelsize=7)
+
+
+def _ticks(axes: Axes, steps: list[int], ranks: list[int]) -> None:
+    for places, labels, name in ((axes.set_xticks, steps, "step"), (axes.set_yticks, ranks, "rank")):
+        every = max(1, -(-len(labels) // 12))
+        chosen = list(range(0, len(labels), every))
+        places(chosen, [str(labels[place]) for place in chosen], fontsize=8)
+        (axes.set_xlabel if name == "step" else axes.set_ylabel)(name, fontsize=9)

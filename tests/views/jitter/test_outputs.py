@@ -1,0 +1,109 @@
+"""Table, JSON, CSV, picture and page of `roof jitter`, on the ranks of the examples."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import roofmodel
+from benchmarks.many_ranks import COLUMNS, Plant, Run, rows
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "four_ranks_by_hand.csv"
+# contract: roofmodel.jitter/1
+DOCUMENT = ["schema", "ranks", "alignment", "steps", "causes", "what_if", "warnings"]
+RANK = ["rank", "file", "process", "device", "kernels", "common_compute_seconds", "launch_to_start_median_seconds"]
+ALIGNMENT = ["by", "common_kernels", "first_difference", "clock_error_seconds"]
+STEP = ["step", "earliest_rank", "latest_rank", "deviation_seconds", "diverges_at_kernel", "kernel_name", "cause"]
+CAUSE = ["kind", "ranks", "seconds_per_step", "evidence"]
+
+
+@pytest.fixture(scope="module")
+def report() -> roofmodel.JitterReport:
+    return roofmodel.jitter(EXAMPLE)
+
+
+def printed(report: Any, width: int) -> str:
+    console = Console(width=width, file=io.StringIO(), highlight=False)
+    console.print(report)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_the_document_has_the_keys_of_the_contract(report: roofmodel.JitterReport) -> None:
+    document = json.loads(report.text("json"))
+    assert document["schema"] == "roofmodel.jitter/1"
+    assert set(DOCUMENT) <= set(document)
+    assert all(set(RANK) <= set(rank) for rank in document["ranks"])
+    assert set(ALIGNMENT) <= set(document["alignment"])
+    assert all(set(STEP) <= set(step) for step in document["steps"])
+    assert all(set(CAUSE) == set(cause) for cause in document["causes"])
+    assert document["what_if"] is None
+    assert document["alignment"]["first_difference"] is None
+
+
+def test_the_example_has_one_rank_with_late_launches(report: roofmodel.JitterReport) -> None:
+    document = report.to_dict()
+    assert [(cause["kind"], cause["ranks"]) for cause in document["causes"]] == [("cpu", [2])]
+    assert {(step["latest_rank"], step["cause"]) for step in document["steps"]} == {(2, "cpu")}
+    assert document["alignment"]["common_kernels"] == 4 * 20  # steps x kernels
+    assert any("kernels are not the cause" in finding for finding in report.findings)
+
+
+def test_the_example_is_a_simulated_run() -> None:
+    run = Run(4, 20, 4, [Plant("cpu", 2, 0.25)], mean=60_000, reduces=2, clocks=0, seed=3)
+    tables: dict[int, list[tuple[object, ...]]] = {}
+    for rank, table in rows(run, range(4)):
+        tables.setdefault(rank, []).extend(table)
+    expected = [COLUMNS, *(row for table in tables.values() for row in table)]
+    with EXAMPLE.open(newline="") as file:
+        assert [tuple(row) for row in csv.reader(file)] == [tuple(map(str, row)) for row in expected]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_table_answers_first_and_fits_the_terminal(report: roofmodel.JitterReport, width: int) -> None:
+    lines = printed(report, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[0].startswith("four_ranks_by_hand.csv: 4 ranks, 4 steps")
+    assert "rank 2 is the latest in 4 of 4 steps" in " ".join(lines[1:4])
+
+
+def test_csv_has_a_line_per_step(report: roofmodel.JitterReport) -> None:
+    rows = list(csv.DictReader(io.StringIO(report.text("csv"))))
+    assert [row["step"] for row in rows] == ["2000", "2001", "2002", "2003"]
+    assert len(rows) == len(report.to_frame())
+
+
+def test_frames_have_the_deviations_by_rank_and_by_kernel(report: roofmodel.JitterReport) -> None:
+    steps, kernels = report.deviations_frame(), report.kernels_frame()
+    assert len(steps) == 4 * 4
+    assert steps.groupby("step")["deviation_seconds"].sum().abs().max() == pytest.approx(0, abs=1e-12)
+    assert len(kernels) == 4 * 20
+    worst = report.to_frame().sort_values("deviation_seconds").iloc[-1]
+    assert kernels["time_to_end_seconds"].max() >= worst["deviation_seconds"]
+
+
+@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_the_picture_is_written(report: roofmodel.JitterReport, suffix: str, magic: bytes, tmp_path: Path) -> None:
+    path = report.save(tmp_path / f"jitter.{suffix}")
+    assert path.read_bytes().startswith(magic)
+
+
+def test_the_svg_names_the_ranks(report: roofmodel.JitterReport, tmp_path: Path) -> None:
+    text = report.save(tmp_path / "jitter.svg").read_text(encoding="utf-8")
+    for label in ("rank 2 (latest)", "deviation by rank and step", "time to the end of each kernel", "late by 100 µs"):
+        assert label in text
+
+
+def test_the_page_has_the_picture_and_escapes_names(report: roofmodel.JitterReport, tmp_path: Path) -> None:
+    copy = tmp_path / "a<b.csv"
+    copy.write_text(EXAMPLE.read_text().replace("cunn_SoftMaxForward", "<script>alert(1)</script>"))
+    text = roofmodel.jitter(copy).save(tmp_path / "jitter.html").read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "a&lt;b.csv" in text
+    assert text.count("<svg") == 1
+    assert "rank 2 has later launches" in text
