@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import roofmodel
+from roofmodel.devices.ceilings import doubtful_entries
 from roofmodel.devices.device import Device
-from roofmodel.devices.schema import doubtful_entries
 from roofmodel.study.profile import place
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from roofmodel.devices import library
+from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerError, DeviceError, ModelError, RoofError
 from roofmodel.models import hub
 from roofmodel.text_files import MAX_DEPTH, MAX_NODES, _complete_tags, read_yaml
@@ -58,7 +58,7 @@ def test_aliases_that_expand_to_millions_of_values_are_refused_at_once(tmp_path:
     with pytest.raises(ModelError, match=rf"laughs\.yaml:\d: more than {MAX_NODES} values, with aliases expanded"):
         hub.load(str(file))
     with pytest.raises(DeviceError, match="aliases expanded"):
-        library.load(str(file))
+        Device.load(str(file))
     assert time.monotonic() - start < 2
 
 
@@ -66,17 +66,17 @@ def test_a_yaml_file_of_too_many_values_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "long.yaml"
     file.write_text("name: [" + "1, " * (MAX_NODES + 1) + "1]", encoding="utf-8")
     with pytest.raises(DeviceError, match=f"more than {MAX_NODES} values"):
-        library.load(str(file))
+        Device.load(str(file))
 
 
 def test_aliases_within_the_limit_are_read(tmp_path: Path) -> None:
     text = (HARDWARE / "t4.yaml").read_text(encoding="utf-8")
     file = tmp_path / "mine.yaml"
     file.write_text(text.replace("name: ", "name: &title ", 1), encoding="utf-8")
-    assert library.load(str(file)).name == library.load("t4").name
+    assert Device.load(str(file)).name == Device.load("t4").name
     file.write_text("name: &a [*a]\n", encoding="utf-8")
     with pytest.raises(DeviceError, match=r"mine\.yaml:1: not YAML \(alias 'a' has no anchor before it\)"):
-        library.load(str(file))
+        Device.load(str(file))
 
 
 def shape(node: yaml.Node) -> object:

@@ -65,7 +65,7 @@ def list_hardware() -> Listing:
     found, warnings = [], []
     for name in library.names():
         try:
-            found.append(library.load(name))
+            found.append(Device.load(name))
         except RoofError as error:  # one invalid file of the user must not hide the others
             warnings.append(str(error))
     return Listing(listing.devices(found, library.ALIASES), warnings=warnings)
@@ -90,7 +90,7 @@ def check_hardware(file: PathLike) -> HardwareCheck:
         >>> check_hardware("examples/toy-gpu.yaml").warnings
         ()
     """
-    from roofmodel.devices.schema import doubtful_entries
+    from roofmodel.devices.ceilings import doubtful_entries
 
     device = Device.load(file)
     return HardwareCheck(os.fspath(file), device, doubtful_entries(device))

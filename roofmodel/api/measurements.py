@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from roofmodel import arguments
 from roofmodel.arguments import Hardware, Model, PathLike, ProgressCallback, no_progress
+from roofmodel.devices.device import Device
 from roofmodel.reports.measurements import (
     CalibrationReport,
     CollectionCommand,
@@ -258,7 +259,7 @@ def calibrate(
     from roofmodel.study.profile.device import others
 
     files = arguments.paths("tables", tables)
-    path, device = library.find(hw), library.load(hw)
+    path, device = library.find(hw), Device.load(hw)
     found = study(files, device, source, progress=progress)
     yaml = device_file(path.read_text(encoding="utf-8"), found.calibration)
     warnings = [text for table in files for text in others(device, read(table).get("gpu", ()), table)]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from roofmodel.devices.calibration import (
     Calibration,
@@ -19,7 +18,6 @@ from roofmodel.devices.calibration import (
     StreamTiming,
     Timing,
 )
-from roofmodel.devices.device import Device
 from roofmodel.text_files import YamlValue
 
 TIMINGS: dict[str, Any] = {
@@ -38,11 +36,24 @@ POSITIVE = ("pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth
 BORROWED_POWER = 1.5  # exponent that widens the interval of another device's sets
 
 
-def read(node: YamlValue, device: Device, load: Callable[[str], Device]) -> Device:
-    """The device with the parameter sets of its file, and with sets of another device that the file names by `like`.
+class CalibratedDevice(Protocol):
+    """A device, as far as this module reads it."""
 
-    `like: a100-sxm-80gb` takes the sets of that device, for all kinds or for one kind, with wider intervals. Where the
-    same GEMM benchmark ran on both devices, it scales their `pipe` (see `_peak_ratio`). Raises DeviceError.
+    @property
+    def id(self) -> str: ...
+    @property
+    def calibration(self) -> Calibration | None: ...
+    @property
+    def reached(self) -> Mapping[tuple[str, str, str], float]:
+        """(tensor pipe, benchmark, source) -> measured fraction of the peak."""
+
+
+def read(node: YamlValue, device: CalibratedDevice, load: Callable[[str], CalibratedDevice]) -> Calibration:
+    """The parameter sets of a device's file, and those of another device that the file names by `like`.
+
+    `like: a100-sxm-80gb` takes the sets of that device, for all kinds or for one kind, with wider intervals; `load`
+    returns it. Where the same GEMM benchmark ran on both devices, their `pipe` is scaled (see `_peak_ratio`). Raises
+    DeviceError.
     """
     entries = node.mapping(("like", *TIMINGS))
     own = device.id
@@ -62,7 +73,7 @@ def read(node: YamlValue, device: Device, load: Callable[[str], Device]) -> Devi
         other, ratio = like(entries["like"])
         sets = {kind: _borrowed(getattr(other, kind), ratio) for kind in TIMINGS}
         borrowed = {other.device: [kind for kind in TIMINGS if sets[kind]]}
-        return replace(device, calibration=Calibration(other.device, borrowed, **sets))
+        return Calibration(other.device, borrowed, **sets)
     sets, borrowed = {}, {}
     for kind, timing in TIMINGS.items():
         if kind in entries:
@@ -74,7 +85,7 @@ def read(node: YamlValue, device: Device, load: Callable[[str], Device]) -> Devi
                 borrowed.setdefault(other.device, []).append(kind)
             else:
                 sets[kind] = _sets(entries[kind], timing)
-    return replace(device, calibration=Calibration(own, borrowed, **sets))
+    return Calibration(own, borrowed, **sets)
 
 
 def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
@@ -113,24 +124,15 @@ def is_seconds(timing: type[Timing], name: str) -> bool:
     return name in SECONDS or (name == "fill" and timing is GemmTiming)
 
 
-def _peak_ratio(here: Device, there: Device) -> float:
+def _peak_ratio(here: CalibratedDevice, there: CalibratedDevice) -> float:
     """The ratio of the fractions of peak that two devices reach in the benchmarks that ran on both; at most 1.
 
     The power limit causes it: a card with little power for its peak lowers its clock in GEMMs. All formats share the
     power limit, so the mean over formats is used for each of them.
     """
-    mine, others = _reached(here), _reached(there)
+    mine, others = here.reached, there.reached
     ratios = [mine[benchmark] / others[benchmark] for benchmark in mine.keys() & others.keys()]
     return min(sum(ratios) / len(ratios), 1.0) if ratios else 1.0
-
-
-def _reached(device: Device) -> dict[tuple[str, str, str], float]:
-    """(tensor pipe, benchmark, source) -> measured fraction of the peak."""
-    return {
-        (m.ceiling, m.by, device.sources[m.source]): m.value / device.pipes[m.ceiling].peak
-        for m in device.measured
-        if m.ceiling.startswith("tensor_") and m.ceiling in device.pipes and m.source
-    }
 
 
 def _borrowed(sets: Sets[Timing], ratio: float) -> Sets[Timing]:

@@ -1,4 +1,4 @@
-"""Ceilings of a device at another clock, or as measured by benchmarks.
+"""Ceilings of a device at another clock, as measured by benchmarks, and compared with their own factors.
 
 Datasheets state compute peaks at the boost clock. Another clock (Nsight Compute locks the base clock by default) scales
 all ceilings that depend on it: pipes, L1 and L2. DRAM has its own clock.
@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from roofmodel.devices.device import Device, Level, Measured, Pipe
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Level, Measured, Pipe
+from roofmodel.devices.schema import HOW_BANDWIDTH, HOW_PEAK
+from roofmodel.units import si
+
+TOLERANCE = 0.025  # datasheets round: 33.45 TFLOP/s becomes 34 TFLOP/s
 
 
 def with_ceilings(device: Device, clock: float | None = None, measured: bool = False) -> Device:
@@ -57,3 +62,33 @@ def ceilings_without_clock(device: Device) -> list[str]:
     pipes = [p.name for p in device.pipes.values() if p.clock is None]
     caches = [v.name for v in device.levels.values() if v.name != "dram" and v.bandwidth and v.clock is None]
     return pipes + caches
+
+
+def doubtful_entries(device: Device) -> list[str]:
+    """Valid but doubtful entries: numbers that their own factors contradict, and numbers without a source."""
+    found = []
+    for pipe in (*device.pipes.values(), *device.sparse_pipes.values()):
+        if pipe.source is None:
+            found.append(f"pipe {pipe.name}: no source")
+        found += _disagreement(
+            f"pipe {pipe.name}: peak", pipe.peak, pipe.computed(device.multiprocessors), "FLOP/s", HOW_PEAK
+        )
+    for level in device.levels.values():
+        if level.source is None:
+            found.append(f"memory {level.name}: no source")
+        if level.bandwidth:
+            found += _disagreement(
+                f"memory {level.name}: bandwidth", level.bandwidth, level.data_rate, "B/s", HOW_BANDWIDTH
+            )
+    if device.calibration and device.missing_timing_fields:
+        found.append(f"calibration: no expected times without {' and '.join(device.missing_timing_fields)}")
+    return found
+
+
+def _disagreement(what: str, stated: float, computed: float | None, unit: str, how: str) -> list[str]:
+    if computed is None or abs(computed / stated - 1) <= TOLERANCE:
+        return []
+    return [
+        f"{what} is stated as {si(stated, unit, 4)}, but {how} gives {si(computed, unit, 4)} "
+        f"({computed / stated - 1:+.1%})"
+    ]

@@ -7,80 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
+from roofmodel.devices import calibration_reader, library
 from roofmodel.devices.calibration import Calibration
-from roofmodel.errors import WorkloadError
-
-
-class Pipe(NamedTuple):
-    """The ceiling of an execution unit. `peak` is the figure of its source, in FLOP/s."""
-
-    name: str
-    peak: float
-    per_multiprocessor: float | None = None  # FLOP per clock of one SM
-    clock: float | None = None  # hertz
-    accumulator: str | None = None
-    source: str | None = None
-    per_clock: float | None = None  # FLOP per clock of the whole device, where it has no SMs (a TPU)
-
-    def computed(self, multiprocessors: int | None) -> float | None:
-        """The peak from clock x FLOP per clock (x SMs), in FLOP/s, to check `peak`; None without these."""
-        rate = self.per_clock
-        if rate is None and multiprocessors is not None and self.per_multiprocessor is not None:
-            rate = multiprocessors * self.per_multiprocessor
-        return None if rate is None or self.clock is None else rate * self.clock
-
-
-class Level(NamedTuple):
-    """The ceiling of a memory level. Bandwidths of L2 and L1 come from bytes per clock where the file has those."""
-
-    name: str
-    bandwidth: float | None = None  # bytes per second
-    capacity: int | None = None  # bytes; for L1 of all SMs together
-    kind: str | None = None
-    bus_bits: int | None = None
-    clock: float | None = None
-    transfers_per_clock: int | None = None
-    source: str | None = None
-
-    @property
-    def data_rate(self) -> float | None:
-        """Bus width x clock x transfers per clock, in bytes/s, to check `bandwidth`; None without these."""
-        if self.bus_bits is None or self.clock is None:
-            return None
-        return self.bus_bits / 8 * self.clock * (self.transfers_per_clock or 1)
-
-
-class Link(NamedTuple):
-    """A connection to other devices or the host; bandwidth is the total of both directions.
-
-    `joins` is the number of devices that it connects; None: all devices of a node. A network connects nodes: `beyond`
-    is the number of devices per node, each of which has a network port of this bandwidth. `to_host` marks a link that
-    connects a device with its CPU only, such as NVLink-C2C.
-    """
-
-    name: str
-    bandwidth: float
-    source: str | None = None
-    joins: int | None = None
-    beyond: int | None = None
-    to_host: bool = False
-
-    @property
-    def parameters(self) -> str:
-        """The key of its collective parameters: `network`, `pcie` (through the host), or `any` other link."""
-        return "network" if self.beyond is not None else "pcie" if self.name == "pcie" else "any"
-
-
-class Measured(NamedTuple):
-    """A measured ceiling; `ceiling` names the pipe or level, `by` the benchmark."""
-
-    ceiling: str
-    by: str
-    value: float
-    source: str | None = None
+from roofmodel.devices.parts import Level, Link, Measured, Pipe
+from roofmodel.devices.schema import DeviceFile
+from roofmodel.errors import DeviceError, WorkloadError
 
 
 @dataclass(frozen=True)
@@ -106,14 +39,45 @@ class Device:
     @classmethod
     def load(cls, name: str | os.PathLike[str]) -> Device:
         """A device by name, alias or path of a YAML file. Raises DeviceError."""
-        from roofmodel.devices.library import load
-
-        return load(name)
+        path = library.find(name)
+        try:
+            file = DeviceFile(path)
+        except FileNotFoundError:
+            reason = "no such file; give a device's YAML file or a name of 'roof hw list'"
+            raise DeviceError(f"{os.fspath(name)}: {reason}") from None
+        device = cls(
+            id=file.id,
+            name=file.name,
+            vendor=file.text("vendor"),
+            generation=file.text("generation"),
+            compute_capability=file.text("compute_capability"),
+            form_factor=file.text("form_factor"),
+            multiprocessors=file.multiprocessors,
+            clocks=file.clocks,
+            pipes=file.pipes,
+            sparse_pipes=file.sparse_pipes,
+            levels=file.levels(),
+            links=file.links(),
+            measured=file.measured(),
+            sources=file.sources,
+        )
+        if file.calibration is None:
+            return device
+        return replace(device, calibration=calibration_reader.read(file.calibration, device, cls.load))
 
     @property
     def calibrated(self) -> bool:
         """Whether the timing model was fitted to measurements of this device, not of a similar one."""
         return self.calibration is not None and self.calibration.device == self.id
+
+    @property
+    def reached(self) -> dict[tuple[str, str, str], float]:
+        """(tensor pipe, benchmark, source) -> measured fraction of the peak."""
+        return {
+            (m.ceiling, m.by, self.sources[m.source]): m.value / self.pipes[m.ceiling].peak
+            for m in self.measured
+            if m.ceiling.startswith("tensor_") and m.ceiling in self.pipes and m.source
+        }
 
     @property
     def missing_timing_fields(self) -> list[str]:

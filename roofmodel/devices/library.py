@@ -5,22 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from roofmodel.devices.device import Device
-from roofmodel.devices.schema import load_file
 from roofmodel.errors import DeviceError, choices, shorten
 from roofmodel.text_files import expand
 
 ALIASES = {"v100": "v100-sxm2-32gb", "a100": "a100-sxm-80gb", "h100": "h100-sxm"}
-
-
-def load(name: str | os.PathLike[str]) -> Device:
-    """A device by path, name or alias. Raises DeviceError."""
-    path = find(name)
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        reason = "no such file; give a device's YAML file or a name of 'roof hw list'"
-        raise DeviceError(f"{os.fspath(name)}: {reason}") from None
 
 
 def find(name: str | os.PathLike[str]) -> Path:

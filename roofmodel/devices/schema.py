@@ -1,11 +1,10 @@
-"""Reader of a device's YAML file, and the checks of `roof hw check`."""
+"""Reader of a device's YAML file, without its calibration (see calibration_reader.py)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from roofmodel.devices import calibration_reader
-from roofmodel.devices.device import Device, Level, Link, Measured, Pipe
+from roofmodel.devices.parts import Level, Link, Measured, Pipe
 from roofmodel.errors import DeviceError
 from roofmodel.file_names import printable
 from roofmodel.text_files import YamlValue, read_yaml
@@ -16,7 +15,6 @@ PIPE_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 ACCUMULATING_FP16 = ("tensor_fp16_acc16", "tensor_fp8_acc16")
 PIPES = tuple(f"tensor_{t}" for t in PIPE_TYPES) + ACCUMULATING_FP16 + PIPE_TYPES
 LEVELS = ("dram", "l2", "l1")
-TOLERANCE = 0.025  # datasheets round: 33.45 TFLOP/s becomes 34 TFLOP/s
 
 _TOP = (
     "name", "vendor", "generation", "compute_capability", "form_factor", "multiprocessors", "clocks",
@@ -30,45 +28,48 @@ _LEVEL = {
 }
 
 
-def load_file(path: Path) -> Device:
-    """Read and validate one file. Raises DeviceError with file and line."""
-    top = read_yaml(path, DeviceError, "a device's YAML").mapping(_TOP, required=("name", "pipes", "memory"))
-    clocks = {n: p.quantity("Hz") for n, p in top["clocks"].mapping().items()} if "clocks" in top else {}
-    multiprocessors = top["multiprocessors"].integer() if "multiprocessors" in top else None
-    sources = {n: p.text() for n, p in top["sources"].mapping().items()} if "sources" in top else {}
+class DeviceFile:
+    """The sections of a device's YAML file. Raises DeviceError with file and line, FileNotFoundError without a file."""
 
-    def pipes(section: str) -> dict[str, Pipe]:
-        if section not in top:
+    def __init__(self, path: Path) -> None:
+        top = read_yaml(path, DeviceError, "a device's YAML").mapping(_TOP, required=("name", "pipes", "memory"))
+        self._top = top
+        self.id = printable(path.stem)
+        self.clocks = {n: p.quantity("Hz") for n, p in top["clocks"].mapping().items()} if "clocks" in top else {}
+        self.multiprocessors = top["multiprocessors"].integer() if "multiprocessors" in top else None
+        self.sources = {n: p.text() for n, p in top["sources"].mapping().items()} if "sources" in top else {}
+        self.pipes, self.sparse_pipes = self._pipes("pipes"), self._pipes("sparse_pipes")
+        if not self.pipes:
+            raise top["pipes"].error("pipes is empty; give at least one, such as tensor_fp16")
+        self.name = top["name"].text()
+        self.calibration = top.get("calibration")
+
+    def text(self, key: str) -> str | None:
+        """The text of a key, such as `vendor`."""
+        return self._top[key].text() if key in self._top else None
+
+    def levels(self) -> dict[str, Level]:
+        """The memory levels."""
+        return {
+            n: _level(n, p, self.clocks, self.multiprocessors, self.sources)
+            for n, p in self._top["memory"].mapping(LEVELS, required=("dram",)).items()
+        }
+
+    def links(self) -> dict[str, Link]:
+        """The links to other devices and to the host."""
+        return _links(self._top["links"], self.sources) if "links" in self._top else {}
+
+    def measured(self) -> tuple[Measured, ...]:
+        """The measured ceilings."""
+        return (
+            tuple(_measured(p, self.sources) for p in self._top["measured"].items()) if "measured" in self._top else ()
+        )
+
+    def _pipes(self, section: str) -> dict[str, Pipe]:
+        if section not in self._top:
             return {}
-        return {n: _pipe(n, p, clocks, multiprocessors, sources) for n, p in top[section].mapping(PIPES).items()}
-
-    found = pipes("pipes")
-    if not found:
-        raise top["pipes"].error("pipes is empty; give at least one, such as tensor_fp16")
-
-    def text(key: str) -> str | None:
-        return top[key].text() if key in top else None
-
-    device = Device(
-        id=printable(path.stem),
-        name=top["name"].text(),
-        vendor=text("vendor"),
-        generation=text("generation"),
-        compute_capability=text("compute_capability"),
-        form_factor=text("form_factor"),
-        multiprocessors=multiprocessors,
-        clocks=clocks,
-        pipes=found,
-        sparse_pipes=pipes("sparse_pipes"),
-        levels={
-            n: _level(n, p, clocks, multiprocessors, sources)
-            for n, p in top["memory"].mapping(LEVELS, required=("dram",)).items()
-        },
-        links=_links(top["links"], sources) if "links" in top else {},
-        measured=tuple(_measured(p, sources) for p in top["measured"].items()) if "measured" in top else (),
-        sources=sources,
-    )
-    return calibration_reader.read(top["calibration"], device, Device.load) if "calibration" in top else device
+        found = self._top[section].mapping(PIPES)
+        return {n: _pipe(n, p, self.clocks, self.multiprocessors, self.sources) for n, p in found.items()}
 
 
 def _clock(entries: dict[str, YamlValue], clocks: dict[str, float]) -> float | None:
@@ -110,7 +111,7 @@ def _pipe(
         source=_source(entries, sources),
         per_clock=device_rate.quantity("FLOP/clock") if device_rate else None,
     )
-    _plausible(entries["peak"], pipe.peak, pipe.computed(multiprocessors), _HOW_PEAK)
+    _plausible(entries["peak"], pipe.peak, pipe.computed(multiprocessors), HOW_PEAK)
     return pipe
 
 
@@ -148,17 +149,17 @@ def _level(
         source=_source(entries, sources),
     )
     if "bandwidth" in entries and bandwidth is not None:
-        _plausible(entries["bandwidth"], bandwidth, level.data_rate, _HOW_BANDWIDTH)
+        _plausible(entries["bandwidth"], bandwidth, level.data_rate, HOW_BANDWIDTH)
     return level
 
 
-_HOW_PEAK, _HOW_BANDWIDTH = "multiprocessors x clock x rate", "bus x clock x transfers"
+HOW_PEAK, HOW_BANDWIDTH = "multiprocessors x clock x rate", "bus x clock x transfers"
 
 
 def _plausible(node: YamlValue, stated: float, computed: float | None, how: str) -> None:
     """Refuse a figure that differs from its own factors by more than a factor of two, such as a wrong unit prefix."""
     if computed is not None and not 0.5 <= computed / stated <= 2:
-        unit = "B/s" if how == _HOW_BANDWIDTH else "FLOP/s"
+        unit = "B/s" if how == HOW_BANDWIDTH else "FLOP/s"
         raise node.error(f"{node.path} is {node.text()!r}, but {how} gives {si(computed, unit)}; one of them is wrong")
 
 
@@ -202,33 +203,3 @@ def _measured(node: YamlValue, sources: dict[str, str]) -> Measured:
         raise entries["ceiling"].error(f"ceiling {ceiling!r} is neither a pipe nor a memory level: {known}")
     unit = "B/s" if ceiling in LEVELS else "FLOP/s"
     return Measured(ceiling, entries["by"].text(), entries["value"].quantity(unit), _source(entries, sources))
-
-
-def doubtful_entries(device: Device) -> list[str]:
-    """Valid but doubtful entries: numbers that their own factors contradict, and numbers without a source."""
-    found = []
-    for pipe in (*device.pipes.values(), *device.sparse_pipes.values()):
-        if pipe.source is None:
-            found.append(f"pipe {pipe.name}: no source")
-        found += _disagreement(
-            f"pipe {pipe.name}: peak", pipe.peak, pipe.computed(device.multiprocessors), "FLOP/s", _HOW_PEAK
-        )
-    for level in device.levels.values():
-        if level.source is None:
-            found.append(f"memory {level.name}: no source")
-        if level.bandwidth:
-            found += _disagreement(
-                f"memory {level.name}: bandwidth", level.bandwidth, level.data_rate, "B/s", _HOW_BANDWIDTH
-            )
-    if device.calibration and device.missing_timing_fields:
-        found.append(f"calibration: no expected times without {' and '.join(device.missing_timing_fields)}")
-    return found
-
-
-def _disagreement(what: str, stated: float, computed: float | None, unit: str, how: str) -> list[str]:
-    if computed is None or abs(computed / stated - 1) <= TOLERANCE:
-        return []
-    return [
-        f"{what} is stated as {si(stated, unit, 4)}, but {how} gives {si(computed, unit, 4)} "
-        f"({computed / stated - 1:+.1%})"
-    ]

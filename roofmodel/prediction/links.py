@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, either, maximum, minimum
 from roofmodel.counting.collective import ROUNDS, Collective
-from roofmodel.devices.device import Device, Link
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Link
 
 
 class NodeCrossing(NamedTuple):

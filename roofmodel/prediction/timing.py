@@ -15,7 +15,8 @@ from roofmodel.counting.collective import ROUNDS
 from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Calibration, Fit, Fitted, Sets, Timing
-from roofmodel.devices.device import Device, Link
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Link
 from roofmodel.prediction import attention, gemm, stream
 from roofmodel.prediction.attention import AttentionWork
 from roofmodel.prediction.formula import Chip, FormulaDescription, chip

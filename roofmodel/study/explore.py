@@ -32,7 +32,8 @@ from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Host, Optimizer, Parallel, Phase
 from roofmodel.devices.calibration import Calibration, Fit, Fitted
 from roofmodel.devices.calibration_reader import TIMINGS
-from roofmodel.devices.device import Device, Level, Link, Pipe
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Level, Link, Pipe
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.roofline import place

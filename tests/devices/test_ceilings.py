@@ -8,10 +8,10 @@ import pytest
 
 from roofmodel.devices import library
 from roofmodel.devices.ceilings import ceilings_without_clock, measured_ceilings, with_ceilings
-from roofmodel.devices.schema import load_file
+from roofmodel.devices.device import Device
 from tests.devices.test_schema import GOOD, write
 
-V100 = library.load("v100-sxm2-16gb")
+V100 = Device.load("v100-sxm2-16gb")
 
 
 def test_a_lower_clock_lowers_only_the_ceilings_that_depend_on_it() -> None:
@@ -25,13 +25,13 @@ def test_a_lower_clock_lowers_only_the_ceilings_that_depend_on_it() -> None:
 
 
 def test_each_of_hoppers_two_clocks_scales_its_own_ceilings() -> None:
-    slow = with_ceilings(library.load("h100-sxm"), 1.2e9)
+    slow = with_ceilings(Device.load("h100-sxm"), 1.2e9)
     assert slow.pipes["tensor_bf16"].peak == pytest.approx(989.4e12 * 1.2 / 1.83)
     assert slow.pipes["fp32"].peak == pytest.approx(67e12 * 1.2 / 1.98)
 
 
 def test_sparse_peaks_follow_the_clock_too() -> None:
-    slow = with_ceilings(library.load("a100"), 705e6)  # half of 1410 MHz
+    slow = with_ceilings(Device.load("a100"), 705e6)  # half of 1410 MHz
     assert slow.sparse_pipes["tensor_fp16"].peak == pytest.approx(312e12)
 
 
@@ -41,7 +41,7 @@ def test_a_measured_ceiling_is_the_most_that_any_benchmark_reached() -> None:
     assert measured_ceilings(V100)["dram"].by == "read"
     assert device.pipes["fp64"].peak == 7068.86e9
     assert device.pipes["tensor_fp16"].peak == 125e12  # nobody's figure: the datasheet's stays
-    assert with_ceilings(library.load("h200"), measured=True).levels["l2"].bandwidth == 9.7e12  # the datasheet has none
+    assert with_ceilings(Device.load("h200"), measured=True).levels["l2"].bandwidth == 9.7e12  # the datasheet has none
 
 
 def test_with_a_clock_the_lower_of_scaled_and_measured_ceiling_applies() -> None:
@@ -53,11 +53,11 @@ def test_with_a_clock_the_lower_of_scaled_and_measured_ceiling_applies() -> None
 
 @pytest.mark.parametrize("name", library.names())
 def test_an_empty_request_changes_nothing(name: str) -> None:
-    assert with_ceilings(library.load(name)) == library.load(name)
+    assert with_ceilings(Device.load(name)) == Device.load(name)
 
 
 def test_a_ceiling_without_a_clock_is_not_scaled_and_is_named(tmp_path: Path) -> None:
-    device = load_file(write(tmp_path, GOOD))
+    device = Device.load(write(tmp_path, GOOD))
     assert ceilings_without_clock(device) == ["fp32"]
     assert with_ceilings(device, 500e6).pipes["fp32"].peak == 10e12
     assert with_ceilings(device, 500e6).pipes["tensor_fp16"].peak == pytest.approx(50e12)

@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from roofmodel.devices import library
+from roofmodel.devices.ceilings import doubtful_entries
 from roofmodel.devices.device import Device
-from roofmodel.devices.schema import doubtful_entries, load_file
 from roofmodel.errors import DeviceError, WorkloadError
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +98,7 @@ def exact(text: str) -> Fraction:
 
 @by_file
 def test_a_device_file_has_no_warnings(file: Path) -> None:
-    assert doubtful_entries(load_file(file)) == []
+    assert doubtful_entries(Device.load(file)) == []
 
 
 @by_file
@@ -136,7 +136,7 @@ def test_the_bandwidth_is_bus_width_times_data_rate(file: Path) -> None:
 
 @by_file
 def test_a_device_file_is_read_back_as_written(file: Path) -> None:
-    content, device = raw(file), load_file(file)
+    content, device = raw(file), Device.load(file)
     assert (device.id, device.name) == (file.stem, content["name"])
     assert device.multiprocessors == content.get("multiprocessors")
     assert (device.multiprocessors is None) == (file.stem in TPUS)
@@ -169,7 +169,7 @@ def driven(content: dict[str, Any], level: dict[str, Any], key: str) -> Fraction
 
 @by_file
 def test_measured_ceilings_do_not_exceed_stated_ones(file: Path) -> None:
-    device = load_file(file)
+    device = Device.load(file)
     for measured in device.measured:
         if measured.ceiling in device.levels:
             stated = device.levels[measured.ceiling].bandwidth
@@ -188,7 +188,7 @@ def test_sparse_peaks_are_twice_the_dense_ones_and_separate(file: Path) -> None:
 
 @by_file
 def test_memory_levels_grow_faster_towards_the_multiprocessors(file: Path) -> None:
-    device = load_file(file)
+    device = Device.load(file)
     stated = [device.levels[n].bandwidth for n in ("dram", "l2", "l1") if n in device.levels]
     bandwidths = [bandwidth for bandwidth in stated if bandwidth is not None]
     assert bandwidths == sorted(bandwidths)

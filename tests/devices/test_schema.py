@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from roofmodel.devices import library
+from roofmodel.devices.ceilings import doubtful_entries
 from roofmodel.devices.device import Device
-from roofmodel.devices.schema import doubtful_entries, load_file
 from roofmodel.errors import DeviceError
 
 GOOD = """\
@@ -42,7 +42,7 @@ def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:
 
 def refusal(file: Path) -> str:
     with pytest.raises(DeviceError) as caught:
-        load_file(file)
+        Device.load(file)
     message = str(caught.value)
     assert message.startswith(str(file))
     assert "\n" not in message
@@ -51,7 +51,7 @@ def refusal(file: Path) -> str:
 
 
 def test_the_valid_example_file_is_accepted(tmp_path: Path) -> None:
-    device = load_file(write(tmp_path, GOOD))
+    device = Device.load(write(tmp_path, GOOD))
     assert (device.id, device.name) == ("mine", "A test device")
     assert device.pipes["tensor_fp16"].peak == 100 * 10**12
     assert (device.bandwidth, device.capacity) == (2000 * 10**9, 80 * 2**30)
@@ -63,11 +63,11 @@ def test_the_valid_example_file_is_accepted(tmp_path: Path) -> None:
 
 def test_a_device_file_needs_at_least_a_name_a_pipe_and_a_bandwidth(tmp_path: Path) -> None:
     least = "name: least\npipes:\n  fp32: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 GB/s}\n"
-    device = load_file(write(tmp_path, least))
+    device = Device.load(write(tmp_path, least))
     assert (device.capacity, device.multiprocessors, device.clocks, device.links) == (None, None, {}, {})
     unsourced = ["pipe fp32: no source", "memory dram: no source"]
     assert doubtful_entries(device) == unsourced
-    borrows = load_file(write(tmp_path, f"{least}calibration:\n  like: a100-sxm-80gb\n"))
+    borrows = Device.load(write(tmp_path, f"{least}calibration:\n  like: a100-sxm-80gb\n"))
     assert doubtful_entries(borrows) == [
         *unsourced, "calibration: no expected times without multiprocessors and clocks: boost"
     ]  # fmt: skip
@@ -209,7 +209,6 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
     folder.mkdir()
     with pytest.raises(DeviceError, match=r"mine\.yaml: .*folder; give a device's YAML file"):
         Device.load(str(folder))
-    assert "cannot be read" in refusal(folder)
 
 
 @pytest.mark.parametrize("name", ["./missing.yaml", "missing.yml", "no/such/device", "/nonexistent/x.yaml"])
@@ -241,10 +240,10 @@ def test_an_invalid_file_name_is_refused(name: str) -> None:
 
 
 def test_carriage_returns_and_a_byte_order_mark_are_ignored(tmp_path: Path) -> None:
-    plain = load_file(write(tmp_path, GOOD))
+    plain = Device.load(write(tmp_path, GOOD))
     file = tmp_path / "mine.yaml"
     file.write_bytes(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())
-    assert load_file(file) == plain
+    assert Device.load(file) == plain
 
 
 def test_lines_are_counted_alike_with_carriage_returns(tmp_path: Path) -> None:
@@ -257,18 +256,20 @@ def test_block_style_reads_like_flow_style(tmp_path: Path) -> None:
     block = GOOD.replace(
         "  fp32: {peak: 10 TFLOP/s, source: sheet}", "  fp32:\n    peak: 10 TFLOP/s\n    source: sheet"
     )
-    assert load_file(write(tmp_path, block)) == load_file(write(tmp_path, GOOD))
+    assert Device.load(write(tmp_path, block)) == Device.load(write(tmp_path, GOOD))
 
 
 def test_a_clock_may_be_written_in_place(tmp_path: Path) -> None:
-    named = load_file(write(tmp_path, GOOD))
-    inline = load_file(write(tmp_path, GOOD.replace("1000 FLOP/clock, clock: boost", "1000 FLOP/clock, clock: 1 GHz")))
+    named = Device.load(write(tmp_path, GOOD))
+    inline = Device.load(
+        write(tmp_path, GOOD.replace("1000 FLOP/clock, clock: boost", "1000 FLOP/clock, clock: 1 GHz"))
+    )
     assert inline.pipes["tensor_fp16"].clock == named.pipes["tensor_fp16"].clock == 10**9
 
 
 def test_a_stated_bandwidth_takes_precedence_over_bytes_per_clock(tmp_path: Path) -> None:
     stated = GOOD.replace("40 MiB, bandwidth_per_clock", "40 MiB, bandwidth: 4 TB/s, bandwidth_per_clock")
-    assert load_file(write(tmp_path, stated)).levels["l2"].bandwidth == 4 * 10**12
+    assert Device.load(write(tmp_path, stated)).levels["l2"].bandwidth == 4 * 10**12
 
 
 @pytest.mark.parametrize(
@@ -287,7 +288,7 @@ def test_a_stated_bandwidth_takes_precedence_over_bytes_per_clock(tmp_path: Path
 def test_inconsistent_figures_are_accepted_with_a_warning(
     tmp_path: Path, old: str, new: str, finding: list[str]
 ) -> None:
-    (found,) = doubtful_entries(load_file(write(tmp_path, GOOD.replace(old, new))))
+    (found,) = doubtful_entries(Device.load(write(tmp_path, GOOD.replace(old, new))))
     assert [fragment for fragment in finding if fragment not in found] == []
 
 
@@ -303,7 +304,7 @@ def test_an_unusable_number_is_reported(tmp_path: Path, level: str, missing: str
     text = f"name: x\npipes:\n  fp32: {{peak: 1 TFLOP/s}}\nmemory:\n  dram: {{bandwidth: 1 GB/s}}\n  {level}\n"
     file = write(tmp_path, text)
     try:
-        said = doubtful_entries(load_file(file))
+        said = doubtful_entries(Device.load(file))
     except DeviceError as error:
         said = [str(error).removeprefix(str(file))]
     assert any(level[:2] in line and missing in line for line in said)
@@ -313,10 +314,10 @@ def test_a_device_without_multiprocessors_states_the_rate_of_the_whole_device(tm
     pipe = "tensor_bf16: {peak: 275 TFLOP/s, per_clock: 262144 FLOP/clock, clock: 1050 MHz, source: sheet}"
     dram = "dram: {bandwidth: 1228 GB/s, source: sheet}"
     text = f"name: A TPU\npipes:\n  {pipe}\nmemory:\n  {dram}\nsources: {{sheet: x}}"
-    device = load_file(write(tmp_path, text))
+    device = Device.load(write(tmp_path, text))
     assert device.pipes["tensor_bf16"].computed(None) == 262144 * 1050e6
     assert doubtful_entries(device) == []
-    (found,) = doubtful_entries(load_file(write(tmp_path, text.replace("1050 MHz", "950 MHz"))))
+    (found,) = doubtful_entries(Device.load(write(tmp_path, text.replace("1050 MHz", "950 MHz"))))
     assert "275 TFLOP/s" in found
     both = text.replace("per_clock", "per_multiprocessor: 131072 FLOP/clock, per_clock")
     assert ":3: pipes.tensor_bf16 has both a rate per SM and a rate of the device" in refusal(write(tmp_path, both))
@@ -324,7 +325,7 @@ def test_a_device_without_multiprocessors_states_the_rate_of_the_whole_device(tm
 
 @pytest.mark.parametrize("peak", ["98 TFLOP/s", "102 TFLOP/s"])
 def test_rounding_in_a_datasheet_gives_no_warning(tmp_path: Path, peak: str) -> None:
-    assert doubtful_entries(load_file(write(tmp_path, GOOD.replace("100 TFLOP/s", peak)))) == []
+    assert doubtful_entries(Device.load(write(tmp_path, GOOD.replace("100 TFLOP/s", peak)))) == []
 
 
 # --- The user's folder ------------------------------------------------------------------------------

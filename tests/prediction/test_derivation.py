@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.counting import phases
-from roofmodel.devices import library
 from roofmodel.devices.calibration_reader import TIMINGS
+from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.prediction import attention, collectives, derivation, engine, experts, gemm, stream, timing
 from roofmodel.prediction.attention import AttentionWork
@@ -72,7 +72,7 @@ def quantity(text: str) -> float:
 def test_printed_derivation_lines_give_the_stated_time(
     model: str, hw: str, weights: str, phase: str, batch: int, length: int, place_: Any
 ) -> None:
-    arch, device = hub.load(model), library.load(hw)
+    arch, device = hub.load(model), Device.load(hw)
     phase = "forward" if arch.image and phase != "train" else phase
     options: dict[str, Any] = {} if phase == "train" else {"weights": weights}
     work, _ = workload(arch, phase=phase, batch=batch, seq=length, **options)
@@ -96,7 +96,7 @@ def test_printed_derivation_lines_give_the_stated_time(
     phase=st.sampled_from(["prefill", "decode"]),
 )
 def test_derivations_of_fused_gemms_give_the_stated_time(model: str, batch: int, length: int, phase: str) -> None:
-    arch, device = hub.load(model), library.load("a100")
+    arch, device = hub.load(model), Device.load("a100")
     operators = phases.operators(arch, workload(arch, phase=phase, batch=batch, seq=length)[0].steps()[0])
     placed = [place(operator.cost, device, "fp16") for operator in operators]
     runs = engine.fused(operators, placed, device, "fp16")
@@ -109,7 +109,7 @@ def test_derivations_of_fused_gemms_give_the_stated_time(model: str, batch: int,
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 @pytest.mark.parametrize("size", [1e3, 1e6, 1e9])
 def test_derivations_of_collectives_give_the_stated_time(rounds: int, size: float) -> None:
-    calibration = library.load("h100").calibration
+    calibration = Device.load("h100").calibration
     assert calibration is not None
     served = timing.choose_set(calibration.collectives, "", "any")
     assert served is not None
@@ -121,7 +121,7 @@ def test_derivations_of_collectives_give_the_stated_time(rounds: int, size: floa
 
 
 def test_the_l2_traffic_of_a_norm_is_in_its_derivation() -> None:
-    device = library.load("a100")
+    device = Device.load("a100")
     arch = hub.load("gpt2-xl")
     (norm, *_) = [
         op for op in phases.operators(arch, workload(arch, phase="prefill")[0].steps()[0]) if op.kind == "norm"
@@ -135,7 +135,7 @@ def test_the_l2_traffic_of_a_norm_is_in_its_derivation() -> None:
 
 
 def test_everything_that_a_formula_takes_is_explained() -> None:
-    device = library.load("h100")
+    device = Device.load("h100")
     for name in MODELS:
         arch = hub.load(name)
         for phase in ("forward",) if arch.image else ("prefill", "decode"):

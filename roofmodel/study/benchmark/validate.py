@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from roofmodel import units
-from roofmodel.devices.device import Device, Level
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Level
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import clamp_to_bound, formula

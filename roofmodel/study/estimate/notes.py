@@ -10,7 +10,8 @@ from typing import Any
 from roofmodel import units
 from roofmodel.algebra import Number, plain
 from roofmodel.counting.workload import Step, Workload
-from roofmodel.devices.device import Device, Level
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Level
 from roofmodel.errors import Message, Option, Text, WarningNote
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm

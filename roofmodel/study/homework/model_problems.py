@@ -8,7 +8,7 @@ from roofmodel import units
 from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import Phase, Step, Workload
-from roofmodel.devices import library
+from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.prediction.roofline import Placement, place, ridge
 from roofmodel.study.derive.crossover import crossover
@@ -172,7 +172,7 @@ def kv_cache(draw: Draw) -> Problem:
     """The size of a KV cache, and the number of sequences that fit."""
     arch, device = (
         hub.load(draw("model", DECODERS)),
-        library.load(draw("device", ("a100-sxm-40gb", "a100-sxm-80gb", "h100-sxm", "h200"))),
+        Device.load(draw("device", ("a100-sxm-40gb", "a100-sxm-80gb", "h100-sxm", "h200"))),
     )
     batch, tokens = draw("batch", range(2, 25)), draw("tokens", range(1024, 4097, 256))
 

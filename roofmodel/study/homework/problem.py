@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from roofmodel import units
 from roofmodel.algebra import Number
 from roofmodel.counting.number_formats import FORMATS
-from roofmodel.devices import library
 from roofmodel.devices.device import Device
 
 Draw = Callable[[str, Sequence[Any]], Any]
@@ -97,7 +96,7 @@ DEVICES = ("v100-sxm2-32gb", "a100-sxm-40gb", "a100-sxm-80gb", "h100-sxm", "h200
 
 def device_of(draw: Draw) -> Device:
     """One of DEVICES."""
-    return library.load(draw("device", DEVICES))
+    return Device.load(draw("device", DEVICES))
 
 
 def width(dtype: str) -> Number:

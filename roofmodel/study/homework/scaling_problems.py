@@ -10,7 +10,6 @@ from roofmodel import units
 from roofmodel.algebra import Number
 from roofmodel.counting import phases
 from roofmodel.counting.operator import Operator
-from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
@@ -364,7 +363,7 @@ def _operators(arch: Architecture, **options: Any) -> Iterator[Operator]:
 
 def _nvlink_device(draw: Draw) -> Device:
     """One of the devices with NVLink."""
-    return library.load(draw("device", NVLINK_DEVICES))
+    return Device.load(draw("device", NVLINK_DEVICES))
 
 
 def _link(device: Device) -> str:

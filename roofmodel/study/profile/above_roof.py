@@ -119,7 +119,7 @@ def _possible_devices(device: Device, evidence: Sequence[Evidence]) -> Iterator[
     seen = seen or [Evidence(compute_capability=device.compute_capability)]
     for name in library.names():
         try:
-            other = library.load(name)
+            other = Device.load(name)
         except DeviceError:  # a damaged file in the user's folder, which `roof hw list` reports
             continue
         other_vendor = None not in (other.vendor, device.vendor) and other.vendor != device.vendor

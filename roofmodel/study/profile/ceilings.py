@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from roofmodel import units
 from roofmodel.devices.ceilings import ceilings_without_clock, measured_ceilings, with_ceilings
-from roofmodel.devices.device import Device, Pipe
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, choices
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.profiles.ncu.metric_catalog import CLOCK

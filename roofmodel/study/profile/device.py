@@ -53,7 +53,7 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
     """
     seen = list(dict.fromkeys(evidence))
     if given is not None:
-        device = library.load(given)
+        device = Device.load(given)
         shown = display_names([given])[given]  # a path may name people
         consequence = f"counters are interpreted for the device of the file, the ceilings are those of {device.id}"
         return DeviceIdentification(
@@ -77,7 +77,7 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
     aliases = {GENERATION_ALIAS.get(e.compute_capability or "") for e in seen} - {None}
     if len(aliases) == 1:
         alias = str(aliases.pop())
-        device = library.load(alias)
+        device = Device.load(alias)
         if all(not contradictions(device, e) or e.name is None for e in seen):
             capability = next(e.compute_capability for e in seen if e.compute_capability)
             note = f"the file contains only compute capability {capability}: {device.id} ({alias}) is assumed"
@@ -89,7 +89,7 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
 
 def _known_gpus() -> list[Device]:
     """The known GPUs. TPUs have no multiprocessors, so they would match any profile."""
-    return [device for device in map(library.load, library.names()) if device.multiprocessors is not None]
+    return [device for device in map(Device.load, library.names()) if device.multiprocessors is not None]
 
 
 def _contradictions_by_file(device: Device, seen: Iterable[Evidence]) -> list[str]:

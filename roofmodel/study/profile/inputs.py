@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from roofmodel.devices import library
+from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, Option, WorkloadError
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Profile
@@ -35,7 +36,7 @@ def read_runs(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -
             "no files given; expected files of Nsight Compute, Nsight Systems, nvprof or the PyTorch profiler"
         )
     if hw is not None:
-        library.load(hw)  # raises for an unknown device, even if every file has its own FILE@HW
+        Device.load(hw)  # raises for an unknown device, even if every file has its own FILE@HW
     counted, timed = _by_device(files, hw), _by_device(times, hw)
     if len(counted) == 1 and len(timed) == 1:
         timed = dict(zip(counted, timed.values(), strict=True))
@@ -51,7 +52,7 @@ def read_runs(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -
     runs = []
     for device, paths in counted.items():
         # The meaning of some counters depends on the device, which old exports do not name.
-        profile = reading.read(paths, library.load(device).compute_capability if device else None)
+        profile = reading.read(paths, Device.load(device).compute_capability if device else None)
         if device in timed:
             profile = with_times(profile, reading.read(timed[device]))
         runs.append(Run(device, profile))
@@ -78,7 +79,7 @@ def split_device(file: str) -> tuple[str, str | None]:
     if not path or not device:
         raise WorkloadError(f"{file}: no such file; FILE@HW needs a file and a device, as in a.csv@v100")
     try:
-        library.load(device)
+        Device.load(device)
     except DeviceError as error:
         raise DeviceError(f"{file}: no such file; read as FILE@HW: ", *error.args) from None
     return path, device

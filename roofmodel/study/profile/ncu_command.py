@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from roofmodel.devices import library
+from roofmodel.devices.device import Device
 from roofmodel.errors import Command, DeviceError, Message, Option, Text, WorkloadError, ignored, shorten
 from roofmodel.profiles.ncu import metric_catalog
 
@@ -21,7 +21,7 @@ EXAMPLE = Command(
 
 def collection_advice(hw: str | None) -> Text:
     """How to collect missing counters on a device."""
-    if hw and library.load(hw).compute_capability is None:
+    if hw and Device.load(hw).compute_capability is None:
         return f"counters are supported on NVIDIA GPUs only; kernels on {shorten(hw)} have times only"
     device = shlex.quote(hw) if hw else "HW"
     command = Command(f"`roof ncu-command --hw {device} -- CMD`", f"`roofmodel.ncu_command(CMD, {hw or 'HW'!r})`")
@@ -74,7 +74,7 @@ def collect(
         if value is not None and value < least:
             raise WorkloadError(Option(option, value), f": expected a number of launches, {least} or more")
     alias = hw or ("v100" if nvprof else "a100")
-    device = library.load(alias)
+    device = Device.load(alias)
     generation = device.compute_capability
     if generation not in metric_catalog.CHIPS:
         problem = f"metrics of compute capability {generation} are not known" if generation else "no compute capability"

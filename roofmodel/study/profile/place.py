@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel import units
-from roofmodel.devices.device import Device, Pipe
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Command, Message, Option, ProfileError, Text, WorkloadError, ignored, warnings_in
 from roofmodel.file_names import display_names, rename_files
 from roofmodel.models import hub

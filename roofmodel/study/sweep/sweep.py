@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from roofmodel.counting import phases
 from roofmodel.counting.workload import Parallel, Workload
-from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture, Network
@@ -156,7 +155,7 @@ def _prices(asked: float | str | Mapping[str, float] | None, devices: Sequence[D
         return {}
     if not isinstance(asked, Mapping):
         return dict.fromkeys((device.id for device in devices), _price(asked))
-    found = {library.load(name.strip()).id: _price(price) for name, price in asked.items()}
+    found = {Device.load(name.strip()).id: _price(price) for name, price in asked.items()}
     if unknown := found.keys() - {device.id for device in devices}:
         raise WorkloadError(
             Option("price"), f": {', '.join(sorted(unknown))} is not a device of this sweep; see ", Option("hw")

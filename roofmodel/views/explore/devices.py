@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
-from roofmodel.devices.device import Device, Link
+from roofmodel.devices.device import Device
 from roofmodel.devices.library import ALIASES
+from roofmodel.devices.parts import Link
 from roofmodel.errors import WorkloadError
 from roofmodel.prediction.formula import l2_bytes
 from roofmodel.prediction.timing import choose_set, format_key

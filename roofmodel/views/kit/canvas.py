@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel import units
-from roofmodel.devices.device import Device, Pipe
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Pipe
 from roofmodel.errors import OutputError
 from roofmodel.views.kit import labels
 

@@ -8,7 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from roofmodel.devices.device import Device, Level, Pipe
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Level, Pipe
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.profile.place import RooflinePlot, pipes_in_use
 from roofmodel.study.profile.points import LEVELS, Point

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from roofmodel import output_files
-from roofmodel.devices.device import Device, Pipe
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Pipe
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels, Roofline, RooflinePlot
 from roofmodel.views.kit import encoding

@@ -198,7 +198,7 @@ def test_a_device_file_changes_only_in_the_kinds_that_were_fitted(synthetic_fit:
     text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text()
     path = tmp_path / "h100-sxm.yaml"
     path.write_text(device_file(text, calibration))
-    again = schema.load_file(path)
+    again = Device.load(path)
     assert again.pipes == H100.pipes
     assert again.calibration is not None
     assert H100.calibration is not None
@@ -216,7 +216,7 @@ def test_a_written_calibration_reads_back_unchanged(tmp_path: Path) -> None:
     section = [line for kind in sections(a100.calibration).values() for line in kind]
     path = tmp_path / "a100-sxm-80gb.yaml"
     path.write_text(text.partition("\n# Fitted")[0] + "\ncalibration:\n" + "\n".join(section) + "\n")
-    assert schema.load_file(path).calibration == a100.calibration
+    assert Device.load(path).calibration == a100.calibration
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_an_invalid_calibration_is_refused(tmp_path: Path, section: str, message
     path = tmp_path / "mine.yaml"
     path.write_text(f"{text}\ncalibration:\n  {section}\n")
     with pytest.raises(DeviceError) as caught:
-        schema.load_file(path)
+        Device.load(path)
     assert message in str(caught.value)
 
 
@@ -279,7 +279,7 @@ def test_kinds_that_are_not_fitted_stay_borrowed_from_the_other_device(
     text = Path(schema.__file__).parents[2].joinpath("hardware/h200.yaml").read_text().partition("\ncalibration:")[0]
     path = tmp_path / "h200.yaml"
     path.write_text(device_file(f"{text}\n{heading}\n  like: h100-sxm\n", calibration))
-    again = schema.load_file(path).calibration
+    again = Device.load(path).calibration
     assert again is not None
     assert again.device == "h200"
     assert again.gemm == calibration.gemm
@@ -322,4 +322,4 @@ def test_two_devices_that_refer_to_each_other_are_refused(tmp_path: Path) -> Non
     one.write_text(f"{text}\ncalibration:\n  like: {other}\n")
     other.write_text(f"{text}\ncalibration:\n  like: {one}\n")
     with pytest.raises(DeviceError, match="refers back to this device"):
-        schema.load_file(one)
+        Device.load(one)

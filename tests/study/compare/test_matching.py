@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from roofmodel.devices import library
+from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Kernel
@@ -34,7 +34,7 @@ def matched(folder: Path, launches: Iterable[Launch], model: str, **workload: An
     """Match the launches; operators of one slot (Q, K and V) count as equal."""
     truth = list(launches)
     profile = reading.read([traces.write(folder / "trace.json", truth)])
-    device = library.load("a100")
+    device = Device.load("a100")
     phases = estimate(hub.load(model), device, **workload).phases
     names = [phase.step.phase for phase in phases]
     orders = sequence.orders(phases)
@@ -156,7 +156,7 @@ def test_kernels_of_a_cuda_graph_are_not_one_call(tmp_path: Path) -> None:
     launches = [launch._replace(call=("graph_launch", ())) for launch in traces.vllm_decode(16, 10)]
     file = traces.write(tmp_path / "trace.json", launches, one_call=True)
     (profile,) = [reading.read([file])]
-    found = kernel_groups.group_kernels(list(profile.kernels), library.load("a100"))
+    found = kernel_groups.group_kernels(list(profile.kernels), Device.load("a100"))
     assert len(found) == sum(1 for launch in launches if launch.name not in (traces.SPLIT_K, traces.FLASH_COMBINE))
 
 

@@ -6,14 +6,14 @@ from itertools import pairwise
 
 import pytest
 
-from roofmodel.devices import library
+from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.study.compare.sequence import Occurrence, in_order
 from roofmodel.study.estimate.estimate import estimate
 
 
 def sequence(model: str, **workload: object) -> list[Occurrence]:
-    return in_order(estimate(hub.load(model), library.load("a100"), **workload).phases[0])
+    return in_order(estimate(hub.load(model), Device.load("a100"), **workload).phases[0])
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def sequence(model: str, **workload: object) -> list[Occurrence]:
      ("microsoft/resnet-18", "train")],
 )  # fmt: skip
 def test_every_occurrence_is_listed_once(model: str, phase: str) -> None:
-    found = estimate(hub.load(model), library.load("a100"), phase=phase).phases[0]
+    found = estimate(hub.load(model), Device.load("a100"), phase=phase).phases[0]
     listed = in_order(found)
     assert len(listed) == found.kernels
     assert sum(o.placed.placement.bound_seconds for o in listed) == pytest.approx(found.bound_seconds)

@@ -12,7 +12,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import roofmodel
-from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.prediction.roofline import place
 from roofmodel.study.derive import bound_changes, crossover
@@ -34,7 +33,7 @@ def test_square_matrices_on_the_a100_cross_at_602() -> None:
 
 
 def test_the_figures_of_lectures_follow_from_their_assumptions() -> None:
-    rows = list(bound_changes.assumptions(library.load("a100-sxm-40gb"), "fp16"))
+    rows = list(bound_changes.assumptions(Device.load("a100-sxm-40gb"), "fp16"))
     answers = {(row.matrices, row.element, row.bandwidth, row.pipe): math.ceil(row.exact) for row in rows}
     # matrices x bytes / 2 x peak / bandwidth, as counting.md lists them
     assert answers == {
@@ -72,7 +71,7 @@ def test_a_projection_crosses_at_the_ridge_point() -> None:
 def bounds(model: str, hw: str, **options: Any) -> dict[str | None, str]:
     """The bound of each operator by `estimate`, and under None the bound of the phase's totals."""
     (phase,) = roofmodel.estimate(model, hw, **options).to_dict()["phases"]
-    device, totals = library.load(hw), phase["totals"]
+    device, totals = Device.load(hw), phase["totals"]
     vector = device.vector_pipe("fp16")
     assert vector is not None
     compute = max(totals["matmul_flops"] / device.matmul_pipe("fp16").peak, totals["vector_flops"] / vector.peak)
@@ -226,19 +225,19 @@ def test_the_dominant_bound_agrees_with_sweep(context: int) -> None:
 
 
 def test_the_assumptions_are_written_as_markdown() -> None:
-    answer = crossover.crossover("matmul", library.load("a100-sxm-40gb"))
+    answer = crossover.crossover("matmul", Device.load("a100-sxm-40gb"))
     text = views.document(answer, views.explained(answer)).render("markdown")
     assert "| 3328 | 3328 |" in text
     assert "| 601.929 | 602 |" in text
 
 
 def test_an_operators_equation_shows_the_models_symbols_first() -> None:
-    answer = crossover.crossover("llama-3.1-8b", library.load("a100"), op="mlp.up", derive=True)
+    answer = crossover.crossover("llama-3.1-8b", Device.load("a100"), op="mlp.up", derive=True)
     text = views.document(answer, views.explained(answer)).render("markdown")
     assert "&= 2BDF = 117440512B" in text  # 2 x 4096 x 14336
     assert r"&= 2\bigl(BD + BF + DF\bigr) = 36864B + 117440512" in text  # 2 (4096 + 14336), and the matrix in 2 bytes
     assert "hidden_size" in text
-    assert "BDF" not in views.document(crossover.crossover("llama-3.1-8b", library.load("a100"), op="mlp.up")).render(
+    assert "BDF" not in views.document(crossover.crossover("llama-3.1-8b", Device.load("a100"), op="mlp.up")).render(
         "markdown"
     )
 
@@ -254,7 +253,7 @@ def test_an_operators_equation_shows_the_models_symbols_first() -> None:
     ],
 )
 def test_symbols_evaluate_to_the_numbers_of_the_equation(model: str, options: dict[str, Any]) -> None:
-    answer = crossover.crossover(model, library.load("h100-sxm"), derive=True, **options)
+    answer = crossover.crossover(model, Device.load("h100-sxm"), derive=True, **options)
     (change,), (derived,) = answer.subject.changes, answer.derived
     symbolic = derived.sections[0].operators[0].symbolic.cost
     for side in change.equation:

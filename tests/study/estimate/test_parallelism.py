@@ -15,7 +15,8 @@ import roofmodel
 from roofmodel import WorkloadError
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.workload import Host
-from roofmodel.devices.device import Device, Link
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Link
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.prediction.links import route

@@ -9,7 +9,7 @@ import pytest
 from roofmodel.counting import blocks
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Step
-from roofmodel.devices import library
+from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.study.estimate.estimate import estimate
@@ -61,5 +61,5 @@ def walks(model: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) 
 
     operators = blocks.operators
     monkeypatch.setattr(blocks, "operators", counted)
-    estimate(hub.load(model), library.load("a100"), **options)
+    estimate(hub.load(model), Device.load("a100"), **options)
     return found

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel import cli
-from roofmodel.devices import library
+from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerError, WorkloadError
 from roofmodel.models import hub
 from roofmodel.study.estimate.estimate import estimate
@@ -142,8 +142,8 @@ def test_a_data_loader_by_hand() -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_stated_achieved_fraction_is_below_the_bound(device: str) -> None:
-    found = totals(estimate(hub.load("resnet-50"), library.load(device), batch=128).phases[0])
-    peak = library.load(device).matmul_pipe("fp16").peak
+    found = totals(estimate(hub.load("resnet-50"), Device.load(device), batch=128).phases[0])
+    peak = Device.load(device).matmul_pipe("fp16").peak
     assert max(PERCENT_OF_PEAK) / 100 < found["matmul_flops"] / found["bound_seconds"] / peak
 
 

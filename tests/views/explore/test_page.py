@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
-from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.study.estimate.estimate import estimate
@@ -107,7 +106,7 @@ def differences(found: Any, expected: Any, path: str = "") -> Iterator[str]:
 def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, dict[str, Any]]]:
     """Random settings of every control."""
     for _ in range(count):
-        name, device = draw.choice(PACKAGED), library.load(draw.choice(DEVICES))
+        name, device = draw.choice(PACKAGED), Device.load(draw.choice(DEVICES))
         arch = hub.load(name)
         known = list(variants(arch))
         phase = draw.choice([*dict.fromkeys(variant.phase for variant in known)])
