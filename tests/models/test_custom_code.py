@@ -1,6 +1,6 @@
 """Families whose code comes with the checkpoint, compared with the equivalent family in transformers.
 
-Their published parameters are those of the packaged checkpoints (`test_catalogue.py`).
+Their published parameters are those of the packaged checkpoints (`test_catalog.py`).
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ function drawLegend() {
   byId("legend").replaceChildren(...entries.map(([kind, color, words]) => {
     const entry = document.createElement("span"), swatch = document.createElement("i");
     swatch.className = `swatch${kind}`;
-    swatch.style.setProperty("--colour", color);
+    swatch.style.setProperty("--color", color);
     entry.append(swatch, ` ${words}`);
     return entry;
   }));

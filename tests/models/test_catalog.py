@@ -250,7 +250,7 @@ def test_no_name_refers_to_two_models() -> None:
     assert len(names) == len(set(names))
 
 
-def test_the_catalogue_is_all_files_in_order() -> None:
+def test_the_catalog_is_all_files_in_order() -> None:
     ids = [entry.id for entry in hub.catalog()]
     assert sorted(ids) == sorted(_entry(file)["id"] for file in FILES)
     assert ids == sorted(ids, key=str.lower)
