@@ -150,7 +150,7 @@ class JitterReport(Drawn):
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
-        from roofmodel.views.jitter.data import save
+        from roofmodel.views.jitter.page import save
 
         return save(self.analyzed, os.fspath(path))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -111,18 +110,3 @@ def kernel_rows(jitter: Jitter) -> list[dict[str, Any]]:
 def as_csv(jitter: Jitter) -> str:
     """One line per step."""
     return encoding.as_csv(step_rows(jitter))
-
-
-def save(jitter: Jitter, path: str) -> Path:
-    """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
-    from roofmodel.views.jitter import page, picture
-
-    return output_files.write(
-        path,
-        draw=lambda file, form: picture.draw(jitter, file, form),
-        texts={
-            "html": lambda: page.html(jitter),
-            "json": lambda: encoding.as_json(document(jitter)),
-            "csv": lambda: as_csv(jitter),
-        },
-    )

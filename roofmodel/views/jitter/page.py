@@ -8,10 +8,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from roofmodel import units
+from roofmodel import output_files, units
 from roofmodel.study.jitter.jitter import Jitter
 from roofmodel.views.jitter import data, picture
 from roofmodel.views.jitter.tables import alignment_text
+from roofmodel.views.kit import encoding
 
 MAX_ROWS = 200  # of a table
 _STYLE = """
@@ -46,6 +47,19 @@ def html(jitter: Jitter) -> str:
             f"<h2>Warnings</h2><ul>{warnings}</ul>" if warnings else "",
             "</body></html>",
         ]
+    )
+
+
+def save(jitter: Jitter, path: str) -> Path:
+    """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
+    return output_files.write(
+        path,
+        draw=lambda file, form: picture.draw(jitter, file, form),
+        texts={
+            "html": lambda: html(jitter),
+            "json": lambda: encoding.as_json(data.document(jitter)),
+            "csv": lambda: data.as_csv(jitter),
+        },
     )
 
 
