@@ -37,7 +37,7 @@ SCALE = {"gemm": 0.8, "attn_context": 0.6, "attn_generation": 0.8, "moe": 0.4}
 """The fractions of the roofline that the empirical mode of aiconfigurator 0.5 to 0.7 assumed."""
 
 
-class Line(NamedTuple):
+class ErrorLine(NamedTuple):
     """What was measured, the number of rows, and mean absolute errors by column; None for a tool that did not run."""
 
     what: str
@@ -54,7 +54,7 @@ def _cell(error: float | None) -> str:
     return NOT_RUN if error is None else f"{error:.1%}"
 
 
-def table(lines: Sequence[Line]) -> str:
+def table(lines: Sequence[ErrorLine]) -> str:
     """Markdown."""
     header = f"| mean error on | rows | {' | '.join(COLUMNS)} |\n|---|---:|{'---:|' * len(COLUMNS)}"
     return "\n".join([header, *map(str, lines)])
@@ -72,7 +72,7 @@ def merged(page: str, text: str) -> str:
     return "\n".join(map(line, page.split("\n")))
 
 
-class Anchors:
+class ToolComparisons:
     """The comparisons, from a folder of tables and clones of tools by name; `missing` lists what could not run."""
 
     def __init__(self, folder: Path, paths: Mapping[str, Path | None]) -> None:
@@ -86,7 +86,7 @@ class Anchors:
             self.missing[str(reason)] = None
             return None
 
-    def operators(self) -> Iterator[Line]:
+    def operators(self) -> Iterator[ErrorLine]:
         """GEMMs, attention and MoE on one GPU, by table of measurements."""
         for name, (hw, what) in accuracy.TABLES.items():
             path = str(self.folder / f"{name}.csv.gz")
@@ -102,15 +102,15 @@ class Anchors:
                 **(self._run(_by_aiconfigurator, cells, unseen, hw, name in accuracy.NEW) or dict.fromkeys(MODES)),
                 "roofmodel": found.expected[unseen],
             }
-            yield Line(f"{hw.upper()}: {what}", len(unseen), _mean_errors(predicted, found.measured[unseen]))
+            yield ErrorLine(f"{hw.upper()}: {what}", len(unseen), _mean_errors(predicted, found.measured[unseen]))
 
-    def served(self) -> Iterator[Line]:
+    def served(self) -> Iterator[ErrorLine]:
         """Llama 2 7B and 13B, which all the tools support, as TensorRT-LLM served them in static batches."""
         rows = [row for row in served.on_one_gpu(self.folder) if "llama" in row.model and row.hw in llm_flops.GPUS]
         for (hw, precision), some in groupby(sorted(rows, key=_hw_and_precision), key=_hw_and_precision):
             yield from self._served(f"Llama 2 on {hw.upper()}, {precision}", list(some))
 
-    def _served(self, what: str, rows: Sequence[served.ServedBatch]) -> Iterator[Line]:
+    def _served(self, what: str, rows: Sequence[served.ServedBatch]) -> Iterator[ErrorLine]:
         phases = [served.phases(row) for row in rows]
         predicted = {
             "roofline": [tuple(phase.bound_seconds for phase in pair) for pair in phases],
@@ -124,7 +124,7 @@ class Anchors:
         for number, token in enumerate(("TTFT", "TPOT")):
             times = {name: pairs and [float(pair[number]) for pair in pairs] for name, pairs in predicted.items()}
             measured = np.array([(row.ttft, row.tpot)[number] for row in rows])
-            yield Line(f"{what}: {token}", len(rows), _mean_errors(times, measured))
+            yield ErrorLine(f"{what}: {token}", len(rows), _mean_errors(times, measured))
 
     def flops(self) -> str:
         """A sentence that compares the FLOPs of llm-flops with ours."""
@@ -210,7 +210,7 @@ def main() -> None:
         parser.add_argument(f"--{tool.lower()}", type=Path, metavar="PATH", dest=tool, help=f"a clone of {tool}")
     parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to update")
     given = vars(parser.parse_args())
-    anchors = Anchors(given["folder"], {tool: given[tool] for tool in TOOLS})
+    anchors = ToolComparisons(given["folder"], {tool: given[tool] for tool in TOOLS})
     try:
         text = table([*anchors.operators(), *anchors.served()])
     except (RoofError, OSError) as error:

@@ -43,7 +43,7 @@ SETTINGS = (
 )
 
 
-class Case(NamedTuple):
+class TrainingCase(NamedTuple):
     """A setting with one kind of recomputation, and the measured seconds per step."""
 
     setting: Setting
@@ -51,7 +51,7 @@ class Case(NamedTuple):
     seconds: float
 
 
-CASES = [Case(s, r, s.seconds[RECOMPUTED.index(r)]) for s, r in product(SETTINGS, RECOMPUTED)]
+CASES = [TrainingCase(s, r, s.seconds[RECOMPUTED.index(r)]) for s, r in product(SETTINGS, RECOMPUTED)]
 
 
 def gpt(name: str, layers: int, hidden: int, heads: int) -> Architecture:
@@ -60,7 +60,7 @@ def gpt(name: str, layers: int, hidden: int, heads: int) -> Architecture:
     return architecture({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **sizes}, name, name)
 
 
-def expected(case: Case) -> float | None:
+def expected(case: TrainingCase) -> float | None:
     """Our expected seconds per step; None if the library cannot express the setting."""
     s = case.setting
     try:

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 
 from benchmarks.collect.environment import gpu
-from benchmarks.collect.parts import Outcome, Part, end_with_parent, parts, run, write_text
+from benchmarks.collect.parts import KitPart, Outcome, end_with_parent, parts, run, write_text
 from benchmarks.collect.scrub import scrub
 from roofmodel.study.benchmark.clocks import end
 
@@ -127,7 +127,7 @@ def _create_folder(folder: Path) -> str | None:
     return None
 
 
-def _run(part: Part, folder: Path, seconds: float) -> Outcome:
+def _run(part: KitPart, folder: Path, seconds: float) -> Outcome:
     if seconds <= MIN_PART_SECONDS:
         return Outcome("cut off", 0, "no time left")
     try:
@@ -150,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _record(folder: Path, chosen: list[Part], outcomes: dict[str, Outcome], small: bool) -> None:
+def _record(folder: Path, chosen: list[KitPart], outcomes: dict[str, Outcome], small: bool) -> None:
     """Write the outcome of each part so far."""
     document = {
         "schema": "roofmodel.collection/1",

@@ -23,7 +23,7 @@ if not transformers.utils.is_torch_available():
 transformers.logging.set_verbosity_error()
 
 
-class Built(NamedTuple):
+class RandomModel(NamedTuple):
     """A model, its config, device and type."""
 
     model: Any
@@ -35,7 +35,7 @@ class Built(NamedTuple):
 FORMATS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def build(config: Mapping[str, Any], device: str, dtype: str) -> Built:
+def build(config: Mapping[str, Any], device: str, dtype: str) -> RandomModel:
     """The Hugging Face class that the config names, with random weights on the device."""
     facts = {k: v for k, v in config.items() if k not in ("architectures", "model_type", "torch_dtype")}
     made = transformers.AutoConfig.for_model(config["model_type"], **facts)
@@ -51,10 +51,10 @@ def build(config: Mapping[str, Any], device: str, dtype: str) -> Built:
             model = getattr(transformers, config["architectures"][0])(made).eval()
     finally:
         torch.set_default_dtype(before)
-    return Built(model, dict(config), device, dtype)
+    return RandomModel(model, dict(config), device, dtype)
 
 
-def step(built: Built, work: Work) -> Callable[[], object]:
+def step(built: RandomModel, work: Work) -> Callable[[], object]:
     """One pass of the workload, always on the same data."""
     if work.phase == "decode":
         return _decode(built, work)
@@ -71,14 +71,14 @@ def step(built: Built, work: Work) -> Callable[[], object]:
     return forward
 
 
-def _inputs(built: Built, work: Work) -> dict[str, Any]:
+def _inputs(built: RandomModel, work: Work) -> dict[str, Any]:
     if work.image is not None:
         shape = (work.batch, 3, work.image, work.image)
         return dict(pixel_values=torch.randn(shape, device=built.device, dtype=FORMATS[built.dtype]))
     return dict(input_ids=_tokens(built, work.batch, work.seq or 1))
 
 
-def _tokens(built: Built, *shape: int) -> torch.Tensor:
+def _tokens(built: RandomModel, *shape: int) -> torch.Tensor:
     return torch.randint(built.config["vocab_size"], shape, device=built.device)
 
 
@@ -92,7 +92,7 @@ def _last_logits(model: Any) -> dict[str, int]:
     return dict(logits_to_keep=1)
 
 
-def _decode(built: Built, work: Work) -> Callable[[], object]:
+def _decode(built: RandomModel, work: Work) -> Callable[[], object]:
     """Decode of one token after `context`, with a static cache. Each step writes the next position; attention reads the
     spare positions too, masked."""
     context = work.context or 0
@@ -114,7 +114,7 @@ def _decode(built: Built, work: Work) -> Callable[[], object]:
     return decode
 
 
-def _train(built: Built, inputs: dict[str, Any]) -> Callable[[], object]:
+def _train(built: RandomModel, inputs: dict[str, Any]) -> Callable[[], object]:
     """Forward with loss, backward, AdamW."""
     if "pixel_values" in inputs:
         labels = torch.randint(built.model.config.num_labels, (len(inputs["pixel_values"]),), device=built.device)

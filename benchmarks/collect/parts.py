@@ -25,7 +25,7 @@ _C = ctypes.CDLL(None)
 _ERROR_PREFIXES = re.compile(r"error: |[\w.]+(Error|Exception)\b")  # beginnings of error messages
 
 
-class Part(NamedTuple):
+class KitPart(NamedTuple):
     """A name, a command, and the seconds that it may take."""
 
     name: str
@@ -43,7 +43,7 @@ class Outcome(NamedTuple):
     began: str = ""
 
 
-def parts(folder: Path, small: bool) -> list[Part]:
+def parts(folder: Path, small: bool) -> list[KitPart]:
     """All parts, which write into the folder; `small` is for trials, also on a CPU."""
     size = ("--small",) if small else ()
 
@@ -52,30 +52,30 @@ def parts(folder: Path, small: bool) -> list[Part]:
 
     on = () if small else ("--device", "cuda")  # no figures of the CPU by mistake
 
-    def measure(name: str, seconds: int, *options: str) -> Part:
+    def measure(name: str, seconds: int, *options: str) -> KitPart:
         budget = 2 if small else seconds
         table = str(folder / f"{name}.csv")
         command = (*PYTHON, "roofmodel", "measure", "-o", table, "--budget", str(budget), *on, *options)
-        return Part(name, command, budget + 40)
+        return KitPart(name, command, budget + 40)
 
     model = "gpt2" if small else "gpt2-xl"
     return [
-        Part("environment", kit("environment"), 80),
-        Part("ceilings", kit("ceilings"), 70),
+        KitPart("environment", kit("environment"), 80),
+        KitPart("ceilings", kit("ceilings"), 70),
         measure("operators-cold", 100),
-        Part("model-gpt2-xl", kit("whole_models", "gpt2-xl"), 80),
-        Part("ncu-prefill", kit("ncu", "gpt2-xl", "prefill"), 75),
+        KitPart("model-gpt2-xl", kit("whole_models", "gpt2-xl"), 80),
+        KitPart("ncu-prefill", kit("ncu", "gpt2-xl", "prefill"), 75),
         measure("operators-warm", 30, "--l2", "warm"),
-        Part("model-llama", kit("whole_models", "llama"), 60),
+        KitPart("model-llama", kit("whole_models", "llama"), 60),
         measure("operators-gpt2-xl", 15, "--model", model, *(("--seq", "16") if small else ())),
-        Part("model-bert-large", kit("whole_models", "bert-large"), 45),
-        Part("model-resnet-50", kit("whole_models", "resnet-50"), 45),
-        Part("ncu-decode", kit("ncu", "gpt2-xl", "decode"), 60),
-        Part("ncu-train", kit("ncu", "gpt2-xl", "train"), 110),
+        KitPart("model-bert-large", kit("whole_models", "bert-large"), 45),
+        KitPart("model-resnet-50", kit("whole_models", "resnet-50"), 45),
+        KitPart("ncu-decode", kit("ncu", "gpt2-xl", "decode"), 60),
+        KitPart("ncu-train", kit("ncu", "gpt2-xl", "train"), 110),
     ]
 
 
-def run(part: Part, log: Path, seconds: float) -> Outcome:
+def run(part: KitPart, log: Path, seconds: float) -> Outcome:
     """Run a part for its budget, at most `seconds`; its output goes to a log.
 
     At the end of the time the part gets SIGTERM, so that it can write its data, and SIGKILL after GRACE seconds. An

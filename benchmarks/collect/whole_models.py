@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.collect.models import Built, build, step
+from benchmarks.collect.models import RandomModel, build, step
 from benchmarks.collect.workloads import Work, config_of, dtype, works
 from roofmodel import nvtx
 from roofmodel.study.benchmark.stopwatch import Gpu, Machine, machine
@@ -58,7 +58,7 @@ def main(folder: Path, name: str, small: bool) -> None:
     watch.close()
 
 
-def rows(built: Built, work: Work, watch: Machine) -> Iterator[dict[str, Any]]:
+def rows(built: RandomModel, work: Work, watch: Machine) -> Iterator[dict[str, Any]]:
     """Times of the workload in eager mode and, on a GPU, as a graph."""
     for runtime in ("eager", "graph") if isinstance(watch, Gpu) else ("eager",):
         row = {
@@ -82,7 +82,7 @@ def _free(watch: Machine) -> None:
     watch.recover()
 
 
-def _timed(built: Built, work: Work, watch: Machine, runtime: str) -> dict[str, Any]:
+def _timed(built: RandomModel, work: Work, watch: Machine, runtime: str) -> dict[str, Any]:
     run = step(built, work)
     if isinstance(watch, Gpu):  # after the prefill that fills the cache of a decode, whose memory does not count
         torch.cuda.reset_peak_memory_stats()
@@ -102,7 +102,7 @@ def _timed(built: Built, work: Work, watch: Machine, runtime: str) -> dict[str, 
     }  # fmt: skip
 
 
-def trace(built: Built, work: Work, file: Path, watch: Machine) -> None:
+def trace(built: RandomModel, work: Work, file: Path, watch: Machine) -> None:
     """Trace one step with PyTorch's profiler: a range per module, inside the range `step`."""
     from torch.profiler import ProfilerActivity, profile
 

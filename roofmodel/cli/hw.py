@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.options import Listing, examples
+from roofmodel.cli.options import ListingFormat, examples
 from roofmodel.cli.output import check_format, present, print_text, remark
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
 
 
 @app.command("list")
-def hw_list(form: Listing = "table") -> None:
+def hw_list(form: ListingFormat = "table") -> None:
     """List the packaged devices."""
     check_format(form, ("table", "json"))
     from roofmodel import api
@@ -28,7 +28,7 @@ def hw_list(form: Listing = "table") -> None:
 
 @app.command("show")
 def hw_show(
-    name: Annotated[str, typer.Argument(help="A packaged name or a YAML file.")], form: Listing = "table"
+    name: Annotated[str, typer.Argument(help="A packaged name or a YAML file.")], form: ListingFormat = "table"
 ) -> None:
     """Show the ceilings of a device, with their sources."""
     check_format(form, ("table", "json"))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.options import Listing, examples
+from roofmodel.cli.options import ListingFormat, examples
 from roofmodel.cli.output import check_format, present
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
 
 
 @app.command("list")
-def models_list(form: Listing = "table") -> None:
+def models_list(form: ListingFormat = "table") -> None:
     """List the packaged models."""
     check_format(form, ("table", "json"))
     from roofmodel import api
@@ -27,7 +27,7 @@ def models_list(form: Listing = "table") -> None:
 
 
 @app.command("families")
-def models_families(form: Listing = "table") -> None:
+def models_families(form: ListingFormat = "table") -> None:
     """List the model types that can be counted, with the source of each family's structure."""
     check_format(form, ("table", "json"))
     from roofmodel import api
@@ -36,7 +36,7 @@ def models_families(form: Listing = "table") -> None:
 
 
 @app.command("show")
-def models_show(name: Annotated[str, typer.Argument(help="As for estimate.")], form: Listing = "table") -> None:
+def models_show(name: Annotated[str, typer.Argument(help="As for estimate.")], form: ListingFormat = "table") -> None:
     """Show the architecture of a model, and the config key of each field."""
     check_format(form, ("table", "json"))
     from roofmodel import api

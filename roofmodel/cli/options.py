@@ -30,7 +30,7 @@ Times = Annotated[
     list[str] | None,
     typer.Option("--times", help="Take the times from this nsys, nvprof or PyTorch file, not from FILES."),
 ]
-Listing = Annotated[str, typer.Option("--format", help="table or json.", rich_help_panel=OUTPUT)]
+ListingFormat = Annotated[str, typer.Option("--format", help="table or json.", rich_help_panel=OUTPUT)]
 DocumentFormat = Annotated[
     str, typer.Option("--format", help="table, json, markdown or latex, on stdout.", rich_help_panel=OUTPUT)
 ]

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from roofmodel.algebra import Number, product
 from roofmodel.counting import vector_flops
-from roofmodel.counting.notation import Line, Tensor, parse
+from roofmodel.counting.notation import OperatorLine, Tensor, parse
 from roofmodel.counting.operator import Operator, fuse
 
 
@@ -107,7 +107,7 @@ def grad(tensor: Tensor) -> Tensor:
     return Tensor(f"grad.{tensor.name}", tensor.axes)
 
 
-def _arriving(line: Line) -> Tensor:
+def _arriving(line: OperatorLine) -> Tensor:
     """The gradient of a contraction's output; several outputs are one matrix."""
     if len(line.outputs) == 1:
         return grad(line.outputs[0])
@@ -115,7 +115,7 @@ def _arriving(line: Line) -> Tensor:
     return Tensor(f"grad.{''.join(t.name for t in line.outputs)}", axes)
 
 
-def _of_contraction(operator: Operator, line: Line, wanted: set[str]) -> Iterator[Operator]:
+def _of_contraction(operator: Operator, line: OperatorLine, wanted: set[str]) -> Iterator[Operator]:
     arriving, matmul = _arriving(line), 2 * product(operator.sizes[axis] for axis in line.axes)
     for tensor, other in (line.factors, line.factors[::-1]):
         if tensor.name in wanted:
@@ -125,7 +125,7 @@ def _of_contraction(operator: Operator, line: Line, wanted: set[str]) -> Iterato
             yield replace(result, touched={**operator.touched, **touched})
 
 
-def _of_terms(operator: Operator, line: Line, wanted: set[str]) -> Iterator[Operator]:
+def _of_terms(operator: Operator, line: OperatorLine, wanted: set[str]) -> Iterator[Operator]:
     """Gradients of added terms: the arriving gradient, summed over the axes that a term lacks or scattered."""
     arriving = _arriving(line)
     for tensor in line.terms:
@@ -135,7 +135,7 @@ def _of_terms(operator: Operator, line: Line, wanted: set[str]) -> Iterator[Oper
             yield _like(operator, f"grad_{tensor.name}", text, group="bias", kind="reduction", flops=flops)
 
 
-def _of_vector_work(operator: Operator, line: Line, wanted: set[str]) -> Operator:
+def _of_vector_work(operator: Operator, line: OperatorLine, wanted: set[str]) -> Operator:
     arriving = [grad(t) for t in line.outputs]
     given = [grad(t) for t in line.inputs if t.name in wanted]
     fixed = [t for t in line.inputs if t.name not in wanted]  # for example sines and cosines of rotary embedding
@@ -150,7 +150,7 @@ def _of_vector_work(operator: Operator, line: Line, wanted: set[str]) -> Operato
     return replace(result, touched=touched)
 
 
-def _scatter(operator: Operator, line: Line) -> Operator:
+def _scatter(operator: Operator, line: OperatorLine) -> Operator:
     arriving, table = grad(line.outputs[0]), grad(line.inputs[0])
     flops = vector_flops.ADD * arriving.elements(operator.sizes)
     result = _like(operator, "grad_weight", f"{arriving} {table} => {table}", kind="scatter", flops=flops)
@@ -174,7 +174,7 @@ def _fused(operator: Operator, wanted: set[str]) -> Operator:
 def _rename_further_gradients(arrived: set[str], gradient: Operator) -> Operator:
     """The gradient operator with `further.` names for gradients of tensors that already have one."""
 
-    def renamed(line: Line) -> Line:
+    def renamed(line: OperatorLine) -> OperatorLine:
         left, arrow, right = line.text.rpartition("> ")
         return parse(left + arrow + re.sub(r"grad\.([\w.]+)\[", lambda m: further(m.group(1)) + "[", right))
 

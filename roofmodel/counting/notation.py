@@ -133,7 +133,7 @@ class Tensor(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Line:
+class OperatorLine:
     """A parsed line: factors that are multiplied, terms that are added, outputs."""
 
     text: str
@@ -169,13 +169,13 @@ _PLUS = re.compile(r"\+(?![^\[]*\])")  # between tensors, not inside brackets
 
 
 @cache
-def parse(text: str) -> Line:
+def parse(text: str) -> OperatorLine:
     """Parse a line such as `x[b t d] W[d f] + B[f] -> u[b t f]`. Raises ValueError, which quotes the line."""
     left, arrow, right = text.replace("=>", "->").partition("->")
     if not arrow:
         raise ValueError(f"{text!r}: an operator needs '->' between its inputs and its outputs")
     factors, *terms = _PLUS.split(left)
-    return Line(
+    return OperatorLine(
         text=text,
         factors=_tensors(factors, text),
         terms=tuple(tensor for term in terms for tensor in _tensors(term, text)),

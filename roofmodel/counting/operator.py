@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 from roofmodel.algebra import Number, product, whole
 from roofmodel.counting.collective import Collective
-from roofmodel.counting.notation import AXES, AXIS_OVERRIDES, NAME, Line, Sizes, Tensor, parse, split_axes
+from roofmodel.counting.notation import AXES, AXIS_OVERRIDES, NAME, OperatorLine, Sizes, Tensor, parse, split_axes
 from roofmodel.counting.number_formats import Widths
 
 
@@ -110,7 +110,7 @@ class Operator:
     name: str
     group: str
     kind: str
-    lines: tuple[Line, ...]
+    lines: tuple[OperatorLine, ...]
     sizes: Sizes
     widths: Widths
     matmul_flops: Number

@@ -13,7 +13,7 @@ from roofmodel.counting.number_formats import Widths
 from roofmodel.counting.operator import Builder, Operator
 
 
-class Kernel(NamedTuple):
+class TextbookKernel(NamedTuple):
     """A kernel: operator line, vector FLOPs per element of its first input, and the number of its reads."""
 
     about: str
@@ -23,19 +23,19 @@ class Kernel(NamedTuple):
     passes: int = 1
 
 
-KERNELS: dict[str, Kernel] = {
-    "matmul": Kernel("C = A B: A and B are read, C is written", "a[M K] b[K N] -> c[M N]", kind="gemm"),
-    "matmul-accumulate": Kernel(
+KERNELS: dict[str, TextbookKernel] = {
+    "matmul": TextbookKernel("C = A B: A and B are read, C is written", "a[M K] b[K N] -> c[M N]", kind="gemm"),
+    "matmul-accumulate": TextbookKernel(
         "C = A B + C: A, B and C are read, C is written", "a[M K] b[K N] + c[M N] -> c[M N]", kind="gemm"
     ),
     # one multiplication and one addition per element
-    "saxpy": Kernel("y = a x + y", "x[E] y[E] -> y[E]", flops=2),
-    "triad": Kernel("a = b + s c", "b[E] c[E] -> a[E]", flops=2),
+    "saxpy": TextbookKernel("y = a x + y", "x[E] y[E] -> y[E]", flops=2),
+    "triad": TextbookKernel("a = b + s c", "b[E] c[E] -> a[E]", flops=2),
     # one multiplication, and additions of 6 neighbors without coefficients: 7 FLOPs, as in the lectures
-    "stencil7": Kernel(
+    "stencil7": TextbookKernel(
         "each point and its 6 neighbors, with a cache: one read per point", "u[X Y Z] -> v[X Y Z]", flops=7
     ),
-    "stencil7-uncached": Kernel(
+    "stencil7-uncached": TextbookKernel(
         "each point and its 6 neighbors, without a cache: 7 reads per point",
         "u[X Y Z] -> v[X Y Z]",
         flops=7,

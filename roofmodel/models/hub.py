@@ -30,7 +30,7 @@ class UnknownModel(ModelError):
     """A model name that was not found."""
 
 
-class Entry(NamedTuple):
+class Checkpoint(NamedTuple):
     """A packaged checkpoint: the config keys that counting needs, with their source."""
 
     id: str
@@ -70,7 +70,7 @@ def load(model: str | os.PathLike[str], family: str | None = None) -> Architectu
 # --- Packaged ---------------------------------------------------------------------------------------
 
 
-def packaged(name: str) -> Entry | None:
+def packaged(name: str) -> Checkpoint | None:
     """The packaged entry of a Hub id, of the part after its slash, or of an older name."""
     wanted = name.lower()
     if "/" in wanted:
@@ -87,7 +87,7 @@ def packaged(name: str) -> Entry | None:
     return None
 
 
-def catalog() -> Iterator[Entry]:
+def catalog() -> Iterator[Checkpoint]:
     """All packaged entries, by id."""
     for _, path in sorted(_files().items(), key=lambda file: file[0].replace("--", "/")):
         yield _entry(path)
@@ -97,12 +97,12 @@ def _files() -> dict[str, Path]:
     return {name[:-5].lower(): CATALOG / name for name in os.listdir(CATALOG) if name.endswith(".json")}
 
 
-def _entry(path: Path) -> Entry:
+def _entry(path: Path) -> Checkpoint:
     fields = json.loads(path.read_text(encoding="utf-8"))
-    return Entry(**{**fields, "aliases": tuple(fields["aliases"])})
+    return Checkpoint(**{**fields, "aliases": tuple(fields["aliases"])})
 
 
-def _from_entry(entry: Entry, family: str | None) -> Architecture:
+def _from_entry(entry: Checkpoint, family: str | None) -> Architecture:
     arch = architecture(entry.config, entry.id, entry.id, family)
     if family is not None:
         return arch

@@ -107,7 +107,7 @@ WORDS = {
 }
 
 
-class Source(NamedTuple):
+class SymbolSource(NamedTuple):
     """The meaning of a symbol: the size in words, its value, and the origin of that value."""
 
     meaning: str
@@ -120,7 +120,7 @@ class Source(NamedTuple):
 class SymbolicArchitecture(Architecture):
     """An architecture with symbols. `sources` explains each symbol; `counts` has the symbol for a number of layers."""
 
-    sources: Mapping[Any, Source] | None = None
+    sources: Mapping[Any, SymbolSource] | None = None
     counts: Mapping[tuple[int, ...], Any] | None = None
 
     def times(self, layers: tuple[int, ...] | None) -> Number:
@@ -150,7 +150,7 @@ def resolve_min_max(expression: Any, values: Mapping[Any, Any]) -> tuple[Any, di
 def symbolic(arch: Architecture) -> SymbolicArchitecture:
     """The architecture with symbols for its sizes, built by the function that built it."""
     assert arch.plan is not None
-    sources: dict[Any, Source] = {}
+    sources: dict[Any, SymbolSource] = {}
     counts: dict[tuple[int, ...], Any] = {}
     body = _laid_out(arch.plan, arch.body, "", sources, counts)
     encoder = None
@@ -173,7 +173,11 @@ def _stage(stage: HeadStage, fields: _Sizes) -> HeadStage:
 
 
 def _laid_out(
-    plan: BuildPlan, body: Stack | Network, mark: str, sources: dict[Any, Source], counts: dict[tuple[int, ...], Any]
+    plan: BuildPlan,
+    body: Stack | Network,
+    mark: str,
+    sources: dict[Any, SymbolSource],
+    counts: dict[tuple[int, ...], Any],
 ) -> Stack | Network:
     """A body with symbols; layers that are equal in numbers share their symbols."""
     found = plan.build(_Sizes(plan, mark, sources))
@@ -193,14 +197,14 @@ def _laid_out(
     return found._replace(layers=tuple(layers))
 
 
-def _source(meaning: str, value: int, fact: Fact) -> Source:
-    return Source(meaning, value, fact.key or "the family's code", fact.assumed)
+def _source(meaning: str, value: int, fact: Fact) -> SymbolSource:
+    return SymbolSource(meaning, value, fact.key or "the family's code", fact.assumed)
 
 
 class _Sizes(Mapping[str, Any]):
     """The fields of a plan with symbols for sizes, each computed at its first use."""
 
-    def __init__(self, plan: BuildPlan, mark: str, sources: dict[Any, Source]) -> None:
+    def __init__(self, plan: BuildPlan, mark: str, sources: dict[Any, SymbolSource]) -> None:
         self.plan, self.mark, self.sources = plan, mark, sources
         self.known: dict[str, Any] = {}
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.prediction.formula import meanings
 from roofmodel.prediction.timing import Formula
-from roofmodel.tracing.derivation import Derivation, Step
+from roofmodel.tracing.derivation import DerivationStep, DerivationTrace
 
 SCALAR_INPUTS = {
     "data": "bytes read and written",
@@ -49,9 +49,9 @@ def constants(formula: Formula) -> list[Parameter]:
     return [Parameter(name, getattr(module, name), texts[name]) for name in formula.description.constants]
 
 
-def steps(formula: Formula) -> list[Step]:
+def steps(formula: Formula) -> list[DerivationStep]:
     """The evaluation of the formula, line by line; the last line is `seconds`, before it is clamped to the bound."""
-    with Derivation() as derivation:
+    with DerivationTrace() as derivation:
         arguments = [_named(derivation, name, value) for name, value in _arguments(formula)]
         time = derivation.part("seconds", formula.function(*arguments), "s")
     return derivation.steps(time)
@@ -62,7 +62,7 @@ def _arguments(formula: Formula) -> Iterator[tuple[str, Any]]:
     return zip(names, (*formula.arguments, formula.parameters), strict=False)  # later arguments keep their defaults
 
 
-def _named(derivation: Derivation, name: str, value: Any) -> Any:
+def _named(derivation: DerivationTrace, name: str, value: Any) -> Any:
     """An argument whose numbers carry their names."""
     if not hasattr(value, "_fields"):
         return derivation.given(name, value)

@@ -31,47 +31,48 @@ class ExtraKernel(NamedTuple):
     runs: Number = 1
 
 
-class Traffic(NamedTuple):
+class ElementTraffic(NamedTuple):
     """Bytes per element, forward and backward, each as (fixed bytes, multiple of the element's width)."""
 
     forward: tuple[int, int]
     backward: tuple[int, int]
 
 
-NATIVE = Traffic((0, 2), (0, 3))
+NATIVE = ElementTraffic((0, 2), (0, 3))
 """An activation in one kernel: input, output; backward: output gradient, input, input gradient."""
-GATE = Traffic((0, 3), (0, 6))
+GATE = ElementTraffic((0, 3), (0, 6))
 """A multiplication of two tensors: both read, one written; backward the gradient of each."""
 TABLES = ("cos", "sin")
-COMPOSED: dict[str, dict[Width, Traffic]] = {
+COMPOSED: dict[str, dict[Width, ElementTraffic]] = {
     # cast, square, mean, multiply by the inverse root, cast, gain: fp32 between the casts
     "rmsnorm": {
-        "narrow": Traffic((28, 4), (76, 8)),
-        "wide": Traffic((0, 7), (0, 23)),
-        "mixed": Traffic((38, 0), (108, 0)),
+        "narrow": ElementTraffic((28, 4), (76, 8)),
+        "wide": ElementTraffic((0, 7), (0, 23)),
+        "mixed": ElementTraffic((38, 0), (108, 0)),
     },
     # 2 multiplications, negation of one half, concatenation of the halves, addition
     "rotary": {
-        "narrow": Traffic((0, 10), (0, 14)),
-        "wide": Traffic((0, 10), (0, 14)),
-        "mixed": Traffic((30, 0), (48, 0)),
+        "narrow": ElementTraffic((0, 10), (0, 14)),
+        "wide": ElementTraffic((0, 10), (0, 14)),
+        "mixed": ElementTraffic((30, 0), (48, 0)),
     },
     # x / 2 (1 + tanh(c (x + a x^3))): power, tanh, 6 additions and multiplications; autocast computes powers in fp32
     "gelu_new": {
-        "narrow": Traffic((0, 18), (0, 28)),
-        "wide": Traffic((0, 18), (0, 28)),
-        "mixed": Traffic((70, 0), (112, 0)),
+        "narrow": ElementTraffic((0, 18), (0, 28)),
+        "wide": ElementTraffic((0, 18), (0, 28)),
+        "mixed": ElementTraffic((70, 0), (112, 0)),
     },
     # x / 2 (1 + tanh(x c (1 + a x x))): no power, 8 additions and multiplications, tanh
-    "gelu_fast": dict.fromkeys(("narrow", "wide", "mixed"), Traffic((0, 21), (0, 36))),
+    "gelu_fast": dict.fromkeys(("narrow", "wide", "mixed"), ElementTraffic((0, 21), (0, 36))),
     # x sigmoid(1.702 x): 2 multiplications, sigmoid
-    "gelu_quick": dict.fromkeys(("narrow", "wide", "mixed"), Traffic((0, 7), (0, 14))),
+    "gelu_quick": dict.fromkeys(("narrow", "wide", "mixed"), ElementTraffic((0, 7), (0, 14))),
     # max(x, 0), squared
-    "relu2": dict.fromkeys(("narrow", "wide", "mixed"), Traffic((0, 4), (0, 10))),
+    "relu2": dict.fromkeys(("narrow", "wide", "mixed"), ElementTraffic((0, 4), (0, 10))),
 }
 """Function of an operator (`vector_flops.py`) -> traffic of its kernels."""
-PARTIAL_ROTARY: dict[Width, Traffic] = {
-    "narrow": Traffic((0, 2), (0, 6)), "wide": Traffic((0, 2), (0, 6)), "mixed": Traffic((7, 0), (16, 0)),
+PARTIAL_ROTARY: dict[Width, ElementTraffic] = {
+    "narrow": ElementTraffic((0, 2), (0, 6)), "wide": ElementTraffic((0, 2), (0, 6)),
+    "mixed": ElementTraffic((7, 0), (16, 0)),
 }  # fmt: skip
 """Rotary embedding of a part of each head: concatenation with the rest; backward, zero-padded gradients are added."""
 

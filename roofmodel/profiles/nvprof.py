@@ -39,7 +39,7 @@ from roofmodel.profiles.kernel import (
     host_memory,
     without_copies,
 )
-from roofmodel.profiles.nvprof_layouts import Entry, Row, entries, layout
+from roofmodel.profiles.nvprof_layouts import Row, TableEntry, entries, layout
 from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, decode, limited_name
 
 _BANNER = re.compile(
@@ -139,7 +139,7 @@ def read(file: BinaryIO, name: str) -> Profile:
     return Profile("nvprof", (name,), kernels, tuple(found.devices.values()), warnings, copies=tuple(copies))
 
 
-def _add_entry(entry: Entry, found: _Found, file: str) -> None:
+def _add_entry(entry: TableEntry, found: _Found, file: str) -> None:
     """Add one row to the result."""
     row, units = entry.row, entry.units
     if device := row.get("Device", "").strip("-"):
@@ -172,7 +172,7 @@ def _add_entry(entry: Entry, found: _Found, file: str) -> None:
         found.count(entry.kind)
 
 
-def _launch(entry: Entry, seconds: float, index: int, file: str) -> Kernel:
+def _launch(entry: TableEntry, seconds: float, index: int, file: str) -> Kernel:
     row, units = entry.row, entry.units
     return Kernel(
         id=str(index),
@@ -190,7 +190,7 @@ def _launch(entry: Entry, seconds: float, index: int, file: str) -> Kernel:
     )
 
 
-def _copy_size(entry: Entry) -> CopySize:
+def _copy_size(entry: TableEntry) -> CopySize:
     row = entry.row
     match = re.fullmatch(r"(.*?)\s*([KMGT]?B|)", row.get("Size", "").strip("- "))
     number = cell_values.parse_number(match[1]) if match else None
@@ -200,7 +200,7 @@ def _copy_size(entry: Entry) -> CopySize:
     return CopySize(size, copy_direction(row["Name"]), memory)
 
 
-def _summary(entry: Entry, index: int, file: str) -> Kernel:
+def _summary(entry: TableEntry, index: int, file: str) -> Kernel:
     row = entry.row
     calls, seconds = cell_values.parse_count(row["Calls"]), _seconds(row["Time"], entry.units.get("Time"))
     if not calls or seconds is None:
@@ -208,7 +208,7 @@ def _summary(entry: Entry, index: int, file: str) -> Kernel:
     return Kernel(str(index), file, _name(row["Name"]), process=entry.process, invocations=calls, seconds=seconds)
 
 
-def _add_metric(entry: Entry, found: _Found) -> None:
+def _add_metric(entry: TableEntry, found: _Found) -> None:
     """Add one metric of one kernel name. An equal duplicate is ignored; a different one is an error."""
     row = entry.row
     metric = row.get("Metric Name") or row.get("Event Name") or ""

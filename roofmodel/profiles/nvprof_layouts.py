@@ -19,7 +19,7 @@ Row = dict[str, str]
 NOTE = re.compile(r"==+(?:(\d+)==+)?\s+(.*)")
 
 
-class Entry(NamedTuple):
+class TableEntry(NamedTuple):
     """A table row, or a line between rows.
 
     `kind` is "launch", "summary", "metric", "wide" (a launch with metrics as columns), "other" (a row of a table
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     where: str
 
 
-def entries(lines: Lines) -> Iterator[Entry]:
+def entries(lines: Lines) -> Iterator[TableEntry]:
     """Every row and note of nvprof output, in order. Raises ProfileError, with the line, for a damaged row.
 
     Messages do not quote other lines, because a program may print private data.
@@ -46,7 +46,7 @@ def entries(lines: Lines) -> Iterator[Entry]:
             process = note[1] or process
             if re.search(r"(result|calls):\s*$", note[2]):
                 section, table = note[2], None
-            yield Entry("note", {"": note[2]}, {}, process, where)
+            yield TableEntry("note", {"": note[2]}, {}, process, where)
         elif header := layout(line):
             table, ended = header(line), False
             if table.kind == "summary" and "Type" not in table.columns and section.startswith("API calls"):
@@ -54,20 +54,20 @@ def entries(lines: Lines) -> Iterator[Entry]:
         elif table is None or not line.strip():
             ended |= not line.strip()
             if line.strip() == "No kernels were profiled.":
-                yield Entry("note", {"": line.strip()}, {}, process, where)
+                yield TableEntry("note", {"": line.strip()}, {}, process, where)
         else:
             try:
                 row = table.row(line)
             except ValueError as error:
                 if not lines.ended and isinstance(table, _Csv) and table.lacks_cells(line):
-                    yield Entry("cut", {}, {}, process, where)
+                    yield TableEntry("cut", {}, {}, process, where)
                     continue
                 if not ended or not isinstance(table, _Text):
                     raise ProfileError(f"{where}: {error}") from None
                 table = None  # output of the program
                 continue
             if row is not None:
-                yield Entry(table.kind if row else "stray", row, table.units, process, where)
+                yield TableEntry(table.kind if row else "stray", row, table.units, process, where)
 
 
 def layout(line: str) -> type[_Table] | None:

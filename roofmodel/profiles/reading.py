@@ -44,7 +44,7 @@ _AMD = re.compile(
 
 
 @dataclass(frozen=True)
-class Source:
+class InputFile:
     """An input file: `open` returns a decompressed, seekable stream; `path` is the file itself.
 
     `path` is None for standard input and for compressed files.
@@ -72,7 +72,7 @@ def report_progress(progress: ProgressCallback) -> Iterator[None]:
 
 
 Recognize = Callable[[bytes], bool]
-Read = Callable[[Sequence[Source], str | None], Profile]
+Read = Callable[[Sequence[InputFile], str | None], Profile]
 
 
 def read_each_file(read: Callable[[BinaryIO, str], Profile]) -> Read:
@@ -81,7 +81,7 @@ def read_each_file(read: Callable[[BinaryIO, str], Profile]) -> Read:
     Impossible values of kernels, such as an occupancy of 500 %, become None with a warning.
     """
 
-    def read_each(sources: Sequence[Source], generation: str | None) -> Profile:
+    def read_each(sources: Sequence[InputFile], generation: str | None) -> Profile:
         def profiles() -> Iterator[Profile]:
             for source in sources:
                 with source.open() as stream:
@@ -94,7 +94,7 @@ def read_each_file(read: Callable[[BinaryIO, str], Profile]) -> Read:
     return read_each
 
 
-def _read_ncu(sources: Sequence[Source], generation: str | None) -> Profile:
+def _read_ncu(sources: Sequence[InputFile], generation: str | None) -> Profile:
     def streams() -> Iterator[tuple[BinaryIO, str]]:
         for source in sources:
             with source.open() as stream:
@@ -153,7 +153,9 @@ class _NotAProfile(ProfileError):
         self.name, self.reason = name, reason
 
 
-def profiler_files(sources: Iterable[Source]) -> tuple[list[tuple[tuple[str, Read], Source]], list[ReaderWarning]]:
+def profiler_files(
+    sources: Iterable[InputFile],
+) -> tuple[list[tuple[tuple[str, Read], InputFile]], list[ReaderWarning]]:
     """The files with their tools and readers, and warnings about files of no known tool, which are skipped.
 
     A pattern such as `*.csv` often matches other files as well. Raises ProfileError if no file is left.
@@ -189,7 +191,7 @@ def concatenate(profiles: Iterable[Profile]) -> Profile:
     )
 
 
-def recognized(source: Source) -> tuple[str, Read]:
+def recognized(source: InputFile) -> tuple[str, Read]:
     """The tool that wrote a file, and its reader. Raises ProfileError for a file of an unknown tool."""
     try:
         with source.open() as stream:
@@ -225,12 +227,12 @@ def _reason(error: Exception) -> str:
 
 
 @contextmanager
-def opened_sources(paths: Iterable[str | Path]) -> Iterator[list[Source]]:
+def opened_sources(paths: Iterable[str | Path]) -> Iterator[list[InputFile]]:
     """The files that the paths and patterns name, each once. Pipes are copied first: they cannot be read twice."""
-    sources: dict[object, Source] = {}
+    sources: dict[object, InputFile] = {}
     with ExitStack() as copies:
 
-        def copied(stream: BinaryIO, name: str) -> Source:
+        def copied(stream: BinaryIO, name: str) -> InputFile:
             """A copy of a pipe; only of its first bytes if they are not of a profiler."""
             copy = cast(BinaryIO, copies.enter_context(tempfile.TemporaryFile()))
             source = _source(name, lambda: os.dup(copy.fileno()))
@@ -280,7 +282,7 @@ def _files(path: str) -> list[Path]:
     raise ProfileError(f"{shorten(path)}: no such file")
 
 
-def _source(name: str, file: Path | Callable[[], int]) -> Source:
+def _source(name: str, file: Path | Callable[[], int]) -> InputFile:
     def plain() -> BinaryIO:
         raw = _FileWithProgress(file if isinstance(file, Path) else file(), name)
         raw.seek(0)  # duplicated descriptors of a copy share their position
@@ -295,7 +297,7 @@ def _source(name: str, file: Path | Callable[[], int]) -> Source:
             packed = _is_gzip(stream)
     except OSError as error:
         raise ProfileError(f"{name}: cannot be read: {_reason(error)}") from None
-    return Source(name, unpacked, None if packed or not isinstance(file, Path) else file)
+    return InputFile(name, unpacked, None if packed or not isinstance(file, Path) else file)
 
 
 class _FileWithProgress(io.FileIO):

@@ -428,7 +428,9 @@ class MeasureReport(Shown):
 class Listing(WithText):
     """Result of `list_models`, `show_model`, `list_hardware` …: a table, and its content as `data`."""
 
-    def __init__(self, listing: listing.Listing, notes: Sequence[str] = (), warnings: Sequence[str] = ()) -> None:
+    def __init__(
+        self, listing: listing.ListingContent, notes: Sequence[str] = (), warnings: Sequence[str] = ()
+    ) -> None:
         self.listing = listing
         self._notes = tuple(notes)
         self._warnings = tuple(warnings)

@@ -62,7 +62,7 @@ FVCORE_LIMIT = 500_000_000  # parameters
 WITHOUT_COST = {"_unsafe_view", "_reshape_alias", "empty", "empty_like", "new_empty", "lift_fresh", "empty_strided"}
 
 
-class Counted(NamedTuple):
+class DispatchedOperator(NamedTuple):
     """One dispatched operator. If `known` is false, it has no FLOP formula and its `cost` is bytes only."""
 
     module: str
@@ -73,7 +73,7 @@ class Counted(NamedTuple):
     placement: Placement | None
 
 
-class Layer(NamedTuple):
+class LeafModule(NamedTuple):
     """A module without submodules: its path, class, output shape, and number of parameters."""
 
     path: str
@@ -89,8 +89,8 @@ class Count(NamedTuple):
     inputs: tuple[str, ...]
     dtype: str
     parameters: int
-    operators: tuple[Counted, ...]
-    layers: tuple[Layer, ...]
+    operators: tuple[DispatchedOperator, ...]
+    layers: tuple[LeafModule, ...]
     fvcore: int | None  # multiply-adds; None if fvcore is not installed or fails
     device: Device | None
 
@@ -211,8 +211,8 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
     from torch.utils.flop_counter import flop_registry
     from torch.utils.module_tracker import ModuleTracker
 
-    found: list[Counted] = []
-    layers: list[Layer] = []
+    found: list[DispatchedOperator] = []
+    layers: list[LeafModule] = []
     tracker = ModuleTracker()
     width = FORMATS[dtype]
 
@@ -238,14 +238,16 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
             cost = Cost(matmul, flops, sum(map(size, read.values())), sum(map(size, written)))
             path = max(tracker.parents - {"Global"}, key=len, default="").partition(".")[2]
             shape = tuple(written[0].shape) if written else ()
-            found.append(Counted(path, operator, shape, known, cost, place(cost, device, dtype) if device else None))
+            found.append(
+                DispatchedOperator(path, operator, shape, known, cost, place(cost, device, dtype) if device else None)
+            )
             return output
 
     def leaf(path: str) -> Callable[[Any, Any, Any], None]:
         def hook(module: Any, _: Any, output: Any) -> None:
             first = next(_tensors(output), None)
             own = sum(p.numel() for p in module.parameters())
-            layers.append(Layer(path, type(module).__name__, tuple(first.shape) if first is not None else (), own))
+            layers.append(LeafModule(path, type(module).__name__, tuple(first.shape) if first is not None else (), own))
 
         return hook
 

@@ -36,7 +36,7 @@ class DerivedNumber(Traced):
 
     __slots__ = ("value",)
 
-    def __init__(self, derivation: Derivation, index: int, value: Any) -> None:
+    def __init__(self, derivation: DerivationTrace, index: int, value: Any) -> None:
         super().__init__(derivation, index)
         self.value = value
 
@@ -50,7 +50,7 @@ class Condition(DerivedNumber):
     __slots__ = ()
 
 
-class Step(NamedTuple):
+class DerivationStep(NamedTuple):
     """A line of a derivation: a name, its formula, the formula with values, the value.
 
     For a condition, the name is the condition, the value is True. An input has no formula.
@@ -63,7 +63,7 @@ class Step(NamedTuple):
     unit: str = ""
 
 
-class Text(NamedTuple):
+class NumberText(NamedTuple):
     """The text of a number with names and with values, and how tightly it binds."""
 
     names: str
@@ -75,7 +75,7 @@ class Text(NamedTuple):
         return (self.names, self.values) if self.binds >= place else (f"({self.names})", f"({self.values})")
 
 
-class Derivation(Trace):
+class DerivationTrace(Trace):
     """A trace whose inputs have values. As a context manager, it makes `algebra.part` name intermediate results."""
 
     exact = False
@@ -83,10 +83,10 @@ class Derivation(Trace):
     def __init__(self) -> None:
         super().__init__()
         self._values: list[Any] = []  # by node
-        self._texts: dict[int, Text] = {}
-        self._steps: dict[int, dict[str, Step]] = {}
+        self._texts: dict[int, NumberText] = {}
+        self._steps: dict[int, dict[str, DerivationStep]] = {}
 
-    def __enter__(self) -> Derivation:
+    def __enter__(self) -> DerivationTrace:
         self._outer, algebra.active_derivation = algebra.active_derivation, self
         return self
 
@@ -180,50 +180,50 @@ class Derivation(Trace):
 
     # --- Text ---------------------------------------------------------------------------------------
 
-    def steps(self, number: Any) -> list[Step]:
+    def steps(self, number: Any) -> list[DerivationStep]:
         """The lines that a number depends on, each after those that it uses."""
         return list(self._lines(number.index).values())
 
-    def _lines(self, index: int) -> dict[str, Step]:
+    def _lines(self, index: int) -> dict[str, DerivationStep]:
         if index not in self._steps:
             self._steps[index] = self._line(*self.nodes[index], value=self._values[index])
         return self._steps[index]
 
-    def _line(self, what: str, *operands: Any, value: Any) -> dict[str, Step]:
+    def _line(self, what: str, *operands: Any, value: Any) -> dict[str, DerivationStep]:
         if what == "input":
-            return {operands[0]: Step(operands[0], "", written(value), value)}
+            return {operands[0]: DerivationStep(operands[0], "", written(value), value)}
         if what in LEAVES:
             return {}
         if what == "part":
             inner, name, unit = operands[0], *(self._values[operand] for operand in operands[1:])
             text = self._text(inner)
-            return {**self._lines(inner), name: Step(name, text.names, text.values, value, unit)}
+            return {**self._lines(inner), name: DerivationStep(name, text.names, text.values, value, unit)}
         if what == "given that":
             condition, inner = operands
             return {**self._lines(condition), **self._statements(condition), **self._lines(inner)}
-        found: dict[str, Step] = {}
+        found: dict[str, DerivationStep] = {}
         for operand in operands:
             found |= {name: step for name, step in self._lines(operand).items() if name not in found}
         return found
 
-    def _statements(self, condition: int) -> dict[str, Step]:
+    def _statements(self, condition: int) -> dict[str, DerivationStep]:
         """The comparisons of a condition, each as the line that holds."""
         what, *operands = self.nodes[condition]
         if what == "and":
             return {name: line for operand in operands for name, line in self._statements(operand).items()}
         text = self._text(condition)
-        return {text.names: Step(text.names, "", text.values, True)}
+        return {text.names: DerivationStep(text.names, "", text.values, True)}
 
-    def _text(self, index: int) -> Text:
+    def _text(self, index: int) -> NumberText:
         if index not in self._texts:
             self._texts[index] = self._made_text(*self.nodes[index], value=self._values[index])
         return self._texts[index]
 
-    def _made_text(self, what: str, *operands: Any, value: Any) -> Text:
+    def _made_text(self, what: str, *operands: Any, value: Any) -> NumberText:
         if what in LEAVES or what == "part":
             number = written(value)
             name = operands[0] if what == "input" else self._values[operands[1]] if what == "part" else number
-            return Text(name, number, ATOM)
+            return NumberText(name, number, ATOM)
         parts = [self._text(operand) for operand in operands]
         if what == "given that":
             return parts[1]
@@ -236,17 +236,17 @@ class Derivation(Trace):
             sign, binds, places = "/", ATOM, [PRODUCT, POWER]
         elif what == "max":
             names, values = (", ".join(texts) for texts in zip(*(part.within(SUM) for part in parts), strict=True))
-            return Text(f"max({names})", f"max({values})", ATOM)
+            return NumberText(f"max({names})", f"max({values})", ATOM)
         elif what == "neg":
             name, number = parts[0].within(ATOM)
-            return Text(f"-{name}", f"-{number}", PRODUCT)
+            return NumberText(f"-{name}", f"-{number}", PRODUCT)
         else:
-            return Text(f"{what}({parts[0].names})", f"{what}({parts[0].values})", ATOM)
+            return NumberText(f"{what}({parts[0].names})", f"{what}({parts[0].values})", ATOM)
         (left, left_value), (right, right_value) = (
             part.within(place) for part, place in zip(parts, places, strict=True)
         )
         opening, closing = BRACKETS.get(what, ("", ""))
-        return Text(
+        return NumberText(
             f"{opening}{left} {sign} {right}{closing}", f"{opening}{left_value} {sign} {right_value}{closing}", binds
         )
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roofmodel import units
-from roofmodel.study.count import Count, Counted
+from roofmodel.study.count import Count, DispatchedOperator
 from roofmodel.views.kit import encoding
 from roofmodel.views.kit.columns import bare
 
@@ -35,7 +35,7 @@ def document(count: Count) -> dict[str, Any]:
     }
 
 
-def _op(op: Counted) -> dict[str, Any]:
+def _op(op: DispatchedOperator) -> dict[str, Any]:
     return {
         "module": op.module,
         "operator": op.operator,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from roofmodel import units
-from roofmodel.study.homework.homework import Graded, Report, Sheet
+from roofmodel.study.homework.homework import Graded, GradedSheet, Sheet
 from roofmodel.study.homework.problem import SYMBOLS, UNITS, Problem, Question
 from roofmodel.views.kit import formula
 from roofmodel.views.kit.document import (
@@ -131,7 +131,7 @@ def _question(question: Question, key: bool) -> dict[str, Any]:
 # --- A check ----------------------------------------------------------------------------------------
 
 
-def report(found: Report) -> Document:
+def report(found: GradedSheet) -> Document:
     """The graded answers and the hints for wrong ones, without the right answers."""
     graded, right = found.graded, sum(each.right for each in found.graded)
     rows = [

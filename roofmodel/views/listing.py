@@ -18,7 +18,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.families import family_of
 from roofmodel.models.family import Family
 from roofmodel.models.fields import CORE
-from roofmodel.models.hub import Entry
+from roofmodel.models.hub import Checkpoint
 from roofmodel.study.estimate.estimate import parameters
 from roofmodel.views.kit.columns import bare
 from roofmodel.views.kit.workload_text import describe_parameters
@@ -26,7 +26,7 @@ from roofmodel.views.kit.workload_text import describe_parameters
 EXAMPLE = Command("roof estimate gpt2-xl --hw a100", 'roofmodel.estimate("gpt2-xl", "a100")')
 
 
-class Listing(NamedTuple):
+class ListingContent(NamedTuple):
     """A table for a terminal and the same content as data for JSON."""
 
     table: RenderableType
@@ -51,13 +51,13 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, tuple) else value
 
 
-def models(entries: list[Entry]) -> Listing:
+def models(entries: list[Checkpoint]) -> ListingContent:
     """Packaged models: name, model type, published parameter count."""
     table = _table("name", "type", "parameters", right=("parameters",))
     for entry in entries:
         count = units.grouped(entry.parameters) if entry.parameters is not None else "unconfirmed"
         table.add_row(entry.id, entry.config["model_type"], count)
-    return Listing(
+    return ListingContent(
         Group(
             table,
             Text(f"The part after the slash is enough: {EXAMPLE}", style="dim"),
@@ -66,7 +66,7 @@ def models(entries: list[Entry]) -> Listing:
     )
 
 
-def families(known: Mapping[str, Family], custom_code: Mapping[str, Family]) -> Listing:
+def families(known: Mapping[str, Family], custom_code: Mapping[str, Family]) -> ListingContent:
     """The supported values of `model_type` and of `architectures` in a config.json.
 
     `custom_code`: the families whose classes come with their checkpoints.
@@ -82,7 +82,7 @@ def families(known: Mapping[str, Family], custom_code: Mapping[str, Family]) -> 
         "Values in a config.json. Parameters and FLOPs equal those of the class itself\n"
         f"(for {', '.join(custom_code)}: the published parameters of their checkpoints)."
     )
-    return Listing(
+    return ListingContent(
         Group(table, Text(caption, style="dim")),
         [{"model_type": model_type, "classes": names} for model_type, names in sorted(classes.items())],
     )
@@ -91,7 +91,7 @@ def families(known: Mapping[str, Family], custom_code: Mapping[str, Family]) -> 
 ALWAYS_SHOWN = (*CORE, "kv_heads", "head_dim", "mlp_width")
 
 
-def model(arch: Architecture, entry: Entry | None) -> Listing:
+def model(arch: Architecture, entry: Checkpoint | None) -> ListingContent:
     """A model's fields, each with the config key that it came from.
 
     The table leaves out fields with the family's default value, such as experts for a model without MoE.
@@ -123,7 +123,7 @@ def model(arch: Architecture, entry: Entry | None) -> Listing:
         top.append(Text(f"source of the config: {entry.source}", style="dim"))
         count = f"{units.grouped(entry.parameters)}: " if entry.parameters is not None else ""
         top.append(Text(f"published count: {count}{entry.parameters_source}", style="dim"))
-    return Listing(Group(*top, Text(), table, rest), data)
+    return ListingContent(Group(*top, Text(), table, rest), data)
 
 
 def _value(value: Any) -> str:
@@ -133,7 +133,7 @@ def _value(value: Any) -> str:
     return json.dumps(value)
 
 
-def devices(found: list[Device], aliases: Mapping[str, str]) -> Listing:
+def devices(found: list[Device], aliases: Mapping[str, str]) -> ListingContent:
     """Devices by name: dense 16-bit tensor peak, DRAM bandwidth and capacity, ridge point in FLOP/B."""
     by_target = {target: alias for alias, target in aliases.items()}
     rows, data = [], []
@@ -155,7 +155,7 @@ def devices(found: list[Device], aliases: Mapping[str, str]) -> Listing:
     for row in rows:
         table.add_row(*row)
     caption = "TFLOP/s: dense fp16 tensor peak (TPUs: bf16). GB/s, GiB: DRAM. ridge: ridge point in FLOP/B."
-    return Listing(Group(table, Text(caption, style="dim")), data)
+    return ListingContent(Group(table, Text(caption, style="dim")), data)
 
 
 def _design(found: Device) -> Iterator[str]:
@@ -170,7 +170,7 @@ def _design(found: Device) -> Iterator[str]:
         yield f"{name} {units.si(hertz, 'Hz', 4)}"
 
 
-def device(found: Device) -> Listing:
+def device(found: Device) -> ListingContent:
     """A device's ceilings, links and measured rates; ridge points are those with DRAM, in FLOP/B."""
     pipes = _table("pipe", "peak", "ridge", "accumulates", "source", right=("peak", "ridge"))
     for section, sparse in ((found.pipes, ""), (found.sparse_pipes, " (sparse)")):
@@ -210,4 +210,4 @@ def device(found: Device) -> Listing:
             reached.add_row(measured.ceiling, measured.by, units.si(measured.value, unit, 4), measured.source or "")
         parts += [Text(), reached]
     parts += [Text(), *(Text(f"{name}: {what}", style="dim") for name, what in found.sources.items())]
-    return Listing(Group(*parts), _plain(found))
+    return ListingContent(Group(*parts), _plain(found))

@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs" / "anchors.md").read_text(encoding="utf-8")
 
 def test_the_page_shows_the_errors_that_the_measurements_give() -> None:
     """One command regenerates the page: `python benchmarks/anchors.py FOLDER --into docs/anchors.md`."""
-    compared = anchors.Anchors(measured("ops"), dict.fromkeys(anchors.TOOLS))
+    compared = anchors.ToolComparisons(measured("ops"), dict.fromkeys(anchors.TOOLS))
     tables = "\n".join((anchors.table([*compared.operators(), *compared.served()]), compared.training()))
     assert all(f"\n|{line.split('|')[1]}|" in PAGE for line in tables.splitlines())
     assert anchors.merged(PAGE, tables).splitlines() == PAGE.splitlines()

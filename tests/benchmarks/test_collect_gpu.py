@@ -31,7 +31,7 @@ from benchmarks.collect import __main__ as kit_main
 from benchmarks.collect import ceilings, environment, models, ncu, one_step, report, scrub, whole_models
 from benchmarks.collect.__main__ import main
 from benchmarks.collect.models import build, step
-from benchmarks.collect.parts import GRACE, SKIPPED, Outcome, Part, parts, run
+from benchmarks.collect.parts import GRACE, SKIPPED, KitPart, Outcome, parts, run
 from benchmarks.collect.workloads import NAMES, Work, config_of, kind, works
 from roofmodel.api import estimate
 from roofmodel.devices import library
@@ -111,8 +111,8 @@ def test_an_unwritable_output_is_an_error_before_measuring(
 # --- Parts that go wrong --------------------------------------------------------------------------------
 
 
-def part(code: str, limit: float = 60) -> Part:
-    return Part("a part", (sys.executable, "-c", code), limit)
+def part(code: str, limit: float = 60) -> KitPart:
+    return KitPart("a part", (sys.executable, "-c", code), limit)
 
 
 def test_a_failed_part_has_a_reason_and_an_inapplicable_part_is_not_a_failure(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_part_that_exceeds_its_time_is_ended_with_its_children(tmp_path: Path)
 
 
 def test_an_interruption_packs_the_collected_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(one: Part, log: Path, seconds: float) -> Outcome:
+    def interrupted(one: KitPart, log: Path, seconds: float) -> Outcome:
         if one.name != "environment":
             raise KeyboardInterrupt
         log.write_text("told\n")
@@ -340,7 +340,7 @@ def test_names_are_replaced_in_file_names_and_targets_of_links(tmp_path: Path) -
 def test_unreadable_files_are_not_packed_and_unfinished_ones_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def cut(one: Part, log: Path, seconds: float) -> Outcome:
+    def cut(one: KitPart, log: Path, seconds: float) -> Outcome:
         (log.parents[1] / "unfinished-trace-x.json.gz").write_bytes(gzip.compress(b"node0317" * 999)[:-9])
         (log.parents[1] / "operators-cold.csv.part").write_text("gpu\nnode0317\n")
         return Outcome("failed", 1.0)
@@ -455,9 +455,9 @@ def test_bytes_and_flops_of_ceilings_are_those_that_must_be_moved(tmp_path: Path
     """On a simulated machine where every call takes a second, only counts matter."""
 
     class Slow(stopwatch.Cpu):
-        def time(self, run: Any, cold: bool = True) -> stopwatch.Timing:
+        def time(self, run: Any, cold: bool = True) -> stopwatch.MeasuredTime:
             run()
-            return stopwatch.Timing(1.0, 1.0, 1)
+            return stopwatch.MeasuredTime(1.0, 1.0, 1)
 
     kit = ceilings.Kit(Slow(), tmp_path, [], data=4096, cached=1024, rows=(32,))
     ceilings.dram_bandwidths(kit)
@@ -490,9 +490,9 @@ def test_gemms_of_unsupported_types_are_not_measured(
         def __init__(self) -> None:
             self.evidence, self.framework, self.dtypes = Evidence(compute_capability=capability), "torch", types
 
-        def time(self, run: Any, cold: bool = True) -> stopwatch.Timing:
+        def time(self, run: Any, cold: bool = True) -> stopwatch.MeasuredTime:
             run()
-            return stopwatch.Timing(1.0, 1.0, 1)
+            return stopwatch.MeasuredTime(1.0, 1.0, 1)
 
     kit = ceilings.Kit(Chip(), tmp_path, [], data=4096, cached=1024, rows=(32,))
     ceilings.gemm_rates(kit)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofmodel.algebra import ceil_div, expm1, maximum, minimum, part
-from roofmodel.tracing.derivation import Derivation
+from roofmodel.tracing.derivation import DerivationTrace
 
 NUMBERS = st.integers(1, 10**6)
 
@@ -45,7 +45,7 @@ def formula(a: Any, b: Any, c: Any) -> Any:
 
 @given(NUMBERS, NUMBERS, NUMBERS)
 def test_the_written_formula_evaluates_to_the_value(a: int, b: int, c: int) -> None:
-    with Derivation() as derivation:
+    with DerivationTrace() as derivation:
         result = derivation.part(
             "result", formula(*(derivation.given(name, n) for name, n in zip("abc", (a, b, c), strict=True))), "s"
         )
@@ -73,7 +73,7 @@ def test_both_of_two_multiplied_conditions_are_stated() -> None:
         (1, 8, ["x ≤ 1"]),  # the first fails, which decides
         (9, 8, ["x > limit"]),
     ):
-        with Derivation() as derivation:
+        with DerivationTrace() as derivation:
             x, most, a, b = (derivation.given(n, v) for n, v in (("x", value), ("limit", limit), ("a", 2), ("b", 3)))
             both = (x > 1) * (x <= most)
             result = derivation.part("result", both * a + (1 - both) * b)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from roofmodel.profiles.kernel import LIMITS, Flops, Kernel, KernelColumns, Traffic
 from roofmodel.profiles.ncu import metrics
-from roofmodel.profiles.ncu.launch_tables import LaunchKind, Table
+from roofmodel.profiles.ncu.launch_tables import LaunchKind, LaunchTable
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]  # indices of launches in a table
@@ -48,7 +48,7 @@ class DivergentBranch(Exception):
         self.mask = mask
 
 
-def launches_by(table: Table, key: Callable[[LaunchKind], Key]) -> Iterator[tuple[Key, Places]]:
+def launches_by(table: LaunchTable, key: Callable[[LaunchKind], Key]) -> Iterator[tuple[Key, Places]]:
     """Group the launches of a table by a key of their kind; yields each key with the indices of its launches."""
     keys = list(map(key, table.kinds))
     of_kind = np.frombuffer(table.kind, np.intc)
@@ -57,7 +57,7 @@ def launches_by(table: Table, key: Callable[[LaunchKind], Key]) -> Iterator[tupl
 
 
 def interpret_launches(
-    table: Table, launches: Places, generation: str | None, averaged: bool
+    table: LaunchTable, launches: Places, generation: str | None, averaged: bool
 ) -> Iterator[tuple[Places, metrics.LaunchMetrics]]:
     """Interpret the metrics of launches in groups that have the same metrics and take the same branches.
 
@@ -94,7 +94,7 @@ def _interpret_together(
 class TableKernels:
     """The kernels of one table: `table` describes its launches, `columns` holds their numbers (NaN: missing)."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: LaunchTable) -> None:
         self.table = table
         self.columns: dict[str, Floats] = {}
         times = np.array([kind.invocations for kind in table.kinds], np.float64)

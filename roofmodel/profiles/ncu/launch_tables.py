@@ -40,7 +40,7 @@ class LaunchKind(NamedTuple):
 
 
 @dataclass
-class Table:
+class LaunchTable:
     """The rows under one header, as columns with one entry per launch (in a summary: per kernel name).
 
     A launch takes about ten bytes plus eight per metric. `metrics` names all collected metrics, including those that
@@ -73,12 +73,12 @@ def pad(column: array[float], length: int) -> None:
     column.extend(repeat(nan, length - len(column)))
 
 
-def join(tables: Iterable[Table]) -> tuple[list[Table], list[ReaderWarning]]:
+def join(tables: Iterable[LaunchTable]) -> tuple[list[LaunchTable], list[ReaderWarning]]:
     """Join tables that describe the same launches. Returns the tables, in order, and warnings.
 
     Raises ProfileError if a table fits two others equally well.
     """
-    runs: list[Table] = []
+    runs: list[LaunchTable] = []
     warnings: list[ReaderWarning] = []
     for table in tables:
         alike = [run for run in runs if _same_launches(run, table)]
@@ -113,7 +113,7 @@ def _folder(file: str) -> str:
     return file.replace("\\", "/").rpartition("/")[0]
 
 
-def _same_launches(one: Table, other: Table) -> bool:
+def _same_launches(one: LaunchTable, other: LaunchTable) -> bool:
     if (
         one.summary != other.summary
         or len(one.ids) != len(other.ids)
@@ -128,7 +128,7 @@ def _same_launches(one: Table, other: Table) -> bool:
     return _launch_counts(one, fields) == _launch_counts(other, fields)
 
 
-def _same_measurement(run: Table, table: Table) -> bool:
+def _same_measurement(run: LaunchTable, table: LaunchTable) -> bool:
     """Whether tables of two files with the same launches are exports of one report.
 
     Processes, launch IDs and all values of shared metrics are equal then. Equal tables within one file are runs whose
@@ -149,7 +149,7 @@ def _same_measurement(run: Table, table: Table) -> bool:
     )
 
 
-def _matching_places(run: Table, table: Table) -> list[int]:
+def _matching_places(run: LaunchTable, table: LaunchTable) -> list[int]:
     """For each launch of `run`, the index of the launch of `table` with the same name and occurrence."""
     fields = _comparable(run, table)
     waiting: defaultdict[tuple[object, ...], deque[int]] = defaultdict(deque)
@@ -160,25 +160,25 @@ def _matching_places(run: Table, table: Table) -> list[int]:
     return [waiting[keys[kind]].popleft() for kind in run.kind]
 
 
-def _comparable(*tables: Table) -> tuple[str, ...]:
+def _comparable(*tables: LaunchTable) -> tuple[str, ...]:
     """Fields that identify a launch: its name, and grid, block and device if all tables have them."""
     given = (f for f in ("grid", "block", "device") if all(getattr(k, f) is not None for t in tables for k in t.kinds))
     return ("name", "invocations", *given)
 
 
-def _keys(table: Table, fields: Sequence[str]) -> list[tuple[object, ...]]:
+def _keys(table: LaunchTable, fields: Sequence[str]) -> list[tuple[object, ...]]:
     """The identifying fields of each kind of launch."""
     return [tuple(getattr(kind, name) for name in fields) for kind in table.kinds]
 
 
-def _launch_counts(table: Table, fields: Sequence[str]) -> Counter[tuple[object, ...]]:
+def _launch_counts(table: LaunchTable, fields: Sequence[str]) -> Counter[tuple[object, ...]]:
     keys, census = _keys(table, fields), Counter[tuple[object, ...]]()
     for kind, launches in Counter(table.kind).items():
         census[keys[kind]] += launches
     return census
 
 
-def _merge(run: Table, table: Table) -> None:
+def _merge(run: LaunchTable, table: LaunchTable) -> None:
     """Add to each launch of `run` the metrics of the launch with the same name and occurrence in `table`."""
     places = _matching_places(run, table)
     for name, column in table.values.items():
@@ -193,7 +193,7 @@ def _merge(run: Table, table: Table) -> None:
     run.warnings.extend(table.warnings)
 
 
-def _merged_values(name: str, run: Table, table: Table, values: array[float]) -> array[float]:
+def _merged_values(name: str, run: LaunchTable, table: LaunchTable, values: array[float]) -> array[float]:
     """Values of a metric that is in both tables. Raises ProfileError if the values of a launch differ."""
     both = array("d")
     for launch, own, other in zip(run.ids, run.values[name], values, strict=True):

@@ -10,7 +10,7 @@ from roofmodel.profiles.kernel import Evidence, Extent, extent
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import ATTRIBUTE, ATTRIBUTES, evidence
 from roofmodel.profiles.ncu.launch_tables import LaunchKind
-from roofmodel.profiles.ncu.rows import RERUN, Column, Key, RowReader, starts_new_row
+from roofmodel.profiles.ncu.rows import RERUN, Key, MetricColumn, RowReader, starts_new_row
 from roofmodel.profiles.streams import Lines
 
 
@@ -30,7 +30,7 @@ def row_reader(line: str, lines: Lines, numbers: cell_values.LocaleNumbers) -> R
 class _Metric(NamedTuple):
     """How to read a metric, cached by its name, unit and labels in the table."""
 
-    column: Column | None  # None if the metric is not read
+    column: MetricColumn | None  # None if the metric is not read
     unit: str
     integer: bool  # whether its values are integers
 

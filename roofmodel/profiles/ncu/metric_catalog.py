@@ -92,7 +92,7 @@ def tensor_operations(generation: str | None) -> tuple[str, ...]:
     return tuple(_source(part) for parts in row(TENSOR, generation, {}).values() for part in parts)
 
 
-class Group(NamedTuple):
+class MetricGroup(NamedTuple):
     """Metrics collected for one quantity (`what`), and the reason."""
 
     what: str
@@ -100,7 +100,7 @@ class Group(NamedTuple):
     why: str
 
 
-def collection(generation: str) -> tuple[Group, ...]:
+def collection(generation: str) -> tuple[MetricGroup, ...]:
     """The metrics that the readers need for a compute capability of `CHIPS`.
 
     Totals only: their parts (sparse and dense, by instruction) would cost further replay passes.
@@ -118,20 +118,22 @@ def collection(generation: str) -> tuple[Group, ...]:
         tensor.append(TENSOR_INSTRUCTIONS.format(unit="sm") + ".sum")
         operations += "; in older versions, 512 per instruction"
     return (
-        Group("vector FLOPs", tuple(OPERATION.format(unit="smsp", op=op) + ".sum" for op in vector), weights),
-        Group("tensor FLOPs", tuple(tensor), operations),
-        Group("DRAM bytes", (f"{DRAM}.sum",), "reads and writes of device memory: the main roofline level"),
-        Group(
+        MetricGroup("vector FLOPs", tuple(OPERATION.format(unit="smsp", op=op) + ".sum" for op in vector), weights),
+        MetricGroup("tensor FLOPs", tuple(tensor), operations),
+        MetricGroup("DRAM bytes", (f"{DRAM}.sum",), "reads and writes of device memory: the main roofline level"),
+        MetricGroup(
             "L2 bytes",
             (f"{L2}.sum",),
             "requests of all L2 clients; lts2xbar of the roofline charts is a different quantity",
         ),
-        Group(
+        MetricGroup(
             "L1 bytes", (f"{L1}.sum",), "requests to L1; lsu_writeback of the roofline charts is a different quantity"
         ),
-        Group("time", (DURATION,), "needed for FLOP/s and bytes/s"),
-        Group("clock", (CYCLES, CLOCK), "the actual SM clock, so that ceilings are compared at the same clock"),
-        Group("occupancy", (REGISTERS, OCCUPANCY), "registers and active warps: a reason for points below the ceiling"),
+        MetricGroup("time", (DURATION,), "needed for FLOP/s and bytes/s"),
+        MetricGroup("clock", (CYCLES, CLOCK), "the actual SM clock, so that ceilings are compared at the same clock"),
+        MetricGroup(
+            "occupancy", (REGISTERS, OCCUPANCY), "registers and active warps: a reason for points below the ceiling"
+        ),
     )
 
 

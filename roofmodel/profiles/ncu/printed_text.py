@@ -21,7 +21,7 @@ from typing import BinaryIO
 from roofmodel.errors import ProfileError, shorten
 from roofmodel.profiles.cell_values import LocaleNumbers
 from roofmodel.profiles.ncu import metric_names
-from roofmodel.profiles.ncu.launch_tables import Table
+from roofmodel.profiles.ncu.launch_tables import LaunchTable
 from roofmodel.profiles.ncu.layouts import LongReader
 from roofmodel.profiles.streams import Lines
 
@@ -39,7 +39,7 @@ _PROCESS = re.compile(r"\[(\d+)\] (.+)@[^@]*\s*")
 _METRIC = re.compile(r"\s{4,}(\w{1,99}__[\w.]{1,199})\s+(?:([A-Za-z%][\w/%]*)\s+)?((?:\(!\) )?\S+(?: \(.+\))?)\s*\n")
 
 
-def parse(stream: BinaryIO, file: str) -> Table:
+def parse(stream: BinaryIO, file: str) -> LaunchTable:
     """The launches in a printed text; an empty table if it names no metric.
 
     Raises ProfileError, with file and line, for a metric without a launch, and for the errors of `RowReader`.

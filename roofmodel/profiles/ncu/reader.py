@@ -22,7 +22,7 @@ from roofmodel.errors import ProfileError
 from roofmodel.profiles.cell_values import LocaleNumbers
 from roofmodel.profiles.kernel import Evidence, Profile, ReaderWarning, impossible_value_warnings
 from roofmodel.profiles.ncu import metric_names, printed_text, report
-from roofmodel.profiles.ncu.launch_tables import Table, join
+from roofmodel.profiles.ncu.launch_tables import LaunchTable, join
 from roofmodel.profiles.ncu.layouts import row_reader
 from roofmodel.profiles.ncu.rows import HEADER, RERUN, RowReader
 from roofmodel.profiles.streams import Lines, decode
@@ -60,14 +60,14 @@ def read(stream: BinaryIO, name: str, generation: str | None = None) -> Profile:
 def read_all(sources: Iterable[tuple[BinaryIO, str]], generation: str | None = None) -> Profile:
     """Read several files and join those with the same launches. Raises ProfileError with file and line."""
     names: list[str] = []
-    tables: list[Table] = []
+    tables: list[LaunchTable] = []
     for stream, name in sources:
         names.append(name)
         tables.extend(parse(stream, name))
     return profile(tables, names, generation)
 
 
-def profile(tables: Iterable[Table], files: Iterable[str], generation: str | None = None) -> Profile:
+def profile(tables: Iterable[LaunchTable], files: Iterable[str], generation: str | None = None) -> Profile:
     """Join the tables, interpret the metrics of all launches, and return the profile."""
     from roofmodel.profiles.ncu.kernel_arrays import ArrayKernels, TableKernels, interpret_launches, launches_by
 
@@ -104,7 +104,7 @@ def profile(tables: Iterable[Table], files: Iterable[str], generation: str | Non
     )
 
 
-def parse(stream: BinaryIO, file: str) -> list[Table]:
+def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
     """All tables of a file. Raises ProfileError, with the command to run instead, if there is none."""
     if stream.read(len(report.MAGIC)) == report.MAGIC:
         return [report.parse(stream, file)]

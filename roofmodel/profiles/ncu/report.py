@@ -19,13 +19,13 @@ from roofmodel.file_names import printable
 from roofmodel.profiles.kernel import Evidence, extent
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import ATTRIBUTE, ATTRIBUTES, evidence, in_base_units, scale
-from roofmodel.profiles.ncu.launch_tables import LaunchKind, Table, pad
+from roofmodel.profiles.ncu.launch_tables import LaunchKind, LaunchTable, pad
 from roofmodel.profiles.streams import as_file, limited_name
 
 MAGIC = b"NVR\0"  # first bytes of a report
 
 
-def parse(stream: BinaryIO, file: str) -> Table:
+def parse(stream: BinaryIO, file: str) -> LaunchTable:
     """All launches of a report. Raises ProfileError if the package is not installed or cannot read the report."""
     import multiprocessing
     from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
@@ -48,8 +48,8 @@ def _discard_stderr() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-def _table(path: str, file: str) -> Table:
-    package, table = _import_package(file), Table(file, summary=False)
+def _table(path: str, file: str) -> LaunchTable:
+    package, table = _import_package(file), LaunchTable(file, summary=False)
     try:
         report = package.load_report(path)
         results = [action for part in report for action in part]
@@ -81,7 +81,7 @@ def _csv_command(file: str) -> str:
     return f"or run: ncu --import {shlex.quote(file)} --csv --page raw --print-units base --log-file report.csv"
 
 
-def _read(action: Any, number: int, table: Table) -> None:
+def _read(action: Any, number: int, table: LaunchTable) -> None:
     """Add one result (a kernel or, in range replay, a range) to the table as a launch."""
     names, kernel = action.metric_names(), action.name(action.NameBase_DEMANGLED) or action.name()
     if not kernel:

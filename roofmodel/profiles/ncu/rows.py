@@ -18,7 +18,7 @@ from roofmodel.profiles import cell_values
 from roofmodel.profiles.kernel import Extent, ReaderWarning
 from roofmodel.profiles.ncu import metric_names
 from roofmodel.profiles.ncu.device_attributes import in_base_units, nvtx_names, scale
-from roofmodel.profiles.ncu.launch_tables import LaunchKind, Table, pad
+from roofmodel.profiles.ncu.launch_tables import LaunchKind, LaunchTable, pad
 from roofmodel.profiles.streams import NO_LAST_NEWLINE, Lines, limited_name
 
 RERUN = Message(
@@ -36,7 +36,7 @@ _UNNAMED = re.compile(r"(?<![\w<])unnamed>::")  # ncu on Windows drops the openi
 Key = tuple[str, ...]
 
 
-class Column:
+class MetricColumn:
     """The values of one metric, launch by launch."""
 
     __slots__ = ("factors", "name", "values")
@@ -49,7 +49,7 @@ class Column:
 class _Cell(NamedTuple):
     """An ambiguous number that waits until the locale of the file is known."""
 
-    column: Column
+    column: MetricColumn
     place: int
     text: str
     unit: str
@@ -69,7 +69,7 @@ class RowReader:
         self.header, self.lines, self.numbers = columns, lines, numbers
         self.pattern = _QUOTED_ROW if quoted else _BARE_ROW
         self.at = {name: index for index, name in reversed(list(enumerate(columns)))}
-        self.table = Table(lines.file, summary="Invocations" in self.at)
+        self.table = LaunchTable(lines.file, summary="Invocations" in self.at)
         # Start/stop ranges of the process enclose the push/pop ranges of a thread.
         kinds = ("Start/Stop_Range", "Push/Pop_Range")
         self.ranges = [index for kind in kinds for index, name in enumerate(columns) if kind in name]
@@ -79,7 +79,7 @@ class RowReader:
         self.kinds: dict[Key, int] = {}  # identifying cells -> index of the kind
         self.last: tuple[str, Key] = "", ()  # ID and identifying cells of the previous row
         self.open, self.returned = -1, False  # index of the current launch; whether it has earlier, separate rows
-        self.columns: dict[str, Column] = {}
+        self.columns: dict[str, MetricColumn] = {}
         self.undecided: list[_Cell] = []  # ambiguous numbers until the locale is known
         self.line = array("q")  # first line of each launch
         self.highest: dict[str | None, int] = {}  # highest ID of each process
@@ -107,7 +107,7 @@ class RowReader:
     def row(self, fields: list[str]) -> None:
         raise NotImplementedError
 
-    def finish(self, number: int) -> Table:
+    def finish(self, number: int) -> LaunchTable:
         """The complete table. Launch ids of the second and later tables of a file (`number` > 0) get a prefix."""
         for cell in self.undecided:
             self.store(*cell)
@@ -212,11 +212,11 @@ class RowReader:
             raise self.fail(f"{shorten(self.cell(fields, 'Invocations'))} is not a valid number of invocations")
         return number
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> MetricColumn:
         """The column of a metric that is read, created if new."""
-        return self.columns.get(name) or self.columns.setdefault(name, Column(name))
+        return self.columns.get(name) or self.columns.setdefault(name, MetricColumn(name))
 
-    def add_value(self, column: Column | None, unit: str, integer: bool, text: str) -> None:
+    def add_value(self, column: MetricColumn | None, unit: str, integer: bool, text: str) -> None:
         """Read a value of the current launch. Without a column, use the value only to learn the locale."""
         if not text.isdecimal():
             if column is None and self.numbers.decimal is not None:
@@ -232,7 +232,7 @@ class RowReader:
         else:
             self.store(column, self.open, text, unit, self.lines.number, self.returned)
 
-    def store(self, column: Column, place: int, text: str, unit: str, line: int, returned: bool) -> None:
+    def store(self, column: MetricColumn, place: int, text: str, unit: str, line: int, returned: bool) -> None:
         """Store a value of a launch. An equal duplicate is ignored; a different one is an error."""
         if (factor := column.factors.get(unit)) is None:
             factor = column.factors[unit] = self.factor(column.name, unit, line)

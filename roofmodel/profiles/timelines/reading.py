@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys
-from roofmodel.profiles.reading import Source, opened_sources, profiler_files, recognized
+from roofmodel.profiles.reading import InputFile, opened_sources, profiler_files, recognized
 from roofmodel.profiles.timelines import activity_tables, nsys_tables, step_table, torch_events
 from roofmodel.profiles.timelines.timeline import Timeline
 
@@ -76,7 +76,7 @@ def read_intact(paths: Iterable[str | Path], warn: Callable[[str], None]) -> Ite
         raise errors[0]
 
 
-def _reader(source: Source) -> Read:
+def _reader(source: InputFile) -> Read:
     if _is_step_table(source):
         return step_table.read
     tool, _ = recognized(source)
@@ -85,14 +85,14 @@ def _reader(source: Source) -> Read:
     return READERS[tool]
 
 
-def _counters_only(source: Source, tool: str) -> ProfileError:
+def _counters_only(source: InputFile, tool: str) -> ProfileError:
     return ProfileError(
         f"{source.name}: a file of {tool} has counters but not the times of a whole run; "
         f"use files of {', '.join(READERS)}"
     )
 
 
-def _is_step_table(source: Source) -> bool:
+def _is_step_table(source: InputFile) -> bool:
     try:
         with source.open() as stream:
             return step_table.recognize(stream)
@@ -100,7 +100,7 @@ def _is_step_table(source: Source) -> bool:
         raise _unreadable(source, error) from None
 
 
-def _timeline(source: Source, reader: Read) -> Timeline:
+def _timeline(source: InputFile, reader: Read) -> Timeline:
     try:
         with source.open() as stream:
             return reader(stream, source.name)
@@ -112,5 +112,5 @@ def _timeline(source: Source, reader: Read) -> Timeline:
         raise _unreadable(source, error) from None
 
 
-def _unreadable(source: Source, error: Exception) -> ProfileError:
+def _unreadable(source: InputFile, error: Exception) -> ProfileError:
     return ProfileError(f"{source.name}: cannot be read: {error or 'the file is damaged'}")

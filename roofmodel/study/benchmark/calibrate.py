@@ -44,7 +44,7 @@ from roofmodel.prediction.timing import expect, gemm_work, operator_format_key
 from roofmodel.study.benchmark.table import (
     HOST_CLOCK,
     Array,
-    Group,
+    RowGroup,
     groups,
     line_numbers,
     read,
@@ -110,7 +110,7 @@ class Calibrated(NamedTuple):
 class Sample(NamedTuple):
     """Measurements of one operation, format and kernel: an operator whose sizes are columns, and measured seconds."""
 
-    group: Group
+    group: RowGroup
     measured: Array
     held_out: Array  # mask of rows that the fit does not use
 
@@ -201,7 +201,7 @@ def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -
     return found
 
 
-def _lower_bound(group: Group, device: Device) -> Array:
+def _lower_bound(group: RowGroup, device: Device) -> Array:
     """The bound in seconds, without the DRAM time of rows whose data may be in the L2 cache."""
     placed = place(group.operator.cost, device, group.compute, group.operator.collective)
     resident = np.asarray(placed.cost.bytes) <= l2_bytes(device)

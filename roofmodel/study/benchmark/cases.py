@@ -66,7 +66,7 @@ class Limits(NamedTuple):
     bytes: float
 
 
-class Case(NamedTuple):
+class BenchmarkCase(NamedTuple):
     """An operation to measure; `shape` has the shape columns that `operations.py` defines for it."""
 
     op: str
@@ -91,13 +91,13 @@ class Case(NamedTuple):
         return f"{self.op} {self.dtype} {self.kernel} {' '.join(f'{name}={size}' for name, size in self.shape)}"
 
 
-def sweep(ops: Iterable[str], dtypes: Sequence[str], limits: Limits, seed: int = 0) -> list[Case]:
+def sweep(ops: Iterable[str], dtypes: Sequence[str], limits: Limits, seed: int = 0) -> list[BenchmarkCase]:
     """Cases of these operations and formats within the limits, in random order.
 
     Operations, formats and implementations take turns (GEMMs three times per turn), so that any first part of the list
     is a balanced sample.
     """
-    queues: dict[tuple[tuple[str, str, str], int], dict[Case, None]] = {}
+    queues: dict[tuple[tuple[str, str, str], int], dict[BenchmarkCase, None]] = {}
     for op in ops:
         for number, shape in enumerate(_shapes(op, random.Random(f"{seed} {op}"))):
             for case in _cases_of_shape(op, dtypes, shape):
@@ -108,7 +108,7 @@ def sweep(ops: Iterable[str], dtypes: Sequence[str], limits: Limits, seed: int =
     return [case for turn in zip_longest(*shuffled) for case in turn if case is not None]
 
 
-def of_model(arch: Architecture, dtypes: Sequence[str], **options: Any) -> tuple[list[Case], tuple[str, ...]]:
+def of_model(arch: Architecture, dtypes: Sequence[str], **options: Any) -> tuple[list[BenchmarkCase], tuple[str, ...]]:
     """The operators of a model's phases as cases, each once, and the names of the operators that tables do not support.
 
     The options are the workload options of `roof estimate`. Raises WorkloadError for invalid options.
@@ -121,7 +121,7 @@ def of_model(arch: Architecture, dtypes: Sequence[str], **options: Any) -> tuple
             " ",
             Option("context", "N"),
         )
-    cases: dict[Case, None] = {}
+    cases: dict[BenchmarkCase, None] = {}
     others: dict[str, None] = {}
     for step in workload(arch, **options)[0].steps():
         for operator in phases.operators(arch, step):
@@ -179,14 +179,14 @@ def _matrix(operator: Operator) -> tuple[Any, Any]:
     return product(operator.sizes[axis] for axis in outer), operator.sizes[last]
 
 
-def _cases_of_shape(op: str, dtypes: Sequence[str], shape: dict[str, int]) -> Iterator[Case]:
+def _cases_of_shape(op: str, dtypes: Sequence[str], shape: dict[str, int]) -> Iterator[BenchmarkCase]:
     """A shape in each of the formats and implementations of its operation."""
     formats, kernels = KERNELS[op]
     for dtype in (dtype for dtype in dtypes if dtype in formats):
         for kernel in ("torch_scaled_mm",) if dtype == "fp8" else kernels:
             aligned = all(shape[name] % 16 == 0 for name in "nk") if dtype == "fp8" else True
             if aligned and not (kernel == "torch_math" and shape["kv_len"] > MATH_LENGTH):
-                yield Case(op, dtype, kernel, tuple(shape.items()))
+                yield BenchmarkCase(op, dtype, kernel, tuple(shape.items()))
 
 
 def _shapes(op: str, draw: random.Random) -> Iterator[dict[str, int]]:
@@ -215,6 +215,6 @@ def _log(draw: random.Random, low: int, high: int) -> int:
     return round(low * math.exp(draw.random() * math.log(high / low)))
 
 
-def _within(case: Case, limits: Limits) -> bool:
+def _within(case: BenchmarkCase, limits: Limits) -> bool:
     cost = case.operator.cost
     return bool(cost.flops <= limits.flops and cost.bytes <= limits.bytes)

@@ -11,10 +11,10 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from roofmodel.errors import Option, WorkloadError, choices, shorten
-from roofmodel.study.benchmark.cases import DTYPES, KERNELS, Case
+from roofmodel.study.benchmark.cases import DTYPES, KERNELS, BenchmarkCase
 from roofmodel.study.benchmark.clocks import Reading
 from roofmodel.study.benchmark.operations import OPERATIONS
-from roofmodel.study.benchmark.stopwatch import Machine, Timing
+from roofmodel.study.benchmark.stopwatch import Machine, MeasuredTime
 from roofmodel.study.benchmark.torch_calls import prepare
 
 _SHAPES = tuple(dict.fromkeys(c for op in KERNELS for c in (*OPERATIONS[op].columns, *OPERATIONS[op].optional)))
@@ -28,15 +28,15 @@ MAX_FAILURES = 3  # after this many failures without a success, other cases of t
 class Done(NamedTuple):
     """A measured case, with the clocks after it."""
 
-    case: Case
-    timing: Timing
+    case: BenchmarkCase
+    timing: MeasuredTime
     clocks: Reading
 
 
 class Failed(NamedTuple):
     """A case that failed on this machine, with the reason."""
 
-    case: Case
+    case: BenchmarkCase
     reason: str
 
 
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
     """The cases of a run and its settings: `l2` is cold or warm, `budget` in seconds, `source` goes into the table."""
 
     machine: Machine
-    cases: Sequence[Case]
+    cases: Sequence[BenchmarkCase]
     l2: str
     budget: float
     source: str
@@ -92,7 +92,7 @@ def measure(plan: Plan, known: Container[tuple[str, ...]] = ()) -> Iterator[Done
         yield found
 
 
-def _one(case: Case, plan: Plan) -> Done | Failed:
+def _one(case: BenchmarkCase, plan: Plan) -> Done | Failed:
     machine = plan.machine
     try:
         timing = machine.time(prepare(case, machine.device), cold=plan.l2 == "cold")
@@ -130,7 +130,7 @@ def row(done: Done, plan: Plan) -> dict[str, object]:
 _IDENTITY = ("op", "dtype", "kernel", "l2", *_SHAPES)
 
 
-def identity(case: Case, l2: str) -> tuple[str, ...]:
+def identity(case: BenchmarkCase, l2: str) -> tuple[str, ...]:
     """The cells that identify the row of this case: those of the columns `_IDENTITY`."""
     cells: dict[str, object] = {**case._asdict(), **case.sizes, "l2": l2}
     return tuple(str(cells.get(column, "")) for column in _IDENTITY)

@@ -28,7 +28,7 @@ MAX_LAUNCHES = 20  # in a graph
 DEFAULT_CACHE = 64 * 2**20  # bytes of the last-level cache if neither the system nor torch states them
 
 
-class Timing(NamedTuple):
+class MeasuredTime(NamedTuple):
     """Seconds of one run: median and minimum of the repeats."""
 
     seconds: float
@@ -49,7 +49,7 @@ class Machine(Protocol):
     dtypes: tuple[str, ...]
     largest: tuple[float, float]
 
-    def time(self, run: Callable[[], object], cold: bool = True) -> Timing:
+    def time(self, run: Callable[[], object], cold: bool = True) -> MeasuredTime:
         """Time a run; `cold` evicts the caches before each repeat."""
 
     def elapsed(self, run: Callable[[], object]) -> float:
@@ -100,14 +100,14 @@ class Cpu:
         self.framework = f"torch {torch.__version__}, {torch.get_num_threads()} threads"
         self._caches = torch.ones(2 * _last_cache() // 4)
 
-    def time(self, run: Callable[[], object], cold: bool = True) -> Timing:
+    def time(self, run: Callable[[], object], cold: bool = True) -> MeasuredTime:
         once = min(_host(run) for _ in range(WARM_UP))
         samples = []
         for _ in range(_repeats(once)):
             if cold:
                 self._caches.sum()
             samples.append(_host(run))
-        return Timing(median(samples), min(samples), len(samples))
+        return MeasuredTime(median(samples), min(samples), len(samples))
 
     def elapsed(self, run: Callable[[], object]) -> float:
         return _host(run)
@@ -152,7 +152,7 @@ class Gpu:
         self._caches = torch.ones(self.buffer // 4, device="cuda")
         self._clocks = Clocks(str(getattr(properties, "uuid", "") or torch.cuda.current_device()))
 
-    def time(self, run: Callable[[], object], cold: bool = True) -> Timing:
+    def time(self, run: Callable[[], object], cold: bool = True) -> MeasuredTime:
         def flushed() -> None:
             self._flush()
             run()
@@ -174,7 +174,7 @@ class Gpu:
                 each.reset()
         if median(samples) <= 0:
             raise RuntimeError("too short compared with the reads that evict the L2 cache")
-        return Timing(median(samples), max(min(samples), 0.0), len(samples))
+        return MeasuredTime(median(samples), max(min(samples), 0.0), len(samples))
 
     def elapsed(self, run: Callable[[], object]) -> float:
         self._stream.wait_stream(self._torch.cuda.default_stream())  # which created the data

@@ -82,7 +82,7 @@ def _header_problem(header: Sequence[str]) -> str:
     return f"the header has the column {repeated[0]!r} {header.count(repeated[0])} times; keep one" if repeated else ""
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """Rows of one operation, format and kernel, as one operator whose sizes are columns."""
 
     op: str
@@ -94,7 +94,7 @@ class Group(NamedTuple):
     operator: Operator
 
 
-def groups(table: Table) -> tuple[list[Group], Array]:
+def groups(table: Table) -> tuple[list[RowGroup], Array]:
     """The valid rows in groups, and a note for each row: empty if it is valid, else what is wrong."""
     count = len(table["op"])
     notes, found = np.full(count, "", dtype=object), []
@@ -120,7 +120,7 @@ def groups(table: Table) -> tuple[list[Group], Array]:
             for some in _split_decode(shape):
                 part = {name: values[some] for name, values in shape.items()}
                 operator = OPERATIONS[op].operator({**texts, **part, **shared}, widths(PRECISIONS[dtype], kv or None))
-                found.append(Group(op, PRECISIONS[dtype].compute, kernel, l2, here[valid][some], part, operator))
+                found.append(RowGroup(op, PRECISIONS[dtype].compute, kernel, l2, here[valid][some], part, operator))
         except WorkloadError as error:
             notes[here] = str(error)
     return found, notes

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from roofmodel.study.benchmark.cases import Case
+from roofmodel.study.benchmark.cases import BenchmarkCase
 
 VOCABULARY = 32768  # rows of the embedding table
 
@@ -19,7 +19,7 @@ class CannotRun(Exception):
     """torch has no kernel for the case; the message says why."""
 
 
-def prepare(case: Case, device: str) -> Callable[[], object]:
+def prepare(case: BenchmarkCase, device: str) -> Callable[[], object]:
     """The operation as a call without arguments. Raises CannotRun, or an error of torch if it fails on this machine."""
     import torch
 
@@ -35,10 +35,10 @@ def prepare(case: Case, device: str) -> Callable[[], object]:
     return run
 
 
-Built = tuple[Callable[[], object], Callable[[], AbstractContextManager[Any]]]
+TorchCall = tuple[Callable[[], object], Callable[[], AbstractContextManager[Any]]]
 
 
-def _gemm(case: Case, torch: Any, device: str) -> Built:
+def _gemm(case: BenchmarkCase, torch: Any, device: str) -> TorchCall:
     x, w = (_random(torch, device, case.dtype, case.sizes[rows], case.sizes["k"]) for rows in "mn")
     if case.dtype == "fp8":
         return _scaled(torch, x, w), nullcontext
@@ -68,7 +68,7 @@ def _tf32(torch: Any, allowed: bool) -> Iterator[None]:
         matmul.allow_tf32 = before
 
 
-def _attention(case: Case, torch: Any, device: str) -> Built:
+def _attention(case: BenchmarkCase, torch: Any, device: str) -> TorchCall:
     c = case.sizes
     queries, keys = c["seq"], c["kv_len"]
     if 1 < queries < keys:
@@ -91,19 +91,19 @@ def _attention(case: Case, torch: Any, device: str) -> Built:
     return call, lambda: torch.nn.attention.sdpa_kernel(chosen)
 
 
-def _softmax(case: Case, torch: Any, device: str) -> Built:
+def _softmax(case: BenchmarkCase, torch: Any, device: str) -> TorchCall:
     x = _random(torch, device, case.dtype, case.sizes["m"], case.sizes["n"])
     return lambda: torch.nn.functional.softmax(x, -1), nullcontext
 
 
-def _layer_norm(case: Case, torch: Any, device: str) -> Built:
+def _layer_norm(case: BenchmarkCase, torch: Any, device: str) -> TorchCall:
     width = case.sizes["n"]
     x = _random(torch, device, case.dtype, case.sizes["m"], width)
     gain, bias = (_random(torch, device, case.dtype, width) for _ in range(2))
     return lambda: torch.nn.functional.layer_norm(x, (width,), gain, bias), nullcontext
 
 
-def _rms_norm(case: Case, torch: Any, device: str) -> Built:
+def _rms_norm(case: BenchmarkCase, torch: Any, device: str) -> TorchCall:
     if not hasattr(torch.ops.aten, "_fused_rms_norm"):
         raise CannotRun("RMSNorm is a single kernel only in torch 2.9 or newer")
     width = case.sizes["hidden"]
@@ -111,23 +111,23 @@ def _rms_norm(case: Case, torch: Any, device: str) -> Built:
     return lambda: torch.nn.functional.rms_norm(x, (width,), gain), nullcontext
 
 
-def _gelu(case: Case, torch: Any, device: str) -> Built:
+def _gelu(case: BenchmarkCase, torch: Any, device: str) -> TorchCall:
     x = _random(torch, device, case.dtype, case.sizes["m"], case.sizes["n"])
     return lambda: torch.nn.functional.gelu(x), nullcontext
 
 
-def _add(case: Case, torch: Any, device: str) -> Built:
+def _add(case: BenchmarkCase, torch: Any, device: str) -> TorchCall:
     x, z = (_random(torch, device, case.dtype, case.sizes["tokens"], case.sizes["hidden"]) for _ in range(2))
     return lambda: x + z, nullcontext
 
 
-def _embedding(case: Case, torch: Any, device: str) -> Built:
+def _embedding(case: BenchmarkCase, torch: Any, device: str) -> TorchCall:
     table = _random(torch, device, case.dtype, VOCABULARY, case.sizes["hidden"])
     tokens = torch.randint(VOCABULARY, (case.sizes["tokens"],), device=device)
     return lambda: torch.nn.functional.embedding(tokens, table), nullcontext
 
 
-_BUILD: dict[str, Callable[[Case, Any, str], Built]] = {
+_BUILD: dict[str, Callable[[BenchmarkCase, Any, str], TorchCall]] = {
     "gemm": _gemm,
     "attn_context": _attention,
     "attn_generation": _attention,

@@ -19,7 +19,7 @@ from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import clamp_to_bound, formula
 from roofmodel.study.benchmark.operations import OPERATIONS
-from roofmodel.study.benchmark.table import Array, Group, Table, groups, read, reason_lines, seconds, skipped
+from roofmodel.study.benchmark.table import Array, RowGroup, Table, groups, read, reason_lines, seconds, skipped
 from roofmodel.study.profile.device import others
 
 
@@ -32,7 +32,7 @@ class Errors(NamedTuple):
     bias: float
 
 
-class Part(NamedTuple):
+class ErrorSummary(NamedTuple):
     """Errors on some rows: `n` rows with a bound, of which `above_the_roof` were faster than it.
 
     `expected` has the errors of the rows with an expected time (None without any), `inside_interval` the share of them
@@ -57,10 +57,10 @@ class Validation(NamedTuple):
     expected: Array  # seconds, NaN where there is none
     interval: tuple[Array, Array]  # seconds: both ends of the 80 % interval
     notes: Sequence[str]  # by row: why it has no bound; empty if it has one
-    whole: Part
-    by_op: dict[str, Part]
-    by_size: dict[str, Part]  # by the bound: `under 1 µs`, …
-    by_set: dict[str, Part]  # by set of parameters; `(default)` if the row's kernel has no set of its own
+    whole: ErrorSummary
+    by_op: dict[str, ErrorSummary]
+    by_size: dict[str, ErrorSummary]  # by the bound: `under 1 µs`, …
+    by_set: dict[str, ErrorSummary]  # by set of parameters; `(default)` if the row's kernel has no set of its own
     warnings: tuple[str, ...]  # about the whole table, such as rows of another GPU
 
     @property
@@ -84,7 +84,7 @@ def validate(path: str, device: Device) -> Validation:
     bound, expected, low, high, sets = _predicted(found, notes, device)
     measured, ops = seconds(table), np.array(table["op"])
 
-    def part(rows: Array) -> Part:
+    def part(rows: Array) -> ErrorSummary:
         return _part(measured[rows], bound[rows], expected[rows], low[rows], high[rows])
 
     notes[np.isnan(bound) & (notes == "")] = (
@@ -111,7 +111,7 @@ def validate(path: str, device: Device) -> Validation:
     )
 
 
-def _predicted(found: Sequence[Group], notes: Array, device: Device) -> tuple[Array, Array, Array, Array, Array]:
+def _predicted(found: Sequence[RowGroup], notes: Array, device: Device) -> tuple[Array, Array, Array, Array, Array]:
     """By row: bound, expected time and both ends of its interval, in seconds or NaN, and the name of the parameter set.
 
     Writes the reason to `notes` where a group has no bound.
@@ -175,10 +175,10 @@ def faster_than_bound(validation: Validation, limit: int = 3) -> Iterator[str]:
             yield f"line {row + 2}: {op} {table['dtype'][row]} ({shape}) took {part} of its bound"
 
 
-def _part(measured: Array, bound: Array, expected: Array, low: Array, high: Array) -> Part:
+def _part(measured: Array, bound: Array, expected: Array, low: Array, high: Array) -> ErrorSummary:
     known = ~np.isnan(expected)
     some = bool(known.any())
-    return Part(
+    return ErrorSummary(
         len(measured),
         errors(bound, measured),
         int((bound > measured).sum()),

@@ -20,7 +20,7 @@ PARTIAL_PASS = 2.0  # cost of a file that begins or ends inside a pass
 _EXTRA, _UNMATCHED = 0, -1  # moves; n > 0 takes a run of n operators
 
 
-class Costs(NamedTuple):
+class PairingCosts(NamedTuple):
     """Costs of pairing one item with each operator of the concatenated patterns; NEVER for impossible pairs.
 
     `runs[n - 1][p]`: taking operators p to p + n - 1 together. `extra[p]`: being a further kernel of operator p.
@@ -50,7 +50,7 @@ class Alignment(NamedTuple):
 
 
 def align(
-    items: int, costs: Callable[[int], Costs], lengths: Sequence[int], skips: np.ndarray, repeats: bool = True
+    items: int, costs: Callable[[int], PairingCosts], lengths: Sequence[int], skips: np.ndarray, repeats: bool = True
 ) -> Alignment:
     """The cheapest pairing of `items` items with passes over patterns of these lengths; one pass unless `repeats`.
 

@@ -17,9 +17,9 @@ from roofmodel.file_names import display_names, rename_files
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.study.compare import diagnosis, kernel_groups, layers, matching, passes, sequence, summary
-from roofmodel.study.compare.comparison import Comparison, Finding, LayerMismatch, Passes
+from roofmodel.study.compare.comparison import Comparison, ComparisonFinding, LayerMismatch, Passes
 from roofmodel.study.compare.formats import FormatMismatch, format_mismatch
-from roofmodel.study.compare.kernel_groups import KernelGroup, recorded_gemm
+from roofmodel.study.compare.kernel_groups import WorkGroup, recorded_gemm
 from roofmodel.study.compare.matching import Matching
 from roofmodel.study.compare.naming import NO_HINT, anchor, category_of
 from roofmodel.study.compare.passes import ChosenPasses
@@ -86,7 +86,7 @@ def compare(
     return comparison._replace(findings=findings[: diagnosis.MAX_FINDINGS], notes=notes)
 
 
-def _limits_of_run(profile: Profile, phase: str) -> Iterator[Finding]:
+def _limits_of_run(profile: Profile, phase: str) -> Iterator[ComparisonFinding]:
     """What no model predicts: a data loader or memory copies that limit the run, as `roof trace` finds them."""
     ends = [(k.start, k.start + k.seconds) for k in profile.kernels if k.start is not None and k.seconds is not None]
     if not ends or not all(os.path.isfile(file) for file in profile.files):
@@ -100,7 +100,7 @@ def _limits_of_run(profile: Profile, phase: str) -> Iterator[Finding]:
         return
     for found in run.findings:
         if found.kind in ("input_bound", "copy_bound"):
-            yield Finding("run", phase, found.seconds, found.seconds / span, detail=found.text)
+            yield ComparisonFinding("run", phase, found.seconds, found.seconds / span, detail=found.text)
 
 
 class _Matched(NamedTuple):
@@ -185,7 +185,7 @@ def _fuses_attention(sequences: Sequence[Sequence[Occurrence]]) -> bool:
 
 
 def _cheapest(
-    groups: Sequence[KernelGroup], orders: Sequence[Sequence[Sequence[Occurrence]]], phases: Sequence[str]
+    groups: Sequence[WorkGroup], orders: Sequence[Sequence[Sequence[Occurrence]]], phases: Sequence[str]
 ) -> tuple[Matching, Sequence[Sequence[Occurrence]]]:
     """The matching with the lowest cost over all execution orders, and its order."""
     matchings = [(matching.match(groups, sequences, phases), sequences) for sequences in orders]
@@ -325,7 +325,7 @@ def _option_hints(matched: Matching, phases: Sequence[str]) -> Iterator[Text]:
         )
 
 
-def _fits(matched: Matching, groups: Sequence[KernelGroup], sequences: Sequence[Sequence[Occurrence]]) -> bool:
+def _fits(matched: Matching, groups: Sequence[WorkGroup], sequences: Sequence[Sequence[Occurrence]]) -> bool:
     """Whether more than half of the anchors of some pass, or of the anchor kernels of the file, are matched."""
     fixed = [unit for unit in matched.units if unit.kernel_group.kind]
     places = {(unit.step, unit.phase, place) for unit in fixed for place in unit.operators}

@@ -16,7 +16,7 @@ from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.profile.device import DeviceIdentification
 
 
-class Row(NamedTuple):
+class ComparisonRow(NamedTuple):
     """Operators and their kernels, per pass. Measured figures are None where the file lacks them."""
 
     phase: str
@@ -99,7 +99,7 @@ class LayerMismatch(NamedTuple):
     expected: int  # layers of the model
 
 
-class Finding(NamedTuple):
+class ComparisonFinding(NamedTuple):
     """A cost in time, or a doubt about the comparison."""
 
     # Doubts: "weights", "rows", "layers", "attention", "too fast".
@@ -109,7 +109,7 @@ class Finding(NamedTuple):
     phase: str
     seconds: float  # per pass
     share: float  # of the pass, or of the GEMMs for "weights" and "rows"
-    row: Row | None = None
+    row: ComparisonRow | None = None
     detail: str = ""
 
     @property
@@ -125,7 +125,7 @@ class Comparison(NamedTuple):
     identified: DeviceIdentification
     profile: Profile
     passes: tuple[Passes, ...]
-    rows: tuple[Row, ...]  # by excess time, largest first
+    rows: tuple[ComparisonRow, ...]  # by excess time, largest first
     unmatched_kernels: tuple[UnmatchedKernels, ...]
     unmatched_operators: tuple[UnmatchedOperators, ...]
     gemms: tuple[MeasuredGemm, ...]  # those inside layers
@@ -133,4 +133,4 @@ class Comparison(NamedTuple):
     matched_by: tuple[str, ...]  # criteria of the match, most reliable first
     format_mismatch: FormatMismatch | None
     notes: tuple[Text, ...]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ComparisonFinding, ...] = ()

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from roofmodel.study.compare.alignment import IMPOSSIBLE, Costs, Pair
+from roofmodel.study.compare.alignment import IMPOSSIBLE, Pair, PairingCosts
 from roofmodel.study.compare.naming import Hint, is_expert_gemm
 from roofmodel.study.compare.sequence import Occurrence
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from roofmodel.study.compare.kernel_groups import KernelGroup
+    from roofmodel.study.compare.kernel_groups import WorkGroup
 
 UNMATCHED_KERNEL = 1.5  # an anchor kernel without an operator
 MAX_FUSED_OPERATORS = 6  # operators of one kernel: Q, K and V, or their gradients
@@ -80,15 +80,15 @@ class Anchors:
 
     # --- Costs --------------------------------------------------------------------------------------
 
-    def cost_function(self, groups: Sequence[KernelGroup]) -> Callable[[KernelGroup, frozenset[str]], Costs]:
+    def cost_function(self, groups: Sequence[WorkGroup]) -> Callable[[WorkGroup, frozenset[str]], PairingCosts]:
         """The costs as a function of a kernel group and the marker work before it; equal launches share a mean time."""
         times: dict[object, list[float]] = {}
         for group in groups:
             times.setdefault(_launch_key(group), []).append(group.seconds or 0.0)
         mean = {key: sum(each) / len(each) for key, each in times.items()}
-        cache: dict[object, Costs] = {}
+        cache: dict[object, PairingCosts] = {}
 
-        def costs(group: KernelGroup, markers: frozenset[str]) -> Costs:
+        def costs(group: WorkGroup, markers: frozenset[str]) -> PairingCosts:
             key = _launch_key(group), group.hint, markers
             if key not in cache:
                 cache[key] = self._costs(group, mean[key[0]], markers)
@@ -96,7 +96,7 @@ class Anchors:
 
         return costs
 
-    def _costs(self, group: KernelGroup, seconds: float, markers: frozenset[str]) -> Costs:
+    def _costs(self, group: WorkGroup, seconds: float, markers: frozenset[str]) -> PairingCosts:
         import numpy as np
 
         kinds = KIND_COST[group.kind or "GEMM"]
@@ -120,13 +120,13 @@ class Anchors:
             )
             runs.append(np.where(same_slot, worst_kind + marker_cost + FUSED_OPERATOR * (n - 1) + cost, IMPOSSIBLE))
         further = np.array([_lookup(FURTHER_KERNEL, o, RARE_FURTHER_KERNEL) for _, o in self._anchors])
-        return Costs(
+        return PairingCosts(
             runs,
             np.where(kind_cost >= IMPOSSIBLE, IMPOSSIBLE, further + UNEXPECTED_MARKER * len(markers)),
             UNMATCHED_KERNEL,
         )
 
-    def _flops_cost(self, group: KernelGroup, flops: np.ndarray) -> np.ndarray:
+    def _flops_cost(self, group: WorkGroup, flops: np.ndarray) -> np.ndarray:
         """Cost of a difference between measured and counted FLOPs; small, because padding may double them."""
         import numpy as np
 
@@ -187,7 +187,7 @@ class Anchors:
         """Whether ranges allow the first operator of a pair."""
         return self._hint_allows(hint, pair.pattern, self.sequences[pair.pattern][self.places(pair)[0]])
 
-    def allows_operator(self, group: KernelGroup, phase: int, place: int) -> bool:
+    def allows_operator(self, group: WorkGroup, phase: int, place: int) -> bool:
         """Whether the ranges and name of a kernel group allow an operator of a sequence."""
         occurrence = self.sequences[phase][place]
         return direction_agrees(group.direction, occurrence) and self._hint_allows(group.hint, phase, occurrence)
@@ -240,7 +240,7 @@ def _weight(occurrence: Occurrence) -> float:
     return float(max((tensor.elements(operator.sizes) for tensor in named), default=0))
 
 
-def _shape_cost(group: KernelGroup, weights: np.ndarray) -> np.ndarray:
+def _shape_cost(group: WorkGroup, weights: np.ndarray) -> np.ndarray:
     """Cost by recorded shapes: the weight matrix must be one of the three matrices of the GEMM."""
     import numpy as np
 
@@ -270,7 +270,7 @@ def _lookup(table: Mapping[str, float], occurrence: Occurrence, default: float) 
     return table.get(occurrence.placed.operator.kind, table.get(occurrence.anchor or "", default))
 
 
-def _launch_key(group: KernelGroup) -> object:
+def _launch_key(group: WorkGroup) -> object:
     """A key that launches of one kernel on data of one size share."""
     main = max(group.kernels, key=lambda kernel: kernel.seconds or 0.0)
     return group.kind, group.direction, main.name, main.grid, group.flops, group.operand_sizes, len(group.kernels)

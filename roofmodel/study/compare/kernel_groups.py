@@ -25,7 +25,7 @@ _OPERATOR = re.compile(r"(?P<name>\w+::\w+), .*?op_id = (?P<id>\d{1,12})(?:, .*?
 _SHAPE = re.compile(r"\[((?:\d{1,12}(?:, ?\d{1,12})*)?)\]")
 
 
-class KernelGroup(NamedTuple):
+class WorkGroup(NamedTuple):
     """Kernels that do one piece of work."""
 
     kernels: tuple[Kernel, ...]
@@ -43,7 +43,7 @@ class KernelGroup(NamedTuple):
         return None if None in times else sum(t for t in times if t is not None)
 
 
-def group_kernels(kernels: Sequence[Kernel], device: Device, fused_attention: bool = True) -> list[KernelGroup]:
+def group_kernels(kernels: Sequence[Kernel], device: Device, fused_attention: bool = True) -> list[WorkGroup]:
     """Kernels in launch order, grouped.
 
     With `fused_attention` and no attention kernel in the file, two GEMMs with a softmax between them become one
@@ -54,9 +54,9 @@ def group_kernels(kernels: Sequence[Kernel], device: Device, fused_attention: bo
     return _join_eager_attention(groups) if eager else groups
 
 
-def _group_calls(kernels: Sequence[Kernel], device: Device) -> list[KernelGroup]:
-    groups: list[KernelGroup] = []
-    layout: list[KernelGroup] = []  # layout changes before a convolution
+def _group_calls(kernels: Sequence[Kernel], device: Device) -> list[WorkGroup]:
+    groups: list[WorkGroup] = []
+    layout: list[WorkGroup] = []  # layout changes before a convolution
     for run in _calls(kernels):
         group = _group(run, device)
         role = auxiliary_role(run[0].name) if group.kind is None or len(run) == 1 else None
@@ -77,7 +77,7 @@ def _group_calls(kernels: Sequence[Kernel], device: Device) -> list[KernelGroup]
     return groups + _join_layout_after(groups, layout)
 
 
-def _belongs(group: KernelGroup, role: str | None, previous: KernelGroup) -> bool:
+def _belongs(group: WorkGroup, role: str | None, previous: WorkGroup) -> bool:
     """Whether an item belongs to the anchor before it: it finishes that anchor, or both are attention."""
     return (role == "finish" and group.kind in (None, previous.kind)) or group.kind == previous.kind == "attention"
 
@@ -105,7 +105,7 @@ def _call(kernel: Kernel) -> Call | None:
     return Call(int(found["id"]), found["name"], shapes)
 
 
-def _join_layout_after(groups: list[KernelGroup], layout: list[KernelGroup]) -> list[KernelGroup]:
+def _join_layout_after(groups: list[WorkGroup], layout: list[WorkGroup]) -> list[WorkGroup]:
     """Join layout changes to the convolution before them; without one they stay separate."""
     if layout and groups and groups[-1].kind == "convolution":
         groups[-1] = _merged([groups[-1], *layout], groups[-1])
@@ -113,7 +113,7 @@ def _join_layout_after(groups: list[KernelGroup], layout: list[KernelGroup]) -> 
     return list(layout)
 
 
-def _join_eager_attention(groups: list[KernelGroup]) -> list[KernelGroup]:
+def _join_eager_attention(groups: list[WorkGroup]) -> list[WorkGroup]:
     """Join the GEMMs of scores and values and all kernels between them; a backward pass has two of each."""
     spans: list[tuple[int, int]] = []
     for index, group in enumerate(groups):
@@ -126,7 +126,7 @@ def _join_eager_attention(groups: list[KernelGroup]) -> list[KernelGroup]:
             first, last = _nth_gemm(groups, index, -1, gemms), _nth_gemm(groups, index, 1, gemms)
             if first is not None and last is not None and (spans == [] or first > spans[-1][1]):
                 spans.append((first, last))
-    joined: list[KernelGroup] = []
+    joined: list[WorkGroup] = []
     end = 0
     for first, last in spans:
         parts = groups[first : last + 1]
@@ -136,7 +136,7 @@ def _join_eager_attention(groups: list[KernelGroup]) -> list[KernelGroup]:
     return joined + groups[end:]
 
 
-def _nth_gemm(groups: Sequence[KernelGroup], index: int, step: int, n: int) -> int | None:
+def _nth_gemm(groups: Sequence[WorkGroup], index: int, step: int, n: int) -> int | None:
     """Index of the `n`-th GEMM before or after a softmax; None if another kind of kernel comes first."""
     gemms = 0
     while 0 <= (index := index + step) < len(groups):
@@ -150,16 +150,16 @@ def _nth_gemm(groups: Sequence[KernelGroup], index: int, step: int, n: int) -> i
     return None
 
 
-def _total_flops(parts: Sequence[KernelGroup]) -> float | None:
+def _total_flops(parts: Sequence[WorkGroup]) -> float | None:
     counted = [part.flops for part in parts]
     return None if None in counted else sum(flops for flops in counted if flops is not None)
 
 
-def _merged(parts: Sequence[KernelGroup], main: KernelGroup) -> KernelGroup:
+def _merged(parts: Sequence[WorkGroup], main: WorkGroup) -> WorkGroup:
     return main._replace(kernels=tuple(kernel for part in parts for kernel in part.kernels))
 
 
-def _group(run: Sequence[Kernel], device: Device) -> KernelGroup:
+def _group(run: Sequence[Kernel], device: Device) -> WorkGroup:
     call = _call(run[0])
     kinds = [anchor(kernel.name) for kernel in run]
     kind = next((k for k in ("attention", "convolution", "scan", "GEMM") if k in kinds), None)
@@ -167,7 +167,7 @@ def _group(run: Sequence[Kernel], device: Device) -> KernelGroup:
     if call and kind is None:
         name_words = words(call.name) or name_words
     shape = operand_sizes(run[0]) if kind == "GEMM" else ()
-    return KernelGroup(
+    return WorkGroup(
         tuple(run), kind, name_words, hint(run[0].nvtx), _direction(run), counted_flops(run, device), shape
     )
 

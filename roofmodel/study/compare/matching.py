@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from roofmodel.study.compare import alignment
-from roofmodel.study.compare.alignment import IMPOSSIBLE, Costs, Pair
+from roofmodel.study.compare.alignment import IMPOSSIBLE, Pair, PairingCosts
 from roofmodel.study.compare.evidence import MARKER_WORK, Anchors
-from roofmodel.study.compare.kernel_groups import KernelGroup
+from roofmodel.study.compare.kernel_groups import WorkGroup
 from roofmodel.study.compare.sequence import Occurrence
 
 MAX_TABLE_CELLS = 60_000_000  # cells of the alignment table; 3 bytes each, twice that while it is built
@@ -28,7 +28,7 @@ class Unit(NamedTuple):
     In a summary, a group has all kernels of one `kind` of work, of several `passes`.
     """
 
-    kernel_group: KernelGroup
+    kernel_group: WorkGroup
     step: int
     phase: int
     operators: tuple[int, ...]
@@ -40,13 +40,13 @@ class Matching(NamedTuple):
     """Matched units and unmatched kernel groups."""
 
     units: tuple[Unit, ...]
-    unmatched: tuple[tuple[int, KernelGroup], ...]  # with their step
+    unmatched: tuple[tuple[int, WorkGroup], ...]  # with their step
     phases: tuple[int, ...]  # of each step
     cost: float = 0.0  # of the alignment, to choose between execution orders
     dropped: int = 0  # kernels at the end of a file that is too long to match
 
 
-def match(groups: Sequence[KernelGroup], sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str]) -> Matching:
+def match(groups: Sequence[WorkGroup], sequences: Sequence[Sequence[Occurrence]], phases: Sequence[str]) -> Matching:
     """Match kernel groups with the operators of the phases; `sequences` are in execution order."""
     evidence = Anchors(sequences, phases)
     anchors = [i for i, group in enumerate(groups) if group.kind]
@@ -74,7 +74,7 @@ def match(groups: Sequence[KernelGroup], sequences: Sequence[Sequence[Occurrence
     )
 
 
-def _markers_before(groups: Sequence[KernelGroup], anchors: Sequence[int]) -> list[frozenset[str]]:
+def _markers_before(groups: Sequence[WorkGroup], anchors: Sequence[int]) -> list[frozenset[str]]:
     """The kinds of light work between each anchor and the previous one that show its position in a layer."""
     return [
         MARKER_WORK & frozenset().union(*(groups[j].words for j in range(last + 1, anchor)))
@@ -89,7 +89,7 @@ class _Segment(NamedTuple):
     light: tuple[tuple[int, int, int], ...]  # step, phase, place in the phase's sequence
 
 
-def _segments(groups: Sequence[KernelGroup], paired: dict[int, Pair], evidence: Anchors) -> Iterator[_Segment]:
+def _segments(groups: Sequence[WorkGroup], paired: dict[int, Pair], evidence: Anchors) -> Iterator[_Segment]:
     starts: list[tuple[int, Pair]] = []
     for i in sorted(paired):
         pair = paired[i]
@@ -109,16 +109,16 @@ class _MatchedSegment(NamedTuple):
     """Matched units, unmatched kernel groups and unmatched light operators of a segment."""
 
     units: list[Unit]
-    unmatched: list[tuple[int, KernelGroup]]
+    unmatched: list[tuple[int, WorkGroup]]
     unmatched_operators: list[tuple[int, int, int]]
 
 
 def _match_segment(
-    segment: _Segment, groups: Sequence[KernelGroup], paired: dict[int, Pair], evidence: Anchors
+    segment: _Segment, groups: Sequence[WorkGroup], paired: dict[int, Pair], evidence: Anchors
 ) -> _MatchedSegment:
     """Match each kernel group of a segment with operators, or leave it unmatched."""
     units: list[Unit] = []
-    unmatched: list[tuple[int, KernelGroup]] = []
+    unmatched: list[tuple[int, WorkGroup]] = []
     unmatched_operators = set(segment.light)
     anchors = [i for i in segment.groups if i in paired and paired[i].operators]
     inside_attention = (
@@ -191,7 +191,7 @@ def _match_light_work(
     if not work:
         return ((),) * len(candidates)
 
-    def costs(i: int) -> Costs:
+    def costs(i: int) -> PairingCosts:
         name_words, allowed = candidates[i]
         single = np.array(
             [
@@ -207,7 +207,7 @@ def _match_light_work(
                 if (part == 0).all() and len(set(work[p : p + n])) > 1:
                     fused[p] = -0.05 * n
             runs.append(fused)
-        return Costs(runs, single + _FURTHER_KERNEL, _UNMATCHED_KERNEL)
+        return PairingCosts(runs, single + _FURTHER_KERNEL, _UNMATCHED_KERNEL)
 
     found = alignment.align(len(candidates), costs, [len(work)], np.full(len(work), _UNMATCHED_OPERATOR), repeats=False)
     return tuple(pair.operators for pair in found.pairs)

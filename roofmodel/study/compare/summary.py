@@ -13,7 +13,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Option, ProfileError
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.compare.comparison import Passes
-from roofmodel.study.compare.kernel_groups import KernelGroup, counted_flops
+from roofmodel.study.compare.kernel_groups import WorkGroup, counted_flops
 from roofmodel.study.compare.matching import Matching, Unit
 from roofmodel.study.compare.naming import NO_HINT, anchor, auxiliary_role, direction, words
 from roofmodel.study.compare.passes import ChosenPasses
@@ -128,7 +128,7 @@ def _passes(
     )
 
 
-def _group(kernels: Iterable[Kernel], device: Device) -> KernelGroup:
+def _group(kernels: Iterable[Kernel], device: Device) -> WorkGroup:
     run = tuple(kernels)
     name = run[0].name
-    return KernelGroup(run, anchor(name), words(name), NO_HINT, direction(name), counted_flops(run, device))
+    return WorkGroup(run, anchor(name), words(name), NO_HINT, direction(name), counted_flops(run, device))

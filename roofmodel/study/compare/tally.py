@@ -9,7 +9,7 @@ from typing import NamedTuple
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel
-from roofmodel.study.compare.comparison import MeasuredGemm, Row, UnmatchedKernels, UnmatchedOperators
+from roofmodel.study.compare.comparison import ComparisonRow, MeasuredGemm, UnmatchedKernels, UnmatchedOperators
 from roofmodel.study.compare.kernel_groups import recorded_gemm
 from roofmodel.study.compare.matching import Matching, Unit
 from roofmodel.study.compare.naming import category_of, display_name
@@ -29,7 +29,7 @@ class Tally(NamedTuple):
 
     # --- Rows ---------------------------------------------------------------------------------------
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[ComparisonRow]:
         """One row per set of operators that share kernels."""
         grouped: dict[tuple[int, str, tuple[str, ...]], list[Unit]] = {}
         for unit in self._used_units():
@@ -51,7 +51,7 @@ class Tally(NamedTuple):
         names = (name for occurrence in self._occurrences(unit) for name in _names(occurrence))
         return (unit.kind,) if unit.kind else tuple(dict.fromkeys(names))
 
-    def _row(self, phase: int, stage: str, names: tuple[str, ...], units: Sequence[Unit]) -> Row:
+    def _row(self, phase: int, stage: str, names: tuple[str, ...], units: Sequence[Unit]) -> ComparisonRow:
         sequence, passes = self.sequences[phase], self.chosen.divisors[phase]
         passes_of = {(unit.step, place): unit.passes for unit in units for place in unit.operators}
         times: Counter[int] = Counter()
@@ -73,7 +73,7 @@ class Tally(NamedTuple):
         )
         uncounted = any(incomplete(kernel.flops, self.device) for kernel in kernels)
         flops = sum(sum(flops_by_pipe(kernel.flops).values()) for kernel in kernels)
-        return Row(
+        return ComparisonRow(
             phase=self.phases[phase],
             operators=names,
             group=next(iter(samples.values())).placed.operator.group,

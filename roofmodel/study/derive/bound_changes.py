@@ -44,7 +44,7 @@ class Side(NamedTuple):
     pipe: str = ""  # for compute
 
 
-class Equation(NamedTuple):
+class CeilingEquation(NamedTuple):
     """Two ceilings whose times are equal."""
 
     left: Side
@@ -61,7 +61,7 @@ class Change(NamedTuple):
     exact: float | None
     before: str
     to: str
-    equation: Equation | None
+    equation: CeilingEquation | None
     solved: bool  # else by bisection
 
 
@@ -132,7 +132,7 @@ def _sizes_near_solutions(
 ) -> Iterator[int]:
     """The sizes next to each solution of the equations, so that the grid misses no change."""
     for pair in combinations(_sides(cost(variable), collective(variable), device, dtype), 2):
-        for root in _roots(Equation(*pair), variable):
+        for root in _roots(CeilingEquation(*pair), variable):
             yield from (n for n in range(math.floor(root) - 1, math.ceil(root) + 2) if start <= n < MAX_VALUE)
 
 
@@ -148,7 +148,7 @@ def _sides(cost: Cost, collective: Collective | None, device: Device, dtype: str
     return sides
 
 
-def _difference(equation: Equation) -> Any:
+def _difference(equation: CeilingEquation) -> Any:
     """The difference of both times, multiplied by both rates."""
     import sympy
 
@@ -156,7 +156,7 @@ def _difference(equation: Equation) -> Any:
     return sympy.expand(left * other - right * one)
 
 
-def _roots(equation: Equation, variable: Any) -> list[float]:
+def _roots(equation: CeilingEquation, variable: Any) -> list[float]:
     """The positive solutions if the equation is a quotient of polynomials, else none."""
     import sympy
 
@@ -168,14 +168,14 @@ def _roots(equation: Equation, variable: Any) -> list[float]:
 
 def _between(
     cost: Costs, collective: Collectives, variable: Any, device: Device, dtype: str, sizes: tuple[int, int]
-) -> tuple[Equation | None, float | None, bool]:
+) -> tuple[CeilingEquation | None, float | None, bool]:
     """The equation of the bounds at both sizes, its solution between them, and whether it was solved exactly."""
     low, high = sizes
     if len({link_bandwidth(collective(n), device) for n in (*sizes, variable)}) > 1:
         return None, None, False
     found = [_binding(cost(n), collective(n), device, dtype) for n in sizes]
     sides = _sides(cost(variable), collective(variable), device, dtype)
-    equation = Equation(*(side for i, side in enumerate(sides) if i in found))
+    equation = CeilingEquation(*(side for i, side in enumerate(sides) if i in found))
     for root in _roots(equation, variable):
         if low - 1e-9 <= root <= high:
             return equation, root, True
@@ -230,6 +230,6 @@ def _assumed(matrices: int, element: int, pipe: str, peak: float, bandwidth: flo
     name = {3: "matmul", 4: "matmul-accumulate"}[matrices]
     cost = textbook_kernels.operator(name, variable, Workload((), dtype=form).widths).cost
     compute = Side("compute", "matmul_flops", cost.matmul_flops, peak, pipe)
-    equation = Equation(compute, Side("memory", "bytes", cost.bytes, bandwidth))
+    equation = CeilingEquation(compute, Side("memory", "bytes", cost.bytes, bandwidth))
     (exact,) = _roots(equation, variable)
     return Assumption(matrices, element, pipe, peak, bandwidth, exact)

@@ -14,7 +14,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import ModelError, Option, Text, WorkloadError, ignored, suggest
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
-from roofmodel.models.symbols import Source, SymbolicArchitecture, resolve_min_max, symbol, symbolic
+from roofmodel.models.symbols import SymbolicArchitecture, SymbolSource, resolve_min_max, symbol, symbolic
 from roofmodel.prediction.eager import as_executed
 from roofmodel.prediction.engine import Fused, fused
 from roofmodel.prediction.roofline import place
@@ -23,7 +23,7 @@ from roofmodel.study.estimate.estimate import Estimate, estimate
 from roofmodel.study.estimate.options import check_kernel, non_default_options, workload
 from roofmodel.study.estimate.phase import PhaseEstimate, Placed
 
-Sources = Mapping[Any, Source]
+Sources = Mapping[Any, SymbolSource]
 
 
 class Quantity(NamedTuple):
@@ -44,7 +44,7 @@ class Axis(NamedTuple):
     value: Number
 
 
-class Counted(NamedTuple):
+class SymbolicOperator(NamedTuple):
     """An operator with numbers and with symbols; `times` is its number of occurrences, as an expression."""
 
     operator: Operator
@@ -77,7 +77,7 @@ class Section(NamedTuple):
     """A phase or a kernel: its operators and their totals."""
 
     name: str
-    operators: tuple[Counted, ...]
+    operators: tuple[SymbolicOperator, ...]
     totals: tuple[Quantity, ...]
     phase: PhaseEstimate | None = None  # None without a device, and for a kernel
 
@@ -172,25 +172,25 @@ def explain_kernel(name: str, device: Device | None = None, n: int | None = None
     if device is not None:
         placed = Placed(numbers, place(numbers.cost, device, dtype), expect(numbers, device, dtype))
         by = formula(numbers, placed.placement, device, dtype)
-    counted = Counted(numbers, symbols, 1, placed, by)
-    sources = {symbol("n"): Source("size", size, Option("n"), n is None)}
+    counted = SymbolicOperator(numbers, symbols, 1, placed, by)
+    sources = {symbol("n"): SymbolSource("size", size, Option("n"), n is None)}
     return Explanation(
         name, textbook_kernels.KERNELS[name].about, dtype, device, sources, (Section(name, (counted,), ()),)
     )
 
 
-def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dict[Any, Source]]:
+def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dict[Any, SymbolSource]]:
     """The workload with symbols for batch and lengths.
 
     A length of 1 stays a number, since a pass over one token has other operators. So do the length of a generation and
     the number of stages.
     """
-    found: dict[Any, Source] = {}
+    found: dict[Any, SymbolSource] = {}
 
     def named(name: str, meaning: str, value: Any, option: Option) -> Any:
         if value is None or (option.name != "batch" and value <= 1):
             return value
-        found[symbol(name)] = Source(meaning, value, option)
+        found[symbol(name)] = SymbolSource(meaning, value, option)
         return symbol(name)
 
     prompt = (
@@ -230,7 +230,7 @@ def _section(
         if device and here:
             run_as = as_executed(numbers, work.runtime)
             by = (run and run.formula) or formula(run_as, here.placement, device, work.dtype)
-        counted.append(Counted(numbers, named, named.passes * shape.times(named.layers), here, by, run))
+        counted.append(SymbolicOperator(numbers, named, named.passes * shape.times(named.layers), here, by, run))
     return Section(
         step.phase, tuple(counted), (*_totals(counted), *_alternatives(arch, shape, step, symbolic_step)), phase
     )
@@ -241,7 +241,7 @@ def _at_stage(step: Step, of: Step) -> Step:
     return step._replace(parallel=step.parallel._replace(stage=of.parallel.stage))
 
 
-def _totals(ops: Sequence[Counted]) -> Iterator[Quantity]:
+def _totals(ops: Sequence[SymbolicOperator]) -> Iterator[Quantity]:
     """The totals of the operators over all occurrences."""
     for name, field, unit in (
         ("matmul FLOPs", "matmul_flops", "FLOP"),

@@ -16,7 +16,7 @@ from roofmodel.counting.operator import Operator
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.recurrent import DeltaRule
-from roofmodel.study.derive.explain import Counted, Explanation, Quantity, explain
+from roofmodel.study.derive.explain import Explanation, Quantity, SymbolicOperator, explain
 from roofmodel.study.estimate.options import non_default_options
 
 
@@ -24,7 +24,7 @@ class ForwardPass(NamedTuple):
     """The operators that a tool counts, and whether attention is one fused call."""
 
     arch: Architecture
-    operators: tuple[Counted, ...]
+    operators: tuple[SymbolicOperator, ...]
     fused: bool
 
     def sum(self, name: str, count: Callable[[Operator], Number], of: Callable[[Operator], Any]) -> Quantity | None:

@@ -79,7 +79,7 @@ class Graded(NamedTuple):
     understood: bool = True
 
 
-class Report(NamedTuple):
+class GradedSheet(NamedTuple):
     """The graded answers of a sheet, by problem."""
 
     sheet: Sheet
@@ -122,7 +122,7 @@ def hashed_draw(*key: str) -> Draw:
 # --- Answers ----------------------------------------------------------------------------------------
 
 
-def check(path: str, student: str, name: str | None = None, seed: str = "") -> Report:
+def check(path: str, student: str, name: str | None = None, seed: str = "") -> GradedSheet:
     """Grade a file of answers: YAML, or the filled-in sheet (Markdown, LaTeX, JSON).
 
     An answer that cannot be interpreted counts as wrong. Raises AnswerError, with file and line, for a file that does
@@ -136,7 +136,7 @@ def check(path: str, student: str, name: str | None = None, seed: str = "") -> R
     _check_same_sheet(entries, asked)
     ids = [problem.id for problem in asked.problems]
     given = entries["answers"].mapping(ids)
-    return Report(asked, tuple((problem, _graded(problem, given.get(problem.id))) for problem in asked.problems))
+    return GradedSheet(asked, tuple((problem, _graded(problem, given.get(problem.id))) for problem in asked.problems))
 
 
 def has_answers(path: str) -> bool:

@@ -19,14 +19,14 @@ from roofmodel.profiles.kernel import Profile
 from roofmodel.study.profile.times import with_times
 
 
-class Run(NamedTuple):
+class DeviceRun(NamedTuple):
     """The profile of one device, and the device's name as given (None: not given)."""
 
     hw: str | None
     profile: Profile
 
 
-def read_runs(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> list[Run]:
+def read_runs(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> list[DeviceRun]:
     """Read profiler files: one run per device, in the given order; times of the files in `times` replace theirs.
 
     Raises RoofError for no files, a file that is not a profile, an unknown device, times without a device to match.
@@ -55,7 +55,7 @@ def read_runs(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -
         profile = reading.read(paths, Device.load(device).compute_capability if device else None)
         if device in timed:
             profile = with_times(profile, reading.read(timed[device]))
-        runs.append(Run(device, profile))
+        runs.append(DeviceRun(device, profile))
     return runs
 
 

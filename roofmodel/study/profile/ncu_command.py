@@ -28,7 +28,7 @@ def collection_advice(hw: str | None) -> Text:
     return Message("to collect the missing metrics, run the command of ", command)
 
 
-class Part(NamedTuple):
+class CommandOption(NamedTuple):
     """An option of the command with its value, and the reason for it."""
 
     words: tuple[str, ...]
@@ -39,7 +39,7 @@ class Collection(NamedTuple):
     """A profiler command with its options, the program to profile, and the device."""
 
     tool: Literal["ncu", "nvprof"]
-    parts: tuple[Part, ...]
+    parts: tuple[CommandOption, ...]
     program: tuple[str, ...]
     hardware: str
     hardware_from: Literal["given", "assumed"]
@@ -113,53 +113,55 @@ def collect(
     )
 
 
-def _ncu(generation: str) -> list[Part]:
+def _ncu(generation: str) -> list[CommandOption]:
     names = [name for group in metric_catalog.collection(generation) for name in group.metrics]
     return [
-        Part(
+        CommandOption(
             ("--csv", "--page", "raw"),
             "one row per launch, one column per metric; to read a report (-o FILE), roof needs the package ncu-report",
         ),
-        Part(("--print-units", "base"), "unscaled values, without rounding"),
-        Part(("--log-file", "ncu.csv"), "a separate file from the program's output"),
-        Part(
+        CommandOption(("--print-units", "base"), "unscaled values, without rounding"),
+        CommandOption(("--log-file", "ncu.csv"), "a separate file from the program's output"),
+        CommandOption(
             ("--metrics", ",".join(names)),
             f"for the roofline on compute capability {generation}, all memory levels, fewer passes than with --set:",
         ),
-        Part(
+        CommandOption(
             ("--replay-mode", "kernel"),
             "each kernel runs once per group of counters; its memory is restored in between",
         ),
-        Part(
+        CommandOption(
             ("--clock-control", "none"),
             "run at the boost clock, as in production and for the ceilings; the value base is slower but reproducible",
         ),
-        Part(
+        CommandOption(
             ("--cache-control", "all"),
             "flush caches before each pass, so that operands come from DRAM, as in the model's count; the value none "
             "keeps them in L2",
         ),
-        Part(("--target-processes", "all"), "profile child processes, too, such as the ranks of torchrun"),
-        Part(("--nvtx",), "record the NVTX ranges of each launch, for --by nvtx"),
+        CommandOption(("--target-processes", "all"), "profile child processes, too, such as the ranks of torchrun"),
+        CommandOption(("--nvtx",), "record the NVTX ranges of each launch, for --by nvtx"),
     ]
 
 
-def _filter(nvtx: str | None, skip: int | None, count: int | None) -> list[Part]:
+def _filter(nvtx: str | None, skip: int | None, count: int | None) -> list[CommandOption]:
     parts = []
     if nvtx is not None:
         pushed = nvtx if any(mark in nvtx for mark in "/[]") else f"{nvtx}/"
         slash = "" if pushed == nvtx else "; the / selects push/pop ranges, which torch.cuda.nvtx.range makes"
-        parts.append(Part(("--nvtx-include", pushed), f"only launches in this range{slash}"))
+        parts.append(CommandOption(("--nvtx-include", pushed), f"only launches in this range{slash}"))
     if skip is not None:
-        parts.append(Part(("--launch-skip", str(skip)), "skip the first launches: warm-up and autotuning"))
+        parts.append(CommandOption(("--launch-skip", str(skip)), "skip the first launches: warm-up and autotuning"))
     if count is not None:
         parts.append(
-            Part(("--launch-count", str(count)), "at most this many launches, because each is replayed several times")
+            CommandOption(
+                ("--launch-count", str(count)), "at most this many launches, because each is replayed several times"
+            )
         )
     return parts
 
 
-def _nvprof(generation: str) -> list[Part]:
+def _nvprof(generation: str) -> list[CommandOption]:
     if not generation.startswith("7."):
         raise WorkloadError(
             Option("nvprof"),
@@ -167,8 +169,8 @@ def _nvprof(generation: str) -> list[Part]:
             "nsys profile -o times CMD, then nsys export --type sqlite times.nsys-rep",
         )
     return [
-        Part(("--print-gpu-trace",), "one line per launch with its time; no counters, no replay"),
-        Part(("--csv",), "the format that roof reads"),
-        Part(("--normalized-time-unit", "us"), "the same unit in all files; by default it varies"),
-        Part(("--log-file", "nvprof.csv"), "a separate file from the program's output"),
+        CommandOption(("--print-gpu-trace",), "one line per launch with its time; no counters, no replay"),
+        CommandOption(("--csv",), "the format that roof reads"),
+        CommandOption(("--normalized-time-unit", "us"), "the same unit in all files; by default it varies"),
+        CommandOption(("--log-file", "nvprof.csv"), "a separate file from the program's output"),
     ]

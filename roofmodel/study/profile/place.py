@@ -22,7 +22,7 @@ from roofmodel.study.profile import points
 from roofmodel.study.profile.above_roof import finding_warnings, with_findings
 from roofmodel.study.profile.ceilings import Ceilings, choose_ceilings
 from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
-from roofmodel.study.profile.inputs import Run, read_runs
+from roofmodel.study.profile.inputs import DeviceRun, read_runs
 from roofmodel.study.profile.ncu_command import collection_advice
 from roofmodel.study.profile.points import incomplete
 from roofmodel.text_files import expand
@@ -150,7 +150,7 @@ def place(
     warnings: list[Text] = []
     runs = read_runs(files, hw, times) if files else []
     names = display_names(file for run in runs for file in run.profile.files)
-    for run in runs or [Run(hw, Profile("", (), ()))]:
+    for run in runs or [DeviceRun(hw, Profile("", (), ()))]:
         identification = identify(run.profile.evidence, run.hw, run.profile.files)
         may_be_locked = run.profile.tool == "ncu" and not times
         kernels: Sequence[Kernel] = run.profile.summed()

@@ -69,7 +69,7 @@ Columns = dict[str, Any]
 """Column -> an array with one element per point, or the value of all points; None for unknown."""
 
 
-class Case(NamedTuple):
+class GridCase(NamedTuple):
     """The options that some points of the grid share, and the lengths that these points combine."""
 
     labels: Mapping[str, Any]  # of the row: model, hardware, phase, ...
@@ -92,7 +92,7 @@ class Case(NamedTuple):
     def points(self) -> int:
         return prod(self.shape)
 
-    def blocks(self, most: int = BLOCK) -> Iterator[Case]:
+    def blocks(self, most: int = BLOCK) -> Iterator[GridCase]:
         """This case cut into cases of at most `most` points, in order."""
         for cut in grid.blocks(self.shape, most):
             yield self._replace(lengths=tuple(v[piece] for v, piece in zip(self.lengths, cut, strict=True)))
@@ -103,7 +103,7 @@ SPECIAL_LENGTHS = {"seq": 1, "decoder_seq": 1, "context": 0}
 CEILINGS = ("memory", "compute", "communication", "overhead")
 
 
-def evaluate(case: Case) -> Columns:
+def evaluate(case: GridCase) -> Columns:
     """The rows of all points of a case, in order."""
     import numpy
 
@@ -141,7 +141,7 @@ def _special_and_other(name: str, values: Sequence[int]) -> list[list[int]]:
     return [places for places in (special, others) if places]
 
 
-def _part(case: Case, places: Sequence[Sequence[int]]) -> dict[str, Any]:
+def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
     """The columns at the points with these indices: arrays that broadcast along the axes, or numbers."""
     import numpy
 
@@ -200,7 +200,7 @@ def _totals(phase: PhaseEstimate) -> dict[str, Any]:
     }
 
 
-def _with_derived_columns(case: Case, table: Columns) -> Columns:
+def _with_derived_columns(case: GridCase, table: Columns) -> Columns:
     """The table with the derived columns, point by point."""
     import numpy
 

@@ -38,8 +38,8 @@ from roofmodel.study.sweep.case import (
     INT64_EXACT,
     LENGTHS,
     NAMED_OPTIONS,
-    Case,
     Columns,
+    GridCase,
     evaluate,
 )
 
@@ -52,7 +52,7 @@ MAX_POINTS_IN_MEMORY = 10**6
 class Sweep(NamedTuple):
     """The cases of a grid, evaluated on demand."""
 
-    cases: tuple[Case, ...]
+    cases: tuple[GridCase, ...]
     notes: tuple[Text, ...]
     cluster: str | None = None  # a Dask scheduler's address, or `local`
     rows: tuple[Columns, ...] | None = None  # by block; None until they are in memory
@@ -97,7 +97,7 @@ def sweep(
     lengths = {name: tuple(axes[name]) for name in LENGTHS if name in axes}
     _check_cases(len(models) * len(devices), {name: len(axes[name]) for name in chosen_names})
     prices = _prices(price, devices)
-    cases: dict[object, Case] = {}
+    cases: dict[object, GridCase] = {}
     notes: dict[Text, None] = {}
     for arch in models:
         notes |= dict.fromkeys(arch.notes)
@@ -185,7 +185,7 @@ def _price(asked: object) -> float:
 def _all_cases(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
     notes: dict[Text, None],
-) -> Iterator[Case]:  # fmt: skip
+) -> Iterator[GridCase]:  # fmt: skip
     """The cases of batches that can be divided evenly among replicas and stages, then of the other batches."""
     batches, sizes = lengths.get("batch", (1,)), {option: chosen.get(option, 1) for option in GPUS}
     divisor = batch_divisor(chosen.get("phase") == "train", Parallel(**sizes), chosen.get("micro_batch"))
@@ -197,7 +197,7 @@ def _all_cases(
 def _cases(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
     notes: dict[Text, None],
-) -> Iterator[Case]:  # fmt: skip
+) -> Iterator[GridCase]:  # fmt: skip
     """A case per phase. Adds warnings and remarks to `notes`."""
     if "phase" in chosen:
         yield _case(arch, device, chosen, lengths, notes)
@@ -211,7 +211,7 @@ def _cases(
 def _case(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
     notes: dict[Text, None],
-) -> Case:  # fmt: skip
+) -> GridCase:  # fmt: skip
     """A phase with the lengths that apply. Evaluates the largest lengths as plain ints, for notes and checks."""
     dtype = chosen.get("dtype", "fp16")
     given = {"launch_seconds" if name == "launch" else name: value for name, value in chosen.items()}
@@ -222,7 +222,7 @@ def _case(
         phase, weights = slowest_stage(arch, device, step, work.host), phases.weight_bytes(arch, step)
         peak = phases.phase_memory(arch, step, weights, phase.operators)
     except WorkloadError as error:
-        return Case(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
+        return GridCase(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
     notes |= dict.fromkeys(
         [*remarks, *device_notes(device, work), *timing_notes(device, [phase]), *utilization_notes([phase])]
     )
@@ -245,7 +245,7 @@ def _case(
         *(["context"] if work.context is None else []),
     }
     counts = [peak.total, *(value for name, value in totals(phase).items() if name in COUNTS)]
-    return Case(
+    return GridCase(
         {**labels, **_labels(arch, work)},
         tuple(() if name in unused else lengths.get(name, ()) for name in LENGTHS), arch, device, work=work,
         weights=weights, fits_int64=max(counts) < INT64_EXACT,

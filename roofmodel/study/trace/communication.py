@@ -22,7 +22,7 @@ _NAME = re.compile(
 )  # fmt: skip
 
 
-class Collective(NamedTuple):
+class CollectiveCalls(NamedTuple):
     """All calls of one collective on one rank."""
 
     name: str  # allreduce, allgather, ...
@@ -34,7 +34,7 @@ class Collective(NamedTuple):
     bus_bytes_per_second: float | None
 
 
-def collectives(rank: Rank) -> list[Collective]:
+def collectives(rank: Rank) -> list[CollectiveCalls]:
     """The collectives of a rank, longest first."""
     work = rank.work[rank.is_collective]
     if not len(work):
@@ -52,7 +52,7 @@ def collectives(rank: Rank) -> list[Collective]:
         rate = size / seconds if size is not None and seconds else None
         members = int(ranks[0]) if known and len(np.unique(ranks)) == 1 and ranks[0] > 0 else None
         rows.append(
-            Collective(
+            CollectiveCalls(
                 name=str(name),
                 number=len(group),
                 seconds=seconds,

@@ -16,7 +16,7 @@ from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
 from roofmodel.study.trace import idle, steps
 from roofmodel.study.trace.achieved import RunRoofline, rank_work, run_roofline
-from roofmodel.study.trace.communication import Collective, collectives
+from roofmodel.study.trace.communication import CollectiveCalls, collectives
 from roofmodel.study.trace.copies import Copies, copies
 from roofmodel.study.trace.findings import Finding, findings
 from roofmodel.study.trace.groups import GROUPINGS, GroupTime, grouped
@@ -32,7 +32,7 @@ class RankReport(NamedTuple):
     rank: Rank
     steps: Steps
     copies: list[Copies]
-    collectives: list[Collective]
+    collectives: list[CollectiveCalls]
     idle_by_cause: dict[str, float]  # seconds; they sum to the idle time
     queue_depth_median: float | None  # kernels launched but not started, when a kernel starts
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from roofmodel import output_files, units
 from roofmodel.study.benchmark.table import reason_lines
-from roofmodel.study.benchmark.validate import Errors, Part, Validation, faster_than_bound
+from roofmodel.study.benchmark.validate import Errors, ErrorSummary, Validation, faster_than_bound
 from roofmodel.views.kit import canvas, encoding
 from roofmodel.views.kit.columns import bare
 
@@ -42,7 +42,7 @@ def document(validation: Validation) -> dict[str, Any]:
     }
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: ErrorSummary) -> dict[str, Any]:
     expected = part.expected._asdict() if part.expected else dict.fromkeys(Errors._fields)
     return {
         "bound": part.bound._asdict(),
@@ -87,7 +87,7 @@ def table(validation: Validation) -> RenderableType:
     )
 
 
-def _add(found: Table, parts: Mapping[str, Part]) -> None:
+def _add(found: Table, parts: Mapping[str, ErrorSummary]) -> None:
     for name, part in parts.items():
         figures = [""] * 5
         if (e := part.expected) is not None:

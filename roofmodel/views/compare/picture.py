@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofmodel import units
-from roofmodel.study.compare.comparison import Comparison, Row
+from roofmodel.study.compare.comparison import Comparison, ComparisonRow
 from roofmodel.views.compare.text import finding_texts, row_label
 from roofmodel.views.kit import canvas
 from roofmodel.views.kit.workload_text import describe_phase, describe_workload
@@ -60,7 +60,7 @@ def draw(comparison: Comparison, path: Path, form: str) -> None:
             figure.text(0.02, 0.015 + below - 0.03 * place, text, fontsize=8)
 
 
-def _achieved(row: Row) -> float:
+def _achieved(row: ComparisonRow) -> float:
     return row.measured_seconds or 0.0
 
 
@@ -76,7 +76,7 @@ def _label(axes: Axes, place: float, text: str, alignment: str = "center") -> No
     )  # fmt: skip
 
 
-def _bar(axes: Axes, place: int, row: Row) -> None:
+def _bar(axes: Axes, place: int, row: ComparisonRow) -> None:
     achieved, bound = _achieved(row), row.bound_seconds
     below_bound = achieved < bound
     axes.barh(

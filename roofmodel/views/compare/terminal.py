@@ -11,7 +11,7 @@ from rich.text import Text
 from roofmodel import output_files, units
 from roofmodel.algebra import plain
 from roofmodel.errors import Option
-from roofmodel.study.compare.comparison import Comparison, Passes, Row
+from roofmodel.study.compare.comparison import Comparison, ComparisonRow, Passes
 from roofmodel.study.compare.diagnosis import reasons
 from roofmodel.study.profile.points import total
 from roofmodel.views.compare import data
@@ -60,7 +60,7 @@ def _blocks(comparison: Comparison) -> Iterator[RenderableType]:
         yield Text(f"{number}. {sentence}")
 
 
-def _heading(comparison: Comparison, passes: Passes, rows: Sequence[Row]) -> str:
+def _heading(comparison: Comparison, passes: Passes, rows: Sequence[ComparisonRow]) -> str:
     phase = next(describe_phase(phase) for phase in comparison.estimate.phases if phase.step.phase == passes.phase)
     count = f"{passes.used} of {passes.found}" if passes.found != passes.used else f"{passes.used}"
     used = f"{count} pass" if passes.found == 1 else f"{count} passes"
@@ -76,7 +76,7 @@ def _heading(comparison: Comparison, passes: Passes, rows: Sequence[Row]) -> str
     return f"{phase}: {used}, {kernels}; matched operators: {', '.join(sums)}"
 
 
-def _rows(comparison: Comparison, rows: Sequence[Row]) -> RenderableType:
+def _rows(comparison: Comparison, rows: Sequence[ComparisonRow]) -> RenderableType:
     shown = FittingTable(TITLES, "operator", EXPENDABLE, MEANING)
     for row in rows:
         excess = row.excess_seconds
@@ -107,7 +107,7 @@ def _share(predicted: float, measured: float | None) -> str:
     return percent(predicted / measured) if measured else "–"
 
 
-def _reasons(comparison: Comparison, rows: Sequence[Row]) -> Iterator[RenderableType]:
+def _reasons(comparison: Comparison, rows: Sequence[ComparisonRow]) -> Iterator[RenderableType]:
     by_row = [(row_label(comparison, row), reasons(row, comparison)) for row in rows]
     lines = [f"{name}: {'; '.join(found)}" for name, found in by_row if found]
     for line in lines[:MAX_LISTED]:

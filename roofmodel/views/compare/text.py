@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 
 from roofmodel import units
 from roofmodel.errors import Message, Option, Text
-from roofmodel.study.compare.comparison import Comparison, Finding, Passes, Row
+from roofmodel.study.compare.comparison import Comparison, ComparisonFinding, ComparisonRow, Passes
 from roofmodel.study.compare.diagnosis import reasons
 from roofmodel.views.kit.operator_names import label, merged_label, title
 
 CATEGORIES = 3  # of unmatched kernels that a finding lists
 
 
-def row_label(comparison: Comparison, row: Row) -> str:
+def row_label(comparison: Comparison, row: ComparisonRow) -> str:
     """The label of a row: `attention: Q, K, V projection`, `residual adds + norms`."""
     operators = {
         placed.operator.name: placed.operator for phase in comparison.estimate.phases for placed in phase.placed
@@ -43,14 +43,14 @@ def finding_texts(comparison: Comparison) -> list[str]:
     return [str(_SENTENCES[finding.kind](comparison, finding)) for finding in comparison.findings]
 
 
-def _weights(comparison: Comparison, finding: Finding) -> Text:
+def _weights(comparison: Comparison, finding: ComparisonFinding) -> Text:
     return (
         f"{finding.share:.0%} of the GEMMs in the file have weight sizes that {_model(comparison)} does not have "
         f"({finding.detail}): check that the file is of this model, complete and on one GPU"
     )
 
 
-def _rows(comparison: Comparison, finding: Finding) -> Text:
+def _rows(comparison: Comparison, finding: ComparisonFinding) -> Text:
     given = next(gemm.given_rows for gemm in comparison.gemms if gemm.phase == finding.phase)
     workload, rows = comparison.estimate.workload, int(finding.detail)
     tokens = 1 if finding.phase == "decode" else workload.seq
@@ -66,7 +66,7 @@ def _rows(comparison: Comparison, finding: Finding) -> Text:
     )
 
 
-def _layers(comparison: Comparison, finding: Finding) -> Text:
+def _layers(comparison: Comparison, finding: ComparisonFinding) -> Text:
     found = next(layers for layers in comparison.layer_mismatches if layers.phase == finding.phase)
     model, check = _model(comparison), "check that the file is of this model"
     if found.kind == "named":
@@ -79,14 +79,14 @@ def _layers(comparison: Comparison, finding: Finding) -> Text:
     return f"{found.measured} layers follow an embedding lookup in the file, but {model} has {found.expected}: {check}"
 
 
-def _attention(comparison: Comparison, finding: Finding) -> Text:
+def _attention(comparison: Comparison, finding: ComparisonFinding) -> Text:
     return (
         f"no kernel in the file looks like attention, but a {_step(finding)} of {_model(comparison)} has "
         f"{finding.detail} attention operators: check that the file is of this model"
     )
 
 
-def _too_fast(comparison: Comparison, finding: Finding) -> Text:
+def _too_fast(comparison: Comparison, finding: ComparisonFinding) -> Text:
     row = _row(finding)
     return Message(
         f"{row_label(comparison, row)}: {duration(row.measured_seconds)}, below the bound of "
@@ -95,11 +95,11 @@ def _too_fast(comparison: Comparison, finding: Finding) -> Text:
     )  # fmt: skip
 
 
-def _run(comparison: Comparison, finding: Finding) -> Text:
+def _run(comparison: Comparison, finding: ComparisonFinding) -> Text:
     return finding.detail
 
 
-def _idle(comparison: Comparison, finding: Finding) -> Text:
+def _idle(comparison: Comparison, finding: ComparisonFinding) -> Text:
     return (
         f"the GPU is idle between kernels for {duration(finding.seconds)} of the "
         f"{duration(_passes(comparison, finding).span_seconds)} of a {_step(finding)} ({finding.share:.0%}); if it "
@@ -107,7 +107,7 @@ def _idle(comparison: Comparison, finding: Finding) -> Text:
     )
 
 
-def _unmatched_kernels(comparison: Comparison, finding: Finding) -> Text:
+def _unmatched_kernels(comparison: Comparison, finding: ComparisonFinding) -> Text:
     seconds: dict[str, float] = {}
     for kernels in comparison.unmatched_kernels:
         if kernels.phase == finding.phase:
@@ -120,7 +120,7 @@ def _unmatched_kernels(comparison: Comparison, finding: Finding) -> Text:
     )
 
 
-def _unmatched_operators(comparison: Comparison, finding: Finding) -> Text:
+def _unmatched_operators(comparison: Comparison, finding: ComparisonFinding) -> Text:
     share = f"{finding.share:.0%} of the bound of a {_step(finding)} ({duration(finding.seconds)})"
     if _passes(comparison, finding).partial:
         return f"the file covers only part of a {_step(finding)}: operators with {share} are not in it"
@@ -130,7 +130,7 @@ def _unmatched_operators(comparison: Comparison, finding: Finding) -> Text:
     )
 
 
-def _slow(comparison: Comparison, finding: Finding) -> Text:
+def _slow(comparison: Comparison, finding: ComparisonFinding) -> Text:
     row = _row(finding)
     expected = row.expected_seconds is not None
     reference = "expected time" if expected else "bound"
@@ -143,7 +143,7 @@ def _slow(comparison: Comparison, finding: Finding) -> Text:
     )
 
 
-def _longest(comparison: Comparison, finding: Finding) -> Text:
+def _longest(comparison: Comparison, finding: ComparisonFinding) -> Text:
     row = _row(finding)
     expected = "" if row.expected_seconds is None else f", expected {duration(row.expected_seconds)}"
     return (
@@ -152,7 +152,7 @@ def _longest(comparison: Comparison, finding: Finding) -> Text:
     )
 
 
-_SENTENCES: Mapping[str, Callable[[Comparison, Finding], Text]] = {
+_SENTENCES: Mapping[str, Callable[[Comparison, ComparisonFinding], Text]] = {
     "weights": _weights,
     "rows": _rows,
     "layers": _layers,
@@ -171,14 +171,14 @@ def _model(comparison: Comparison) -> str:
     return comparison.estimate.architecture.name
 
 
-def _step(finding: Finding) -> str:
+def _step(finding: ComparisonFinding) -> str:
     return "training step" if finding.phase == "train" else f"{finding.phase} pass"
 
 
-def _row(finding: Finding) -> Row:
+def _row(finding: ComparisonFinding) -> ComparisonRow:
     assert finding.row is not None
     return finding.row
 
 
-def _passes(comparison: Comparison, finding: Finding) -> Passes:
+def _passes(comparison: Comparison, finding: ComparisonFinding) -> Passes:
     return next(passes for passes in comparison.passes if passes.phase == finding.phase)

@@ -9,13 +9,22 @@ from typing import Any
 
 from roofmodel import units
 from roofmodel.models.symbols import resolve_min_max, symbol
-from roofmodel.study.derive.bound_changes import Change, Changes, Equation, Side, assumptions
+from roofmodel.study.derive.bound_changes import CeilingEquation, Change, Changes, Side, assumptions
 from roofmodel.study.derive.crossover import SYMBOLS, Crossover, DominantBound
 from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.views.derive.quantities import symbols
 from roofmodel.views.kit import formula
-from roofmodel.views.kit.document import Block, Document, Equations, Form, Heading, Paragraph, Table, text_form
-from roofmodel.views.kit.document import Equation as Line
+from roofmodel.views.kit.document import (
+    Block,
+    Document,
+    Equation,
+    Equations,
+    Form,
+    Heading,
+    Paragraph,
+    Table,
+    text_form,
+)
 from roofmodel.views.kit.workload_text import describe_gpus
 
 NAMES = {
@@ -120,8 +129,8 @@ def _derived(change: Change, variable: str, derived: Explanation | None) -> Iter
     yield Paragraph("Both times are equal at")
     yield Equations(
         [
-            Line("", [Form(_text(equation), _latex(equation))]),
-            Line(name, [Form(exact, exact) if change.solved else text_form(f"{exact} (by bisection)")]),
+            Equation("", [Form(_text(equation), _latex(equation))]),
+            Equation(name, [Form(exact, exact) if change.solved else text_form(f"{exact} (by bisection)")]),
         ]
     )
     words = f"{change.to}-bound from {variable} = {change.value}"
@@ -150,15 +159,15 @@ def _resolved(quantity: Quantity, derived: Explanation) -> Form:
     return Form(f"{formula.text(work)} (where {texts})", rf"{formula.latex(work)}\ (\text{{where }}{latexes})")
 
 
-def _work(side: Side, in_symbols: Form | None) -> Line:
+def _work(side: Side, in_symbols: Form | None) -> Equation:
     work = formula.readable(side.work)
     number = Form(formula.text(work), formula.latex(work))
-    return Line(WORK[side.bound], [in_symbols, number] if in_symbols else [number])
+    return Equation(WORK[side.bound], [in_symbols, number] if in_symbols else [number])
 
 
-def _time(side: Side) -> Line:
+def _time(side: Side) -> Equation:
     pipe = f" ({side.pipe})" if side.pipe else ""
-    return Line(side.bound, [text_form(f"{WORK[side.bound]} / {_rate(side)}{pipe}")])
+    return Equation(side.bound, [text_form(f"{WORK[side.bound]} / {_rate(side)}{pipe}")])
 
 
 WORK = {"compute": "FLOPs", "memory": "bytes", "communication": "bytes sent"}
@@ -168,7 +177,7 @@ def _rate(side: Side) -> str:
     return units.si(side.rate, "FLOP/s" if side.bound == "compute" else "B/s", 4)
 
 
-def _text(equation: Equation) -> str:
+def _text(equation: CeilingEquation) -> str:
     return " = ".join(map(_text_of, equation))
 
 
@@ -177,7 +186,7 @@ def _text_of(side: Side) -> str:
     return f"{f'({formula.text(work)})' if work.is_Add else formula.text(work)} / {_rate(side)}"
 
 
-def _latex(equation: Equation) -> str:
+def _latex(equation: CeilingEquation) -> str:
     left, right = (
         rf"\frac{{{formula.latex(formula.readable(side.work))}}}{{\text{{{_rate(side)}}}}}" for side in equation
     )
@@ -219,8 +228,8 @@ def _assumptions(found: Crossover) -> list[Block]:
         ),
         Equations(
             [
-                Line("", [Form("2n³/P = p b n²/W", r"\frac{2n^3}{P} = \frac{p\,b\,n^2}{W}")]),
-                Line("n", [Form(formula.text(solution), formula.latex(solution))]),
+                Equation("", [Form("2n³/P = p b n²/W", r"\frac{2n^3}{P} = \frac{p\,b\,n^2}{W}")]),
+                Equation("n", [Form(formula.text(solution), formula.latex(solution))]),
             ]
         ),
         Table(("matrices moved", "|bytes per element", "peak", "|bandwidth", "|n", "|first n"), rows),

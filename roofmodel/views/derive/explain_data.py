@@ -6,7 +6,7 @@ from typing import Any
 
 from roofmodel.algebra import plain
 from roofmodel.prediction import derivation
-from roofmodel.study.derive.explain import Counted, Explanation, Quantity
+from roofmodel.study.derive.explain import Explanation, Quantity, SymbolicOperator
 from roofmodel.views.derive.quantities import describe_quantity
 from roofmodel.views.kit import formula
 
@@ -37,7 +37,7 @@ def to_dict(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def _op(counted: Counted) -> dict[str, Any]:
+def _op(counted: SymbolicOperator) -> dict[str, Any]:
     operator, symbolic, placed = counted.operator, counted.symbolic, counted.placed
     counts = {"matmul_flops": "FLOP", "vector_flops": "FLOP", "bytes_read": "B", "bytes_written": "B"}
     return {

@@ -13,7 +13,7 @@ from roofmodel.prediction.engine import Fused
 from roofmodel.prediction.formula import FormulaDescription
 from roofmodel.prediction.timing import Expected, Formula
 from roofmodel.study.derive.explain import Explanation
-from roofmodel.tracing.derivation import Step, written
+from roofmodel.tracing.derivation import DerivationStep, written
 from roofmodel.views.kit.document import (
     Block,
     Code,
@@ -52,7 +52,7 @@ def expected_time(
     yield Equations(forms)
 
 
-def _line(step: Step) -> Equation:
+def _line(step: DerivationStep) -> Equation:
     if step.value is True:
         return Equation("since", [_calculation(step.name), _calculation(step.numbers)])
     value = plain(step.value)

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from roofmodel import units
 from roofmodel.algebra import Number, plain
-from roofmodel.counting.notation import Line
+from roofmodel.counting.notation import OperatorLine
 from roofmodel.devices.device import Device
 from roofmodel.prediction.engine import Fused
 from roofmodel.prediction.links import NodeCrossing, Route, route
 from roofmodel.prediction.roofline import Placement
-from roofmodel.study.derive.explain import Axis, Counted, Explanation
+from roofmodel.study.derive.explain import Axis, Explanation, SymbolicOperator
 from roofmodel.study.estimate.phase import Placed
 from roofmodel.views.derive.explain_expected import expected_time
 from roofmodel.views.derive.quantities import amount, forms, origin
@@ -35,7 +35,7 @@ def operators(explanation: Explanation, timing: bool) -> Iterator[Block]:
             yield from _operator(counted, explanation, not section.totals, timing)
 
 
-def _operator(counted: Counted, explanation: Explanation, alone: bool, timing: bool) -> Iterator[Block]:
+def _operator(counted: SymbolicOperator, explanation: Explanation, alone: bool, timing: bool) -> Iterator[Block]:
     """One operator; `alone`: with its own table of axes. `timing`: with the evaluation of its timing model."""
     operator = counted.operator
     stage = f"{operator.stage}: " if operator.stage else ""
@@ -72,7 +72,7 @@ def _number(value: Number) -> str:
     return str(int(value)) if value == int(value) else units.significant(value, 6)
 
 
-def _counts(counted: Counted, explanation: Explanation) -> Iterator[Equation]:
+def _counts(counted: SymbolicOperator, explanation: Explanation) -> Iterator[Equation]:
     cost, symbolic = counted.operator.cost, counted.symbolic.cost
     if cost.matmul_flops:
         written = forms(formula.readable(symbolic.matmul_flops), explanation, cost.matmul_flops, "FLOP")
@@ -107,7 +107,7 @@ def _braced(name: str, latex: str) -> str:
     return rf"\underbrace{{{latex}}}_{{{text_form(name).latex}}}"
 
 
-def _by_axes(line: Line) -> Form:
+def _by_axes(line: OperatorLine) -> Form:
     """`2·b·t·d·f`: one multiply-add for each combination of the contraction's axes."""
     return Form("2·" + "·".join(line.axes), r"2\," + r"\,".join(_letter(axis).latex for axis in line.axes))
 
@@ -128,7 +128,7 @@ class _Ceiling(NamedTuple):
     seconds: float
 
 
-def _times(counted: Counted, placed: Placed, explanation: Explanation, timing: bool) -> Iterator[Block]:
+def _times(counted: SymbolicOperator, placed: Placed, explanation: Explanation, timing: bool) -> Iterator[Block]:
     """The time at each ceiling, the ceiling that bounds the operator, and the expected time."""
     device, collective, found = explanation.device, counted.operator.collective, placed.placement
     assert device is not None

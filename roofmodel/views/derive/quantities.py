@@ -7,7 +7,7 @@ from typing import Any
 
 from roofmodel import units
 from roofmodel.algebra import Number, plain
-from roofmodel.models.symbols import Source
+from roofmodel.models.symbols import SymbolSource
 from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.views.kit import formula
 from roofmodel.views.kit.document import Form, Table, text_form
@@ -30,7 +30,7 @@ def symbols(explanation: Explanation, quantities: Iterable[Quantity]) -> Table:
     )
 
 
-def origin(source: Source) -> str:
+def origin(source: SymbolSource) -> str:
     """The config key or option of a symbol, marked if it has its default."""
     return f"{source.origin} (default)" if source.assumed else str(source.origin)
 

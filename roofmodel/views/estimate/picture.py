@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from roofmodel import units
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.views.estimate.rows import Row, alphabet, full_label, lettered, rows
+from roofmodel.views.estimate.rows import OperatorRow, alphabet, full_label, lettered, rows
 from roofmodel.views.kit import canvas, labels
 from roofmodel.views.kit.operator_names import kind
 from roofmodel.views.kit.panel import window
@@ -40,7 +40,7 @@ MARKERS = {"o": "●", "D": "◆", "s": "■", "^": "▲"}  # by phase and stage
 LARGEST, SMALLEST = 0.0265, 0.0265 * 6.5 / 9
 """The height of a line of the legend in type of 9 points and of 6.5, as a part of a picture's usual height."""
 ELSEWHERE = 0.18  # the part of the usual height that is not legend
-Table = list[tuple[str, Row, str]]  # of a phase: letter, row, marker
+Table = list[tuple[str, OperatorRow, str]]  # of a phase: letter, row, marker
 LISTED = 0.02
 """The smallest share of a phase, of its bound or of its expected time, with which a row is in the legend."""
 FOOT = "Filled marks are bounds, the least time that the ceilings allow. Size: share of the phase's bound."
@@ -88,12 +88,12 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
         _legend(figure, zip(estimate.phases, whole, strict=True), min(LARGEST, (rise - ELSEWHERE) / lines), rise)
 
 
-def _marked(phase: int, found: list[Row]) -> Table:
+def _marked(phase: int, found: list[OperatorRow]) -> Table:
     """Each row with its letter and the marker of its stage."""
     return [(sign, row, list(MARKERS)[alphabet(phase, row.stage)]) for sign, row in lettered(phase, found)]
 
 
-def _is_listed(phase: PhaseEstimate, row: Row) -> bool:
+def _is_listed(phase: PhaseEstimate, row: OperatorRow) -> bool:
     """Whether the row has a line of its own in the legend; the collectives have one line together."""
     kernels = phase.kernel_seconds
     share = float(row.expected / kernels.seconds) if row.expected and kernels else 0.0

@@ -17,7 +17,7 @@ ORDER = (
 STACK_PREFIXES = "encoder ", ""  # of the groups of each stack, in the order of the stacks
 
 
-class Row(NamedTuple):
+class OperatorRow(NamedTuple):
     """Operators that are shown as one row; costs and times are sums over all their occurrences."""
 
     stage: str  # of the phase, such as `backward`; empty where a phase has no stages
@@ -36,24 +36,24 @@ class Row(NamedTuple):
         return self.cost.flops / self.seconds  # type: ignore[no-any-return]
 
 
-def rows(phase: PhaseEstimate) -> list[Row]:
+def rows(phase: PhaseEstimate) -> list[OperatorRow]:
     """One row per operator, by stage and in the model's order; norms and residual adds are one row each."""
     return _rows(phase, lambda group, name: group if kind(group) in MERGED else name)
 
 
-def group_rows(phase: PhaseEstimate) -> list[Row]:
+def group_rows(phase: PhaseEstimate) -> list[OperatorRow]:
     """One row per group, such as attention or the MLP, by stage and in the model's order."""
     found = _rows(phase, lambda group, _: group)
     return [row._replace(label=_group_label(phase, row)) for row in found]
 
 
-def _group_label(phase: PhaseEstimate, row: Row) -> str:
+def _group_label(phase: PhaseEstimate, row: OperatorRow) -> str:
     names = {placed.operator.name for placed in phase.placed if placed.operator.group == row.group}
     language_model = row.group == "head" and "head.logits" in names
     return "LM head" if language_model else merged_label(row.group) or title(row.group)
 
 
-def _rows(phase: PhaseEstimate, key: Callable[[str, str], str]) -> list[Row]:
+def _rows(phase: PhaseEstimate, key: Callable[[str, str], str]) -> list[OperatorRow]:
     """Rows of the operators with the same stage and the same `key(group, name)`."""
     bundles: dict[tuple[str, str], list[Placed]] = {}
     for placed in phase.placed:
@@ -66,17 +66,17 @@ def _rows(phase: PhaseEstimate, key: Callable[[str, str], str]) -> list[Row]:
     return sorted(found, key=lambda row: (stages[row.stage], order.index(row.group.rstrip("0123456789"))))
 
 
-def stages_of(found: Iterable[Row]) -> dict[str, int]:
+def stages_of(found: Iterable[OperatorRow]) -> dict[str, int]:
     """The stages of a phase, numbered in order; the one stage of a phase without any has no name."""
     return {stage: number for number, stage in enumerate(dict.fromkeys(row.stage for row in found))}
 
 
-def _row(name: str, bundle: list[Placed], total: float) -> Row:
+def _row(name: str, bundle: list[Placed], total: float) -> OperatorRow:
     by_ceiling = {"compute": 0.0, "memory": 0.0, "communication": 0.0}
     for placed in bundle:
         by_ceiling[placed.placement.bound] += placed.seconds
     seconds = sum(by_ceiling.values())
-    return Row(
+    return OperatorRow(
         stage=bundle[0].operator.stage,
         group=bundle[0].operator.group,
         label=merged_label(name) or label(bundle[0].operator),
@@ -91,7 +91,7 @@ def _row(name: str, bundle: list[Placed], total: float) -> Row:
     )
 
 
-def full_label(row: Row) -> str:
+def full_label(row: OperatorRow) -> str:
     """The label with its group, unless it names the group itself: `MLP: up`, `norms`, `LM head`."""
     complete = kind(row.group) in MERGED or row.label.startswith(row.group) or row.label.endswith(row.group)
     return row.label if complete else f"{title(row.group)}: {row.label}"
@@ -107,7 +107,7 @@ ALPHABETS = {
 """
 
 
-def lettered(phase: int, found: list[Row]) -> list[tuple[str, Row]]:
+def lettered(phase: int, found: list[OperatorRow]) -> list[tuple[str, OperatorRow]]:
     """Each row of the phase with this number with its letter; rows without FLOPs are in no picture and have none.
 
     Where an alphabet is too short, the rows with the longest bounds get its letters.

@@ -16,7 +16,7 @@ from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import ridge
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.views.estimate.rows import Row, alphabets, full_label, group_rows, lettered, rows
+from roofmodel.views.estimate.rows import OperatorRow, alphabets, full_label, group_rows, lettered, rows
 from roofmodel.views.estimate.summary import Answer, summary
 from roofmodel.views.estimate.text import describe_remarks
 from roofmodel.views.kit import chart
@@ -143,7 +143,9 @@ EXPENDABLE = ("bound by", "FLOP/B", "×", "ops", "bytes", "FLOPs", "expected")
 """Columns that a narrow terminal leaves out, in this order."""
 
 
-def _table(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int, ops: bool) -> Iterator[RenderableType]:
+def _table(
+    phase: PhaseEstimate, found: list[tuple[str, OperatorRow]], width: int, ops: bool
+) -> Iterator[RenderableType]:
     """The table of a phase, and the names of columns that the terminal is too narrow for; bars are left out first."""
     titles, left = OPERATOR_TITLES if ops else GROUP_TITLES, ("", "operator", "group", "bound by", "share")
     hidden: list[str] = []
@@ -156,7 +158,9 @@ def _table(phase: PhaseEstimate, found: list[tuple[str, Row]], width: int, ops: 
         yield Text(f"not shown at {width} columns: {', '.join(hidden)}", style="dim")
 
 
-def _lines(phase: PhaseEstimate, found: list[tuple[str, Row]], columns: int, ops: bool) -> list[tuple[Cell, ...]]:
+def _lines(
+    phase: PhaseEstimate, found: list[tuple[str, OperatorRow]], columns: int, ops: bool
+) -> list[tuple[Cell, ...]]:
     """A line per row, subtotals above the rows of a stage, the wait for other pipeline stages, the total.
 
     `columns` is the width of the bars of shares, 0 for none.
@@ -219,7 +223,7 @@ def _time(seconds: float | None) -> str:
     return "" if seconds is None else units.seconds(float(seconds))
 
 
-def _subtotal(stage: str, found: list[Row], margin: str) -> tuple[Cell, ...]:
+def _subtotal(stage: str, found: list[OperatorRow], margin: str) -> tuple[Cell, ...]:
     """The line above the rows of a stage: the sums of their costs, bounds and expected times."""
     cost, seconds = sum((row.cost for row in found), Cost()), sum(row.seconds for row in found)
     intensity, share = units.significant(cost.intensity), f"{margin}{sum(row.share for row in found):4.0%}"

@@ -233,7 +233,7 @@ def _mark_kind(point: Point) -> str:
 # --- Table and point details -----------------------------------------------------------------------
 
 
-class Column(NamedTuple):
+class PointColumn(NamedTuple):
     """A column of the table, also shown as a line of a point's details."""
 
     title: str
@@ -253,20 +253,20 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("launches", "invocations", units.grouped),
-    Column("time", "seconds", units.seconds),
-    Column("share", "share", "{:.1%}".format),
-    Column("memory", "level", str.upper, word=True),
-    Column("intensity", "intensity", lambda x: f"{units.significant(x)} FLOP/B", least=True),
-    Column("performance", "flops_per_second", lambda x: units.si(x, "FLOP/s"), least=True),
-    Column("bandwidth", "bytes_per_second", lambda x: units.si(x, "B/s")),
-    Column("attainable", "attainable", lambda x: units.si(x, "FLOP/s")),
-    Column("share of the ceiling", "fraction", "{:.1%}".format, least=True),
-    Column("bound by", "bound", str, word=True),
-    Column("pipe", "pipe", str, word=True),
-    Column("work", "category", str, word=True),
-    Column("occupancy", "occupancy", "{:.0%}".format),
-    Column("registers", "registers", str),
+    PointColumn("launches", "invocations", units.grouped),
+    PointColumn("time", "seconds", units.seconds),
+    PointColumn("share", "share", "{:.1%}".format),
+    PointColumn("memory", "level", str.upper, word=True),
+    PointColumn("intensity", "intensity", lambda x: f"{units.significant(x)} FLOP/B", least=True),
+    PointColumn("performance", "flops_per_second", lambda x: units.si(x, "FLOP/s"), least=True),
+    PointColumn("bandwidth", "bytes_per_second", lambda x: units.si(x, "B/s")),
+    PointColumn("attainable", "attainable", lambda x: units.si(x, "FLOP/s")),
+    PointColumn("share of the ceiling", "fraction", "{:.1%}".format, least=True),
+    PointColumn("bound by", "bound", str, word=True),
+    PointColumn("pipe", "pipe", str, word=True),
+    PointColumn("work", "category", str, word=True),
+    PointColumn("occupancy", "occupancy", "{:.0%}".format),
+    PointColumn("registers", "registers", str),
 )
 
 
@@ -284,19 +284,19 @@ def _facts(device: str, point: Point) -> list[tuple[str, str]]:
     return [*((title, text) for title, text in facts if text), *(("note", note) for note in notes)]
 
 
-def _columns(points: Iterable[Point]) -> list[Column]:
+def _columns(points: Iterable[Point]) -> list[PointColumn]:
     """The columns for which at least one point has a value."""
     found = list(points)
     return [column for column in COLUMNS if any(getattr(p, column.field) is not None for p in found)]
 
 
-def _header(columns: Iterable[Column], item: str, several: bool) -> str:
+def _header(columns: Iterable[PointColumn], item: str, several: bool) -> str:
     cells = [f'<th scope="col" class="word"><button>{name}</button></th>' for name in (item, *["device"] * several)]
     cells += [f'<th scope="col"{_class(c)}><button>{c.title}</button></th>' for c in columns]
     return "\n".join(cells)
 
 
-def _row(number: int, index: int, device: str, point: Point, columns: Iterable[Column]) -> str:
+def _row(number: int, index: int, device: str, point: Point, columns: Iterable[PointColumn]) -> str:
     """A row of the table; `device` is empty for a page of one device."""
     name = escape(point.name)
     flag = ' <span class="above">above the ceiling</span>' if point.finding is not None else ""
@@ -311,7 +311,7 @@ def _row(number: int, index: int, device: str, point: Point, columns: Iterable[C
     return f'<tr data-point="{number}" data-tokens="{tokens}">{"".join(cells)}</tr>'
 
 
-def _class(column: Column) -> str:
+def _class(column: PointColumn) -> str:
     return ' class="word"' if column.word else ""
 
 

@@ -36,7 +36,7 @@ from roofmodel.views.trace.timeline_rows import (
     STEPS,
     STREAM,
     Column,
-    Row,
+    TimelineRow,
     TimelineRows,
     timeline_rows,
 )
@@ -158,7 +158,7 @@ def packed(rows: TimelineRows) -> str:
     return b64encode(gzip.compress(data, 6, mtime=0)).decode()
 
 
-def _columns(rows: Iterable[Row]) -> dict[str, tuple[Column, np.ndarray]]:
+def _columns(rows: Iterable[TimelineRow]) -> dict[str, tuple[Column, np.ndarray]]:
     """Values and which of them are known, of the events of all rows in their order.
 
     `gap` is the time since the end of the event before in the lane; for the first event, its start.

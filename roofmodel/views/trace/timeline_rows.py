@@ -62,7 +62,7 @@ NO_TIME = -(1 << 62)
 
 
 @dataclass
-class Row:
+class TimelineRow:
     """A row of the timeline. `launches`: of a CPU thread, whether it launches work; true for other rows."""
 
     kind: str
@@ -77,7 +77,7 @@ class Section:
 
     label: str
     rank: RankReport | None  # None: CPU threads
-    rows: tuple[Row, ...]
+    rows: tuple[TimelineRow, ...]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class TimelineRows:
     deep: int = 0  # events left out because they would need more than MAX_LANES lanes
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TimelineRow]:
         return [row for section in self.sections for row in section.rows]
 
 
@@ -133,11 +133,11 @@ def timeline_rows(trace: Trace, max_events: int | None = None) -> TimelineRows:
     return TimelineRows(sections, names, every - kept, longest_short, deep=kept - _count(*gpu, *cpu))
 
 
-def _count(*rows: Row) -> int:
+def _count(*rows: TimelineRow) -> int:
     return sum(len(row.events.start) for row in rows)
 
 
-def _keep_longest(rows: list[Row], number: int) -> int:
+def _keep_longest(rows: list[TimelineRow], number: int) -> int:
     """Keep the longest events of the rows, at most `number`; the length of the longest other one."""
     lengths = np.concatenate([np.empty(0, np.int64), *(row.events.end - row.events.start for row in rows)])
     if len(lengths) <= number:
@@ -197,30 +197,32 @@ def _sections(trace: Trace, names: Names) -> Iterator[Section]:
             yield from threads.section(process, where)
 
 
-def _rank_rows(report: RankReport, threads: _Threads, names: Names) -> Iterator[Row]:
+def _rank_rows(report: RankReport, threads: _Threads, names: Names) -> Iterator[TimelineRow]:
     rank, origin = report.rank, report.rank.timeline.origin
     if steps := report.steps.steps:
         marks = [names.number(f"step {step.label}" if step.complete else f"step {step.label}, cut", STEPS)
                  for step in steps]  # fmt: skip
-        yield Row(STEPS, "steps", _plain([s.start - origin for s in steps], [s.end - origin for s in steps], marks))
+        yield TimelineRow(
+            STEPS, "steps", _plain([s.start - origin for s in steps], [s.end - origin for s in steps], marks)
+        )
     stretches = idle.stretches_by_cause(rank)
     if stretches:
         parts = [(part, names.number(cause, IDLE)) for cause, times in stretches.items() for part in times.tolist()]
         starts, ends = [part[0] - origin for part, _ in parts], [part[1] - origin for part, _ in parts]
-        yield Row(IDLE, "idle, by cause", _plain(starts, ends, [name for _, name in parts]))
+        yield TimelineRow(IDLE, "idle, by cause", _plain(starts, ends, [name for _, name in parts]))
     events = _gpu_events(rank, threads, names)
     streams, texts = _coded(rank.work["stream"])
     moves = rank.is_copy | rank.is_memset
     for code in sorted(set(streams[~moves].tolist()), key=lambda code: _natural(texts, code)):
         label = f"stream {texts[code]}" if code >= 0 else "stream unknown"
-        yield Row(STREAM, label, events.select(~moves & (streams == code)))
+        yield TimelineRow(STREAM, label, events.select(~moves & (streams == code)))
     directions, texts = _coded(rank.work["direction"])
     for code in sorted(set(directions[rank.is_copy].tolist())):
         direction = texts[code] if code >= 0 else "direction unknown"
         label = f"copies {COPY_ENGINES.get(direction, direction.replace('_', ' '))}"
-        yield Row(COPIES, label, events.select(rank.is_copy & (directions == code)))
+        yield TimelineRow(COPIES, label, events.select(rank.is_copy & (directions == code)))
     if rank.is_memset.any():
-        yield Row(COPIES, "memsets", events.select(rank.is_memset))
+        yield TimelineRow(COPIES, "memsets", events.select(rank.is_memset))
 
 
 def _natural(texts: list[str], code: int) -> tuple[bool, int, str]:
@@ -293,7 +295,7 @@ class _Threads:
             label = f"CPU, process {process}{where}" if process is not None else f"CPU{where}"
             yield Section(label, None, tuple(row for _, row in mine))
 
-    def _read(self, names: Names, low: int, high: int) -> dict[Thread, Row]:
+    def _read(self, names: Names, low: int, high: int) -> dict[Thread, TimelineRow]:
         origin, found = self._timeline.origin, dict[Thread, list[Events]]()
         tables = (
             (self._timeline.ranges, "range"),
@@ -317,9 +319,9 @@ class _Threads:
                 found.setdefault(key, []).append(events)
         return {key: self._row(key, parts) for key, parts in found.items()}
 
-    def _row(self, key: Thread, parts: list[Events]) -> Row:
+    def _row(self, key: Thread, parts: list[Events]) -> TimelineRow:
         events = Events(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-        return Row(THREAD, self._label(key[1]), events, launches=bool((events.call != UNKNOWN).any()))
+        return TimelineRow(THREAD, self._label(key[1]), events, launches=bool((events.call != UNKNOWN).any()))
 
     def _label(self, thread: str | None) -> str:
         if thread is None:

@@ -17,7 +17,7 @@ from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic, without_i
 from roofmodel.profiles.ncu import metrics
 from roofmodel.profiles.ncu import reader as ncu
 from roofmodel.profiles.ncu.kernel_arrays import DivergentBranch, LaunchArray
-from roofmodel.profiles.ncu.launch_tables import LaunchKind, Table
+from roofmodel.profiles.ncu.launch_tables import LaunchKind, LaunchTable
 from roofmodel.profiles.ncu.layouts import LongReader
 from roofmodel.profiles.ncu.rows import RowReader
 from roofmodel.study.profile.points import GROUPINGS, group
@@ -52,8 +52,8 @@ KINDS = st.builds(
 )
 
 
-def table(launches) -> Table:
-    found = Table("file.csv", summary=False)
+def table(launches) -> LaunchTable:
+    found = LaunchTable("file.csv", summary=False)
     for number, (kind, values) in enumerate(launches):
         found.kinds.append(kind)
         found.ids.append(number)

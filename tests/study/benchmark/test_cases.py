@@ -9,7 +9,7 @@ import pytest
 from roofmodel.counting import phases
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
-from roofmodel.study.benchmark.cases import DTYPES, KERNELS, Case, Limits, of_model, of_operator, sweep
+from roofmodel.study.benchmark.cases import DTYPES, KERNELS, BenchmarkCase, Limits, of_model, of_operator, sweep
 from roofmodel.study.benchmark.operations import OPERATIONS
 from roofmodel.study.estimate.options import workload
 
@@ -123,7 +123,10 @@ def test_only_gemms_and_additions_of_a_backward_pass_are_measured(name: str, opt
 
 
 def test_a_case_prints_its_operation_format_kernel_and_shape() -> None:
-    assert str(Case("softmax", "fp16", "torch_softmax", (("m", 3), ("n", 4)))) == "softmax fp16 torch_softmax m=3 n=4"
+    assert (
+        str(BenchmarkCase("softmax", "fp16", "torch_softmax", (("m", 3), ("n", 4))))
+        == "softmax fp16 torch_softmax m=3 n=4"
+    )
 
 
 def test_a_model_with_an_invalid_workload_is_refused() -> None:

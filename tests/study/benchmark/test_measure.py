@@ -20,10 +20,10 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import OutputError
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.study.benchmark import measure, stopwatch
-from roofmodel.study.benchmark.cases import KERNELS, Case, Limits, sweep
+from roofmodel.study.benchmark.cases import KERNELS, BenchmarkCase, Limits, sweep
 from roofmodel.study.benchmark.clocks import Reading
 from roofmodel.study.benchmark.measured_table import CsvWriter
-from roofmodel.study.benchmark.stopwatch import Timing
+from roofmodel.study.benchmark.stopwatch import MeasuredTime
 from roofmodel.study.benchmark.torch_calls import prepare
 from roofmodel.study.benchmark.validate import validate
 
@@ -108,8 +108,8 @@ def test_every_operation_runs_and_its_row_is_understood(
     assert "attn_generation fp16 torch_cudnn" in err  # which runs on GPUs only
 
 
-def _one_of_each(dtypes: tuple[str, ...]) -> list[Case]:
-    kinds: dict[tuple[str, str, str], Case] = {}
+def _one_of_each(dtypes: tuple[str, ...]) -> list[BenchmarkCase]:
+    kinds: dict[tuple[str, str, str], BenchmarkCase] = {}
     for case in sweep(KERNELS, dtypes, Limits(1e7, 2.0**20)):
         kinds.setdefault(case.kind, case)
     return list(kinds.values())
@@ -119,7 +119,7 @@ ON_A_PROCESSOR = [c for c in _one_of_each(("fp32",)) if c.kernel not in ("torch_
 
 
 @pytest.mark.parametrize("case", ON_A_PROCESSOR, ids=str)
-def test_the_measured_operation_equals_the_counted_one(case: Case) -> None:
+def test_the_measured_operation_equals_the_counted_one(case: BenchmarkCase) -> None:
     """Compares GEMMs with torch's FLOP counter, and all operations with the output's shape."""
     run = prepare(case, "cpu")
     result = run()
@@ -137,7 +137,7 @@ def test_the_measured_operation_equals_the_counted_one(case: Case) -> None:
 def test_causal_attention_is_causal() -> None:
     """Without the mask, twice the counted FLOPs would run: the first query attends to one key only."""
     shape = dict(batch=1, heads=2, kv_heads=1, head_dim=16, seq=8, kv_len=8, window=0)
-    output = prepare(Case("attn_context", "fp32", "torch_math", tuple(shape.items())), "cpu")()
+    output = prepare(BenchmarkCase("attn_context", "fp32", "torch_math", tuple(shape.items())), "cpu")()
     assert isinstance(output, torch.Tensor)
     assert output.shape == (1, 2, 8, 16)
     assert torch.allclose(output[:, 0, 0], output[:, 1, 0])  # both heads of a group: the one value that they see
@@ -169,13 +169,13 @@ class Script:
     def __init__(self, *acts: object, dies: bool = False) -> None:
         self.acts, self.dies, self.closed, self.now = iter(acts), dies, False, 0.0
 
-    def time(self, run: object, cold: bool = True) -> Timing:
+    def time(self, run: object, cold: bool = True) -> MeasuredTime:
         act = next(self.acts)
         if isinstance(act, BaseException):
             raise act
         assert isinstance(act, float)
         self.now += act
-        return Timing(1e-5, 9e-6, 3)
+        return MeasuredTime(1e-5, 9e-6, 3)
 
     def read_clocks(self) -> Reading:
         return Reading(1410, 1593)
@@ -228,7 +228,7 @@ def table_of(machine: Script, count: int, file: str) -> list[dict[str, str]]:
     table = CsvWriter(file, machine)
     try:
         for case in sweep(["gemm"], ("fp32",), Limits(1e9, 2.0**28))[:count]:
-            done = measure.Done(case, Timing(1e-5, 9e-6, 3), Reading())
+            done = measure.Done(case, MeasuredTime(1e-5, 9e-6, 3), Reading())
             table.add(measure.row(done, measure.Plan(machine, [], "cold", 1, "a test")))
     finally:
         table.close()
@@ -325,7 +325,7 @@ def test_fp8_gemms_support_the_signature_of_torch_2_4(monkeypatch: pytest.Monkey
         return new(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype), torch.ones(())
 
     monkeypatch.setattr(torch, "_scaled_mm", old)
-    product, _ = prepare(Case("gemm", "fp8", "torch_scaled_mm", (("m", 16), ("n", 32), ("k", 16))), "cpu")()  # type: ignore[misc]
+    product, _ = prepare(BenchmarkCase("gemm", "fp8", "torch_scaled_mm", (("m", 16), ("n", 32), ("k", 16))), "cpu")()  # type: ignore[misc]
     assert product.shape == (16, 32)
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.study.compare.alignment import IMPOSSIBLE, PARTIAL_PASS, Costs, Pair, align
+from roofmodel.study.compare.alignment import IMPOSSIBLE, PARTIAL_PASS, Pair, PairingCosts, align
 
 
-def costs_of(letters: str, pattern: str) -> list[Costs]:
+def costs_of(letters: str, pattern: str) -> list[PairingCosts]:
     """A letter matches its operator at no cost, a capital letter matches two; other matches are impossible."""
     found = []
     for letter in letters:
@@ -18,7 +18,7 @@ def costs_of(letters: str, pattern: str) -> list[Costs]:
         double = np.array(
             [0.0 if letter == p.upper() and i + 1 < len(pattern) else IMPOSSIBLE for i, p in enumerate(pattern)]
         )
-        found.append(Costs([single, double], single + 0.5, 1.5))
+        found.append(PairingCosts([single, double], single + 0.5, 1.5))
     return found
 
 
@@ -66,7 +66,7 @@ def test_no_other_alignment_costs_less(letters: str, pattern: str) -> None:
     assert found.cost == pytest.approx(lowest_cost(costs, len(pattern)))
 
 
-def cost_of(pairs: list[Pair], costs: list[Costs], length: int) -> float:
+def cost_of(pairs: list[Pair], costs: list[PairingCosts], length: int) -> float:
     """The cost of an alignment: its pairs, unmatched kernels and skipped operators."""
     total, done, step = 0.0, 0, 0
     for pair, cost in zip(pairs, costs, strict=True):
@@ -86,7 +86,7 @@ def cost_of(pairs: list[Pair], costs: list[Costs], length: int) -> float:
     return total + (0.0 if done in (0, length) else min(PARTIAL_PASS, length - done))
 
 
-def lowest_cost(costs: list[Costs], length: int) -> float:
+def lowest_cost(costs: list[PairingCosts], length: int) -> float:
     """The lowest cost over all alignments; a state is the number of operators of a pass that are done."""
     states = {done: min(PARTIAL_PASS, float(done)) for done in range(length + 1)}
     for cost in costs:

@@ -11,7 +11,7 @@ import pytest
 import roofmodel
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.study.compare.compare import compare
-from roofmodel.study.compare.comparison import Comparison, Row
+from roofmodel.study.compare.comparison import Comparison, ComparisonRow
 from roofmodel.study.compare.diagnosis import reasons
 from roofmodel.views.compare.text import finding_texts
 from tests.profiles.samples import measured as measured_file
@@ -29,7 +29,7 @@ def comparison_of(
     return compare(model, [file], hw, workload={"phase": "prefill", **workload}, **options)
 
 
-def row(found: Comparison, *operators: str) -> Row:
+def row(found: Comparison, *operators: str) -> ComparisonRow:
     return next(each for each in found.rows if each.operators == operators)
 
 

@@ -10,9 +10,9 @@ from roofmodel.counting.operator import Cost, Gemm
 from roofmodel.study.compare.compare import compare
 from roofmodel.study.compare.comparison import (
     Comparison,
+    ComparisonRow,
     LayerMismatch,
     MeasuredGemm,
-    Row,
     UnmatchedKernels,
     UnmatchedOperators,
 )  # fmt: skip
@@ -30,7 +30,7 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return compare("gpt2", [file], "a100", workload={"phase": "prefill", "seq": 141})
 
 
-def row(comparison: Comparison, operator: str, **changes: Any) -> Row:
+def row(comparison: Comparison, operator: str, **changes: Any) -> ComparisonRow:
     """The row of an operator without measured counters, then with these changes."""
     found = next(each for each in comparison.rows if each.operators == (operator,))
     return found._replace(**{"measured_flops": None, "measured_bytes": None, **changes})
@@ -108,7 +108,7 @@ def test_a_wider_format_explains_its_share_of_the_bytes(gpt2: Comparison, ratio:
 # --- Findings ---------------------------------------------------------------------------------------
 
 
-def kinds(comparison: Comparison, *rows: Row, **changes: Any) -> list[str]:
+def kinds(comparison: Comparison, *rows: ComparisonRow, **changes: Any) -> list[str]:
     """Kinds of the findings of a pass with 1 s of kernel time, these rows, and nothing unmatched."""
     (passes,) = comparison.passes
     passes = passes._replace(seconds=1.0, span_seconds=None, idle_seconds=None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.trace import Trace, trace
-from roofmodel.views.trace.timeline_rows import COPIES, IDLE, NO_TIME, STREAM, THREAD, Row, lanes, timeline_rows
+from roofmodel.views.trace.timeline_rows import COPIES, IDLE, NO_TIME, STREAM, THREAD, TimelineRow, lanes, timeline_rows
 from tests.profiles.samples import measured
 from tests.study.trace.runs import MAIN, analyzed, event, launched, written
 
@@ -21,7 +21,7 @@ def two_ranks() -> Trace:
     return trace([str(measured("traces/nsys/two_ranks_training_h100.sqlite"))])
 
 
-def rows_of(rows: list[Row], *kinds: str) -> list[Row]:
+def rows_of(rows: list[TimelineRow], *kinds: str) -> list[TimelineRow]:
     return [row for row in rows if row.kind in kinds]
 
 
