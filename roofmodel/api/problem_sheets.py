@@ -10,8 +10,8 @@ from roofmodel.reports.predictions import Derivation, HomeworkSheet
 def homework(student: str, sheet: str = "lectures", *, seed: str = "", key: bool = False) -> HomeworkSheet:
     """A student's sheet of problems with blanks; with `key` the answers and their derivations.
 
-    `sheet` is lectures, rooflines, transformers, measuring or scaling. The numbers depend on `student` and on `seed`;
-    without a secret `seed`, students can print the key. Raises WorkloadError.
+    `sheet` is lectures, rooflines, transformers, measuring, scaling or runs. The numbers depend on `student` and on
+    `seed`; without a secret `seed`, students can print the key. Raises WorkloadError.
 
     Examples:
         >>> homework("1001", "rooflines").to_dict()["sheet"]

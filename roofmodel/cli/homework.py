@@ -35,7 +35,7 @@ Seed = Annotated[
 def homework_new(
     student: Student,
     sheet: Annotated[
-        str, typer.Option(help="Sheet: lectures, rooflines, transformers, measuring or scaling.")
+        str, typer.Option(help="Sheet: lectures, rooflines, transformers, measuring, scaling or runs.")
     ] = "lectures",
     seed: Seed = "",
     key: Annotated[

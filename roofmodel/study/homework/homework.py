@@ -17,6 +17,7 @@ from roofmodel import text_files
 from roofmodel.errors import AnswerError, Option, WorkloadError, choices, shorten
 from roofmodel.study.homework import kernel_problems as kernels
 from roofmodel.study.homework import model_problems as models
+from roofmodel.study.homework import run_problems as runs
 from roofmodel.study.homework import scaling_problems as scaling
 from roofmodel.study.homework.problem import CEILINGS, SYMBOLS, UNITS, Draw, Problem, Question
 from roofmodel.text_files import YamlValue, expand, read_text
@@ -36,6 +37,9 @@ PROBLEMS: Mapping[str, Callable[[Draw], Problem]] = {
     "shared": scaling.shared,
     "replicas": scaling.replicas,
     "experts": scaling.experts,
+    "timeline": runs.timeline,
+    "stall": runs.stall,
+    "late": runs.late_rank,
 }
 SHEETS = {
     "lectures": ("stream", "matmul", "stencil", "block", "phases", "kv", "decode", "counters", "achieved"),
@@ -43,6 +47,7 @@ SHEETS = {
     "transformers": ("block", "phases", "kv", "decode"),
     "measuring": ("stream", "counters", "achieved"),
     "scaling": ("convolution", "loader", "shared", "replicas", "experts"),
+    "runs": ("timeline", "stall", "late"),
 }
 """The problems of each sheet, by its name."""
 MAX_STUDENT_LENGTH = 100

@@ -35,6 +35,12 @@ SYMBOLS = {
     "u": "the achieved fraction of the peak", "t_dec": "the decoding time of an image", "w": "workers",
     "n_gpu": "GPUs", "T": "tokens", "B_link": "the link bandwidth, in B/s per direction",
     "k_x": "active experts per token",
+    "d_1": "the duration of the first GEMM", "s_2": "the start of the second GEMM",
+    "d_2": "the duration of the second GEMM", "s_c": "the start of the all-reduce",
+    "d_c": "the duration of the all-reduce", "t_step": "the time of a step", "t_load": "the loading time of a batch",
+    "a_0": "the start of the all-reduce on rank 0", "a_1": "the start on rank 1", "a_2": "the start on rank 2",
+    "a_3": "the start on rank 3",
+    "e": "the end of the all-reduce",
 }  # fmt: skip
 """The meanings of the symbols in formulas."""
 

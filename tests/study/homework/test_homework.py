@@ -170,6 +170,25 @@ def test_expert_parallelism_by_hand() -> None:
     assert found == {"matrices": 2 * 2 * 7 / 8 * 64 * 8.192, "experts": 2 * 8 * 2 * 7 / 8 * 8.192}
 
 
+def test_busy_time_and_exposed_communication_by_hand() -> None:
+    # GEMMs from 0 to 300 and 340 to 840 us, an all-reduce from 340 + 0.6 x 500 = 640 to 840 + 100 = 940 us
+    found = problem("timeline", first=300, pause=40, second=500, percent=60, tail=100)
+    assert found == {"summed": 300 + 500 + 300, "busy": 300 + 600, "exposed": 100, "idle": 100 * 40 / 940}
+
+
+def test_a_step_that_waits_for_its_loader_by_hand() -> None:
+    # steps of 176 ms, 69 of them loading: the other 107 ms are more than one worker needs for a batch
+    found = problem("stall", batch=32, compute=107, load=69)
+    assert found == {"images": 32 / 0.176, "lost": 100 * 69 / 176, "workers": 1, "faster": 32 / 0.107}
+    assert problem("stall", batch=32, compute=100, load=250)["workers"] == 3
+
+
+def test_a_late_rank_by_hand() -> None:
+    # rank 2 starts 1000 us after the others, which start at 40 000 us; the transfer takes 400 us
+    found = problem("late", **LATE)
+    assert found == {"transfer": 400, "recorded": 1400, "wait": 1000, "gain": 100 * 750 / 41_400}
+
+
 # --- Every sheet ------------------------------------------------------------------------------------
 
 
@@ -188,7 +207,7 @@ def test_a_key_passes_its_own_check(student: str, name: str, seed: str, tmp_path
 @pytest.fixture(scope="module")
 def sheets() -> list[Sheet]:
     lectures = [homework.sheet(f"student {number}") for number in range(6)]
-    return lectures + [homework.sheet(f"student {number}", "scaling") for number in range(4)]
+    return lectures + [homework.sheet(f"student {number}", name) for name in ("scaling", "runs") for number in range(4)]
 
 
 def questions(sheets: list[Sheet]) -> list[tuple[Problem, Question]]:
@@ -223,6 +242,8 @@ H100 = dict(model="llama-3.1-8b", device="h100-sxm", batch=16, context=2048)
 CONVOLUTION = dict(layer="stage2.spatial", device="v100-sxm2-32gb", batch=8)  # 3 x 3, 128 to 128 channels, 28 x 28
 LOADER = dict(network="resnet-50", device="v100-sxm2-32gb", share=15, decode=10, few=8)
 SHARED = dict(model="llama-2-7b-hf", device="h100-sxm", gpus=8, tokens=2048)
+TIMELINE = dict(first=300, pause=40, second=500, percent=60, tail=100)
+LATE = dict(late=2, delay=1000, transfer=400) | {f"rank {rank}": 0 for rank in range(4)}
 REPLICAS = dict(model="gpt2-xl", device="a100-sxm-80gb", gpus=8)
 
 
@@ -262,6 +283,13 @@ REPLICAS = dict(model="gpt2-xl", device="a100-sxm-80gb", gpus=8)
         ("shared", SHARED, "work", 2 * 2 * 2048 * 4096 * 11008 / 8 / 989.4e12 * 1e6, "there are three"),
         ("replicas", REPLICAS, "state", 4 * 1_557_611_200 / 1e9, "the optimizer state is missing"),
         ("replicas", REPLICAS, "tokens", 2 * 7 / 8 * 312e12 / 300e9, "for the forward pass alone"),
+        ("timeline", TIMELINE, "busy", 300 + 500 + 300, "counts once"),
+        ("timeline", TIMELINE, "exposed", 300, "the whole all-reduce"),
+        ("timeline", TIMELINE, "idle", 100 * 40 / 900, "not by the busy time"),
+        ("stall", dict(batch=32, compute=107, load=69), "images", 32 / 0.107, "leaves out the loading time"),
+        ("stall", dict(batch=32, compute=100, load=250), "workers", 1, "the shorter step"),
+        ("late", LATE, "transfer", 1400, "waiting time"),
+        ("late", LATE, "recorded", 400, "while it waits"),
         ("experts", dict(gpus=8, users=64), "experts", 2 * 64 * 2 * 7 / 8 * 8.192, "for the tokens of all users"),
         ("achieved", dict(device="a100-sxm-80gb", n=4096, share=50), "bound", 2 * 4096**3 / 624e12 * 1e6, "sparse"),
         ("achieved", dict(device="a100-sxm-80gb", n=4096, share=50), "fraction", 881.0 / 440.509 * 100, "invert it"),

@@ -1,0 +1,206 @@
+"""Homework problems about whole runs: busy time and exposed communication, a waiting data loader, a late rank."""
+
+from __future__ import annotations
+
+import math
+
+from roofmodel.study.homework.problem import Draw, Mistake, Problem, Question
+from roofmodel.study.trace import intervals
+
+US, MS = 1e-6, 1e-3
+SECOND = range(500, 901, 20)  # microseconds
+LOADING = range(60, 400, 7)  # milliseconds
+FRACTION = Mistake(0.01, "this is a fraction; give a percentage")
+
+
+def timeline(draw: Draw) -> Problem:
+    """Two kernels and an all-reduce on two streams: summed time, busy time, exposed communication, idle time."""
+    first, pause, second = draw("first", range(200, 401, 10)), draw("pause", range(20, 81, 5)), draw("second", SECOND)
+    start = first + pause
+    reduce_start = start + second * draw("percent", range(40, 81, 5)) // 100
+    reduce_end = start + second + draw("tail", range(50, 301, 10))
+    compute = intervals.union([0, start], [first, start + second])
+    reduction = intervals.union([reduce_start], [reduce_end])
+    covered = intervals.length(intervals.join(compute, reduction))
+    exposed = intervals.length(intervals.subtract(reduction, compute))
+    length = intervals.length(reduction)
+    summed = first + second + length
+    values = {
+        "d_1": first * US, "s_2": start * US, "d_2": second * US, "s_c": reduce_start * US, "d_c": length * US
+    }  # fmt: skip
+    return Problem(
+        "timeline",
+        "Two streams of one GPU",
+        f"A profiler recorded two GEMMs on one stream: from 0 to {first} us and from {start} to {start + second} us. "
+        f"On another stream of the same GPU an all-reduce ran from {reduce_start} to {reduce_end} us. Nothing else "
+        "ran.",
+        (
+            Question(
+                "summed",
+                "The summed time of the three kernels.",
+                "us",
+                summed * US,
+                "d_1 + d_2 + d_c",
+                values,
+                (Mistake(covered / summed, "this counts overlapping kernels once; the sum counts each kernel fully"),),
+            ),
+            Question(
+                "busy",
+                "The busy time: the time in which at least one kernel runs.",
+                "us",
+                covered * US,
+                "d_1 + s_c + d_c - s_2",
+                values,
+                (
+                    Mistake(summed / covered, "this is the sum; time in which two kernels run counts once"),
+                    Mistake((first + second) / covered, "this is the stream of the GEMMs alone"),
+                    Mistake(reduce_end / covered, "this includes the pause between the GEMMs"),
+                ),
+            ),
+            Question(
+                "exposed",
+                "The exposed communication: the time of the all-reduce in which no GEMM runs.",
+                "us",
+                exposed * US,
+                "s_c + d_c - s_2 - d_2",
+                values,
+                (
+                    Mistake(length / exposed, "this is the whole all-reduce; a part of it overlaps with a GEMM"),
+                    Mistake((length - exposed) / exposed, "this is the overlapped part"),
+                ),
+            ),
+            Question(
+                "idle",
+                "The share of the time from the first start to the last end in which no kernel runs.",
+                "%",
+                (reduce_end - covered) / reduce_end,
+                "(s_2 - d_1)/(s_c + d_c)",
+                values,
+                (FRACTION, Mistake(reduce_end / covered, "divide by the whole time, not by the busy time")),
+            ),
+        ),
+    )
+
+
+def stall(draw: Draw) -> Problem:
+    """A training step that waits for its data loader: the lost share, and the workers that hide the loading time."""
+    batch, compute, load = draw("batch", (32, 64, 128, 256)), draw("compute", range(80, 161, 4)), draw("load", LOADING)
+    step = compute + load
+    workers = math.ceil(load / compute)
+    values = {"B_img": batch, "t_step": step * MS, "t_load": load * MS}
+    return Problem(
+        "stall",
+        "A step that waits for its data loader",
+        f"ResNet-50 is trained with batches of {batch} images on one GPU, with DataLoader(num_workers=0). A profile of "
+        f"the run shows steps of {step} ms. In {load} ms of each step the CPU is in DataLoader.__next__, and no kernel "
+        "runs. Worker processes load batches side by side, each as fast as the CPU did; the rest of the step stays as "
+        "it is.",
+        (
+            Question(
+                "images",
+                "The images per second of the profiled run.",
+                "images/s",
+                batch / (step * MS),
+                "B_img/t_step",
+                values,
+                (
+                    Mistake(step / compute, "this leaves out the loading time, which is a part of each step"),
+                    Mistake(1 / batch, "this is in steps per second"),
+                ),
+            ),
+            Question(
+                "lost",
+                "The share of a step in which the GPU waits for the loader.",
+                "%",
+                load / step,
+                "t_load/t_step",
+                values,
+                (FRACTION, Mistake(step / compute, "divide by the whole step")),
+            ),
+            Question(
+                "workers",
+                "The smallest number of worker processes that hides the loading time.",
+                "workers",
+                workers,
+                "ceiling(t_load/(t_step - t_load))",
+                values,
+                (
+                    Mistake((workers - 1) / workers, "close: with this number the GPU still waits at times"),
+                    Mistake(
+                        math.ceil(load / step) / workers,
+                        "with workers a step takes less time: the workers have to keep up with the shorter step",
+                    ),
+                ),
+                tolerance=0,
+            ),
+            Question(
+                "faster",
+                "The images per second with this number of workers.",
+                "images/s",
+                batch / (compute * MS),
+                "B_img/(t_step - t_load)",
+                values,
+                (Mistake(compute / step, "this is the rate of the profiled run"),),
+            ),
+        ),
+    )
+
+
+def late_rank(draw: Draw) -> Problem:
+    """Four ranks that start an all-reduce at different times: transfer time, waiting time, what the late rank costs."""
+    late = draw("late", range(4))
+    starts = [40_000 + draw(f"rank {rank}", range(0, 201, 5)) for rank in range(4)]
+    starts[late] += draw("delay", range(500, 3001, 100))
+    transfer = draw("transfer", range(300, 901, 20))
+    last, mean = max(starts), sum(starts) / 4
+    end, early = last + transfer, (late + 1) % 4
+    values = {f"a_{rank}": start * US for rank, start in enumerate(starts)} | {"e": end * US}
+    every = "Max(a_0, a_1, a_2, a_3)"
+    return Problem(
+        "late",
+        "A late rank",
+        f"Four ranks end their training step with an all-reduce. On aligned clocks its kernels start "
+        f"{', '.join(map(str, starts[:3]))} and {starts[3]} us after the start of the step (ranks 0 to 3), and all end "
+        f"after {end} us.",
+        (
+            Question(
+                "transfer",
+                "The time of the transfer: it begins when the last rank has arrived.",
+                "us",
+                transfer * US,
+                f"e - {every}",
+                values,
+                (Mistake((end - min(starts)) / transfer, "this includes the waiting time of the first rank"),),
+            ),
+            Question(
+                "recorded",
+                f"The duration of the all-reduce that a profiler records on rank {early}.",
+                "us",
+                (end - starts[early]) * US,
+                f"e - a_{early}",
+                values,
+                (Mistake(transfer / (end - starts[early]), "the kernel of a rank also lasts while it waits"),),
+            ),
+            Question(
+                "wait",
+                f"The time for which rank {early} waits for another rank.",
+                "us",
+                (last - starts[early]) * US,
+                f"{every} - a_{early}",
+                values,
+                (Mistake((end - starts[early]) / (last - starts[early]), "this includes the transfer"),),
+            ),
+            Question(
+                "gain",
+                "The share of the step that is saved if all ranks start at the mean of their times.",
+                "%",
+                (last - mean) / end,
+                f"({every} - (a_0 + a_1 + a_2 + a_3)/4)/e",
+                values,
+                (
+                    FRACTION,
+                    Mistake((last - min(starts)) / (last - mean), "this compares with the first rank; use the mean"),
+                ),
+            ),
+        ),
+    )
