@@ -20,6 +20,7 @@ from roofmodel.study.profile.device import DeviceIdentification, contradictions
 from roofmodel.study.profile.points import KernelGroup, Point, points
 
 TOLERANCE = 1.02  # clocks and times are rounded by this much
+MAX_SAVED = 4  # a direct 3 x 3 convolution over Winograd's F(4 x 4, 3 x 3): 36 multiplications instead of 144
 MAX_NAMES = 3  # names of points in one warning
 _UNEXPLAINED = "no clock, sparsity, cache or known device explains it; check that bytes and times are of the same run"
 
@@ -49,7 +50,7 @@ def with_findings(
             least = units.si(ceilings.clock * point.fraction, "Hz", 3)
             return f"the SM clock was above {units.si(ceilings.clock, 'Hz', 4)} (at least {least})"
         reasons = [text for text, assumed in assumptions if _within(assumed[index])]
-        reasons += _cache_explanation(point, ceilings)
+        reasons += _count_explanation(point, ceilings)
         if names := [name for name, assumed in elsewhere if _within(assumed[index])]:
             reasons.append(f"it ran on another device, such as {', '.join(names)} (below the ceilings there)")
         return "; or ".join(reasons) or _UNEXPLAINED
@@ -69,8 +70,8 @@ def finding_warnings(found: Sequence[Point], ceilings: Ceilings) -> list[str]:
         if point.finding is not None and (point.name, ceiling) not in named:
             named.add((point.name, ceiling))
             together.setdefault((ceiling, point.finding), []).append(point)
-    # a kernel may well exceed what a benchmark reached
-    verdict = "" if ceilings.measured else ", which is impossible"
+    # a kernel may well exceed what a benchmark reached, or have fewer DRAM bytes than its tensors
+    verdict = "" if ceilings.measured or any(point.counted for point in found) else ", which is impossible"
     return [
         f"{_subject(ceiling, above)}{verdict}; explanation: {finding}" for (ceiling, finding), above in together.items()
     ]
@@ -127,8 +128,15 @@ def _possible_devices(device: Device, evidence: Sequence[Evidence]) -> Iterator[
             yield other
 
 
-def _cache_explanation(point: Point, ceilings: Ceilings) -> list[str]:
-    """The explanation that DRAM bytes were counted with a cold L2 cache and the time was measured with a warm one."""
+def _count_explanation(point: Point, ceilings: Ceilings) -> list[str]:
+    """The explanation that the kernel had fewer FLOPs or bytes than were counted: by its algorithm, or by a cache.
+
+    Counters take DRAM bytes with a cold L2 cache, while the time may be that of a warm one.
+    """
+    if point.counted and point.bound == "compute" and (point.fraction or 0) <= MAX_SAVED:
+        return [
+            "if it runs a convolution, Winograd's algorithm or an FFT takes fewer multiplications than were counted"
+        ]
     l2, bandwidth = ceilings.device.levels.get("l2"), ceilings.device.bandwidth
     if point.level != "dram" or point.bound == "compute" or l2 is None or not l2.capacity:
         return []
@@ -137,6 +145,11 @@ def _cache_explanation(point: Point, ceilings: Ceilings) -> list[str]:
     launch_bytes = point.fraction * point.seconds * bandwidth / point.invocations  # minimum time x bandwidth
     if launch_bytes > l2.capacity:
         return []
+    if point.counted:
+        return [
+            f"its tensors of {units.si(launch_bytes, 'B')} per launch fit in the L2 cache of "
+            f"{units.binary(l2.capacity)}, so that not all of their bytes came from DRAM"
+        ]
     return [
         f"its {units.si(launch_bytes, 'B')} per launch fit in the L2 cache of {units.binary(l2.capacity)}, which may "
         "have been cold when bytes were counted and warm when time was measured"

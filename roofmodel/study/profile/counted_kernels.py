@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from roofmodel.profiles.kernel import RecordedInputs
+from roofmodel.devices.device import Device, Pipe
+from roofmodel.errors import WorkloadError
+from roofmodel.profiles.kernel import NO_TRAFFIC, Call, Flops, Profile, RecordedInputs, Traffic
 from roofmodel.study.compare.formats import format_in_name
 from roofmodel.study.compare.naming import anchor, auxiliary_role
 from roofmodel.study.profile import matrix_operators, vector_operators
@@ -194,3 +197,68 @@ def _list_type(kernel: str) -> str | None:
     if width := re.search(r"OpaqueType<(\d)", kernel):
         return _WIDTH_TYPES.get(width[1])
     return _LIST_TYPES.get(format_in_name(kernel) or "")
+
+
+# --- On a device ------------------------------------------------------------------------------------
+
+
+def flops_by_pipe(work: KernelWork, device: Device) -> dict[str, float]:
+    """The FLOPs of a kernel by pipe: matrix multiplications on the fastest pipe of their format, else on CUDA cores."""
+    vector = device.vector_pipe(work.form)
+    try:
+        matmul: Pipe | None = device.matmul_pipe(work.form)
+    except WorkloadError:  # such as bf16 on a V100, which converts it to fp32
+        matmul = vector
+    found: dict[str, float] = {}
+    for pipe, flops in ((matmul, work.matmul_flops), (vector, work.vector_flops)):
+        if flops and pipe:
+            found[pipe.name] = found.get(pipe.name, 0.0) + flops
+    return found
+
+
+def with_counts(profile: Profile, device: Device) -> tuple[Profile, list[KernelWork]]:
+    """A profile whose kernels have FLOPs and DRAM bytes counted from shapes, and the work of each kernel.
+
+    The profile is unchanged, and the list empty, if it has counters or no operator has recorded shapes. Pipes that a
+    kernel does not use get 0, which means that no counter is missing.
+    """
+    calls = [kernel.call for kernel in profile.kernels]
+    if not any(call and call.inputs for call in calls) or any(k.bytes != NO_TRAFFIC for k in profile.kernels):
+        return profile, []
+    launched_by, operators = _operators(calls)
+    names = [kernel.name for kernel in profile.kernels]
+    seconds = [kernel.seconds or 0.0 for kernel in profile.kernels]
+    found = count_kernels(names, seconds, launched_by, operators)
+    zeros = {pipe: 0.0 for pipe in ("fp64", "fp32", "fp16", *device.pipes) if pipe in Flops._fields}
+    kernels = []
+    for kernel, work in zip(profile.kernels, found, strict=True):
+        if work.known:
+            flops = dict(zeros)
+            for pipe, number in flops_by_pipe(work, device).items():
+                field = pipe if pipe in Flops._fields else "fp32"  # the matrix units of AMD for fp32
+                flops[field] += number
+            kernel = replace(kernel, flops=Flops(**flops), bytes=Traffic(dram=work.bytes))
+        kernels.append(kernel)
+    return replace(profile, kernels=tuple(kernels)), found
+
+
+def _operators(calls: Sequence[Call | None]) -> tuple[list[int], Operators]:
+    """The operator of each kernel as an index (-1: none) into the operators that launched kernels and their callers."""
+    places: dict[int, int] = {}  # by identity: numbers of operators repeat in files of several processes
+    table: list[Call] = []
+    parents: list[int] = []
+
+    def place(call: Call | None) -> int:
+        chain = []
+        while call is not None and id(call) not in places:
+            chain.append(call)
+            call = call.parent
+        index = -1 if call is None else places[id(call)]
+        for each in reversed(chain):
+            parents.append(index)
+            index = places[id(each)] = len(table)
+            table.append(each)
+        return index
+
+    launched_by = [place(call) for call in calls]
+    return launched_by, Operators([call.name for call in table], [call.inputs for call in table], parents)

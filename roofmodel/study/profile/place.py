@@ -21,12 +21,14 @@ from roofmodel.study.estimate.options import non_default_options
 from roofmodel.study.profile import points
 from roofmodel.study.profile.above_roof import finding_warnings, with_findings
 from roofmodel.study.profile.ceilings import Ceilings, choose_ceilings
+from roofmodel.study.profile.counted_kernels import KernelWork, with_counts
 from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
 from roofmodel.study.profile.inputs import DeviceRun, read_runs
 from roofmodel.study.profile.ncu_command import collection_advice
 from roofmodel.study.profile.points import incomplete
 from roofmodel.text_files import expand
 
+MAX_REASONS = 3  # why kernels have no FLOPs, in one warning
 KERNELS = Command("'roof kernels'", "roofmodel.read_profile")
 
 
@@ -94,6 +96,7 @@ class Roofline(NamedTuple):
     points: tuple[points.Point, ...]
     pipes: tuple[Pipe, ...]  # in use, by falling peak; does not depend on the grouping of the kernels
     predicted: Estimate | None = None  # the estimate of the predicted points
+    counted: bool = False  # FLOPs and bytes are counted from the shapes of operators
 
     @property
     def device(self) -> Device:
@@ -157,8 +160,10 @@ def place(
         if any(kernel.clock for kernel in kernels):
             kernels = run.profile.kernels  # summed kernels have only the maximum clock
         chosen = choose_ceilings(identification.device, clock, ceilings, kernels, may_be_locked)
-        found, point_warnings = _measured_points(run.profile, by, identification, chosen, run.hw) if files else ([], [])
-        single = found if by == "name" else points.points(points.group(run.profile.summed(), "name"), chosen.device)
+        profile, works = with_counts(run.profile, chosen.device)
+        found, point_warnings = _measured_points(profile, by, identification, chosen, run.hw) if files else ([], [])
+        point_warnings += _count_warnings(profile, works)
+        single = found if by == "name" else points.points(_groups(profile, "name"), chosen.device)
         report = None
         run_warnings: list[Text] = [*run.profile.warnings, *identification.warnings, *chosen.notes, *point_warnings]
         if architecture is not None:
@@ -168,7 +173,7 @@ def place(
             run_warnings += warnings_in(report.notes)
         pipes = tuple(pipes_in_use(single, chosen.device))
         shown_files = tuple(names[file] for file in run.profile.files)
-        rooflines.append(Roofline(identification, chosen, shown_files, tuple(found), pipes, report))
+        rooflines.append(Roofline(identification, chosen, shown_files, tuple(found), pipes, report, bool(works)))
         device = f"{identification.device.id}: " if len(runs) > 1 else ""
         run_warnings = [rename_files(text, names) for text in run_warnings]
         warnings += [Message(device, text) if device else text for text in run_warnings]
@@ -197,8 +202,10 @@ def _measured_points(
     profile: Profile, by: str, identification: DeviceIdentification, ceilings: Ceilings, hw: str | None
 ) -> tuple[list[points.Point], list[Text]]:
     """A profile's points, and warnings about them. Raises ProfileError if no kernel has a point."""
-    groups = points.group(profile.summed(), by)
+    groups = _groups(profile, by)
     found = points.points(groups, ceilings.device)
+    if profile.tool == "torch":  # which has no counters
+        found = [point._replace(counted=True) for point in found]
     if all(point.intensity is None for point in found):
         raise ProfileError(
             f"{', '.join(profile.files[:3])}: no kernel can be placed on a roofline: {_missing_input(profile)}; "
@@ -213,10 +220,53 @@ def _measured_points(
     ]
 
 
+def _groups(profile: Profile, by: str) -> list[points.KernelGroup]:
+    """The kernels of a profile by group, longest first; kernels whose FLOPs could not be counted apart."""
+    kernels = profile.summed()
+    if profile.tool != "torch":
+        return points.group(kernels, by)
+    known = [kernel for kernel in kernels if kernel.bytes != NO_TRAFFIC]
+    unknown = [kernel for kernel in kernels if kernel.bytes == NO_TRAFFIC]
+    return sorted([*points.group(known, by), *points.group(unknown, by)], key=lambda group: -(group.seconds or 0))
+
+
+def _count_warnings(profile: Profile, works: Sequence[KernelWork]) -> list[Text]:
+    """That FLOPs and bytes are counted, and why some kernels have none."""
+    if not works:
+        return []
+    unknown: dict[str, list[float]] = {}
+    for kernel, work in zip(profile.kernels, works, strict=True):
+        if work.reason is not None:
+            unknown.setdefault(work.reason, []).append(kernel.seconds or 0)
+    notes: list[Text] = [
+        "FLOPs and bytes are counted from the recorded shapes of operators, not measured: DRAM traffic differs where "
+        "tensors stay in a cache or are read more than once"
+    ]
+    if unknown:
+        total = sum(kernel.seconds or 0 for kernel in profile.kernels)
+        share = sum(map(sum, unknown.values())) / total if total else 0
+        reasons = sorted(unknown.items(), key=lambda item: -sum(item[1]))
+        listed = "; ".join(f"{reason} ({len(seconds)})" for reason, seconds in reasons[:MAX_REASONS])
+        more = f"; and {len(reasons) - MAX_REASONS} more" if len(reasons) > MAX_REASONS else ""
+        number = sum(map(len, unknown.values()))
+        notes.append(
+            f"omitted: {number} of {units.count(len(works), 'kernel')} ({share:.0%} of the time) without FLOPs and "
+            f"bytes: {listed}{more}"
+        )
+    return notes
+
+
 def _missing_input(profile: Profile) -> str:
     """Why no kernel of a profile has a point."""
     if not profile.kernels:
         return "the file has no kernels"
+    if profile.tool == "torch":
+        if any(kernel.call and kernel.call.inputs for kernel in profile.kernels):
+            return "FLOPs and bytes of none of its operators can be counted from their shapes"
+        return (
+            "the trace has no shapes of operators, from which FLOPs and bytes are counted; record them with "
+            "`torch.profiler.profile(record_shapes=True)`"
+        )
     if all(kernel.bytes == NO_TRAFFIC for kernel in profile.summed()):
         return "no bytes were collected"
     if all(kernel.flops == NO_FLOPS for kernel in profile.summed()):

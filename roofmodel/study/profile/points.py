@@ -60,6 +60,7 @@ class Point(NamedTuple):
     finding: str | None = None  # possible explanations if the point is above its ceiling
     flops_per_second_low: float | None = None  # if fp16 instructions were not packed; None if there are none
     bytes_per_second: float | None = None
+    counted: bool = False  # FLOPs and bytes are counted from the shapes of operators, not measured
 
     @property
     def drawable(self) -> bool:

@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import WorkloadError
 from roofmodel.profiles.kernel import RecordedInputs
 from roofmodel.profiles.timelines import enclosing
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.profiles.torch_fields import parse_inputs
-from roofmodel.study.profile.counted_kernels import KernelWork, Operators, count_kernels
+from roofmodel.study.profile.counted_kernels import Operators, count_kernels, flops_by_pipe
 from roofmodel.study.trace.ranks import Rank
 
 Floats = NDArray[np.float64]
@@ -116,7 +115,8 @@ def rank_work(rank: Rank, device: Device | None) -> RankWork | None:
         known[i], explained[i] = work.known, work.known or work.auxiliary
         flops[i], size[i] = work.matmul_flops + work.vector_flops, work.bytes
         if device is not None and work.known:
-            compute[i] = pipe_seconds(work, device)
+            times = (flops / device.pipes[pipe].peak for pipe, flops in flops_by_pipe(work, device).items())
+            compute[i] = max(times, default=0.0)
         if work.reason is not None:
             number, before = unknown.get(work.reason, (0, 0.0))
             unknown[work.reason] = number + 1, before + float(seconds[i])
@@ -127,32 +127,6 @@ def rank_work(rank: Rank, device: Device | None) -> RankWork | None:
         np.where(compute > memory, compute, 0.0) if memory is not None else compute,
         unknown,
     )  # fmt: skip
-
-
-def pipe_seconds(work: KernelWork, device: Device) -> float:
-    """The least time of a kernel's FLOPs on the pipes of a device."""
-    found = 0.0
-    for pipe, flops in pipes(work, device).items():
-        found = max(found, flops / device.pipes[pipe].peak)
-    return found
-
-
-def pipes(work: KernelWork, device: Device) -> dict[str, float]:
-    """The FLOPs of a kernel by pipe: matrix multiplications on the fastest pipe of their format, else on CUDA cores."""
-    matmul, vector = _pipe_names(work.form, device)
-    found: dict[str, float] = {}
-    for name, flops in ((matmul, work.matmul_flops), (vector, work.vector_flops)):
-        if flops and name:
-            found[name] = found.get(name, 0.0) + flops
-    return found
-
-
-def _pipe_names(form: str, device: Device) -> tuple[str | None, str | None]:
-    pipe = device.vector_pipe(form)
-    try:
-        return device.matmul_pipe(form).name, pipe and pipe.name
-    except WorkloadError:  # such as bf16 on a V100, which converts it to fp32
-        return pipe and pipe.name, pipe and pipe.name
 
 
 def run_roofline(works: Sequence[RankWork | None], kernel_seconds: float) -> RunRoofline | None:

@@ -46,6 +46,7 @@ LECTURE_GROUPS = (
     "(PyTorch's own kernels), other"
 )
 DEVICE_SOURCES = {"given": "as given", "attributes": "identified by the file", "assumed": "ASSUMED"}
+COUNTED = "FLOPs and bytes counted from shapes"
 MAX_FILES = 3  # names of files that are shown
 _LEADING = re.compile(r"void |static |(?:\(anonymous namespace\)|<unnamed>|\w+)::")
 _BASE = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|[^<(])*")
@@ -63,6 +64,7 @@ class Panel(NamedTuple):
     workload: str = ""  # of the predicted points: `gpt2, fp16, flash attention, prefill: 1 × 1024 tokens`
     by: str = "name"  # what kernels are grouped by
     used: Sequence[Pipe] = ()  # the pipes that the kernels used; empty: they follow from the points
+    counted: bool = False  # FLOPs and bytes of the kernels are counted from the shapes of operators
 
     @property
     def title(self) -> str:
@@ -108,6 +110,7 @@ def panels_of(placed: RooflinePlot) -> list[Panel]:
             _workload(line.predicted),
             placed.by,
             line.pipes,
+            line.counted,
         )
         for line in placed.rooflines
     ]
@@ -124,7 +127,8 @@ def heading(placed: RooflinePlot) -> str:
     """`NVIDIA A100 SXM4 40 GB (assumed): measured kernels, gpt2 predicted`."""
     panels = panels_of(placed)
     devices = ", ".join(panel.device.id for panel in panels) if len(panels) > 1 else panels[0].title
-    what = ["measured kernels"] * bool(placed.files) + [f"{placed.model} predicted"] * bool(placed.model)
+    measured = f"measured kernels{f', {COUNTED}' * any(panel.counted for panel in panels)}"
+    what = [measured] * bool(placed.files) + [f"{placed.model} predicted"] * bool(placed.model)
     return f"{devices}: {', '.join(what)}"
 
 

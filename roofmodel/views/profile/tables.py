@@ -13,7 +13,7 @@ from roofmodel.errors import Option
 from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels, RooflinePlot
 from roofmodel.study.profile.points import Point, flops_by_pipe, incomplete
 from roofmodel.views.kit.columns import bare, fitting
-from roofmodel.views.kit.panel import Panel, panels_of, point_color, shorten
+from roofmodel.views.kit.panel import COUNTED, Panel, panels_of, point_color, shorten
 from roofmodel.views.profile import chart
 
 MAX_ROWS = 30  # of a table; its last line counts the rest
@@ -79,7 +79,7 @@ def device_table(panel: Panel, letters: Mapping[str, str]) -> Group:
     """A device's measured points by share of the time, its predicted points, and a roofline chart."""
     measured, predicted = ([p for p in panel.points if p.predicted is which] for which in (False, True))
     source = {"given": "", "attributes": ", identified by the file", "assumed": ", ASSUMED"}[panel.identified]
-    head = f"{panel.device.name} ({panel.device.id}{source}){panel.conditions}"
+    head = f"{panel.device.name} ({panel.device.id}{source}){panel.conditions}{f', {COUNTED}' * panel.counted}"
     blocks: list[RenderableType] = [Text(head, style="bold")]
     if measured or not predicted:
         blocks += _points(panel, measured, letters, panel.item, "share")

@@ -30,6 +30,8 @@ LEGEND = {
     "launch → start": "launch → start: median time from a kernel's launch on the CPU to its start",
     "share": "share: of the summed time of the rank's GPU work, which counts overlapping work fully",
     "bus": "algorithm, bus: bandwidths",
+    "!": "! above the ceiling: tensors come from a cache, or an algorithm (Winograd) takes fewer multiplications than "
+    "were counted",
     "achieved": "FLOP/s, B/s: FLOPs and bytes counted from the recorded shapes of operators, over the measured time; "
     "achieved: share of the attainable performance",
 }
@@ -191,7 +193,7 @@ def _times(title: str, rows: Iterable[GroupTime], several: bool) -> RenderableTy
             [units.si(rate or 0) for rate in (found.flops_per_second, found.bytes_per_second)] if found else ["–"] * 2
         )
         share = found.attainable_share if found else None
-        against = ["–" if share is None else f"{share:.0%}", (found and found.bound) or "–"]
+        against = ["–" if share is None else f"{share:.0%}{'!' * (share > 1)}", (found and found.bound) or "–"]
         shown.add(
             row.group, *rank, str(row.kernels), units.seconds(row.seconds), f"{row.share:.1%}", *rates[: 2 * counted],
             *against[: 2 * ceilings], *times,

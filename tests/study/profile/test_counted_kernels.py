@@ -468,3 +468,38 @@ def test_every_kernel_of_the_vit_trace_has_numbers_or_a_reason():
 def test_kernel_work_without_reason_is_known():
     assert KernelWork().known
     assert not KernelWork(reason="x").auxiliary
+
+
+# --- roof plot --------------------------------------------------------------------------------------
+
+
+def test_a_trace_with_shapes_has_points_that_are_marked_as_counted():
+    from roofmodel import api
+
+    report = api.plot(measured("traces/torch/Falconsai_nsfw_image_detection__1016002.json.gz"))
+    document = report.to_dict()
+    assert all(point["counted"] and not point["incomplete"] for point in document["points"])
+    assert sum(point["invocations"] for point in document["points"]) == 151
+    gemm = document["points"][0]
+    assert gemm["bound"] == "memory"
+    assert gemm["attainable"] == pytest.approx(gemm["intensity"] * 3.35e12, rel=0.01)  # DRAM of the H100
+    assert any("counted from the recorded shapes" in text for text in report.warnings)
+    assert any("omitted: 3 of 154 kernels" in text and "auxiliary" in text for text in report.warnings)
+
+
+def test_a_trace_without_shapes_names_the_option_that_records_them():
+    from roofmodel import api
+    from roofmodel.errors import ProfileError
+
+    path = measured("traces/torch/nccl_parser_config_nccl_data.json.gz")
+    with pytest.raises(ProfileError, match="record_shapes=True"):
+        api.plot(path, hw="a100")
+
+
+def test_the_picture_says_that_its_points_are_counted(tmp_path):
+    from roofmodel import api
+
+    report = api.plot(measured("traces/torch/gaunernst_bert-small-uncased__1016001.json.gz"))
+    assert "FLOPs and bytes counted from shapes" in report.save(tmp_path / "points.svg").read_text()
+    pytest.importorskip("plotly")
+    assert "FLOPs and bytes counted from shapes" in report.save(tmp_path / "points.html").read_text()
