@@ -136,6 +136,7 @@ class Call(NamedTuple):
     shapes: tuple[Sizes, ...] = ()  # of the arguments; () for an argument that is not a tensor
     inputs: RecordedInputs | None = None  # None: not recorded
     parent: Call | None = None  # the operator that called this one; None: none, or unknown
+    in_graph: bool = False  # it launched a CUDA graph: the kernel is one of the graph, not one of the operator
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,16 @@ def _calls_of_kernels(
             parent = calls[id(each)]
         return parent
 
-    return [call(by_number.get(number) or other) for number, other in zip(numbers, enclosing, strict=True)]
+    found = [call(by_number.get(number) or other) for number, other in zip(numbers, enclosing, strict=True)]
+    graphs = {
+        fields.integer(fields.args_of(event).get("correlation"))
+        for event in events
+        if "GraphLaunch" in str(event.get("name")) and CALL.fullmatch(fields.category(event))
+    } - {None}
+    return [
+        each._replace(in_graph=True) if each and number in graphs else each
+        for each, number in zip(found, correlations, strict=True)
+    ]
 
 
 def _parents(operators: Iterable[Event]) -> dict[int, Event]:

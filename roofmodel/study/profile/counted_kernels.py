@@ -228,7 +228,8 @@ def with_counts(profile: Profile, device: Device) -> tuple[Profile, list[KernelW
     launched_by, operators = _operators(calls)
     names = [kernel.name for kernel in profile.kernels]
     seconds = [kernel.seconds or 0.0 for kernel in profile.kernels]
-    found = count_kernels(names, seconds, launched_by, operators)
+    graphs = frozenset(i for i, call in enumerate(calls) if call and call.in_graph)
+    found = count_kernels(names, seconds, launched_by, operators, graphs)
     zeros = {pipe: 0.0 for pipe in ("fp64", "fp32", "fp16", *device.pipes) if pipe in Flops._fields}
     kernels = []
     for kernel, work in zip(profile.kernels, found, strict=True):

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from roofmodel.devices import library
 from roofmodel.profiles import torch_fields, torch_trace
 from roofmodel.profiles.kernel import RecordedInputs
 from roofmodel.study.profile.counted_kernels import (
@@ -16,10 +17,12 @@ from roofmodel.study.profile.counted_kernels import (
     KernelWork,
     Operators,
     count_kernels,
+    with_counts,
 )
 from roofmodel.study.profile.matrix_operators import FORMULAS, causal_pairs
 from roofmodel.study.profile.recorded_inputs import Arguments, NotCounted, Work
 from tests.profiles.samples import measured
+from tests.study.trace.runs import event, written
 
 torch = pytest.importorskip("torch")
 flop_registry = pytest.importorskip("torch.utils.flop_counter").flop_registry
@@ -494,6 +497,18 @@ def test_a_trace_without_shapes_names_the_option_that_records_them():
     path = measured("traces/torch/nccl_parser_config_nccl_data.json.gz")
     with pytest.raises(ProfileError, match="record_shapes=True"):
         api.plot(path, hw="a100")
+
+
+def test_kernels_of_a_cuda_graph_do_not_count_as_the_operator_that_launched_it(tmp_path):
+    shapes = {"Input Dims": [[512, 512], [512, 512]], "Input type": ["float", "float"]}
+    graph = [event("cuda_runtime", "cudaGraphLaunch", 10, 12, correlation=99)] + [
+        event("kernel", "gemm", start, start + 50, 0, 7, device=0, stream=7, correlation=99) for start in (100, 150)
+    ]
+    path = written(tmp_path, event("cpu_op", "aten::mm", 5, 20, **shapes), graph)
+    with open(path, "rb") as file:
+        profile = torch_trace.read(file, "trace")
+    assert [kernel.call.name for kernel in profile.kernels] == ["aten::mm"] * 2
+    assert [each.reason for each in with_counts(profile, library.load("a100"))[1]] == [IN_GRAPH] * 2
 
 
 def test_the_picture_says_that_its_points_are_counted(tmp_path):
