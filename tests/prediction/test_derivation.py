@@ -77,11 +77,11 @@ def test_printed_derivation_lines_give_the_stated_time(
     options: dict[str, Any] = {} if phase == "train" else {"weights": weights}
     work, _ = workload(arch, phase=phase, batch=batch, seq=length, **options)
     operators = phases.operators(arch, work.steps()[0])
-    for operator in place_.sample(operators, min(6, len(operators))):
-        placed = place(operator.cost, device, "fp16")
-        found = timing.formula(operator, placed, device, "fp16")
-        if found is None:
-            continue
+    placements = [(operator, place(operator.cost, device, "fp16")) for operator in operators]
+    formulas = [(*pair, timing.formula(*pair, device, "fp16")) for pair in placements]
+    timed = [(operator, placed, found) for operator, placed, found in formulas if found is not None]
+    assert timed
+    for operator, placed, found in place_.sample(timed, min(6, len(timed))):
         assert derivation.steps(found)[-1].value == pytest.approx(float(found.seconds), rel=1e-12)
         expected = timing.clamp_to_bound(found.seconds, found.fit, placed.bound_seconds)
         stated = derived(found, float(placed.bound_seconds), expected)
@@ -90,7 +90,7 @@ def test_printed_derivation_lines_give_the_stated_time(
 
 @settings(deadline=None, max_examples=10)
 @given(
-    model=st.sampled_from(["gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1"]),
+    model=st.sampled_from(["llama-3.1-8b", "Mixtral-8x7B-v0.1"]),
     batch=st.integers(1, 300),
     length=st.integers(2, 5000),
     phase=st.sampled_from(["prefill", "decode"]),
@@ -100,10 +100,14 @@ def test_derivations_of_fused_gemms_give_the_stated_time(model: str, batch: int,
     operators = phases.operators(arch, workload(arch, phase=phase, batch=batch, seq=length)[0].steps()[0])
     placed = [place(operator.cost, device, "fp16") for operator in operators]
     runs = engine.fused(operators, placed, device, "fp16")
-    for operator, bound, run in zip(operators, placed, runs, strict=True):
-        if run.merged and run.formula and run.expected:
-            stated = derived(run.formula, float(bound.bound_seconds), run.expected, run)
-            assert stated == pytest.approx(float(run.expected.seconds), rel=6e-4), operator.name
+    merged = {o.name: (bound, run) for o, bound, run in zip(operators, placed, runs, strict=True) if run.merged}
+    gated = {"mlp.gate", "mlp.up"} if model == "llama-3.1-8b" else set()  # the experts of Mixtral are another formula
+    assert merged.keys() == {"attention.q", "attention.k", "attention.v"} | gated
+    for name, (bound, run) in merged.items():
+        assert run.formula is not None
+        assert run.expected is not None
+        stated = derived(run.formula, float(bound.bound_seconds), run.expected, run)
+        assert stated == pytest.approx(float(run.expected.seconds), rel=6e-4), name
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])
