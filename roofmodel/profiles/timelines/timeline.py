@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -129,11 +129,16 @@ def with_launches(timeline: Timeline) -> Timeline:
     for column in ("launch_start", "launch_end"):
         joined[column] = joined[column].fillna(UNKNOWN).astype(np.int64)
     joined = joined.sort_values(["start", "end"], kind="stable").reset_index(drop=True)
-    only = joined["process"].dropna().unique()
-    if len(only) == 1:
-        joined["process"] = joined["process"].fillna(only[0])
+    joined["process"] = joined["process"].fillna(_only_process(joined.astype({"device": object}).groupby("device")))
+    joined["process"] = joined["process"].fillna(_only_process(joined.groupby(np.zeros(len(joined)))))
     joined = joined.astype(dict.fromkeys(("process", "launch_thread", "launch_call"), "category"))
     return replace(timeline, work=joined[list(WORK)])
+
+
+def _only_process(groups: Any) -> pandas.Series:
+    """For each activity the process of its group; missing where the group has none or several."""
+    processes: pandas.Series = groups["process"].transform("first")
+    return processes.where(groups["process"].transform("nunique") == 1)
 
 
 def empty(columns: Mapping[str, type]) -> pandas.DataFrame:

@@ -143,6 +143,17 @@ def test_the_processes_of_one_gpu_are_two_ranks(tmp_path: Path) -> None:
     assert [(each.rank.process, each.rank.device) for each in found.ranks] == [("42", "0"), ("43", "0")]
 
 
+def test_kernels_without_a_launch_belong_to_the_only_process_of_their_gpu(tmp_path: Path) -> None:
+    found = analyzed(
+        tmp_path,
+        event("kernel", "launched before the trace began", 0, 50, 0, 7, device=0, stream=7),
+        launched("a", 100, 200, 60, process=1),
+        launched("b", 100, 200, 60, process=2, device=1),
+    )
+    ranks = [(report.rank.process, report.rank.device, len(report.rank.work)) for report in found.ranks]
+    assert ranks == [("1", "0", 2), ("2", "1", 1)]
+
+
 def test_the_kernels_of_a_cuda_graph_share_one_launch(tmp_path: Path) -> None:
     events = launched("a", 100, 110, 50)
     number = events[0]["args"]["correlation"]
