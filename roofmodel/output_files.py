@@ -19,11 +19,10 @@ def check(path: str, suffixes: Iterable[str]) -> Path:
 
     Raises OutputError for an unknown suffix, a missing folder, a read-only file, or a path that cannot be written.
     """
-    target = expand(path)
-    suffix = target.suffix.lower().lstrip(".")
-    if suffix not in suffixes:
+    target, suffixes = expand(path), list(suffixes)
+    if form(target, suffixes) is None:
         known = ", ".join(f".{s}" for s in suffixes)
-        what = f"unknown suffix {target.suffix!r}" if suffix else "has no suffix, which selects the format"
+        what = f"unknown suffix {target.suffix!r}" if target.suffix else "has no suffix, which selects the format"
         raise OutputError(f"{path or repr(path)}: {what}; known: {known}")
     if not os.path.isdir(target.parent):
         raise OutputError(f"{path}: folder {str(target.parent)!r} does not exist; create it first")
@@ -38,6 +37,12 @@ def check(path: str, suffixes: Iterable[str]) -> Path:
     if not mode & ANYONE_WRITES or not os.access(target, os.W_OK):  # the superuser has access without permission
         raise OutputError(f"{path}: the file is read-only; name another file, or permit writing it")
     return target
+
+
+def form(target: Path, suffixes: Iterable[str]) -> str | None:
+    """The longest of the suffixes with which the name ends, such as `json` or `perfetto.json`; None without."""
+    ending = "".join(target.suffixes).lower()
+    return max((s for s in suffixes if ending.endswith(f".{s}")), key=len, default=None)
 
 
 ANYONE_WRITES = 0o222
@@ -70,8 +75,9 @@ def write(path: str, draw: Callable[[Path, str], None] | None, texts: Mapping[st
     `draw(file, form)` draws a picture (None: no picture formats); `texts` maps other suffixes to functions that return
     the text. Raises OutputError.
     """
-    target = check(path, (*(PICTURES if draw else ()), *texts))
-    suffix = target.suffix.lower().lstrip(".")
+    suffixes = (*(PICTURES if draw else ()), *texts)
+    target = check(path, suffixes)
+    suffix = form(target, suffixes) or ""
     if draw and suffix in PICTURES:
         replace(target, lambda file: draw(file, suffix))
     else:

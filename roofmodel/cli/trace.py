@@ -35,7 +35,9 @@ def trace_command(
     ] = None,
     hw: ProfileHardware = None,
     form: Annotated[str, format_option("table, json or csv.")] = "table",
-    output: Annotated[list[str] | None, output_option("FILE .png .svg .pdf .html .json .csv")] = None,
+    output: Annotated[
+        list[str] | None, output_option("FILE .png .svg .pdf .html .json .csv .perfetto.json[.gz]")
+    ] = None,
 ) -> None:
     """Where a run's time goes: compute, communication, copies and idle time by cause, per rank and step."""
     check_format(form, ("table", "json", "csv"))

@@ -75,7 +75,7 @@ class TraceReport(Drawn):
         return as_json(self.to_dict()) if form == "json" else as_csv(self.analyzed)
 
     def save(self, path: PathLike) -> Path:
-        """Write a picture (png, svg, pdf), the timeline page (html) or the data (json, csv), by the suffix."""
+        """Write a picture (png, svg, pdf), the timeline (html, perfetto.json[.gz]) or the data (json, csv)."""
         from roofmodel.views.trace.data import save
 
         return save(self.analyzed, os.fspath(path), self._left_out.setdefault)

@@ -15,8 +15,9 @@ from roofmodel.study.trace.ranks import Rank
 from roofmodel.study.trace.steps import Step
 from roofmodel.study.trace.trace import RankReport, Trace
 from roofmodel.views.kit import encoding
+from roofmodel.views.trace import perfetto
 
-SUFFIXES = (*output_files.PICTURES, "html", "json", "csv")
+SUFFIXES = (*output_files.PICTURES, "html", "json", "csv", *perfetto.SUFFIXES)
 
 
 def document(trace: Trace) -> dict[str, Any]:
@@ -144,11 +145,16 @@ def as_csv(trace: Trace) -> str:
 
 
 def save(trace: Trace, path: str, note: Callable[[str], None]) -> Path:
-    """Write a picture (png, svg, pdf), the timeline page (html) or the data (json, csv), by the suffix.
+    """Write a picture (png, svg, pdf), the timeline (html, perfetto.json[.gz]) or the data (json, csv), by the suffix.
 
     `note` receives what a file leaves out.
     """
     from roofmodel.views.trace import picture, timeline_page
+
+    target = output_files.check(path, SUFFIXES)
+    if (form := output_files.form(target, SUFFIXES)) in perfetto.SUFFIXES:
+        output_files.replace(target, lambda file: perfetto.write(trace, file, compressed=form.endswith("gz")))
+        return target
 
     def page() -> str:
         text, left_out = timeline_page.html(trace)

@@ -31,7 +31,6 @@ from roofmodel.views.trace.picture import PARTS
 from roofmodel.views.trace.tables import CAUSE_TEXTS
 from roofmodel.views.trace.timeline_rows import (
     IDLE,
-    MAX_LANES,
     NO_TIME,
     STEPS,
     STREAM,
@@ -43,6 +42,7 @@ from roofmodel.views.trace.timeline_rows import (
 
 MAX_EVENTS = 1_000_000  # about 4 bytes each in the page
 SCRIPTS = ("timeline_data.js", "timeline_draw.js", "timeline_page.js")  # unpack, draw, handle input
+MAX_LANES = 40  # of a row
 MAX_NAME = 300  # characters of a name in the page
 CPU_COLORS = {
     "CUDA call": "#A7A7A7", "operator": "#8FB4D9", "range": "#C9BD8B", "data loader": "#F0A787",
@@ -56,7 +56,7 @@ CAUSE_COLORS = dict(
 
 def html(trace: Trace) -> tuple[str, list[str]]:
     """The page, and notes on what it leaves out."""
-    rows = timeline_rows(trace, MAX_EVENTS)
+    rows = timeline_rows(trace, MAX_EVENTS, MAX_LANES)
     notes = [*_left_out(rows)]
     files = ", ".join([*trace.names.values()][:3]) + (
         f" and {len(trace.files) - 3} more" if len(trace.files) > 3 else ""

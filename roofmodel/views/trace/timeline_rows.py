@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 STEPS, IDLE, STREAM, COPIES, THREAD = "steps", "idle", "stream", "copies", "thread"
 COPY_ENGINES = {"HtoD": "host to GPU", "DtoH": "GPU to host", "DtoD": "within a GPU", "PtoP": "between GPUs"}
-MAX_LANES = 40  # of a row
-
 Column = NDArray[np.int64]
 Thread = tuple[str | None, str | None]  # process and thread
 Call = tuple[str, str | None, int]  # file, thread and start
@@ -46,12 +44,12 @@ class Events(NamedTuple):
     bytes: Column  # of copies and memsets; UNKNOWN otherwise
     stream: Column  # index into the names, of GPU work; UNKNOWN otherwise
 
-    def sorted_into_lanes(self) -> Events:
-        """The events with their lanes; those deeper than MAX_LANES are left out."""
+    def sorted_into_lanes(self, max_lanes: int | None) -> Events:
+        """The events with their lanes; those of further lanes are left out."""
         order = np.lexsort((-self.end, self.start))
         ordered = self.select(order)
         placed = ordered._replace(lane=lanes(ordered.start, ordered.end))
-        shown = np.flatnonzero(placed.lane < MAX_LANES)
+        shown = np.arange(len(order)) if max_lanes is None else np.flatnonzero(placed.lane < max_lanes)
         return placed.select(shown[np.argsort(placed.lane[shown], kind="stable")])
 
     def select(self, which: NDArray[np.int64] | NDArray[np.bool_]) -> Events:
@@ -76,6 +74,7 @@ class Section:
     """The rows of one rank, or of the CPU threads of one process."""
 
     label: str
+    process: str | None
     rank: RankReport | None  # None: CPU threads
     rows: tuple[TimelineRow, ...]
 
@@ -106,17 +105,17 @@ class TimelineRows:
     names: Names
     short: int = 0  # events left out because they are short
     longest_short: int = 0  # nanoseconds; none of them is longer
-    deep: int = 0  # events left out because they would need more than MAX_LANES lanes
+    deep: int = 0  # events left out because their rows would need too many lanes
 
     @property
     def rows(self) -> list[TimelineRow]:
         return [row for section in self.sections for row in section.rows]
 
 
-def timeline_rows(trace: Trace, max_events: int | None = None) -> TimelineRows:
+def timeline_rows(trace: Trace, max_events: int | None = None, max_lanes: int | None = None) -> TimelineRows:
     """The rows of all ranks and of the CPU threads of their processes.
 
-    Of more than `max_events` events the longest are kept, GPU work before CPU events.
+    Of more than `max_events` events the longest are kept, GPU work before CPU events. A row has at most `max_lanes`.
     """
     names = Names({})
     sections = tuple(_sections(trace, names))
@@ -129,7 +128,7 @@ def timeline_rows(trace: Trace, max_events: int | None = None) -> TimelineRows:
         longest_short = max(longest_short, _keep_longest(cpu, max_events - _count(*gpu)))
     kept = _count(*gpu, *cpu)
     for row in (*gpu, *cpu):
-        row.events = row.events.sorted_into_lanes()
+        row.events = row.events.sorted_into_lanes(max_lanes)
     return TimelineRows(sections, names, every - kept, longest_short, deep=kept - _count(*gpu, *cpu))
 
 
@@ -190,7 +189,7 @@ def _sections(trace: Trace, names: Names) -> Iterator[Section]:
         for report in reports:
             rank = report.rank
             label = f"rank {rank.number}: {rank.label}{where}"
-            yield Section(label, report, tuple(_rank_rows(report, threads, names)))
+            yield Section(label, rank.process, report, tuple(_rank_rows(report, threads, names)))
             if last[rank.process] == rank.number:
                 yield from threads.section(rank.process, where)
         for process in sorted(threads.processes - set(last), key=str):
@@ -293,7 +292,7 @@ class _Threads:
         mine.sort(key=lambda item: (not item[1].launches, item[0] is None, item[0]))
         if mine:
             label = f"CPU, process {process}{where}" if process is not None else f"CPU{where}"
-            yield Section(label, None, tuple(row for _, row in mine))
+            yield Section(label, process, None, tuple(row for _, row in mine))
 
     def _read(self, names: Names, low: int, high: int) -> dict[Thread, TimelineRow]:
         origin, found = self._timeline.origin, dict[Thread, list[Events]]()
