@@ -3,8 +3,10 @@
 A format has bits per element and, for block formats, a scale per block. Sources:
 
 * int4 as in GPTQ and AWQ checkpoints: groups of 128 with an fp16 scale and a 4-bit zero point (arXiv 2210.17323,
-  2306.00978);
+  2306.00978); int4_g32 and int4_g64 have groups of that size, and the _sym formats have no zero point, as in symmetric
+  compressed-tensors checkpoints;
 * nf4 as in bitsandbytes without double quantization: blocks of 64 with an fp32 scale (QLoRA, arXiv 2305.14314);
+  nf4_double: with it, the scales have 8 bits; their own scales, one fp32 number per 256 of them, are not counted;
 * fp8_block as in DeepSeek-V3: tiles of 128 x 128 with an fp32 scale (arXiv 2412.19437, section 3.3);
 * mxfp4: blocks of 32 with an 8-bit shared exponent (OCP Microscaling Formats specification v1.0);
 * nvfp4: blocks of 16 with an fp8 (e4m3) scale (NVIDIA Blackwell architecture technical brief); the second scale, one
@@ -47,7 +49,13 @@ FORMATS: dict[str, Format] = {
         Format("fp8_block", 8, block=128 * 128, scale_bits=32),
         Format("int8", 8),
         Format("int4", 4, block=128, scale_bits=16 + 4),
+        Format("int4_g64", 4, block=64, scale_bits=16 + 4),
+        Format("int4_g32", 4, block=32, scale_bits=16 + 4),
+        Format("int4_sym", 4, block=128, scale_bits=16),
+        Format("int4_g64_sym", 4, block=64, scale_bits=16),
+        Format("int4_g32_sym", 4, block=32, scale_bits=16),
         Format("nf4", 4, block=64, scale_bits=32),
+        Format("nf4_double", 4, block=64, scale_bits=8),
         Format("mxfp4", 4, block=32, scale_bits=8),
         Format("nvfp4", 4, block=16, scale_bits=8),
     )
@@ -60,13 +68,15 @@ class Widths(NamedTuple):
     """The number format of each role of a tensor.
 
     A weight format narrower than 16 bits applies only to the matrices of linear layers (named `W_...`), as in
-    quantized checkpoints. Embedding tables, the matrix before the logits, norms and biases keep the working format.
+    quantized checkpoints. Embedding tables, the matrix before the logits, norms and biases keep the working format, and
+    so do the matrices named in `unconverted` (quantized_modules.py).
     """
 
     dtype: Format  # the working format: that of activations
     weights: Format
     kv: Format
     products: Format | None = None  # the compute format of GEMMs; None: the working format
+    unconverted: frozenset[str] = frozenset()  # weight matrices that a quantized checkpoint does not convert
 
     @property
     def compute(self) -> str:
@@ -80,7 +90,7 @@ class Widths(NamedTuple):
         if tensor.name.startswith("state."):
             return self.state
         name = tensor.name.removeprefix("grad.")
-        if name.startswith("W_"):
+        if name.startswith("W_") and name not in self.unconverted:
             return self.weights
         return self.others if name[0].isupper() else self.dtype
 

@@ -97,6 +97,7 @@ class Workload(NamedTuple):
     * `new_tokens`: decodes after the prefill, for the phase `generate`;
     * `image`: rows and columns of pixels; `seq` is then the number of image tokens;
     * `dtype`: compute format of GEMMs, and the format of all tensors unless `weights`, `kv` or `activations` is given;
+    * `unconverted`: weight matrices that keep the format of the activations if `weights` is narrower than 16 bits;
     * `logits`: positions with logits; None: the last one for a prefill, all for a forward pass;
     * `runtime`, `launch`: how the host launches kernels (PyTorch eager, autocast, Megatron-LM's fused kernels, CUDA
       graph) and its seconds per kernel; no effect on counts.
@@ -122,6 +123,7 @@ class Workload(NamedTuple):
     parallel: Parallel = ONE_GPU
     micro_batch: Number | None = None
     launch: float | None = None
+    unconverted: frozenset[str] = frozenset()
 
     @property
     def host(self) -> Host:
@@ -143,7 +145,7 @@ class Workload(NamedTuple):
         working, products = FORMATS[self.activations or self.dtype], FORMATS[self.dtype]
         return Widths(
             working, FORMATS[self.weights or self.dtype], FORMATS[self.kv or self.dtype],
-            None if products == working else products,
+            None if products == working else products, self.unconverted,
         )  # fmt: skip
 
     @property

@@ -13,6 +13,7 @@ from roofmodel.errors import Text
 from roofmodel.models.embeddings import Embedding, Patches
 from roofmodel.models.layers import Layer, Part, parts
 from roofmodel.models.norms_and_activations import Norm
+from roofmodel.models.quantization import Quantization
 
 if TYPE_CHECKING:
     from roofmodel.models.convolutional import PixelStep, Stage
@@ -160,6 +161,7 @@ class Architecture:
     notes: tuple[Text, ...] = ()
     encoder: Stack | None = None  # of an encoder-decoder, whose decoder is `stack`
     max_source: int | None = None  # the longest source sequence that the encoder's positions allow
+    quantization: Quantization | None = None  # of the checkpoint
     plan: BuildPlan | None = field(default=None, compare=False, repr=False)  # of the body
     encoder_plan: BuildPlan | None = field(default=None, compare=False, repr=False)
 

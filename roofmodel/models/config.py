@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from roofmodel.errors import Message, ModelError, Option, Text, choices, shorten, suggest
+from roofmodel.errors import ModelError, Text, choices, shorten, suggest
 from roofmodel.file_names import printable
 from roofmodel.models.architecture import Architecture, BuildPlan, Fact, Head, HeadStage, Network, Stack
 from roofmodel.models.families import CUSTOM_CODE, FAMILIES, family_of
@@ -17,6 +17,7 @@ from roofmodel.models.field_checks import ConfigLocation, check, check_stages
 from roofmodel.models.fields import CORE, LABELS, REQUIRED, Fields, FieldType, Key
 from roofmodel.models.layers import MoE
 from roofmodel.models.norms_and_activations import ACTIVATIONS
+from roofmodel.models.quantization import quantization
 from roofmodel.models.stack_builder import max_tokens, stack
 
 Config = Mapping[str, Any]
@@ -65,6 +66,7 @@ def architecture_from_row(
     fields, plan = _fields(family, family.fields, config, where)
     facts = dict(plan.facts)
     suffix, head, head_notes = _head(family, fields, config, model_type, where)
+    quantized, quantization_notes = quantization(config, where)
     body, limit = plan.build(fields), None if family.network else max_tokens(fields)
     encoder = source_limit = source_plan = None
     if family.source:
@@ -82,10 +84,8 @@ def architecture_from_row(
         tied=fields.get("tied", False),
         max_tokens=limit,
         facts=facts,
-        notes=notes
-        + _assumptions(facts, body, head, family, config, where)
-        + head_notes
-        + _quantization(config, where),
+        notes=notes + _assumptions(facts, body, head, family, config, where) + head_notes + quantization_notes,
+        quantization=quantized,
         encoder=encoder,
         max_source=source_limit,
         plan=plan,
@@ -326,39 +326,3 @@ def _assumptions(
         return ()
     values = ", ".join(f"{key} = {json.dumps(value)}" for key, value in assumed.items())
     return (f"{where}: not in the config, so the defaults of {family.config_class} are used: {values}",)
-
-
-def _quantization(config: Config, where: ConfigLocation) -> tuple[Text, ...]:
-    settings = config.get("quantization_config")
-    if not isinstance(settings, dict):
-        return ()
-    method = shorten(settings.get("quant_method", "unnamed"))
-    option = _weights(settings)
-    advice = Message("; to count them, use ", Option("weights", option)) if option else ""
-    return (
-        Message(
-            f"{where}: quantization_config ({method}) is ignored; ",
-            Option("dtype"),
-            ", ",
-            Option("weights"),
-            " and ",
-            Option("kv"),
-            f" set the formats{advice}",
-        ),
-    )
-
-
-def _weights(settings: Config) -> str:
-    """The --weights format that matches a quantization_config exactly, or an empty string."""
-    method, bits = settings.get("quant_method"), settings.get("bits")
-    if method in ("gptq", "awq", "auto-round"):
-        return "int4" if bits == 4 and settings.get("group_size") == 128 else ""
-    if method == "bitsandbytes":
-        nf4 = settings.get("load_in_4bit") is True and settings.get("bnb_4bit_quant_type") == "nf4"
-        plain = nf4 and not settings.get("bnb_4bit_use_double_quant")
-        return "nf4" if plain else "int8" if settings.get("load_in_8bit") is True else ""
-    if method == "fp8" and "quant_algo" not in settings:
-        return "fp8_block" if settings.get("weight_block_size") == [128, 128] else "fp8"
-    if method == "modelopt":
-        return "nvfp4" if settings.get("quant_algo") == "NVFP4" else ""
-    return "mxfp4" if method == "mxfp4" else ""

@@ -287,6 +287,8 @@ def operator_format_key(operator: Operator, dtype: str) -> str:
     """
     widths = operator.widths
     stored = widths.kv if operator.kind == "attention" else widths.weights
+    if any(tensor.name in widths.unconverted for tensor in operator.parameters) and stored.bits < 16:
+        stored = widths.dtype
     if operator.kind != "attention":
         return format_key(dtype, stored.name)
     scores = [line for line in operator.lines if line.outputs == operator.lines[0].outputs]

@@ -29,7 +29,7 @@ from roofmodel.counting import phases, training
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.number_formats import FORMATS, Format, Widths
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.workload import Host, Optimizer, Parallel, Phase
+from roofmodel.counting.workload import Host, Optimizer, Parallel, Phase, Workload
 from roofmodel.devices.calibration import Calibration, Fit, Fitted
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
@@ -118,7 +118,7 @@ def _traced(
     document_of: Callable[[TracedEstimate], Document],
 ) -> Cases[Document]:
     work, _ = workload(arch, **variant._asdict())
-    device, widths = traced_device(trace), traced_widths(trace, variant.phase)
+    device, widths = traced_device(trace), traced_widths(trace, work)
     inputs = lengths(arch, variant.phase)
     traced: dict[str, Any] = {name: trace.input(name, smallest_length(arch, name)) for name in inputs}
     if "image" in inputs:
@@ -234,10 +234,14 @@ class _TracedFormat(Format):
         return self.bits.trace.step("bytes", self.name, elements)  # type: ignore[attr-defined]
 
 
-def traced_widths(trace: Trace, phase: Phase) -> Widths:
-    """Traced formats."""
-    low = min_bits(phase)
-    return Widths(*(_TracedFormat(name, trace.input(f"bits|{name}", low)) for name in ("dtype", "weights", "kv")))  # type: ignore[arg-type]
+def traced_widths(trace: Trace, work: Workload) -> Widths:
+    """Traced formats; the matrices that a quantized checkpoint does not convert are those of the workload."""
+    low = min_bits(work.phases[0])
+    dtype, weights, kv = (
+        _TracedFormat(name, trace.input(f"bits|{name}", low))  # type: ignore[arg-type]
+        for name in ("dtype", "weights", "kv")
+    )
+    return Widths(dtype, weights, kv, unconverted=work.unconverted)
 
 
 def min_bits(phase: Phase) -> int:

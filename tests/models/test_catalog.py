@@ -191,7 +191,7 @@ def test_a_packaged_config_has_only_keys_of_its_family(file: Path) -> None:
     config = _entry(file)["config"]
     sources = keys.sources(config["model_type"]).values()
     known = {name.partition(".")[0] for source in sources if isinstance(source, Key) for name in source.names}
-    assert set(config) <= known | {"model_type", "architectures", "torch_dtype"}
+    assert set(config) <= known | {"model_type", "architectures", "torch_dtype", "quantization_config"}
     assert len(config["architectures"]) == 1
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 import roofmodel
-from roofmodel.counting.number_formats import FORMATS
 from roofmodel.errors import ModelError
 from roofmodel.models.architecture import Architecture, Fact
 from roofmodel.models.config import architecture
@@ -374,58 +373,6 @@ def test_irrelevant_keys_are_ignored() -> None:
         "n_ctx": "?",
     }
     assert read(GPT2 | extra) == read(GPT2)
-
-
-def test_a_quantized_checkpoint_has_a_note() -> None:
-    arch = read(LLAMA | {"quantization_config": {"quant_method": "gptq", "bits": 4}})
-    (note,) = [note for note in map(str, arch.notes) if "quantization_config" in note]
-    assert "'gptq'" in note
-    assert "weights" in note
-
-
-@pytest.mark.parametrize(
-    ("settings", "weights"),
-    [
-        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4"),
-        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, "nf4"),
-        ({"quant_method": "bitsandbytes", "load_in_8bit": True, "load_in_4bit": False}, "int8"),
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8_block"),
-        ({"quant_method": "fp8"}, "fp8"),
-        ({"quant_method": "mxfp4"}, "mxfp4"),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
-    ],
-)
-def test_a_quantization_of_weights_is_offered_as_an_option(settings: dict[str, Any], weights: str) -> None:
-    (note,) = [
-        note
-        for note in map(str, read(LLAMA | {"quantization_config": settings}).notes)
-        if "quantization_config" in note
-    ]
-    assert note.endswith(f'; to count them, use weights="{weights}"')
-    assert weights in FORMATS
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"quant_method": "gptq", "bits": 3, "group_size": 128},
-        {"quant_method": "gptq", "bits": 4, "group_size": 32},  # other scales than --weights int4 counts
-        {"quant_method": "bitsandbytes", "load_in_4bit": True},  # fp4, its default
-        {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
-        | {"bnb_4bit_use_double_quant": True},
-        {"quant_method": "fp8", "quant_algo": "MIXED_PRECISION"},
-        {"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"},
-        {"quant_method": ["?"], "bits": {}},
-    ],
-)
-def test_a_quantization_of_activations_is_not_offered_as_an_option(settings: dict[str, Any]) -> None:
-    (note,) = [
-        note
-        for note in map(str, read(LLAMA | {"quantization_config": settings}).notes)
-        if "quantization_config" in note
-    ]
-    assert note.endswith("kv set the formats")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_the_traced_estimate_equals_the_estimate_exactly(model: str) -> None:
             sizes[length] = draw.choice(values.get(length, (1, 2, 512, 5000)))
         sizes |= gpus(draw, hub.load(model))
         sizes["batch"] *= sizes["dp"]
-        options: dict[str, Any] = {**variant._asdict(), "dtype": dtype, **stored, **sizes}
+        options: dict[str, Any] = {**variant._asdict(), "dtype": dtype, "weights": dtype, **stored, **sizes}
         if variant.phase == "train":
             options["optimizer"] = draw.choice(CHOICES["optimizer"])
         traced_sizes = dict(options)

@@ -24,6 +24,7 @@ from roofmodel.study.estimate.notes import (
     model_notes,
     timing_notes,
     utilization_notes,
+    weight_format_notes,
 )
 from roofmodel.study.estimate.options import MAX_VALUE, workload
 from roofmodel.study.estimate.phase import PhaseEstimate
@@ -81,6 +82,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             *notes,
             *model_notes(arch, work),
             *device_notes(device, work),
+            *weight_format_notes(arch, work, all_operators),
             *memory_notes(device, needed.total),
             *timing_notes(device, found),
             *utilization_notes(found),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any
 
 from roofmodel import units
 from roofmodel.algebra import Number, plain
+from roofmodel.counting.operator import Operator
+from roofmodel.counting.quantized_modules import group_of, unconverted
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
@@ -108,23 +110,41 @@ def _image_notes(arch: Architecture, work: Workload) -> list[Text]:
 
 
 def device_notes(device: Device, work: Workload) -> list[Text]:
-    """Missing figures of the device's file, and the tensors that a weight format applies to."""
+    """Missing figures of the device's file."""
     notes: list[Text] = []
     if device.vector_pipe(work.dtype) is None:
         notes.append(
             f"{device.id} has no CUDA-core peak (pipe fp32 or fp64): the bound of vector operators is from bytes alone"
         )
     notes += link_notes(device, work.joined)
-    if work.widths.weights.bits < 16 and work.widths.weights != work.widths.dtype:
-        notes.append(
-            Message(
-                Option("weights", work.weights or work.dtype),
-                " applies to the weight matrices of the layers; "
-                f"embeddings, head, norms and biases stay {work.activations or work.dtype}, as in quantized "
-                "checkpoints",
-            )
-        )
     return notes
+
+
+def weight_format_notes(arch: Architecture, work: Workload, operators: Iterable[Operator]) -> Iterator[Text]:
+    """The tensors that a narrow weight format applies to; matrices that a checkpoint converts in some layers only."""
+    widths = work.widths
+    if widths.weights.bits >= 16 or widths.weights == widths.dtype:
+        return
+    names = dict.fromkeys(
+        tensor.name for operator in operators for tensor in operator.parameters if tensor.name.startswith("W_")
+    )
+    by_group: dict[str, set[str]] = {}
+    for name in names:
+        by_group.setdefault(group_of(name), set()).add(name)
+    kept = {group: found & widths.unconverted for group, found in by_group.items()}
+    parts = [f"{'part of ' * (kept[group] != by_group[group])}{group}" for group in kept if kept[group]]
+    listed = f"{', '.join([*parts, 'embeddings', 'head', 'norms'])} and biases"
+    yield Message(
+        Option("weights", work.weights or work.dtype),
+        f" applies to the weight matrices of the layers; {listed} stay {widths.dtype.name}, as in quantized "
+        "checkpoints",
+    )
+    if arch.quantization and work.unconverted:
+        partly = unconverted(arch.quantization, len(arch.stack.layers)).partly & names.keys()
+        if groups := dict.fromkeys(group_of(name) for name in names if name in partly):
+            yield (
+                f"the checkpoint does not convert {' and '.join(groups)} in some layers; these are counted as converted"
+            )
 
 
 def nearly_fills_memory(device: Device, needed: Number) -> Any:

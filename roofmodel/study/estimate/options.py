@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, get_args
 from roofmodel import units
 from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
+from roofmodel.counting.quantized_modules import unconverted
 from roofmodel.counting.workload import NO_IMAGE, Optimizer, Parallel, Phase, Recompute, Runtime, Workload
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
@@ -116,12 +117,13 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
     options = Options(**keywords)
     phases = _phases(arch, options.phase)
     options = _checked(options)
+    is_training = phases == ("train",)
+    options, unconverted_matrices = _with_checkpoint_formats(arch, options, is_training)
     inapplicable = dict(_inapplicable_options(arch, phases, options))
     notes: list[Text] = [
         ignored(name, why) for name, why in inapplicable.items() if getattr(options, name) != DEFAULTS[name]
     ]
     options = options._replace(**{name: DEFAULTS[name] for name in inapplicable})
-    is_training = phases == ("train",)
     if is_training:
         notes += _training_notes(arch, options)
     seq, decoder_seq, pixels = _lengths(arch, options)
@@ -143,7 +145,7 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
         phases, options.batch, seq, options.context, options.dtype, options.weights, options.kv, options.activations,
         options.attention, options.logits, options.new_tokens or NEW_TOKENS, pixels, options.mla,
         options.optimizer or "adam", options.recompute, decoder_seq, options.runtime, layout, micro_batch,
-        options.launch,
+        options.launch, unconverted_matrices,
     )  # fmt: skip
     return work, (*notes, *layout_notes)
 
@@ -192,6 +194,19 @@ def _autocast(options: Options) -> Options:
             Option("weights", options.weights), f": autocast casts weights in {PARAMETER_FORMAT}, and no wider ones"
         )
     return options._replace(weights=options.weights or PARAMETER_FORMAT)
+
+
+def _with_checkpoint_formats(arch: Architecture, options: Options, is_training: bool) -> tuple[Options, frozenset[str]]:
+    """The options with the formats of the checkpoint where none are given, and its matrices that are not converted.
+
+    Training does not use them, nor does autocast: both need weights of at least 16 bits.
+    """
+    quantization = arch.quantization
+    if quantization is None or isinstance(arch.body, Network) or is_training or options.runtime == "autocast":
+        return options, frozenset()
+    kv = options.kv or (quantization.kv if arch.causal else None)
+    options = options._replace(weights=options.weights or quantization.weights, kv=kv)
+    return options, unconverted(quantization, len(arch.stack.layers)).names
 
 
 def _inapplicable_options(

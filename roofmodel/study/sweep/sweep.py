@@ -17,7 +17,13 @@ from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.study.estimate.notes import device_notes, exceeds_positions, timing_notes, utilization_notes
+from roofmodel.study.estimate.notes import (
+    device_notes,
+    exceeds_positions,
+    timing_notes,
+    utilization_notes,
+    weight_format_notes,
+)  # fmt: skip
 from roofmodel.study.estimate.options import (
     CHOICES,
     MAX_VALUE,
@@ -223,8 +229,9 @@ def _case(
         peak = phases.phase_memory(arch, step, weights, phase.operators)
     except WorkloadError as error:
         return GridCase(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
+    formats = weight_format_notes(arch, work, phase.operators)
     notes |= dict.fromkeys(
-        [*remarks, *device_notes(device, work), *timing_notes(device, [phase]), *utilization_notes([phase])]
+        [*remarks, *device_notes(device, work), *formats, *timing_notes(device, [phase]), *utilization_notes([phase])]
     )
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
     if slowest_stage(arch, device, smallest.steps()[0], work.host).host_bound:

@@ -4,6 +4,7 @@ const GPUS = ["tp", "dp", "ep"]; // degrees of parallelism
 const NUMBERS = [...GPUS, "batch", "seq", "decoder_seq", "context", "image"]; // in order of dependence
 const VARIANT = ["phase", "attention", "mla", "recompute"]; // in the order of the keys of `situations`
 const CHOICES = [...VARIANT, "optimizer", "logits", "runtime"];
+const STORED = ["weights", "kv"]; // roles whose format a checkpoint may state
 const MAX_VALUE = 10 ** 9;
 const NO_LINK = { bandwidth: Infinity, joins: 0, beyond: Infinity }; // a missing link: no bytes, no time
 const messages = [];
@@ -55,7 +56,14 @@ function defaultValue(key) {
   if (NUMBERS.includes(key)) return model().lengths[key];
   if (key === "phase" && "decode" in model().phases) return "decode";
   if (key === "dtype" && formats("dtype").includes("fp16")) return "fp16";
+  if (STORED.includes(key)) return checkpointFormat(key, state);
   return options(key)[0];
+}
+
+/** The format of weights or KV cache in the model's checkpoint; "" (that of dtype) if it is not quantized. */
+function checkpointFormat(role, { model: name, phase: pass }) {
+  const stated = data.models.find((one) => one.name === name)?.checkpoint_formats[role];
+  return pass === "train" ? "" : stated ?? "";
 }
 
 /** The values that a model allows, if it does not allow all. */
@@ -93,7 +101,9 @@ function applySettings(wanted) {
   messages.length = 0;
   state = {};
   for (const key of ["model", "hw", ...CHOICES, "dtype", "weights", "kv"]) {
-    const previousValue = key === "logits" && previous.phase !== state.phase ? undefined : previous[key];
+    const isDefault = STORED.includes(key)
+      ? previous[key] === checkpointFormat(key, previous) : key === "logits" && previous.phase !== state.phase;
+    const previousValue = isDefault ? undefined : previous[key];
     const value = canonicalName(key, wanted[key] ?? previousValue), allowed = options(key);
     state[key] = allowed.includes(value) ? value : defaultValue(key);
     const rejected = value && allowed.length > 0 && value !== state[key];
@@ -221,7 +231,8 @@ function drawNumber(label) {
 function linkText() {
   const choices = CHOICES.filter((key) => key !== "phase" && options(key).length > 1);
   const keys = ["model", "hw", "phase", ...numbers(), "dtype", "weights", "kv", ...choices, "theme"];
-  const given = keys.filter((key) => (state[key] ?? "") !== "");
+  const isChosen = (key) => (state[key] ?? "") !== "" || (STORED.includes(key) && defaultValue(key) !== "");
+  const given = keys.filter(isChosen);
   return new URLSearchParams(given.map((key) => [key, state[key]])).toString();
 }
 

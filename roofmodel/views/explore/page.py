@@ -134,6 +134,7 @@ def _model(arch: Architecture, trace: Trace, rows: Rows) -> dict[str, Any]:
         "image": arch.image,
         "encodes": arch.encoder is not None,
         "notes": [*map(str, arch.notes)],
+        "checkpoint_formats": {role: getattr(defaults, role) for role in ("weights", "kv")},
         "situations": {" ".join(variant): cases for variant, cases in explored.items()},
     }
 

@@ -42,8 +42,16 @@ def describe_workload(estimate: Estimate) -> str:
     parts = [work.dtype]
     layered = isinstance(estimate.architecture.body, Stack)
     scans = layered and not any(isinstance(p, Attention | LatentAttention) for p in estimate.architecture.stack.parts)
-    formats = ("weights", work.weights), ("state" if scans else "KV cache", work.kv), ("activations", work.activations)
-    parts += [f"{role} {name}" for role, name in formats if name]
+    stated = estimate.architecture.quantization
+    formats = (
+        ("weights", work.weights, stated and stated.weights),
+        ("state" if scans else "KV cache", work.kv, stated and stated.kv),
+        ("activations", work.activations, None),
+    )
+    parts += [
+        f"{role} {name}{' (quantization_config)' if name == of_checkpoint else ''}"
+        for role, name, of_checkpoint in formats if name
+    ]  # fmt: skip
     how = ("fused scan" if work.attention == "flash" else "eager scan") if scans else f"{work.attention} attention"
     parts += [how] * layered
     parts += [f"{work.runtime} runtime"] * (work.runtime != "eager")

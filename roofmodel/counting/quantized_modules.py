@@ -1,0 +1,84 @@
+"""The weight matrices that a quantized checkpoint does not convert, from the module names of its config."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from roofmodel.models.quantization import Quantization
+
+_MLP = ("mlp", "feed_forward", "block_sparse_moe")
+_MLP_MATRICES = {"gate": ("gate_proj", "w1"), "up": ("up_proj", "w3"), "down": ("down_proj", "w2")}
+
+
+def _modules() -> dict[str, tuple[str, ...]]:
+    """Weight matrix -> names of its module in a layer, in the naming of transformers and of common checkpoints."""
+    attention = {
+        "q": ("q_proj",), "k": ("k_proj",), "v": ("v_proj",), "qkv": ("qkv_proj", "q_proj"), "out": ("o_proj",),
+        "gate_heads": ("g_proj",), "q_down": ("q_a_proj",), "q_up": ("q_b_proj",), "kv_down": ("kv_a_proj_with_mqa",),
+        "kv_up": ("kv_b_proj",), "k_up": ("kv_b_proj",), "v_up": ("kv_b_proj",), "index_q": ("indexer.wq_b",),
+        "index_k": ("indexer.wk",), "index_weights": ("indexer.weights_proj", "indexers_proj"),
+    }  # fmt: skip
+    found = {f"W_{name}": tuple(f"self_attn.{module}" for module in modules) for name, modules in attention.items()}
+    matrices = {**_MLP_MATRICES, "gate_up": ("gate_up_proj", "gate_proj")}
+    for name, modules in matrices.items():
+        found[f"W_{name}"] = tuple(f"{block}.{module}" for block in _MLP for module in modules)
+        found[f"W_expert_{name}"] = tuple(f"{block}.experts.0.{module}" for block in _MLP for module in modules)
+        found[f"W_shared_{name}"] = tuple(
+            f"{block}.{shared}.{module}"
+            for block in _MLP for shared in ("shared_experts", "shared_expert") for module in modules
+        )  # fmt: skip
+    linear = {
+        "qkv": ("in_proj_qkvz", "in_proj_qkv", "q_proj"), "out": ("out_proj", "o_proj"),
+        "gate": ("in_proj_qkvz", "in_proj_z", "g_proj"), "q": ("q_proj",), "k": ("k_proj",), "v": ("v_proj",),
+    }  # fmt: skip
+    found |= {
+        f"W_linear_{name}": tuple(f"linear_attn.{module}" for module in modules) for name, modules in linear.items()
+    }
+    found |= {f"W_ssm_{name}": (f"mixer.{name}_proj", f"mamba.{name}_proj") for name in ("in", "out")}
+    found["W_shared_scalar"] = tuple(f"{block}.shared_expert_gate" for block in _MLP)
+    return found
+
+
+MODULES = _modules()
+GROUPS = {
+    "attention": "self_attn", "linear attention": "linear_attn", "gates of shared experts": "shared_expert_gate",
+    "shared experts": "shared_expert", "experts": ".experts.", "state-space layers": "mixer", "MLP": "",
+}  # fmt: skip
+"""Name of a group of matrices in texts -> part of the module names; the first that fits."""
+
+ROUTER = "W_router"
+"""The matrix of a router. No published quantized checkpoint converts it; in transformers it is no linear layer."""
+
+
+class Unconverted(NamedTuple):
+    """The weight matrices that keep the working format: those named here in all layers, `partly` in some layers.
+
+    Matrices that most layers do not convert count as not converted in any layer, and the others as converted in all.
+    """
+
+    names: frozenset[str] = frozenset()
+    partly: frozenset[str] = frozenset()
+
+
+def group_of(name: str) -> str:
+    """The group of a weight matrix, such as attention."""
+    if name == ROUTER:
+        return "router"
+    module = MODULES.get(name, (name,))[0]
+    return next(group for group, part in GROUPS.items() if part in module)
+
+
+@cache
+def unconverted(quantization: Quantization | None, layers: int) -> Unconverted:
+    """The matrices that a quantized checkpoint of this number of layers does not convert."""
+    if quantization is None:
+        return Unconverted()
+    kept, partly = {ROUTER}, set[str]()
+    for name, modules in MODULES.items():
+        found = quantization.unconverted_layers(modules, layers)
+        if 2 * found >= layers and found:
+            kept.add(name)
+        elif found:
+            partly.add(name)
+    return Unconverted(frozenset(kept), frozenset(partly))

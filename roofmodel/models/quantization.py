@@ -1,0 +1,252 @@
+"""The `quantization_config` of a checkpoint: number formats of weights and KV cache, and the modules that it converts.
+
+Sources of the keys: the quantization configs of transformers (`utils/quantization_config.py`), of compressed-tensors
+(`quantization/quant_config.py`) and of NVIDIA Model Optimizer (`hf_quant_config.json`). The formats are those of
+counting/number_formats.py, by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import translate
+from functools import cache
+from typing import Any, NamedTuple
+
+from roofmodel.errors import Message, Option, Text, shorten
+
+Settings = Mapping[str, Any]
+
+GROUP_SIZES = (32, 64, 128)
+"""Group sizes for which there is an int4 format."""
+EXPERTS_ONLY = "re:.*experts.*"
+NVFP4_ALGORITHMS = ("NVFP4", "W4A16_NVFP4", "NVFP4_AWQ")
+FP8_ALGORITHMS = ("FP8", "FP8_PB_WO", "FP8_PER_CHANNEL_PER_TOKEN")
+LISTS = (
+    "modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "llm_int8_skip_modules",
+)  # fmt: skip
+"""The keys that list modules which are not converted."""
+OTHER_MODALITIES = re.compile("vis(ual|ion)|audio|mm_projector|multi_modal")
+"""Modules that are not part of the text model."""
+_DIGIT = re.compile(r"\d")
+_LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)\.(.+)")
+
+
+class Quantization(NamedTuple):
+    """What a `quantization_config` states: format names (None: as the working format), and the converted modules.
+
+    `targets` and `ignored` are the config's own patterns of module names: `re:` and a regular expression, a name with
+    `*`, or a part of a name between dots. Without targets, all linear layers are converted.
+    """
+
+    method: str
+    weights: str | None
+    kv: str | None
+    targets: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    def unconverted_layers(self, modules: Sequence[str], layers: int) -> int:
+        """The number of layers in which a module keeps the working format.
+
+        `modules` are its names in a layer, such as `self_attn.q_proj`; a pattern for one of them is enough.
+        """
+        for_all, for_one = _indexed(self.ignored)
+        parts = {part for module in modules for part in _leading_parts(module)}
+        found = {layer for part in parts for layer in for_one.get(part, ()) if layer < layers}
+        by_layer = _DIGIT.search(" ".join((*for_all, *self.targets)))
+        for layer in range(layers if by_layer else 1):
+            names = [f"model.layers.{layer}.{module}" for module in modules]
+            is_target = not self.targets or any(_matches(name, self.targets) for name in names)
+            if not is_target or any(_matches(name, for_all) for name in names):
+                found |= {layer} if by_layer else set(range(layers))
+        return len(found)
+
+
+class _Weights(NamedTuple):
+    """A weight format, and what is assumed where the formats have no exact equivalent."""
+
+    format: str | None
+    assumed: str = ""
+
+
+def quantization(config: Settings, where: object) -> tuple[Quantization | None, tuple[Text, ...]]:
+    """The quantization of a config, with a note on each setting that is not counted exactly; None without one."""
+    settings = config.get("quantization_config")
+    if not isinstance(settings, dict):
+        return None, ()
+    inner = settings.get("quantization")
+    if isinstance(inner, dict) and "quant_algo" not in settings:  # Model Optimizer's hf_quant_config.json
+        settings = {**settings, **inner}
+    method = _method(settings)
+    weights, groups = _weights(method, settings), _groups(settings)
+    notes: list[Text] = []
+    if weights.format is None:
+        notes.append(
+            Message(
+                f"{where}: quantization_config ({method}): {weights.assumed}; weights are counted in the format of ",
+                Option("dtype"), "; ", Option("weights"), " sets another format",
+            )
+        )  # fmt: skip
+    elif weights.assumed:
+        notes.append(f"{where}: quantization_config ({method}): {weights.assumed}")
+    targets = tuple(name for group in groups for name in _names(group.get("targets")))
+    targets = () if weights.format is None or "Linear" in targets else targets
+    if method == "mxfp4":
+        targets = (EXPERTS_ONLY,)  # transformers converts only the experts (Mxfp4GptOssExperts)
+    listed = dict.fromkeys(name for key in LISTS for name in _names(settings.get(key)))
+    ignored = tuple(name for name in listed if not OTHER_MODALITIES.search(name))
+    return Quantization(method, weights.format, _kv(settings), targets, ignored), tuple(notes)
+
+
+def _method(settings: Settings) -> str:
+    """The method's name; Model Optimizer's configs may state only their producer or their algorithm."""
+    method, producer = settings.get("quant_method"), settings.get("producer")
+    if method is None and ("quant_algo" in settings or (isinstance(producer, dict) and "name" in producer)):
+        return "modelopt"
+    return method if isinstance(method, str) else f"unknown method {shorten(method)}" if method else "unnamed method"
+
+
+def _groups(settings: Settings) -> list[Settings]:
+    """The `config_groups` of compressed-tensors."""
+    groups = settings.get("config_groups")
+    return [group for group in groups.values() if isinstance(group, dict)] if isinstance(groups, dict) else []
+
+
+def _names(value: Any) -> Iterable[str]:
+    return (name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
+
+
+def _weights(method: str, settings: Settings) -> _Weights:
+    """The format of the converted weights."""
+    match method:
+        case "fp8" if "quant_algo" not in settings:
+            return _fp8_block(settings.get("weight_block_size"))
+        case "fbgemm_fp8":
+            return _Weights("fp8")  # a scale per row: a few bytes per thousand elements
+        case "gptq" | "awq" | "auto-round" | "intel/auto-round":
+            return _integer(settings.get("bits", settings.get("w_bit")), settings.get("group_size"), symmetric=False)
+        case "bitsandbytes":
+            return _bitsandbytes(settings)
+        case "compressed-tensors":
+            return _compressed(settings)
+        case "mxfp4":
+            return _Weights("mxfp4")
+        case "modelopt" | "modelopt_fp4" | "fp8":
+            return _modelopt(settings)
+    return _Weights(None, "the method is not supported")
+
+
+def _fp8_block(block: Any) -> _Weights:
+    if block is None:
+        return _Weights("fp8")
+    if block == [128, 128]:
+        return _Weights("fp8_block")
+    return _Weights("fp8", f"the scales of its blocks of {shorten(block)} elements are not counted")
+
+
+def _integer(bits: Any, group: Any, symmetric: bool) -> _Weights:
+    """Integers of 4 or 8 bits with a scale per group; without `symmetric` also a zero point."""
+    if bits == 8:
+        grouped = isinstance(group, int) and group > 0
+        return _Weights("int8", f"the scales of groups of {group} are not counted" if grouped else "")
+    if bits != 4:
+        return _Weights(None, f"{shorten(bits)} bits are not supported")
+    suffix = "_sym" if symmetric else ""
+    if group in GROUP_SIZES:
+        return _Weights(f"int4{suffix}" if group == 128 else f"int4_g{group}{suffix}")
+    return _Weights(f"int4{suffix}", f"group_size {shorten(group)} is counted as groups of 128")
+
+
+def _bitsandbytes(settings: Settings) -> _Weights:
+    if settings.get("load_in_8bit") is True or settings.get("_load_in_8bit") is True:
+        return _Weights("int8")
+    if not (settings.get("load_in_4bit") is True or settings.get("_load_in_4bit") is True):
+        return _Weights(None, "it states neither load_in_4bit nor load_in_8bit")
+    form = "nf4_double" if settings.get("bnb_4bit_use_double_quant") is True else "nf4"
+    if settings.get("bnb_4bit_quant_type") == "nf4":
+        return _Weights(form)
+    return _Weights(form, f"fp4 is counted as {form}, which has the same size")
+
+
+def _compressed(settings: Settings) -> _Weights:
+    """The format of the `weights` of the config groups, which must agree."""
+    described = [group["weights"] for group in _groups(settings) if isinstance(group.get("weights"), dict)]
+    found = list(dict.fromkeys(_compressed_format(weights) for weights in described))
+    if not found:
+        return _Weights(None, "its config_groups describe no weights")
+    if len(found) > 1:
+        names = " and ".join(one.format or "unsupported" for one in found)
+        return _Weights(None, f"its modules have different formats ({names}), which is not supported")
+    return found[0]
+
+
+def _compressed_format(weights: Settings) -> _Weights:
+    bits, kind, group = weights.get("num_bits"), weights.get("type"), weights.get("group_size")
+    if kind == "int":
+        if bits == 4 and weights.get("strategy") == "channel":
+            group = "per channel"
+        return _integer(bits, group, symmetric=weights.get("symmetric", True) is True)
+    if kind == "float" and bits == 8:
+        return _fp8_block(weights.get("block_structure") if weights.get("strategy") == "block" else None)
+    if kind == "float" and bits == 4 and group in (16, 32):
+        return _Weights("nvfp4" if group == 16 else "mxfp4")
+    return _Weights(None, f"{shorten(bits)}-bit {shorten(kind)} weights are not supported")
+
+
+def _modelopt(settings: Settings) -> _Weights:
+    algorithm = settings.get("quant_algo")
+    if algorithm in FP8_ALGORITHMS:
+        return _Weights("fp8_block" if algorithm == "FP8_PB_WO" else "fp8")
+    if algorithm in NVFP4_ALGORITHMS:
+        return _Weights("nvfp4")
+    if algorithm is None and _groups(settings):
+        return _compressed(settings)
+    return _Weights(None, f"quant_algo {shorten(algorithm)} is not supported")
+
+
+def _kv(settings: Settings) -> str | None:
+    """The format of the KV cache; None where the config does not quantize it."""
+    scheme = settings.get("kv_cache_scheme", settings.get("kv_cache_quant_algo"))
+    if isinstance(scheme, dict):
+        kinds = {("float", 8): "fp8", ("int", 8): "int8", ("float", 4): "nvfp4"}
+        return kinds.get((str(scheme.get("type")), scheme.get("num_bits") or 0))
+    return {"FP8": "fp8", "INT8": "int8", "NVFP4": "nvfp4"}.get(str(scheme).upper())
+
+
+# --- Patterns of module names -----------------------------------------------------------------------
+
+
+@cache
+def _indexed(patterns: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, set[int]]]:
+    """The patterns that hold for all layers, and those of single layers as module -> layers."""
+    of_all, some = [], dict[str, set[int]]()
+    for pattern in patterns:
+        single = None if pattern.startswith("re:") or "*" in pattern else _LAYER.fullmatch(pattern)
+        if single:
+            some.setdefault(single[2], set()).add(int(single[1]))
+        else:
+            of_all.append(pattern)
+    return tuple(of_all), some
+
+
+def _leading_parts(module: str) -> list[str]:
+    """`mlp.gate` -> `mlp`, `mlp.gate`."""
+    words = module.split(".")
+    return [".".join(words[: n + 1]) for n in range(len(words))]
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(_regex(pattern).match(name) for pattern in patterns)
+
+
+@cache
+def _regex(pattern: str) -> re.Pattern[str]:
+    """The regular expression of a pattern. One that is not valid matches nothing."""
+    try:
+        if pattern.startswith("re:"):
+            return re.compile(pattern[3:])
+        if "*" in pattern:
+            return re.compile(f"(?:{translate(pattern)})|(?:{translate(pattern + '.*')})")
+        return re.compile(rf"(?:.*\.)?{re.escape(pattern)}(?:\..*)?\Z")
+    except re.error:
+        return re.compile(r"(?!)")
