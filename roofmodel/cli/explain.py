@@ -33,7 +33,7 @@ app = typer.Typer(add_completion=False)
 def explain_command(
     model: Annotated[str | None, typer.Argument(help=ModelOrKernel)] = None,
     op: Annotated[
-        str | None, typer.Option(help="One operator or one group: attention.qkv, up, mlp, 'q projection'.")
+        str | None, typer.Option(help="One operator, such as mlp.up or 'q projection', or a group, such as mlp.")
     ] = None,
     hw: Annotated[str | None, typer.Option("--hw", help="A device, to also derive bounds and expected times.")] = None,
     family: Family = None,

@@ -45,7 +45,7 @@ def homework_new(
     output: DocumentFiles = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing sheet, even if it has answers.")] = False,
 ) -> None:
-    """Write the problem sheet of a student, or its key."""
+    """Write the problem sheet of a student, or its answers."""
     check_format(form, DOCUMENT_FORMATS)
     from roofmodel import api
 

@@ -23,11 +23,13 @@ app = typer.Typer(add_completion=False)
 )
 def trace_command(
     files: Annotated[
-        list[str], typer.Argument(help="Files of Nsight Systems, PyTorch or nvprof; patterns, - for stdin.")
+        list[str], typer.Argument(help="Files of Nsight Systems, PyTorch or nvprof, or patterns; - for stdin.")
     ],
     by: Annotated[
         str,
-        typer.Option("--by", help="Group GPU work by group, lecture, name, nvtx, operator, device, stream or step."),
+        typer.Option(
+            "--by", help="Sum GPU work by group (such as GEMM), lecture, name, nvtx, operator, device, stream or step."
+        ),
     ] = "group",
     top: Annotated[int, typer.Option("--top", help="Number of the longest kernels and copies that are listed.")] = 10,
     steps: Annotated[
@@ -39,7 +41,7 @@ def trace_command(
         list[str] | None, output_option("FILE .png .svg .pdf .html .json .csv .perfetto.json[.gz]")
     ] = None,
 ) -> None:
-    """Where a run's time goes: compute, communication, copies and idle time by cause, per rank and step."""
+    """Show where the time of a run goes: compute, communication, copies and idle time by cause, per rank and step."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
     from roofmodel.views.kit import progress
