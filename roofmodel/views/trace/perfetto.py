@@ -29,8 +29,8 @@ from roofmodel.views.trace.timeline_rows import (
     THREAD,
     Events,
     Names,
-    Row,
     Section,
+    TimelineRow,
     TimelineRows,
     timeline_rows,
 )
@@ -73,7 +73,7 @@ class _Track(NamedTuple):
     pid: int
     tid: int
     label: str
-    row: Row
+    row: TimelineRow
     first: int  # lane
     last: int
 
@@ -119,7 +119,7 @@ def _process_ids(sections: tuple[Section, ...]) -> list[int]:
     return [next(free) if pid is None else pid for pid in found]
 
 
-def _nested_lanes(row: Row) -> Iterator[tuple[int, int]]:
+def _nested_lanes(row: TimelineRow) -> Iterator[tuple[int, int]]:
     """Ranges of lanes whose events nest, as the format demands of a thread; each lane of a stream is a range."""
     events = row.events
     lanes = [events.select(events.lane == lane) for lane in range(int(events.lane.max(initial=0)) + 1)]
