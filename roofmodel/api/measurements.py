@@ -124,6 +124,8 @@ def compare(
 
 def trace(
     *paths: PathLike,
+    before: PathLike | Sequence[PathLike] = (),
+    one_run: bool = False,
     by: str = "group",
     top: int = 10,
     steps: str | None = None,
@@ -135,7 +137,11 @@ def trace(
     Per rank (GPU of a process of a file): computation, exposed communication and copies, overlap, and idle time by
     cause; copies, collectives, steps, and GPU work `by` group (kind of work), lecture, name, nvtx, operator, device,
     stream or step. `top` is the number of kernels in the list of the
-    longest; `steps` selects a range such as "5:8", without the last. Raises RoofError for a file that is not a run.
+    longest; `steps` selects a range such as "5:8", without the last. A folder means all its files.
+
+    Two runs of one program, before and after a change, are compared: `before` are the files of the first. Two paths
+    that contain the same rank or GPU are two runs as well, unless `one_run`. Raises RoofError for a file that is not a
+    run.
 
     Examples:
         >>> report = trace("examples/training_by_hand.json")
@@ -149,8 +155,9 @@ def trace(
     arguments.check_required_texts(by=by)
     arguments.check_count(top=top)
     files = arguments.paths("paths", paths)
+    files_before = arguments.paths("before", arguments.as_sequence(before)) if before else []
     with report_progress(progress):
-        return TraceReport(study(files, by=by, top=top, steps_range=steps, hw=hw))
+        return TraceReport(study(files, before=files_before, one_run=one_run, by=by, top=top, steps_range=steps, hw=hw))
 
 
 def jitter(

@@ -19,11 +19,18 @@ app = typer.Typer(add_completion=False)
         "roof trace report.sqlite --by nvtx --top 20",
         "roof trace trace.json --steps 5:8 -o steps.png",
         "roof trace trace.json -o timeline.html",
+        "roof trace old.json.gz new.json.gz",
+        "roof trace 'new/*.json' --before 'old/*.json'",
     ),
 )
 def trace_command(
     files: Annotated[
         list[str], typer.Argument(help="Files of Nsight Systems, PyTorch or nvprof, or patterns; - for stdin.")
+        list[str],
+        typer.Argument(
+            help="Files of Nsight Systems, PyTorch or nvprof; patterns, folders, - for stdin. Two arguments with the "
+            "same rank or GPU are two runs, before and after a change."
+        ),
     ],
     by: Annotated[
         str,
@@ -35,6 +42,11 @@ def trace_command(
     steps: Annotated[
         str | None, typer.Option("--steps", metavar="A:B", help="Only the steps from A up to, not including, B.")
     ] = None,
+    before: Annotated[
+        list[str] | None,
+        typer.Option("--before", help="File, pattern or folder of the run before a change; FILES are the run after."),
+    ] = None,
+    one_run: Annotated[bool, typer.Option("--one-run", help="All files are ranks of one run.")] = False,
     hw: ProfileHardware = None,
     form: Annotated[str, format_option("table, json or csv.")] = "table",
     output: Annotated[
@@ -46,7 +58,9 @@ def trace_command(
     from roofmodel import api
     from roofmodel.views.kit import progress
 
-    check_outputs(api.TraceReport, output, files)
+    check_outputs(api.TraceReport, output, [*files, *(before or ())])
     with progress.of_reading() as callback:
-        report = api.trace(*files, by=by, top=top, steps=steps, hw=hw, progress=callback)
+        report = api.trace(
+            *files, before=before or (), one_run=one_run, by=by, top=top, steps=steps, hw=hw, progress=callback
+        )
     present(report, form, output)

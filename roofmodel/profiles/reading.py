@@ -255,7 +255,7 @@ def opened_sources(paths: Iterable[str | Path]) -> Iterator[list[InputFile]]:
                 if "-" not in sources:
                     sources["-"] = copied(sys.stdin.buffer, "standard input")
                 continue
-            for file in _files(path):
+            for file in matching_files(path):
                 if file.is_file():
                     sources.setdefault(file.resolve(), _source(str(file), file))
                 else:
@@ -264,7 +264,8 @@ def opened_sources(paths: Iterable[str | Path]) -> Iterator[list[InputFile]]:
         yield list(sources.values())
 
 
-def _files(path: str) -> list[Path]:
+def matching_files(path: str) -> list[Path]:
+    """The files that a path or pattern names. Raises ProfileError for a folder, and if there are none."""
     if not path:
         raise ProfileError("'' is not a file name; give a profiler file, or - for standard input")
     file = Path(path)

@@ -32,7 +32,7 @@ class TraceReport(Drawn):
 
     @property
     def findings(self) -> list[str]:
-        """What limits the run, the largest part of the wall time first."""
+        """What limits the run, the largest part of the wall time first; before it, whether two runs differ in work."""
         return [finding.text for finding in self.analyzed.findings]
 
     @property
@@ -47,12 +47,12 @@ class TraceReport(Drawn):
         return document(self.analyzed)
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row per rank and group, with the columns of `roof trace --format csv`."""
+        """One row per rank and group, or per group of two runs, with the columns of `roof trace --format csv`."""
         import pandas
 
-        from roofmodel.views.trace.data import group_rows
+        from roofmodel.views.trace.data import table_rows
 
-        return pandas.DataFrame(group_rows(self.analyzed))
+        return pandas.DataFrame(table_rows(self.analyzed))
 
     def steps_frame(self) -> pandas.DataFrame:
         """One row per rank and step: wall time and its parts in seconds."""

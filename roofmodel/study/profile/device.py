@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from itertools import combinations
 from typing import Literal, NamedTuple
 
@@ -87,9 +88,10 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
     raise UnknownDevice(f"{where}: {unknown}; give one, as in ", Option("hw", "a100"))
 
 
-def _known_gpus() -> list[Device]:
+@cache
+def _known_gpus() -> tuple[Device, ...]:
     """The known GPUs. TPUs have no multiprocessors, so they would match any profile."""
-    return [device for device in map(Device.load, library.names()) if device.multiprocessors is not None]
+    return tuple(device for device in map(Device.load, library.names()) if device.multiprocessors is not None)
 
 
 def _contradictions_by_file(device: Device, seen: Iterable[Evidence]) -> list[str]:

@@ -34,7 +34,7 @@ def findings(
     found: dict[str, Finding] = {}
     every = list(ranks)
     for rank, steps, copies, causes in every:
-        prefix = f"{rank.label}: " if len(every) > 1 else ""
+        prefix = f"{rank.label}: " if len(every) > 1 or rank.run else ""
         for finding in _of_rank(rank, steps, copies, causes, device):
             known = found.get(finding.kind)
             if known is None or finding.seconds > known.seconds:

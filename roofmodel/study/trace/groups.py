@@ -51,6 +51,23 @@ def grouped(rank: Rank, steps: Steps, by: str, work: RankWork | None = None) -> 
     return sorted(rows, key=lambda row: (-row.seconds, row.group))
 
 
+class LectureShares(NamedTuple):
+    """Shares of a rank's summed time. The lecture's share of communication contains copies, so NCCL is apart."""
+
+    memory_mgmt: float  # copies, memsets and collectives: the group of the lecture
+    collectives: float
+
+
+def lecture_shares(rank: Rank) -> LectureShares | None:
+    """The share of communication as the lecture defines it, and of collectives alone; None without GPU work."""
+    durations = rank.ends - rank.starts
+    whole = int(durations.sum())
+    if not whole:
+        return None
+    memory = np.array(_of_names(lecture_category)(rank, Steps([]))) == "memory_mgmt"
+    return LectureShares(int(durations[memory].sum()) / whole, int(durations[rank.is_collective].sum()) / whole)
+
+
 def _of_names(label: Callable[[str], str]) -> Callable[[Rank, Steps], object]:
     """A grouping that depends on the name alone."""
 

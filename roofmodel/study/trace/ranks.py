@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,14 +26,24 @@ if TYPE_CHECKING:
     import pandas
 
 
+Run = Literal["before", "after"]
+"""The run of a comparison to which a rank belongs."""
+
+
 class Rank:
     """The GPU work of one rank, sorted by start; times in nanoseconds of its file's clock."""
 
     def __init__(
-        self, number: int, timeline: Timeline, process: str | None, device: str | None, work: pandas.DataFrame
+        self,
+        number: int,
+        timeline: Timeline,
+        process: str | None,
+        device: str | None,
+        work: pandas.DataFrame,
+        run: Run | None = None,
     ):
         self.number, self.timeline, self.process, self.device = number, timeline, process, device
-        self.work = work
+        self.work, self.run = work, run
         names = work["name"].cat
         communicates = np.array([category(name) == "communication" for name in names.categories], dtype=bool)
         self.is_kernel = (work["kind"] == KERNEL).to_numpy()
@@ -47,9 +57,15 @@ class Rank:
 
     @property
     def label(self) -> str:
-        """Such as `GPU 0, process 144`."""
-        parts = [f"GPU {self.device}"] * (self.device is not None) + [f"process {self.process}"] * bool(self.process)
-        return ", ".join(parts) or f"rank {self.number}"
+        """Such as `GPU 0, process 144`, or `after, GPU 0` in a comparison."""
+        device = f"GPU {self.device}" if self.device is not None else None
+        parts = (self.run, device, f"process {self.process}" if self.process else None)
+        return ", ".join(filter(None, parts)) or f"rank {self.number}"
+
+    def restricted(self, mask: Any) -> Rank:
+        """The rank with only the activities that a mask selects."""
+        work = self.work[mask].reset_index(drop=True)
+        return Rank(self.number, self.timeline, self.process, self.device, work, self.run)
 
     def _set(self, mask: Any) -> Intervals:
         return intervals.union(self.starts[mask], self.ends[mask])
@@ -129,9 +145,10 @@ class Rank:
         return float(np.median(self.starts[launched] - self.work["launch_start"].to_numpy()[launched])) / 1e9
 
 
-def ranks(timelines: Iterable[Timeline]) -> list[Rank]:
-    """The ranks of all files, in the order of files, processes and devices."""
-    return [Rank(number, *parts) for number, parts in enumerate(p for each in timelines for p in _split(each))]
+def ranks(timelines: Iterable[Timeline], run: Run | None = None, first: int = 0) -> list[Rank]:
+    """The ranks of all files, numbered from `first`, in the order of files, devices and processes."""
+    parts = (part for each in timelines for part in _split(each))
+    return [Rank(number, *part, run) for number, part in enumerate(parts, first)]
 
 
 def _split(timeline: Timeline) -> Iterator[tuple[Timeline, str | None, str | None, pandas.DataFrame]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -11,17 +11,17 @@ import numpy as np
 
 from roofmodel.errors import Option, Text, WorkloadError, choices
 from roofmodel.file_names import display_names, rename_files
-from roofmodel.profiles.timelines import reading
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
-from roofmodel.study.trace import idle, steps
-from roofmodel.study.trace.achieved import RunRoofline, rank_work, run_roofline
+from roofmodel.study.trace import comparison, idle, runs, steps
+from roofmodel.study.trace.achieved import RankWork, RunRoofline, rank_work, run_roofline
 from roofmodel.study.trace.communication import CollectiveCalls, collectives
+from roofmodel.study.trace.comparison import Comparison
 from roofmodel.study.trace.copies import Copies, copies
 from roofmodel.study.trace.findings import Finding, findings
 from roofmodel.study.trace.groups import GROUPINGS, GroupTime, grouped
 from roofmodel.study.trace.ranks import Rank, ranks
-from roofmodel.study.trace.steps import Steps
+from roofmodel.study.trace.steps import Step, Steps
 
 TOP = 10  # kernels listed by default
 
@@ -39,7 +39,7 @@ class RankReport(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """The analysis of a run."""
+    """The analysis of a run, or of two runs: then the ranks before the change come first."""
 
     tool: str
     files: tuple[str, ...]
@@ -51,6 +51,8 @@ class Trace:
     findings: tuple[Finding, ...]
     warnings: tuple[Text, ...]
     roofline: RunRoofline | None = None  # None: the files have no shapes of operators
+    reading: Text | None = None  # whether two arguments are one run or two, why, and the option for the opposite
+    comparison: Comparison | None = None
 
     @property
     def names(self) -> dict[str, str]:
@@ -59,9 +61,16 @@ class Trace:
 
 
 def trace(
-    files: Sequence[str], *, by: str = "group", top: int = TOP, steps_range: str | None = None, hw: str | None = None
+    files: Sequence[str],
+    *,
+    before: Sequence[str] = (),
+    one_run: bool = False,
+    by: str = "group",
+    top: int = TOP,
+    steps_range: str | None = None,
+    hw: str | None = None,
 ) -> Trace:
-    """Read the files of a run and analyze it.
+    """Read the files of a run and analyze it; with the files of two runs (see `study/trace/runs.py`) compare them.
 
     `by` is a key of GROUPINGS; `steps_range` (`A:B`) selects the steps from A up to, not including, B. Raises RoofError
     for files that are not readable or that hold no run, and for invalid options.
@@ -71,7 +80,8 @@ def trace(
     if top < 1:
         raise WorkloadError(Option("top", top), " is not a positive number of kernels")
     wanted = None if steps_range is None else step_range(steps_range)
-    timelines = reading.read(files)
+    found = runs.read(files, before, one_run)
+    timelines = found.before + found.after
     warnings: list[Text] = [text for timeline in timelines for text in timeline.warnings]
     identified = None
     try:
@@ -80,35 +90,62 @@ def trace(
         warnings += identified.warnings
     except UnknownDevice as error:
         warnings.append(f"no device ceilings: {error.reason}")
-    found = [rank for rank in ranks(timelines) if len(rank.work)]
-    if wanted is not None:
-        found = [_selected(rank, *wanted) for rank in found]
-    reports = tuple(_report(rank) for rank in found)
-    for report in reports:
+    if found.before:
+        old = ranks(found.before, "before")
+        sides = [old, ranks(found.after, "after", first=len(old))]
+    else:
+        sides = [ranks(found.after)]
+    reports = [[_report(rank, wanted) for rank in side if len(rank.work)] for side in sides]
+    every = [report for side in reports for report in side]
+    for report in every:
         warnings += _rank_warnings(report)
     device = identified.device if identified else None
+    what_limits = [
+        finding
+        for side in reversed(reports)
+        for finding in findings([(e.rank, e.steps, e.copies, e.idle_by_cause) for e in side], device)
+    ]
     names = display_names(timeline.file for timeline in timelines)
-    works = [rank_work(each.rank, device) for each in reports]
-    counted = list(zip(reports, works, strict=True))
+    works = [rank_work(each.rank, device) for each in every]
+    compared = None
+    if found.before:
+        runs_flops = [_flops(part) for part in (works[: len(reports[0])], works[len(reports[0]) :])]
+        compared = comparison.compare(
+            *([(each.rank, each.steps) for each in side] for side in reports), by, *runs_flops
+        )
+        what_limits = [compared.different_work] * (compared.different_work is not None) + what_limits
+    counted = list(zip(every, works, strict=True))
     listed = [row for each, work in counted for row in grouped(each.rank, each.steps, "name", work)]
     return Trace(
         tool=timelines[0].tool,
-        files=tuple(timeline.file for timeline in timelines),
+        files=tuple(dict.fromkeys(timeline.file for timeline in timelines)),
         identified=identified,
-        ranks=reports,
+        ranks=tuple(every),
         by=by,
         groups=tuple(row for each, work in counted for row in grouped(each.rank, each.steps, by, work)),
         top=tuple(sorted(listed, key=lambda row: -row.seconds)[:top]),
-        findings=tuple(findings([(e.rank, e.steps, e.copies, e.idle_by_cause) for e in reports], device)),
+        findings=tuple(what_limits),
         warnings=tuple(dict.fromkeys(rename_files(warning, names) for warning in warnings)),
-        roofline=run_roofline(works, sum(each.rank.kernel_seconds for each in reports)),
+        roofline=run_roofline(works, sum(each.rank.kernel_seconds for each in every)),
+        reading=found.reading,
+        comparison=compared,
     )
 
 
-def _report(rank: Rank) -> RankReport:
-    return RankReport(
-        rank, steps.find(rank), copies(rank), collectives(rank), idle.by_cause(rank), _queue_depth_median(rank)
-    )
+def _report(rank: Rank, wanted: tuple[int, int] | None = None) -> RankReport:
+    """The analysis of a rank, or of its steps in the range `wanted`. Raises WorkloadError if it has no such steps."""
+    found = steps.find(rank)
+    if wanted is not None:
+        chosen = _chosen(rank, found, *wanted)
+        start, end = min(step.start for step in chosen), max(step.end for step in chosen)
+        rank, found = rank.restricted((rank.starts >= start) & (rank.starts < end)), found._replace(steps=chosen)
+    return RankReport(rank, found, copies(rank), collectives(rank), idle.by_cause(rank), _queue_depth_median(rank))
+
+
+def _flops(works: Iterable[RankWork | None]) -> float | None:
+    """The counted FLOPs of a run; None if none are known."""
+    totals = [total for work in works if work is not None and (total := work.total()) is not None]
+    return sum(total.flops for total in totals) if totals else None
 
 
 def _queue_depth_median(rank: Rank) -> float | None:
@@ -149,13 +186,11 @@ def step_range(text: str) -> tuple[int, int]:
     return low, high
 
 
-def _selected(rank: Rank, low: int, high: int) -> Rank:
-    """The activities that start within the steps from `low` up to `high`. Raises WorkloadError if there are none."""
-    known = [step for step in steps.find(rank).steps if step.label.isdecimal()]
+def _chosen(rank: Rank, found: Steps, low: int, high: int) -> list[Step]:
+    """The steps from `low` up to `high`. Raises WorkloadError if there are none."""
+    known = [step for step in found.steps if step.label.isdecimal()]
     chosen = [step for step in known if low <= int(step.label) < high]
     if not chosen:
         listed = ", ".join(step.label for step in known[:8]) or "none"
         raise WorkloadError(Option("steps", f"{low}:{high}"), f": {rank.label} has no such steps; it has {listed}")
-    start, end = min(step.start for step in chosen), max(step.end for step in chosen)
-    inside = (rank.starts >= start) & (rank.starts < end)
-    return Rank(rank.number, rank.timeline, rank.process, rank.device, rank.work[inside].reset_index(drop=True))
+    return chosen

@@ -10,12 +10,12 @@ from roofmodel import output_files
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.achieved import Achieved, RunRoofline
 from roofmodel.study.trace.copies import HOST_DIRECTIONS, Copies, host_link
-from roofmodel.study.trace.groups import GroupTime
+from roofmodel.study.trace.groups import GroupTime, lecture_shares
 from roofmodel.study.trace.ranks import Rank
 from roofmodel.study.trace.steps import Step
 from roofmodel.study.trace.trace import RankReport, Trace
 from roofmodel.views.kit import encoding
-from roofmodel.views.trace import perfetto
+from roofmodel.views.trace import comparison, perfetto
 
 SUFFIXES = (*output_files.PICTURES, "html", "json", "csv", *perfetto.SUFFIXES)
 
@@ -36,17 +36,21 @@ def document(trace: Trace) -> dict[str, Any]:
         "steps": step_rows(trace),
         "roofline": _roofline(trace.roofline),
         "findings": [finding._asdict() for finding in trace.findings],
+        "reading": None if trace.reading is None else str(trace.reading),
+        "comparison": trace.comparison and comparison.document(trace.comparison),
         "warnings": list(map(str, trace.warnings)),
     }
 
 
 def _rank(report: RankReport, names: dict[str, str], link: float | None) -> dict[str, Any]:
     rank = report.rank
+    shares = lecture_shares(rank)
     return {
         "rank": rank.number,
         "file": names[rank.timeline.file],
         "process": rank.process,
         "device": rank.device,
+        "run": rank.run,
         "kernels": int(rank.is_kernel.sum()),
         "kernel_seconds": rank.kernel_seconds,
         "busy_seconds": intervals.length(rank.kernels) / 1e9,
@@ -55,6 +59,8 @@ def _rank(report: RankReport, names: dict[str, str], link: float | None) -> dict
         "communication_seconds": intervals.length(rank.communication) / 1e9,
         "communication_exposed_seconds": intervals.length(rank.exposed_communication) / 1e9,
         "communication_overlap": rank.overlap,
+        "memory_mgmt_share": shares and shares.memory_mgmt,
+        "collective_share": shares and shares.collectives,
         "copies_exposed_seconds": intervals.length(rank.exposed_copies) / 1e9,
         "copies": [_copies(each, link) for each in report.copies],
         "collectives": [_counted(each._asdict()) for each in report.collectives],
@@ -76,6 +82,13 @@ def _copies(copies: Copies, link: float | None) -> dict[str, Any]:
 def _counted(record: dict[str, Any]) -> dict[str, Any]:
     """The key `number` is `count` in JSON; a named tuple cannot have this field."""
     return {"count" if key == "number" else key: value for key, value in record.items()}
+
+
+def table_rows(trace: Trace) -> list[dict[str, Any]]:
+    """One record per rank and group; of two runs one per group, with its change."""
+    if trace.comparison is not None:
+        return [comparison.change_record(row, "group") for row in trace.comparison.groups]
+    return group_rows(trace)
 
 
 def group_rows(trace: Trace) -> list[dict[str, Any]]:
@@ -140,8 +153,8 @@ def _step(rank: Rank, step: Step) -> dict[str, Any]:
 
 
 def as_csv(trace: Trace) -> str:
-    """One line per rank and group."""
-    return encoding.as_csv(group_rows(trace))
+    """One line per rank and group; of two runs one per group."""
+    return encoding.as_csv(table_rows(trace))
 
 
 def save(trace: Trace, path: str, note: Callable[[str], None]) -> Path:

@@ -11,10 +11,12 @@ from roofmodel import units
 from roofmodel.errors import Option
 from roofmodel.study.profile.counted_kernels import AUXILIARY
 from roofmodel.study.trace import intervals
-from roofmodel.study.trace.groups import GroupTime
+from roofmodel.study.trace.findings import Finding
+from roofmodel.study.trace.groups import GroupTime, lecture_shares
 from roofmodel.study.trace.steps import Step, window
 from roofmodel.study.trace.trace import RankReport, Trace
 from roofmodel.views.profile.tables import FittingTable
+from roofmodel.views.trace import comparison
 
 MAX_ROWS = 12  # of groups and of steps per rank
 MAX_REASONS = 3  # why kernels have no FLOPs
@@ -52,15 +54,19 @@ def table(trace: Trace) -> RenderableType:
 
 def _blocks(trace: Trace) -> Iterator[RenderableType]:
     device = f" on {trace.identified.device.name}" if trace.identified else ""
-    files = ", ".join([*trace.names.values()][:3]) + (
-        f" and {len(trace.files) - 3} more" if len(trace.files) > 3 else ""
-    )
-    yield Text(f"{files}: {units.count(len(trace.ranks), 'rank')}{device} ({trace.tool})", style="bold")
+    yield Text(f"{_files(trace)}{device} ({trace.tool})", style="bold")
+    if trace.reading is not None:
+        yield Text(str(trace.reading), style="dim")
     if not trace.ranks:
         yield Text("no GPU work")
         return
-    for number, finding in enumerate(trace.findings, 1):
-        yield Text(f"{number}. {finding.text}.")
+    if trace.comparison is not None:
+        yield from comparison.blocks(trace, trace.comparison)
+        yield from _findings([each for each in trace.findings if each.kind != "different_work"])
+        yield _parts(trace.ranks)
+        yield from _idle(trace.ranks)
+        return
+    yield from _findings(trace.findings)
     if not trace.findings:
         yield Text("computation takes most of the wall time: no other part is large")
     yield from _roofline(trace)
@@ -104,6 +110,28 @@ def roofline_text(trace: Trace) -> str:
     if found.attainable_share is None or trace.identified is None:
         return f"{text}it achieves {rates}"
     return f"{text}it achieves {found.attainable_share:.0%} of what {trace.identified.device.id} attains ({rates})"
+
+
+def _findings(found: Iterable[Finding]) -> Iterator[RenderableType]:
+    for number, finding in enumerate(found, 1):
+        yield Text(f"{number}. {finding.text}.")
+
+
+def _files(trace: Trace) -> str:
+    """The names of the files: before and after a change, if there are two runs."""
+    if trace.comparison is None:
+        return f"{_listed(trace.names.values())}: {units.count(len(trace.ranks), 'rank')}"
+    sides: dict[str, list[str]] = {"before": [], "after": []}
+    for each in trace.ranks:
+        sides[each.rank.run or "after"].append(trace.names[each.rank.timeline.file])
+    return "; ".join(
+        f"{run}: {_listed(dict.fromkeys(names))}, {units.count(len(names), 'rank')}" for run, names in sides.items()
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    known = [*names]
+    return ", ".join(known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")
 
 
 def _parts(ranks: Iterable[RankReport]) -> RenderableType:
@@ -175,6 +203,9 @@ def _groups(trace: Trace) -> Iterator[RenderableType]:
         yield Text(f"GPU work by {trace.by}{where}", style="bold")
         yield _times(trace.by, rows[:MAX_ROWS], several=False)
         yield from _more(len(rows) - MAX_ROWS)
+        if trace.by == "lecture" and (shares := lecture_shares(report.rank)):
+            text = f"communication (memory_mgmt) {shares.memory_mgmt:.2%}; collectives alone {shares.collectives:.2%}"
+            yield Text(text, style="dim")
 
 
 def _times(title: str, rows: Iterable[GroupTime], several: bool) -> RenderableType:

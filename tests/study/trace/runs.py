@@ -10,6 +10,10 @@ from typing import Any
 from roofmodel.study.trace.trace import Trace, trace
 
 PROCESS, MAIN = 42, 42
+STEP_TABLE = (
+    "nvtx_text,nvtx_start,nvtx_end,device,crt_name,crt_start,crt_end,kernel_demangled_name,kernel_stream,"
+    "kernel_start,kernel_end,kernel_duration"
+)
 _correlations = itertools.count(1)
 Event = dict[str, Any]
 

@@ -19,7 +19,7 @@ from roofmodel.study.trace.groups import GROUPINGS, grouped
 from roofmodel.study.trace.steps import find_period
 from roofmodel.study.trace.trace import RankReport, Trace, trace
 from tests.profiles.samples import measured
-from tests.study.trace.runs import Event, analyzed, event, launched, written
+from tests.study.trace.runs import STEP_TABLE, Event, analyzed, event, launched, written
 
 
 def real(path: str, **options: object) -> Trace:
@@ -326,12 +326,6 @@ def test_an_nvprof_trace_has_the_groups_of_the_lecture_with_copies(tmp_path: Pat
     assert (copies.kind, copies.memory, copies.bytes) == ("HtoD", "pageable", 16 * 2**20)
     assert found.top[0].group == "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn"
     assert found.ranks[0].rank.overlap == pytest.approx(0.5 / 1.5)
-
-
-STEP_TABLE = (
-    "nvtx_text,nvtx_start,nvtx_end,device,crt_name,crt_start,crt_end,kernel_demangled_name,kernel_stream,"
-    "kernel_start,kernel_end,kernel_duration"
-)
 
 
 def test_a_table_of_kernels_by_step_has_its_steps_and_launches(tmp_path: Path) -> None:
