@@ -85,7 +85,8 @@ def change_record(row: Change, key: str) -> dict[str, Any]:
 def blocks(trace: Trace, compared: Comparison) -> Iterator[RenderableType]:
     """The difference of the wall times by part, and the difference of the GPU work by group and by name."""
     if compared.different_work:
-        yield Text(f"Different work: {compared.different_work.text}.", style="bold")
+        text = compared.different_work.text
+        yield Text(f"{text[0].upper()}{text[1:]}.", style="bold")
     yield from _summary(compared)
     yield Text()
     yield Text("parts of the wall time, sums over the ranks", style="bold")

@@ -195,7 +195,7 @@ def test_different_work_is_the_first_finding_and_stands_before_any_speedup(tmp_p
     report = roofmodel.trace(*files)
     assert report.to_dict()["findings"][0]["kind"] == "different_work"
     text = printed(report)
-    assert text.index("do not do the same work") < text.index("wall time")
+    assert text.index("The runs do not do the same work") < text.index("wall time")
     assert "times as fast" not in text
     same = roofmodel.trace(files[0], written(tmp_path, kernels(("gemm", 99), ("relu", 2)), name="c.json"))
     assert "105 µs → 101 µs: 1.04 times as fast" in printed(same)
@@ -347,3 +347,14 @@ def test_the_table_of_two_runs_fits_the_terminal(width: int) -> None:
     assert " ".join(" ".join(lines).split()).startswith(
         "before: training_by_hand.json, 1 rank; after: training_by_hand.json"
     )
+
+
+def test_other_flops_from_shapes_are_different_work() -> None:
+    found = trace(
+        [
+            str(measured(f"traces/torch/{name}.json.gz"))
+            for name in ("gaunernst_bert-small-uncased__1016001", "Falconsai_nsfw_image_detection__1016002")
+        ]
+    )
+    assert found.findings[0].kind == "different_work"
+    assert "FLOPs counted from shapes" in found.findings[0].text
