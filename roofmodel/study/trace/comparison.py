@@ -248,20 +248,12 @@ def _changes(
         [pandas.DataFrame(each).reindex(columns=["key", *columns], fill_value=0) for each in sides], ignore_index=True
     )
     sums = table.astype(dict.fromkeys(columns, np.int64)).groupby("key")[columns].sum()
-    found = [
-        Change(
-            group=str(group),
-            launches_before=int(row.launches_before),
-            launches_after=int(row.launches_after),
-            before=int(row.before),
-            after=int(row.after),
-            matched=int((row.after - row.appeared) - (row.before - row.vanished)),
-            appeared=int(row.appeared),
-            vanished=int(row.vanished),
-            counterpart=counterparts.get(str(group)) if not row.launches_before or not row.launches_after else None,
-        )
-        for group, row in zip(sums.index, sums.itertuples(index=False), strict=True)
-    ]
+    found = []
+    for group, values in zip(map(str, sums.index), sums.to_numpy().tolist(), strict=True):
+        launches_before, launches_after, before, after, vanished, appeared = values
+        paired = (after - appeared) - (before - vanished)
+        other = None if launches_before and launches_after else counterparts.get(group)
+        found.append(Change(group, launches_before, launches_after, before, after, paired, appeared, vanished, other))
     return sorted(found, key=lambda row: (-abs(row.change), row.group))
 
 

@@ -84,7 +84,7 @@ def _ranks(sides: list[list[Timeline]]) -> tuple[str, list[set[Hashable]]]:
 def _stated_rank(timeline: Timeline) -> int | None:
     """The rank that the file states, or that its name contains."""
     found = _RANK_IN_NAME.search(Path(timeline.file).name)
-    return timeline.rank if timeline.rank is not None else int(found[1]) if found else None
+    return timeline.stated_rank if timeline.stated_rank is not None else int(found[1]) if found else None
 
 
 def _gpus(timeline: Timeline) -> Iterable[Hashable]:
