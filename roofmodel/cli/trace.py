@@ -25,10 +25,9 @@ app = typer.Typer(add_completion=False)
 )
 def trace_command(
     files: Annotated[
-        list[str], typer.Argument(help="Files of Nsight Systems, PyTorch or nvprof, or patterns; - for stdin.")
         list[str],
         typer.Argument(
-            help="Files of Nsight Systems, PyTorch or nvprof; patterns, folders, - for stdin. Two arguments with the "
+            help="Files of Nsight Systems, PyTorch or nvprof, patterns or folders; - for stdin. Two arguments with the "
             "same rank or GPU are two runs, before and after a change."
         ),
     ],
