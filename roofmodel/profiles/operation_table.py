@@ -7,17 +7,20 @@ Analysis" (arXiv 2505.05713). A worker is a pair of data-parallel rank and pipel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.errors import ProfileError
 from roofmodel.file_names import printable
+from roofmodel.profiles.reading import Source, opened_sources
 
 if TYPE_CHECKING:
     import pandas
@@ -34,12 +37,18 @@ class OperationTable:
     """The operations of a training job.
 
     `rows` has the integer columns dp_rank, stage, rank, step, seq_id, mc (model chunk within the stage), mb_id
-    (microbatch) and gmc (chunk within the model), -1 where unknown; kind, a category; start and end, in seconds.
+    (microbatch) and gmc (chunk within the model), -1 where unknown, and file (index into `files`); kind, a category;
+    start and end, in seconds.
     """
 
-    file: str
+    files: tuple[str, ...]
     rows: pandas.DataFrame
     warnings: tuple[str, ...] = ()
+
+    @property
+    def file(self) -> str:
+        """The files in a message."""
+        return _label(self.files)
 
     def between_steps(self, first: int, last: int) -> OperationTable:
         """The operations of the steps from `first` up to, not including, `last`."""
@@ -47,48 +56,95 @@ class OperationTable:
         return replace(self, rows=self.rows[(step >= first) & (step < last)].reset_index(drop=True))
 
 
-def is_operation_table(path: str | Path) -> bool:
-    """Whether a file is Parquet with most columns of this layout.
+def are_operation_tables(paths: Iterable[str | Path]) -> bool:
+    """Whether files are Parquet with most columns of this layout; a damaged Parquet file counts as one.
 
-    Raises ProfileError for a damaged Parquet file, and for any Parquet file without pyarrow.
+    Raises ProfileError for files of which only some are, and for any Parquet file without pyarrow.
     """
+    with opened_sources(paths) as sources:
+        found = [source.name for source in sources if _is_operation_table(source)]
+        others = [source.name for source in sources if source.name not in found]
+    if found and others:
+        raise ProfileError(f"{others[0]}: not a table of training operations as {found[0]} is; give files of one kind")
+    return bool(found)
+
+
+def read_operations(*paths: str | Path) -> OperationTable:
+    """The operations of all files, ordered by step, dp_rank, stage and start.
+
+    Files that are not readable, rows with a missing or negative time, repeated rows, and rows of a second rank of the
+    same worker are left out, each with a warning. Raises ProfileError if no file is readable: each is damaged, lacks a
+    column, has a column of another type, or has no usable rows.
+    """
+    import pandas
+
+    warnings: list[str] = []
+    errors: list[ProfileError] = []
+    read: dict[str, pandas.DataFrame] = {}
+    with opened_sources(paths) as sources:
+        for source in sources:
+            try:
+                read[source.name] = _rows(source, warnings).assign(file=len(read))
+            except ProfileError as error:
+                errors.append(error)
+                warnings.append(f"{error}; this file is left out")
+    if not read:
+        raise errors[0]
+    rows = next(iter(read.values()))
+    if len(read) > 1:
+        rows = pandas.concat([table.astype({"kind": object}) for table in read.values()])
+    rows["kind"] = rows["kind"].astype("category")
+    files = _label(tuple(read))
+    rows = _without_second_ranks(rows, files, warnings)
+    rows = _without_repeated(rows, files, warnings)
+    if not len(rows):
+        raise ProfileError(f"{files}: a table of training operations without usable rows" + _because(warnings))
+    warnings += _shared_ranks(rows, files) + _copied_ranks(rows, files)
+    keys = [rows[name].to_numpy() for name in ("seq_id", "start", "stage", "dp_rank", "step")]
+    order = np.lexsort([rows["kind"].cat.codes.to_numpy(), *keys])
+    return OperationTable(tuple(read), rows.iloc[order].reset_index(drop=True), tuple(warnings))
+
+
+def _label(files: Sequence[str]) -> str:
+    return files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+
+
+def _is_operation_table(source: Source) -> bool:
+    with _opened(source) as file:
+        if file.read(4) != b"PAR1":
+            return False
     try:
-        with open(path, "rb") as file:
-            parquet = file.read(4) == b"PAR1"
-    except OSError as error:
-        raise ProfileError(f"{path}: {error.strerror or error}") from None
-    return parquet and len(set(COLUMNS) & set(_schema_names(path))) >= _RECOGNIZED
+        names = _schema_names(source)
+    except _DamagedFile:
+        return True
+    return len(set(COLUMNS) & set(names)) >= _RECOGNIZED
 
 
-def read_operations(path: str | Path) -> OperationTable:
-    """The operations of a table, ordered by step, dp_rank, stage and start.
+@contextmanager
+def _opened(source: Source) -> Iterator[BinaryIO]:
+    try:
+        with source.open() as file:
+            yield file
+    except (OSError, EOFError, zlib.error) as error:
+        raise _DamagedFile(f"{source.name}: cannot be read ({printable(str(error))})") from None
 
-    Rows with a missing or negative time, repeated rows, and rows of a second rank of the same worker are left out, each
-    with a warning. Raises ProfileError for a file that is not readable, a missing column, a column of another type, and
-    a table without usable rows.
-    """
-    names = _schema_names(path)
+
+def _rows(source: Source, warnings: list[str]) -> pandas.DataFrame:
+    """The usable rows of one file. Raises ProfileError."""
+    names = _schema_names(source)
     if missing := [column for column in COLUMNS if column not in names]:
         raise ProfileError(
-            f"{path}: no column {', '.join(map(repr, missing))}; a table of training operations has the columns "
+            f"{source.name}: no column {', '.join(map(repr, missing))}; a table of training operations has the columns "
             f"{', '.join(COLUMNS)}"
         )
     from pyarrow import ArrowException, parquet
 
     try:
-        table = parquet.read_table(path, columns=list(COLUMNS)).to_pandas()
-    except (OSError, ArrowException) as error:
-        raise _damaged(path, error) from None
-    warnings: list[str] = []
-    rows = _typed(table, str(path), warnings)
-    rows = _without_second_ranks(rows, str(path), warnings)
-    rows = _without_repeated(rows, str(path), warnings)
-    if not len(rows):
-        raise ProfileError(f"{path}: a table of training operations without usable rows" + _because(warnings))
-    warnings += _shared_ranks(rows, str(path)) + _copied_ranks(rows, str(path))
-    keys = [rows[name].to_numpy() for name in ("seq_id", "start", "stage", "dp_rank", "step")]
-    order = np.lexsort([rows["kind"].cat.codes.to_numpy(), *keys])
-    return OperationTable(str(path), rows.iloc[order].reset_index(drop=True), tuple(warnings))
+        with _opened(source) as file:
+            table = parquet.read_table(file, columns=list(COLUMNS)).to_pandas()
+    except ArrowException as error:
+        raise _damaged(source, error) from None
+    return _typed(table, source.name, warnings)
 
 
 def listed(numbers: Iterable[object]) -> str:
@@ -121,20 +177,25 @@ def _because(warnings: Sequence[str]) -> str:
     return f" ({'; '.join(warnings)})" if warnings else ""
 
 
-def _damaged(path: str | Path, error: Exception) -> ProfileError:
+class _DamagedFile(ProfileError):
+    """A Parquet file that is not readable."""
+
+
+def _damaged(source: Source, error: Exception) -> ProfileError:
     reason = printable(str(error)).splitlines()[0]
-    return ProfileError(f"{path}: not a readable Parquet file ({reason}); write or copy it again")
+    return _DamagedFile(f"{source.name}: not a readable Parquet file ({reason}); write or copy it again")
 
 
-def _schema_names(path: str | Path) -> list[str]:
+def _schema_names(source: Source) -> list[str]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
-        raise ProfileError(f"{path}: Parquet needs pyarrow: pip install 'roofmodel[parquet]'") from None
+        raise ProfileError(f"{source.name}: Parquet needs pyarrow: pip install 'roofmodel[parquet]'") from None
     try:
-        return list(parquet.read_schema(path).names)
-    except (OSError, ArrowException) as error:
-        raise _damaged(path, error) from None
+        with _opened(source) as file:
+            return list(parquet.read_schema(file).names)
+    except ArrowException as error:
+        raise _damaged(source, error) from None
 
 
 def _typed(table: pandas.DataFrame, file: str, warnings: list[str]) -> pandas.DataFrame:

@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.operation_table import is_operation_table, read_operations
+from roofmodel.profiles.operation_table import are_operation_tables, read_operations
 from tests.profiles.samples import measured
 from tests.study.jitter.pipelines import job, random_seconds, written
 
@@ -22,7 +22,7 @@ def rows() -> pandas.DataFrame:
 @pytest.mark.parametrize(("name", "number"), [("ST", 6784), ("SE", 107_328)])
 def test_published_traces_are_read_whole(name: str, number: int) -> None:
     path = measured(f"traces/stragglers/trace-{name}.parquet")
-    assert is_operation_table(path)
+    assert are_operation_tables([path])
     found = read_operations(path)
     assert len(found.rows) == number
     assert not found.warnings
@@ -43,7 +43,7 @@ def test_a_range_of_steps_excludes_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["stage", "duration", "mc"])
 def test_a_missing_column_is_named(tmp_path: Path, column: str) -> None:
     path = written(tmp_path, rows().drop(columns=column))
-    assert is_operation_table(path)
+    assert are_operation_tables([path])
     with pytest.raises(ProfileError, match=f"no column '{column}'; a table of training operations has the columns"):
         read_operations(path)
 
@@ -132,18 +132,42 @@ def test_the_order_of_rows_does_not_matter(tmp_path: Path) -> None:
 def test_other_parquet_files_are_not_recognized(tmp_path: Path) -> None:
     path = tmp_path / "kernels.parquet"
     pandas.DataFrame({"name": ["gemm"], "start": [1], "step": [0]}).to_parquet(path)
-    assert not is_operation_table(path)
+    assert not are_operation_tables([path])
     path.write_text("ID,Kernel Name")
-    assert not is_operation_table(path)
+    assert not are_operation_tables([path])
 
 
 @pytest.mark.parametrize("length", [10, 4000])
 def test_a_truncated_file_is_refused(tmp_path: Path, length: int) -> None:
     path = written(tmp_path, rows())
     path.write_bytes(path.read_bytes()[:length])
-    for read in (is_operation_table, read_operations):
-        with pytest.raises(ProfileError, match="not a readable Parquet file"):
-            read(path)
+    assert are_operation_tables([path])
+    with pytest.raises(ProfileError, match="not a readable Parquet file"):
+        read_operations(path)
+
+
+def test_files_of_ranks_are_one_table_and_damaged_ones_are_left_out(tmp_path: Path) -> None:
+    table = rows()
+    paths = [written(tmp_path, table[table["rank"] == rank], f"rank{rank}.parquet") for rank in range(4)]
+    found = read_operations(*paths)
+    pandas.testing.assert_frame_equal(
+        found.rows.drop(columns="file"), read_operations(written(tmp_path, table)).rows.drop(columns="file")
+    )
+    assert found.files == tuple(map(str, paths))
+    assert [set(found.rows["rank"][found.rows["file"] == file]) for file in range(4)] == [{0}, {1}, {2}, {3}]
+    paths[2].write_bytes(paths[2].read_bytes()[:500])
+    assert are_operation_tables(paths)
+    found = read_operations(*paths)
+    assert set(found.rows["rank"]) == {0, 1, 3}
+    assert "rank2.parquet: not a readable Parquet file" in found.warnings[0]
+    assert "this file is left out" in found.warnings[0]
+
+
+def test_files_of_two_kinds_are_refused(tmp_path: Path) -> None:
+    other = tmp_path / "kernels.csv"
+    other.write_text("ID,Kernel Name")
+    with pytest.raises(ProfileError, match=r"kernels\.csv: not a table of training operations"):
+        are_operation_tables([written(tmp_path, rows()), other])
 
 
 def test_damaged_pages_cause_no_error_but_profile_error(tmp_path: Path) -> None:
@@ -155,10 +179,10 @@ def test_damaged_pages_cause_no_error_but_profile_error(tmp_path: Path) -> None:
             read_operations(path)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match=r"none\.parquet"):
-        is_operation_table(tmp_path / "none.parquet")
-    with pytest.raises(ProfileError, match=r"none\.parquet"):
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="no such file"):
+        are_operation_tables([tmp_path / "none.parquet"])
+    with pytest.raises(ProfileError, match="no such file"):
         read_operations(tmp_path / "none.parquet")
 
 

@@ -49,6 +49,7 @@ class Cause(NamedTuple):
     ranks: tuple[int, ...]  # numbers
     seconds_per_step: float  # by which these ranks are later than the others, on average
     evidence: str
+    evidence_values: dict[str, float | int | str] | None = None  # the numbers of the evidence, where it has names
 
 
 class _Delay(NamedTuple):

@@ -13,6 +13,7 @@ import numpy as np
 from roofmodel import units
 from roofmodel.errors import Option, ProfileError, Text, WorkloadError, choices
 from roofmodel.file_names import display_names, rename_files
+from roofmodel.profiles.operation_table import are_operation_tables, read_operations
 from roofmodel.profiles.timelines import reading
 from roofmodel.profiles.timelines.timeline import Timeline
 from roofmodel.study.jitter import clocks
@@ -28,9 +29,12 @@ from roofmodel.study.jitter.deviations import (
     last_collective_ends,
 )
 from roofmodel.study.jitter.lateness import Lateness, added, lateness, link_delays, transfer_seconds
-from roofmodel.study.jitter.ranks import ComparedRank, Integers, NameTable, read_ranks
+from roofmodel.study.jitter.operation_deviations import OperationJitter, operation_jitter
+from roofmodel.study.jitter.ranks import ComparedRank, Integers, Kernels, NameTable, read_ranks
+from roofmodel.study.jitter.what_if import WhatIf, Worker
 from roofmodel.study.trace.trace import step_range
 
+OPERATIONS = "operations"  # the tool of tables of operations
 THRESHOLD = 100e-6
 MAX_COLLECTIVES = 256  # per step, whose times are kept for the clocks and the links
 MAX_LISTED = 5  # ranks or steps in a warning
@@ -42,6 +46,7 @@ class RankSummary(NamedTuple):
 
     rank: ComparedRank
     common_compute_seconds: float | None  # None if no step of it is compared
+    worker: Worker | None = None  # data-parallel rank and pipeline stage, in tables of operations
 
 
 class StepSummary(NamedTuple):
@@ -86,6 +91,7 @@ class Jitter:
     causes: tuple[Cause, ...]
     findings: tuple[str, ...]
     warnings: tuple[Text, ...]
+    what_if: WhatIf | None = None
 
     @property
     def names(self) -> dict[str, str]:
@@ -112,6 +118,11 @@ def jitter(
     seconds = _threshold(threshold)
     low, high = (0, 1 << 62) if steps_range is None else step_range(steps_range)
     warnings: list[Text] = list(_repeated(files))
+    if are_operation_tables(files):
+        table = read_operations(*files).between_steps(low, high)
+        if not len(table.rows):
+            raise WorkloadError(Option("steps", steps_range), f": {table.file} has no such step")
+        return _of_operations(operation_jitter(table, seconds), seconds, what_if, warnings)
     found: list[str] = []
     tools: list[str] = []
     read: list[str] = []
@@ -159,6 +170,52 @@ def jitter(
         causes=tuple(reduced.causes),
         findings=tuple(_findings(reduced, ranks)),
         warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in warnings)),
+    )
+
+
+def _of_operations(found: OperationJitter, threshold: float, what_if: bool, warnings: Sequence[Text]) -> Jitter:
+    """The comparison of the ranks of a table of operations; computations take the place of kernels."""
+    curves = found.curves
+    nothing = np.zeros_like(curves.durations)
+    last = curves.durations.shape[1] - 1
+    shown = Deviations(curves.durations, nothing, curves.times_to_end, None, last)
+    labels = display_names(found.files)
+    slowdowns = found.what_if
+    steps = tuple(StepSummary(*step) for step in found.steps)
+    compute = [rank.compute_seconds for rank in found.ranks]
+    causes = tuple(
+        Cause(cause.kind, cause.ranks, cause.seconds_per_step, cause.text, cause.evidence) for cause in found.causes
+    )
+    findings = [_latest_finding(steps), *(cause.evidence for cause in causes)]
+    if slowdowns is not None:
+        findings.insert(1, f"stragglers make the steps {slowdowns.slowdown - 1:.1%} longer than with ideal times")
+    return Jitter(
+        tool=OPERATIONS,
+        files=found.files,
+        ranks=tuple(
+            RankSummary(
+                ComparedRank(
+                    rank.rank, rank.file, None, None, None, rank.operations, np.zeros(0, np.int64), Kernels.none()
+                ),
+                seconds,
+                Worker(rank.dp_rank, rank.stage),
+            )
+            for rank, seconds in zip(found.ranks, compute, strict=True)
+        ),
+        aligned_by="microbatch and model chunk of computations",
+        common_kernels=found.computations,
+        difference=None,
+        clocks=Clocks(np.zeros(len(compute)), None, None),
+        threshold=threshold,
+        first_gap="same-step",
+        step_seconds=found.step_seconds,
+        steps=steps,
+        lateness=found.lateness,
+        curves=StepCurves(curves.step, curves.ranks, curves.names, shown),
+        causes=causes,
+        findings=tuple(findings),
+        warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in (*warnings, *found.warnings))),
+        what_if=slowdowns if what_if else None,
     )
 
 
@@ -345,14 +402,7 @@ def _compared_seconds(rank: ComparedRank) -> float:
 
 def _findings(reduced: _Reduction, ranks: Sequence[ComparedRank]) -> list[str]:
     """The result in words: the latest rank, whether kernels are the cause, and the causes."""
-    summaries = reduced.summaries
-    latest = [summary.latest_rank for summary in summaries]
-    most = max(dict.fromkeys(latest), key=latest.count)
-    worst = max(summaries, key=lambda summary: summary.latest_seconds)
-    found = [
-        f"rank {most} is the latest in {latest.count(most)} of {units.count(len(summaries), 'step')}; the largest "
-        f"deviation is {units.seconds(worst.latest_seconds)}, of rank {worst.latest_rank} in step {worst.step}"
-    ]
+    found = [_latest_finding(reduced.summaries)]
     compute = np.array([seconds for seconds in reduced.compute_seconds() if seconds is not None])
     spread = float(compute.max() / np.median(compute) - 1) if np.median(compute) else 0.0
     if not any(cause.kind in ("gpu", "workload") or "longer kernels" in cause.evidence for cause in reduced.causes):
@@ -363,3 +413,13 @@ def _findings(reduced: _Reduction, ranks: Sequence[ComparedRank]) -> list[str]:
     if not reduced.causes:
         found.append(f"no rank is persistently late by {SIGNIFICANT:.1%} of the step time or more")
     return found
+
+
+def _latest_finding(steps: Sequence[StepSummary]) -> str:
+    latest = [step.latest_rank for step in steps]
+    most = max(dict.fromkeys(latest), key=latest.count)
+    worst = max(steps, key=lambda step: step.latest_seconds)
+    return (
+        f"rank {most} is the latest in {latest.count(most)} of {units.count(len(steps), 'step')}; the largest "
+        f"deviation is {units.seconds(worst.latest_seconds)}, of rank {worst.latest_rank} in step {worst.step}"
+    )

@@ -24,6 +24,7 @@ class OperationRank(NamedTuple):
     """A rank and its totals over all compared steps."""
 
     rank: int
+    file: str
     dp_rank: int
     stage: int
     operations: int
@@ -61,8 +62,9 @@ class OperationCurves(NamedTuple):
 class OperationJitter:
     """The comparison of the ranks of a training job with pipelines."""
 
-    file: str
+    files: tuple[str, ...]
     ranks: tuple[OperationRank, ...]
+    step_seconds: float  # median over steps
     computations: int  # that all ranks execute, in all steps
     steps: tuple[OperationStep, ...]
     lateness: NDArray[np.float64]  # (steps, ranks), seconds
@@ -91,8 +93,9 @@ def operation_jitter(table: OperationTable, threshold: float) -> OperationJitter
         warnings.append(f"the steps cannot be replayed: {error}")
     found = sorted(step_deviations(selection), key=lambda curves: curves.step)
     return OperationJitter(
-        file=table.file,
-        ranks=_ranks(selection),
+        files=table.files,
+        ranks=_ranks(selection, table),
+        step_seconds=float(np.median(_step_seconds(selection))),
         computations=sum(len(curves.names) for curves in found),
         steps=tuple(_summary(curves, threshold, causes) for curves in found),
         lateness=np.stack([curves.durations.sum(axis=1) for curves in found]),
@@ -116,7 +119,7 @@ def step_deviations(selection: Selection) -> Iterator[OperationCurves]:
         deviations = seconds - seconds.mean(axis=0)
         several = len({key[1] for key in keys}) > 1
         names = tuple(
-            f"{kind} of microbatch {microbatch}" + (f", chunk {chunk}" if several else "")
+            f"microbatch {microbatch} {kind.split('-')[0]}" + (f", chunk {chunk}" if several else "")
             for kind, chunk, microbatch in keys
         )
         for number, step in enumerate(schedule.steps.tolist()):
@@ -146,7 +149,13 @@ def _common_computations(schedule: Schedule) -> tuple[list[_Key], dict[int, NDAr
     return keys, {stage: seconds[[found[key] for key in keys]] for stage, found in by_stage.items()}
 
 
-def _ranks(selection: Selection) -> tuple[OperationRank, ...]:
+def _step_seconds(selection: Selection) -> NDArray[np.float64]:
+    return np.concatenate([each.ends.max((0, 2)) - each.starts.min((0, 2)) for each in selection.schedules])
+
+
+def _ranks(selection: Selection, table: OperationTable) -> tuple[OperationRank, ...]:
+    first = table.rows.drop_duplicates(["dp_rank", "stage"])[["dp_rank", "stage", "file"]].to_numpy().tolist()
+    files = {(dp_rank, stage): table.files[file] for dp_rank, stage, file in first}
     found = []
     for (dp_rank, stage), rank in sorted(selection.ranks.items(), key=lambda item: item[1]):
         operations, seconds = 0, 0.0
@@ -156,7 +165,7 @@ def _ranks(selection: Selection) -> tuple[OperationRank, ...]:
             computing = [index for index in own if schedule.operations[index].kind in (FORWARD, BACKWARD)]
             operations += len(own) * len(schedule.steps)
             seconds += float((schedule.ends - schedule.starts)[computing, :, column].sum())
-        found.append(OperationRank(rank, dp_rank, stage, operations, seconds))
+        found.append(OperationRank(rank, files[dp_rank, stage], dp_rank, stage, operations, seconds))
     return tuple(found)
 
 

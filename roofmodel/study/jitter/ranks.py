@@ -64,6 +64,12 @@ class Kernels:
     def __len__(self) -> int:
         return len(self.codes)
 
+    @classmethod
+    def none(cls) -> Kernels:
+        """No kernels."""
+        numbers, flags = np.zeros(0, np.int64), np.zeros(0, bool)
+        return cls(numbers, numbers, numbers, numbers, flags, flags, numbers, numbers, numbers, numbers)
+
     def part(self, chosen: NDArray[np.int64] | Booleans | slice) -> Kernels:
         """Some of the kernels."""
         return Kernels(**{name: values[chosen] for name, values in vars(self).items()})

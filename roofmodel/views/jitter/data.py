@@ -33,7 +33,7 @@ def document(jitter: Jitter) -> dict[str, Any]:
         },
         "steps": step_rows(jitter),
         "causes": [cause._asdict() | {"ranks": list(cause.ranks)} for cause in jitter.causes],
-        "what_if": None,
+        "what_if": jitter.what_if and jitter.what_if.to_dict(),
         "findings": list(jitter.findings),
         "warnings": list(map(str, jitter.warnings)),
     }
@@ -48,11 +48,13 @@ def rank_rows(jitter: Jitter) -> list[dict[str, Any]]:
             "process": rank.process,
             "device": rank.device,
             "host": rank.host,
+            "dp_rank": worker and worker.dp_rank,
+            "stage": worker and worker.stage,
             "kernels": rank.kernels,
             "common_compute_seconds": seconds,
             "launch_to_start_median_seconds": rank.launch_to_start_median_seconds,
         }
-        for rank, seconds in jitter.ranks
+        for rank, seconds, worker in jitter.ranks
     ]
 
 

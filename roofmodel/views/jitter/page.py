@@ -10,8 +10,9 @@ from typing import Any
 
 from roofmodel import output_files, units
 from roofmodel.study.jitter.jitter import Jitter
+from roofmodel.study.jitter.what_if import WhatIf
 from roofmodel.views.jitter import data, picture
-from roofmodel.views.jitter.tables import alignment_text
+from roofmodel.views.jitter.tables import alignment_text, slowdown_rows, what_if_text
 from roofmodel.views.kit import encoding
 
 MAX_ROWS = 200  # of a table
@@ -24,7 +25,7 @@ th, td { text-align: right; padding: .15rem .6rem; border-bottom: 1px solid #ddd
  body { background: #1b1b1b; color: #ddd } svg { background: #fff } th, td { border-color: #444 }
 }
 """
-_TEXTS = ("file", "process", "host", "kernel_name", "cause")
+_TEXTS = ("file", "process", "host", "kernel_name", "cause", "kept", "name")
 
 
 def html(jitter: Jitter) -> str:
@@ -40,6 +41,7 @@ def html(jitter: Jitter) -> str:
             f"<h1>{escape(title)}</h1><ol>{findings}</ol>",
             f'<p class="note">{escape(alignment_text(jitter))}</p>',
             _svg(jitter),
+            *([] if jitter.what_if is None else _what_if(jitter.what_if)),
             "<h2>Steps</h2>",
             _table(data.step_rows(jitter)),
             "<h2>Ranks</h2>",
@@ -61,6 +63,12 @@ def save(jitter: Jitter, path: str) -> Path:
             "csv": lambda: data.as_csv(jitter),
         },
     )
+
+
+def _what_if(found: WhatIf) -> list[str]:
+    rows = [{"kept": group, "name": name, "slowdown": f"{value:.4f}"} for group, name, value in slowdown_rows(found)]
+    note = "Slowdown if only this keeps its recorded time and all other operations take their ideal time."
+    return ["<h2>What if</h2>", f"<p>{escape(what_if_text(found))}</p>", f'<p class="note">{note}</p>', _table(rows)]
 
 
 def _svg(jitter: Jitter) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from roofmodel import units
-from roofmodel.study.jitter.jitter import Jitter, StepCurves
-from roofmodel.views.jitter.tables import TOOLS, signed
+from roofmodel.study.jitter.jitter import OPERATIONS, Jitter, StepCurves
+from roofmodel.study.jitter.what_if import WhatIf
+from roofmodel.views.jitter.tables import TOOLS, signed, unit_of_work
 from roofmodel.views.kit import canvas
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 HEIGHT = 1.5  # of the figure, relative to other pictures
 MAX_GREY = 64  # ranks that are drawn in grey
+SPARSE = 3  # numbers per step from which steps are drawn at equal distances
 LINE_LENGTH = 170  # characters of a finding
 EARLIEST, LATEST = canvas.BLUE, canvas.RED
 
@@ -32,6 +36,8 @@ def draw(jitter: Jitter, path: Path, form: str) -> None:
         f"{units.count(len(jitter.steps), 'step')} · {TOOLS.get(jitter.tool, jitter.tool)}"
     )
     foot = "Time to the end of a kernel: sum of gaps and durations, collectives with duration 0."
+    if jitter.tool == OPERATIONS:
+        foot = "Forward and backward computations in the order of the last pipeline stage; communication is left out."
     with canvas.picture(path, form, heading, about, foot, HEIGHT) as (figure, axes):
         lines = [
             line
@@ -46,8 +52,8 @@ def draw(jitter: Jitter, path: Path, form: str) -> None:
         axes.set_position((0.09, upper, 0.4, tall))
         gaps = figure.add_axes((0.09, lower, 0.4, tall))
         if jitter.curves is not None:
-            _time_to_end(axes, jitter.curves, jitter.threshold)
-            _parts(gaps, jitter.curves)
+            _time_to_end(axes, jitter.curves, jitter.threshold, unit_of_work(jitter))
+            _parts(gaps, jitter.curves, unit_of_work(jitter))
         _by_step(figure.add_axes((0.58, upper, 0.39, tall)), jitter)
         _heat_map(figure, figure.add_axes((0.58, lower, 0.33, tall)), jitter)
         for place, line in enumerate(lines):
@@ -63,28 +69,30 @@ def _style(axes: Axes, title: str, across: str) -> None:
     axes.tick_params(labelsize=8)
 
 
-def _time_to_end(axes: Axes, curves: StepCurves, threshold: float) -> None:
+def _time_to_end(axes: Axes, curves: StepCurves, threshold: float, unit: str) -> None:
     found = curves.deviations
-    _style(axes, f"time to the end of each kernel, step {curves.step}", "kernel")
+    _style(axes, f"time to the end of each {unit}, step {curves.step}", unit)
     others = [place for place in range(len(curves.ranks)) if place not in (found.earliest, found.latest)]
     for place in others[:: max(1, len(others) // MAX_GREY)]:
         axes.plot(found.times_to_end[place], color="0.85", linewidth=0.6, zorder=1)
     for place, color, which in ((found.earliest, EARLIEST, "earliest"), (found.latest, LATEST, "latest")):
         label = f"rank {curves.ranks[place]} ({which})"
         axes.plot(found.times_to_end[place], color=color, linewidth=1.3, label=label, zorder=3)
-    axes.axvline(found.last, color="0.5", linewidth=0.8, linestyle=":", label="before the last collective")
+    if unit == "kernel":
+        axes.axvline(found.last, color="0.5", linewidth=0.8, linestyle=":", label="before the last collective")
     diverges = found.diverges_at(found.latest, threshold)
     if diverges is not None:
         axes.axvline(diverges, color=LATEST, linewidth=0.8, linestyle="--", label=f"late by {units.seconds(threshold)}")
     axes.legend(fontsize=7, frameon=False, loc="best")
 
 
-def _parts(axes: Axes, curves: StepCurves) -> None:
+def _parts(axes: Axes, curves: StepCurves, unit: str) -> None:
     """Durations, gaps and launch to start of the latest rank."""
     found = curves.deviations
     latest = found.latest
-    _style(axes, f"rank {curves.ranks[latest]} in step {curves.step}, by kernel", "kernel")
-    axes.plot(found.gaps[latest], color=canvas.ORANGE, linewidth=0.9, label="gap", zorder=3)
+    _style(axes, f"rank {curves.ranks[latest]} in step {curves.step}, by {unit}", unit)
+    if unit == "kernel":
+        axes.plot(found.gaps[latest], color=canvas.ORANGE, linewidth=0.9, label="gap", zorder=3)
     axes.plot(found.durations[latest], color=canvas.GREEN, linewidth=0.9, label="duration", zorder=2)
     if found.launch_to_start is not None:
         axes.plot(found.launch_to_start[latest], color=canvas.PURPLE, linewidth=0.7, label="launch to start", zorder=1)
@@ -94,6 +102,9 @@ def _parts(axes: Axes, curves: StepCurves) -> None:
 def _by_step(axes: Axes, jitter: Jitter) -> None:
     _style(axes, "earliest and latest rank of each step", "step")
     numbers = [step.step for step in jitter.steps]
+    if numbers[-1] - numbers[0] >= SPARSE * len(numbers):  # at equal distances, or the marks cover each other
+        _ticks(axes, numbers)
+        numbers = list(range(len(numbers)))
     for color, values, ranks in (
         (LATEST, [s.latest_seconds for s in jitter.steps], [s.latest_rank for s in jitter.steps]),
         (EARLIEST, [s.earliest_seconds for s in jitter.steps], [s.earliest_rank for s in jitter.steps]),
@@ -108,21 +119,33 @@ def _by_step(axes: Axes, jitter: Jitter) -> None:
 
 
 def _heat_map(figure: Figure, axes: Axes, jitter: Jitter) -> None:
-    axes.set_title("deviation by rank and step", fontsize=10, loc="left")
-    values = jitter.lateness.T
-    limit = float(np.nanmax(np.abs(values))) or 1e-9
+    if jitter.what_if is not None:
+        title, values, center = "slowdown by rank and step, others ideal", _slowdowns(jitter, jitter.what_if), 1.0
+    else:
+        title, values, center = "deviation by rank and step", jitter.lateness.T, 0.0
+    axes.set_title(title, fontsize=10, loc="left")
+    limit = float(np.nanmax(np.abs(values - center))) or 1e-9
     image = axes.imshow(
-        values, aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest", rasterized=True
-    )
+        values, aspect="auto", cmap="RdBu_r", vmin=center - limit, vmax=center + limit, interpolation="nearest",
+        rasterized=True,
+    )  # fmt: skip
     _ticks(axes, [step.step for step in jitter.steps], [rank.rank.number for rank in jitter.ranks])
     left, bottom, width, height = axes.get_position().bounds
     bar = figure.colorbar(image, cax=figure.add_axes((left + width + 0.01, bottom, 0.012, height)))
-    bar.ax.yaxis.set_major_formatter(lambda value, _: signed(value))
+    bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.2f}" if center else signed(value))
     bar.ax.tick_params(labelsize=7)
 
 
-def _ticks(axes: Axes, steps: list[int], ranks: list[int]) -> None:
+def _slowdowns(jitter: Jitter, found: WhatIf) -> NDArray[np.float64]:
+    """The slowdown of each worker in each step: (ranks, steps)."""
+    place = {worker: number for number, worker in enumerate(found.by_worker)}
+    return found.worker_slowdowns[[place[rank.worker] for rank in jitter.ranks if rank.worker is not None]]
+
+
+def _ticks(axes: Axes, steps: list[int], ranks: Sequence[int] = ()) -> None:
     for places, labels, name in ((axes.set_xticks, steps, "step"), (axes.set_yticks, ranks, "rank")):
+        if not labels:
+            continue
         every = max(1, -(-len(labels) // 12))
         chosen = list(range(0, len(labels), every))
         places(chosen, [str(labels[place]) for place in chosen], fontsize=8)

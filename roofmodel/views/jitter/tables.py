@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,17 +11,25 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.errors import Option
-from roofmodel.study.jitter.jitter import Jitter
+from roofmodel.study.jitter.jitter import OPERATIONS, Jitter
+from roofmodel.study.jitter.what_if import WhatIf
 from roofmodel.views.kit.kernel_names import short_name
 from roofmodel.views.profile.tables import FittingTable
 
 MAX_ROWS = 16  # of ranks and of steps
-TOOLS = {"steps": "tables of kernels by step"}
+MAX_SLOWDOWNS = 4  # of each group
+TOOLS = {"steps": "tables of kernels by step", OPERATIONS: "table of operations"}
 LEGEND = {
     "compute": "compute: kernels that all ranks share, collectives apart",
     "launch → start": "launch → start: median time from a kernel's launch on the CPU to its start",
     "deviation": "deviation: of the latest and of the earliest rank from the mean over ranks, before the step's last "
     "collective; the ranks part from the mean at the kernel",
+}
+
+OPERATIONS_LEGEND = {
+    "compute": "compute: forward and backward computations",
+    "deviation": "deviation: compute time of the latest and of the earliest rank, minus the mean over ranks; the "
+    "latest rank is late from this computation on",
 }
 
 
@@ -48,11 +57,15 @@ def _blocks(jitter: Jitter) -> Iterator[RenderableType]:
     yield Text()
     yield _steps(jitter)
     yield from _more(len(jitter.steps) - MAX_ROWS)
+    if jitter.what_if is not None:
+        yield Text()
+        yield Text(what_if_text(jitter.what_if))
+        yield _slowdowns(jitter.what_if)
 
 
 def alignment_text(jitter: Jitter) -> str:
     """How the kernels and the clocks of the ranks are matched."""
-    text = f"{jitter.common_kernels} kernels compared, matched by the {jitter.aligned_by}"
+    text = f"{jitter.common_kernels} {unit_of_work(jitter)}s compared, matched by the {jitter.aligned_by}"
     clocks = jitter.clocks
     if clocks.error_seconds is not None and clocks.start_skew_seconds is not None:
         low, high = clocks.start_skew_seconds
@@ -63,26 +76,38 @@ def alignment_text(jitter: Jitter) -> str:
     return text
 
 
+def unit_of_work(jitter: Jitter) -> str:
+    """What is compared between ranks."""
+    return "computation" if jitter.tool == OPERATIONS else "kernel"
+
+
+def _legend(jitter: Jitter) -> dict[str, str]:
+    return OPERATIONS_LEGEND if jitter.tool == OPERATIONS else LEGEND
+
+
 def signed(seconds: float) -> str:
     """Such as `+3.34 ms`."""
     return f"{'-' if seconds < 0 else '+'}{units.seconds(abs(seconds))}" if seconds else "0"
 
 
 def _ranks(jitter: Jitter) -> RenderableType:
+    count_title = "operations" if jitter.tool == OPERATIONS else "kernels"
     shown = FittingTable(
-        ("rank", "kernels", "compute", "launch → start", "latest", "mean deviation"),
+        ("rank", count_title, "compute", "launch → start", "latest", "mean deviation"),
         "rank",
-        ("launch → start", "kernels"),
-        LEGEND,
+        ("launch → start", count_title),
+        _legend(jitter),
     )
     latest = [step.latest_rank for step in jitter.steps]
     known = [values[np.isfinite(values)] for values in jitter.lateness.T]
     means = [float(values.mean()) if len(values) else None for values in known]
     order = sorted(range(len(means)), key=lambda place: -(means[place] or 0))
     for place in sorted(order[:MAX_ROWS]):
-        rank, compute = jitter.ranks[place]
+        rank, compute, worker = jitter.ranks[place]
         delay, mean = rank.launch_to_start_median_seconds, means[place]
         labels = [f"GPU {rank.device}"] * (rank.device is not None) + [f"process {rank.process}"] * bool(rank.process)
+        if worker is not None:
+            labels = [f"dp_rank {worker.dp_rank}", f"stage {worker.stage}"]
         count = latest.count(rank.number)
         shown.add(
             f"{rank.number}: {', '.join([*labels, jitter.names[rank.file]])}",
@@ -96,8 +121,9 @@ def _ranks(jitter: Jitter) -> RenderableType:
 
 
 def _steps(jitter: Jitter) -> RenderableType:
-    titles = ("kernel", "step", "latest", "deviation", "earliest", "deviation of it", "from", "cause")
-    shown = FittingTable(titles, "kernel", ("deviation of it", "earliest", "from"), LEGEND)
+    unit = unit_of_work(jitter)
+    titles = (unit, "step", "latest", "deviation", "earliest", "deviation of it", "from", "cause")
+    shown = FittingTable(titles, unit, ("deviation of it", "earliest", "from"), _legend(jitter))
     worst = sorted(jitter.steps, key=lambda step: -step.latest_seconds)[:MAX_ROWS]
     for step in jitter.steps:
         if step in worst:
@@ -111,6 +137,48 @@ def _steps(jitter: Jitter) -> RenderableType:
                 "" if step.diverges_at_kernel is None else str(step.diverges_at_kernel),
                 step.cause or "",
             )
+    return shown
+
+
+def what_if_text(found: WhatIf) -> str:
+    """The slowdown, the shares that workers and the last stage explain, and the error of the replay."""
+    text = (
+        f"What if: stragglers slow the job down by a factor of {found.slowdown:.3f} (steps without launch delays / "
+        "steps in which all operations take the ideal time of their kind). The replay differs from the recorded steps "
+        f"by {found.replay_error:.1%}."
+    )
+    if found.m_w is None or found.m_s is None:
+        return text
+    ranks = ", ".join(str(found.ranks[worker]) for worker in found.worst_workers)
+    shares = f"of rank {ranks} {found.m_w:.1%}, of the last stage {found.m_s:.1%}"
+    return f"{text} Share of the lost time that ideal times recover: {shares}."
+
+
+def slowdown_rows(found: WhatIf) -> list[tuple[str, str, float]]:
+    """What keeps its recorded time, with the slowdown: kinds of operations, stages, data-parallel ranks, workers.
+
+    The largest come first within each group.
+    """
+    groups: tuple[tuple[str, dict[str, float]], ...] = (
+        ("operation", found.by_operation),
+        ("stage", {str(stage): value for stage, value in found.by_stage.items()}),
+        ("dp_rank", {str(dp_rank): value for dp_rank, value in found.by_dp_rank.items()}),
+        ("rank", {str(found.ranks[worker]): value for worker, value in found.by_worker.items()}),
+    )
+    return [
+        (group, name, value)
+        for group, slowdowns in groups
+        for name, value in sorted(slowdowns.items(), key=lambda item: -item[1])
+    ]
+
+
+def _slowdowns(found: WhatIf) -> RenderableType:
+    shown = FittingTable(("only this at its recorded time", "slowdown"), "only this at its recorded time", (), {})
+    listed: Counter[str] = Counter()
+    for group, name, value in slowdown_rows(found):
+        listed[group] += 1
+        if listed[group] <= MAX_SLOWDOWNS:
+            shown.add(f"{group} {name}", f"{value:.4f}")
     return shown
 
 

@@ -36,7 +36,7 @@ def test_a_late_rank_is_found_with_the_operation_from_which_it_is_late(tmp_path:
         assert step.latest_seconds == pytest.approx(0.0075)
         assert step.earliest_seconds == pytest.approx(-0.0025)
         assert step.diverges_at == 3  # the last stage computes F0 B0 F1 B1 F2 B2
-        assert step.operation == "backward-compute of microbatch 1"
+        assert step.operation == "microbatch 1 backward"
     assert found.computations == 2 * 6
     assert found.ranks[3].compute_seconds - found.ranks[2].compute_seconds == pytest.approx(2 * 0.01)
     assert found.lateness.shape == (2, 4)
