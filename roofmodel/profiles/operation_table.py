@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from roofmodel.errors import ProfileError
 from roofmodel.file_names import printable
-from roofmodel.profiles.reading import Source, opened_sources
+from roofmodel.profiles.reading import InputFile, opened_sources
 
 if TYPE_CHECKING:
     import pandas
@@ -109,7 +109,7 @@ def _label(files: Sequence[str]) -> str:
     return files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
 
 
-def _is_operation_table(source: Source) -> bool:
+def _is_operation_table(source: InputFile) -> bool:
     with _opened(source) as file:
         if file.read(4) != b"PAR1":
             return False
@@ -121,7 +121,7 @@ def _is_operation_table(source: Source) -> bool:
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator[BinaryIO]:
+def _opened(source: InputFile) -> Iterator[BinaryIO]:
     try:
         with source.open() as file:
             yield file
@@ -129,7 +129,7 @@ def _opened(source: Source) -> Iterator[BinaryIO]:
         raise _DamagedFile(f"{source.name}: cannot be read ({printable(str(error))})") from None
 
 
-def _rows(source: Source, warnings: list[str]) -> pandas.DataFrame:
+def _rows(source: InputFile, warnings: list[str]) -> pandas.DataFrame:
     """The usable rows of one file. Raises ProfileError."""
     names = _schema_names(source)
     if missing := [column for column in COLUMNS if column not in names]:
@@ -181,12 +181,12 @@ class _DamagedFile(ProfileError):
     """A Parquet file that is not readable."""
 
 
-def _damaged(source: Source, error: Exception) -> ProfileError:
+def _damaged(source: InputFile, error: Exception) -> ProfileError:
     reason = printable(str(error)).splitlines()[0]
     return _DamagedFile(f"{source.name}: not a readable Parquet file ({reason}); write or copy it again")
 
 
-def _schema_names(source: Source) -> list[str]:
+def _schema_names(source: InputFile) -> list[str]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:

@@ -1,0 +1,111 @@
+"""`roof jitter` on tables of training operations: document, table, picture and page, with and without --what-if."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import roofmodel
+from roofmodel.errors import RoofError
+from tests.profiles.samples import measured
+from tests.study.jitter.pipelines import job, random_seconds, written
+
+WHAT_IF = ["replay_error", "slowdown", "by_operation", "by_dp_rank", "by_stage", "by_worker", "m_w", "m_s"]  # contract
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("job"), job(random_seconds(4), dp=2, stages=2, microbatches=3, steps=4))
+
+
+@pytest.fixture(scope="module")
+def report(path: Path) -> roofmodel.JitterReport:
+    return roofmodel.jitter(path, what_if=True)
+
+
+def printed(report: Any, width: int = 120) -> str:
+    console = Console(width=width, file=io.StringIO(), highlight=False)
+    console.print(report)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_the_document_has_the_what_if_object_of_the_contract(report: roofmodel.JitterReport) -> None:
+    document = json.loads(report.text("json"))
+    assert list(document["what_if"]) == WHAT_IF
+    assert set(document["what_if"]["by_worker"]) == {"0-0", "0-1", "1-0", "1-1"}
+    assert [(rank["rank"], rank["dp_rank"], rank["stage"]) for rank in document["ranks"]] == [
+        (0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 1, 1)
+    ]  # fmt: skip
+    assert [step["step"] for step in document["steps"]] == [0, 1, 2, 3]
+    assert document["alignment"]["common_kernels"] == 4 * 6  # steps, forward and backward of three microbatches
+
+
+def test_without_the_option_the_object_is_null(path: Path) -> None:
+    assert roofmodel.jitter(path).to_dict()["what_if"] is None
+
+
+def test_published_causes_and_slowdowns_are_in_the_document() -> None:
+    """ST: the last stage, SE: the sequence lengths."""
+    for name, kind, slowdown, m_w, m_s in (
+        ("ST", "stage", 1.1787, 0.031, 1.219),
+        ("SE", "workload", 1.5374, 0.025, 0.688),
+    ):
+        document = roofmodel.jitter(measured(f"traces/stragglers/trace-{name}.parquet"), what_if=True).to_dict()
+        assert document["causes"][0]["kind"] == kind
+        assert document["what_if"]["slowdown"] == pytest.approx(slowdown, rel=1e-4)
+        assert (document["what_if"]["m_w"], document["what_if"]["m_s"]) == pytest.approx((m_w, m_s), abs=1e-3)
+
+
+def test_steps_are_selected(path: Path) -> None:
+    document = roofmodel.jitter(path, steps="1:3", what_if=True).to_dict()
+    assert [step["step"] for step in document["steps"]] == [1, 2]
+    with pytest.raises(RoofError, match="has no such step"):
+        roofmodel.jitter(path, steps="10:12")
+
+
+def test_files_of_single_ranks_give_the_same_result(path: Path, report: roofmodel.JitterReport) -> None:
+    import pandas
+
+    rows = pandas.read_parquet(path)
+    parts = [written(path.parent, rows[rows["rank"] == rank], f"rank{rank}.parquet") for rank in range(4)]
+    document = roofmodel.jitter(*parts, what_if=True).to_dict()
+    assert document["what_if"] == report.to_dict()["what_if"]
+    assert [rank["file"] for rank in document["ranks"]] == [part.name for part in parts]
+
+
+def test_a_file_given_twice_counts_once(path: Path, report: roofmodel.JitterReport) -> None:
+    document = roofmodel.jitter(path, path, what_if=True).to_dict()
+    assert document["what_if"] == report.to_dict()["what_if"]
+    assert "given 2 times; it counts once" in document["warnings"][0]
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_terminal_shows_slowdowns(report: roofmodel.JitterReport, width: int) -> None:
+    text = printed(report, width)
+    found = report.to_dict()["what_if"]
+    assert f"factor of {found['slowdown']:.3f}" in " ".join(text.split())
+    assert f"{max(found['by_operation'].values()):.4f}" in text
+    assert "dp_rank 0, stage 1" in text
+    assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_picture_and_page_show_slowdowns(report: roofmodel.JitterReport, tmp_path: Path) -> None:
+    svg, page = report.save(tmp_path / "jitter.svg"), report.save(tmp_path / "jitter.html")
+    assert "slowdown by rank and step" in svg.read_text()
+    text = page.read_text()
+    assert "<h2>What if</h2>" in text
+    assert f"{report.to_dict()['what_if']['by_stage']['1']:.4f}" in text
+    assert report.save(tmp_path / "jitter.png").stat().st_size > 10_000
+
+
+def test_a_job_without_replay_is_compared_with_a_warning(tmp_path: Path) -> None:
+    rows = job(random_seconds(4), dp=2, stages=3, steps=3)
+    report = roofmodel.jitter(written(tmp_path, rows[rows["stage"] != 1]), what_if=True)
+    assert report.to_dict()["what_if"] is None
+    assert "the steps cannot be replayed" in report.warnings[0]
+    assert "What if" not in printed(report)
