@@ -35,7 +35,7 @@ _WORK = {"kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": MEM
 _SIDES = re.compile(r"\((\w+) -> (\w+)\)")
 _BYTES = {
     "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "char": 1, "byte": 1, "bool": 1,
-    "float8": 1, "signed char": 1, "unsigned char": 1, "short": 2, "long int": 8,
+    "signed char": 1, "unsigned char": 1, "short": 2, "long int": 8,
 }  # fmt: skip
 _DISTRIBUTED_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*"rank"\s*:\s*(\d{1,6})\b')
 _HEAD = 1 << 16  # bytes in which the rank is searched
@@ -200,8 +200,11 @@ def _work_cells(kind: str, label: str, event: Event, args: Event) -> Event:
         elements = max(
             (n for key in ("In msg nelems", "Out msg nelems") if (n := fields.integer(args.get(key)))), default=None
         )
-        size = _BYTES.get(str(args.get("dtype", "")).lower().removeprefix("c10::"))
+        element = str(args.get("dtype", "")).lower().removeprefix("c10::")
+        size = 1 if element.startswith("float8") else _BYTES.get(element)
+        members = [int(rank) for rank in re.findall(r"\d{1,9}", str(args.get("Process Group Ranks")))]
         cells["collective"] = fields.label(collective)
         cells["message_bytes"] = elements * size if elements and size else None
         cells["group_size"] = fields.integer(args.get("Group size"))
+        cells["group_span"] = max(members) - min(members) + 1 if members else None
     return cells

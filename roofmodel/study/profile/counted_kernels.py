@@ -17,7 +17,8 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from roofmodel.devices.device import Device, Pipe
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Pipe
 from roofmodel.errors import WorkloadError
 from roofmodel.profiles.kernel import NO_TRAFFIC, Call, Flops, Profile, RecordedInputs, Traffic
 from roofmodel.study.compare.formats import format_in_name

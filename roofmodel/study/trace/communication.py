@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-import numpy as np
-
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Link
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.ranks import Rank
@@ -23,7 +23,7 @@ _NAME = re.compile(
 
 
 class CollectiveCalls(NamedTuple):
-    """All calls of one collective on one rank."""
+    """All calls of one collective on one rank, in groups of one size."""
 
     name: str  # allreduce, allgather, ...
     number: int
@@ -32,10 +32,13 @@ class CollectiveCalls(NamedTuple):
     bytes: int | None  # of the messages; None if the file does not record them all
     bytes_per_second: float | None  # algorithm bandwidth
     bus_bytes_per_second: float | None
+    group_size: int | None = None  # ranks; None if the file does not record it
+    link: str | None = None  # the link of the device that the group uses; None if either is unknown
+    link_share: float | None = None  # bus bandwidth over the link's rate in one direction
 
 
-def collectives(rank: Rank) -> list[CollectiveCalls]:
-    """The collectives of a rank, longest first."""
+def collectives(rank: Rank, device: Device | None = None) -> list[CollectiveCalls]:
+    """The collectives of a rank, longest first; with a device against its links."""
     work = rank.work[rank.is_collective]
     if not len(work):
         return []
@@ -43,14 +46,16 @@ def collectives(rank: Rank) -> list[CollectiveCalls]:
     from_name = work["name"].astype(object).map(collective_name)
     names = stated.where(stated.notna(), from_name).map(lambda name: name.lower().replace("_", ""))
     rows = []
-    for name, group in work.groupby(names):
+    for (name, members, span), group in work.groupby([names, work["group_size"], work["group_span"]]):
         durations = (group["end"] - group["start"]).to_numpy()
         covered = intervals.union(group["start"], group["end"])
-        sizes, ranks = group["message_bytes"].to_numpy(), group["group_size"].to_numpy()
+        sizes = group["message_bytes"].to_numpy()
         known = len(sizes) > 0 and not (sizes == UNKNOWN).any()
         seconds, size = float(durations.sum()) / 1e9, int(sizes.sum()) if known else None
         rate = size / seconds if size is not None and seconds else None
-        members = int(ranks[0]) if known and len(np.unique(ranks)) == 1 and ranks[0] > 0 else None
+        known_members = int(members) if members > 0 else None
+        bus = None if rate is None or known_members is None else rate * bus_factor(str(name), known_members)
+        link = link_of(device, max(int(span), int(members))) if device and known_members else None
         rows.append(
             CollectiveCalls(
                 name=str(name),
@@ -59,10 +64,24 @@ def collectives(rank: Rank) -> list[CollectiveCalls]:
                 exposed_seconds=intervals.length(intervals.subtract(covered, rank.compute)) / 1e9,
                 bytes=size,
                 bytes_per_second=rate,
-                bus_bytes_per_second=None if rate is None or members is None else rate * bus_factor(str(name), members),
+                bus_bytes_per_second=bus,
+                group_size=known_members,
+                link=link and link.name,
+                link_share=None if bus is None or link is None else bus / (link.bandwidth / 2),
             )
         )
     return sorted(rows, key=lambda row: -row.seconds)
+
+
+def link_of(device: Device, span: int) -> Link | None:
+    """The link that limits a group whose ranks span this number of GPUs: the network if that is more than a node has.
+
+    Ranks are assumed to be numbered node by node. None for a device file without links.
+    """
+    network, bridge = device.network, device.bridge
+    if network and network.beyond and span > network.beyond:
+        return network
+    return bridge if bridge and bridge.joins and span <= bridge.joins else device.inside
 
 
 def collective_name(kernel: str) -> str:
@@ -75,6 +94,6 @@ def bus_factor(name: str, ranks: int) -> float:
     """Bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
     if name.startswith("allreduce"):
         return 2 * (ranks - 1) / ranks
-    if any(part in name for part in ("allgather", "reducescatter", "alltoall")):
+    if "gather" in name or "scatter" in name or "alltoall" in name:
         return (ranks - 1) / ranks
     return 1.0

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WorkloadError, choices
 from roofmodel.file_names import display_names, rename_files
 from roofmodel.profiles.timelines.timeline import UNKNOWN
@@ -95,11 +96,11 @@ def trace(
         sides = [old, ranks(found.after, "after", first=len(old))]
     else:
         sides = [ranks(found.after)]
-    reports = [[_report(rank, wanted) for rank in side if len(rank.work)] for side in sides]
+    device = identified.device if identified else None
+    reports = [[_report(rank, device, wanted) for rank in side if len(rank.work)] for side in sides]
     every = [report for side in reports for report in side]
     for report in every:
         warnings += _rank_warnings(report)
-    device = identified.device if identified else None
     what_limits = [
         finding
         for side in reversed(reports)
@@ -132,14 +133,16 @@ def trace(
     )
 
 
-def _report(rank: Rank, wanted: tuple[int, int] | None = None) -> RankReport:
+def _report(rank: Rank, device: Device | None, wanted: tuple[int, int] | None = None) -> RankReport:
     """The analysis of a rank, or of its steps in the range `wanted`. Raises WorkloadError if it has no such steps."""
     found = steps.find(rank)
     if wanted is not None:
         chosen = _chosen(rank, found, *wanted)
         start, end = min(step.start for step in chosen), max(step.end for step in chosen)
         rank, found = rank.restricted((rank.starts >= start) & (rank.starts < end)), found._replace(steps=chosen)
-    return RankReport(rank, found, copies(rank), collectives(rank), idle.by_cause(rank), _queue_depth_median(rank))
+    return RankReport(
+        rank, found, copies(rank), collectives(rank, device), idle.by_cause(rank), _queue_depth_median(rank)
+    )
 
 
 def _flops(works: Iterable[RankWork | None]) -> float | None:

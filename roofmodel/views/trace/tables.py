@@ -31,7 +31,8 @@ LEGEND = {
     "busy": "busy: share of the wall time in which a kernel runs",
     "launch → start": "launch → start: median time from a kernel's launch on the CPU to its start",
     "share": "share: of the summed time of the rank's GPU work, which counts overlapping work fully",
-    "bus": "algorithm, bus: bandwidths",
+    "bus": "algorithm, bus: bandwidths as in nccl-tests",
+    "of link": "of link: bus bandwidth over the link's rate in one direction",
     "!": "! above the ceiling: tensors come from a cache, or an algorithm (Winograd) takes fewer multiplications than "
     "were counted",
     "achieved": "FLOP/s, B/s: FLOPs and bytes counted from the recorded shapes of operators, over the measured time; "
@@ -265,16 +266,18 @@ def _collectives(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
         return
     yield Text()
     yield Text("collectives; their time includes waiting for the last rank", style="bold")
-    titles = ("collective", "rank", "×", "time", "exposed", "bytes", "algorithm", "bus")
+    titles = ("collective", "rank", "×", "GPUs", "time", "exposed", "bytes", "algorithm", "bus", "of link")
     shown = FittingTable(titles, "collective", ("algorithm", "bytes"), LEGEND)
     for report, each in rows:
         shown.add(
             each.name,
             str(report.rank.number),
             str(each.number),
+            str(each.group_size or ""),
             units.seconds(each.seconds),
             units.seconds(each.exposed_seconds),
             "" if each.bytes is None else units.si(each.bytes, "B"),
             *("" if r is None else units.si(r, "B/s") for r in (each.bytes_per_second, each.bus_bytes_per_second)),
+            "" if each.link_share is None else f"{each.link_share:.0%} {each.link}",
         )
     yield shown

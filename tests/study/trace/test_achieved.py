@@ -108,3 +108,52 @@ def test_steps_that_are_selected_have_their_work_only(tmp_path):
     parts = [gemm(1000 * i + 100, 1000 * i + 900, 1000 * i + 10) for i in range(3)]
     found = analyzed(tmp_path, marks, *parts, hw="a100", steps_range="1:2")
     assert found.roofline.achieved.flops == FLOPS
+
+
+# --- Collectives ------------------------------------------------------------------------------------
+
+N_RANKS, SECONDS = 8, 1e-3
+ELEMENTS = 2**24
+
+
+@pytest.mark.parametrize(
+    ("name", "sent", "received", "factor"),
+    [  # nccl-tests, doc/PERFORMANCE.md: size S of the whole buffer, and bus bandwidth / (S / t)
+        ("allreduce", ELEMENTS, ELEMENTS, 2 * 7 / 8),
+        ("_allgather_base", ELEMENTS // 8, ELEMENTS, 7 / 8),
+        ("_reduce_scatter_base", ELEMENTS, ELEMENTS // 8, 7 / 8),
+        ("all_to_all", ELEMENTS, ELEMENTS, 7 / 8),
+        ("all_to_allv", ELEMENTS, ELEMENTS, 7 / 8),
+        ("broadcast", ELEMENTS, ELEMENTS, 1),
+        ("reduce", ELEMENTS, ELEMENTS, 1),
+        ("gather", ELEMENTS // 8, ELEMENTS, 7 / 8),
+        ("send", ELEMENTS, ELEMENTS, 1),
+        ("recv", ELEMENTS, ELEMENTS, 1),
+    ],
+)
+def test_collectives_have_the_bandwidths_of_nccl_tests(tmp_path, name, sent, received, factor):
+    metadata = {
+        "Collective name": name, "In msg nelems": sent, "Out msg nelems": received, "Group size": N_RANKS,
+        "dtype": "BFloat16", "Process Group Ranks": str([*range(N_RANKS)]),
+    }  # fmt: skip
+    found = analyzed(tmp_path, launched("ncclDevKernel_Generic", 100, 1100, 10, **metadata), hw="h100")
+    (row,) = found.ranks[0].collectives
+    assert row.bytes == 2 * ELEMENTS
+    assert row.bytes_per_second == pytest.approx(2 * ELEMENTS / SECONDS)
+    assert row.bus_bytes_per_second == pytest.approx(factor * 2 * ELEMENTS / SECONDS)
+    assert (row.group_size, row.link) == (8, "nvlink")
+    assert row.link_share == pytest.approx(row.bus_bytes_per_second / 450e9)  # NVLink 4: 900 GB/s in both directions
+
+
+def test_groups_of_different_sizes_are_apart_and_groups_beyond_a_node_use_the_network(tmp_path):
+    def reduce(start: float, ranks: list[int], dtype: str = "Float"):
+        more = {"Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "dtype": dtype}
+        more |= {"Group size": len(ranks), "Process Group Ranks": str(ranks)}
+        return launched("ncclDevKernel_AllReduce_Sum_f32_RING_LL", start, start + 50, 10, **more)
+
+    found = analyzed(
+        tmp_path, reduce(100, [0, 1]), reduce(200, [0, 8]), reduce(300, [0, 1, 2, 3], "Float8_e4m3fn"), hw="h100"
+    )
+    rows = {(row.group_size, row.link): row for row in found.ranks[0].collectives}
+    assert rows.keys() == {(2, "nvlink"), (2, "infiniband"), (4, "nvlink")}
+    assert rows[4, "nvlink"].bytes == 1000
