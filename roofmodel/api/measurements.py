@@ -168,7 +168,7 @@ def jitter(
     what_if: bool = False,
     progress: ProgressCallback = no_progress,
 ) -> JitterReport:
-    """Which of many ranks is late, from which kernel on, and why; from files of Nsight Systems or PyTorch.
+    """Which of many ranks is late, from which kernel on, and why; from files of Nsight Systems, PyTorch and others.
 
     A rank is a GPU of a process of a file. `steps` selects a range such as "5:8", without the last; `threshold` is the
     deviation from the mean over ranks from which a rank is late, with a unit or in seconds. `first_gap` defines the gap

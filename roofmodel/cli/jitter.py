@@ -23,7 +23,9 @@ app = typer.Typer(add_completion=False)
 def jitter_command(
     files: Annotated[
         list[str],
-        typer.Argument(help="Files of all ranks (Nsight Systems, PyTorch, step tables); patterns, - for stdin."),
+        typer.Argument(
+            help="Files of all ranks: Nsight Systems, PyTorch, step or operation tables; patterns, - for stdin."
+        ),
     ],
     steps: Annotated[
         str | None, typer.Option("--steps", metavar="A:B", help="Only the steps from A up to, not including, B.")

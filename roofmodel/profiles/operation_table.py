@@ -7,6 +7,7 @@ Analysis" (arXiv 2505.05713). A worker is a pair of data-parallel rank and pipel
 
 from __future__ import annotations
 
+import io
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from roofmodel.errors import ProfileError
 from roofmodel.file_names import printable
-from roofmodel.profiles.reading import InputFile, opened_sources
+from roofmodel.profiles.reading import InputFile, matching_files, opened_sources
 
 if TYPE_CHECKING:
     import pandas
@@ -59,9 +60,11 @@ class OperationTable:
 def are_operation_tables(paths: Iterable[str | Path]) -> bool:
     """Whether files are Parquet with most columns of this layout; a damaged Parquet file counts as one.
 
-    Raises ProfileError for files of which only some are, and for any Parquet file without pyarrow.
+    Standard input and pipes are not tables, because Parquet is read from its end. Raises ProfileError if only some of
+    the files are tables, and for any Parquet file without pyarrow.
     """
-    with opened_sources(paths) as sources:
+    files = [file for path in paths if str(path) != "-" for file in matching_files(str(path)) if file.is_file()]
+    with opened_sources(files) as sources:
         found = [source.name for source in sources if _is_operation_table(source)]
         others = [source.name for source in sources if source.name not in found]
     if found and others:
@@ -123,8 +126,8 @@ def _is_operation_table(source: InputFile) -> bool:
 @contextmanager
 def _opened(source: InputFile) -> Iterator[BinaryIO]:
     try:
-        with source.open() as file:
-            yield file
+        with source.open() as file:  # Parquet is read from its end: decompressed files only in memory
+            yield file if source.path is not None else io.BytesIO(file.read())
     except (OSError, EOFError, zlib.error) as error:
         raise _DamagedFile(f"{source.name}: cannot be read ({printable(str(error))})") from None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
 import sys
 from pathlib import Path
 
@@ -161,6 +163,20 @@ def test_files_of_ranks_are_one_table_and_damaged_ones_are_left_out(tmp_path: Pa
     assert set(found.rows["rank"]) == {0, 1, 3}
     assert "rank2.parquet: not a readable Parquet file" in found.warnings[0]
     assert "this file is left out" in found.warnings[0]
+
+
+def test_compressed_files_are_read(tmp_path: Path) -> None:
+    path = written(tmp_path, rows())
+    packed = tmp_path / "job.parquet.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert are_operation_tables([packed])
+    pandas.testing.assert_frame_equal(read_operations(packed).rows, read_operations(path).rows)
+
+
+def test_recognition_does_not_read_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ID,Kernel Name")))
+    assert not are_operation_tables(["-"])
+    assert sys.stdin.read() == "ID,Kernel Name"
 
 
 def test_files_of_two_kinds_are_refused(tmp_path: Path) -> None:
