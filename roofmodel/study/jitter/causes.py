@@ -13,6 +13,7 @@ is a cause if it is at least SIGNIFICANT of the step time and stands out from th
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -25,8 +26,10 @@ from roofmodel.study.jitter.lateness import Lateness
 from roofmodel.study.jitter.ranks import ComparedRank
 
 SIGNIFICANT = 0.005  # share of the step time
-RANDOM = 0.01  # share of the step time from which delays without a persistent cause are reported
-DEVIATIONS = 5.0  # standard deviations of the noise
+RANDOM = 0.02  # share of the step time from which delays without a persistent cause are reported
+DEVIATIONS = 4.5  # standard deviations of the noise
+DEVIATIONS_OF_LATEST = 3.0  # the same, for a rank that is the latest in most steps
+CHANCE = 1e-4
 FREQUENT = 0.1  # share of the steps
 SECOND = 0.4  # share of a rank's delay from which a second part is a cause as well
 OF_HOST = 0.75  # share of the ranks of a host that must be late for the host to be the cause
@@ -149,9 +152,11 @@ def _outliers(values: Floats, step_seconds: float) -> Iterator[tuple[int, float,
     centers = np.nanmedian(relative, axis=0)
     usual, spread = _shortest_half(centers[np.isfinite(centers)])
     noise = float(np.nanmedian(MAD * np.nanmedian(np.abs(relative - centers), axis=0)))
-    level = max(SIGNIFICANT * step_seconds, DEVIATIONS * float(np.hypot(spread, 1.25 * noise / np.sqrt(count))))
-    for rank in np.flatnonzero(centers - usual > level):
-        yield int(rank), float(centers[rank] - usual), int(np.isfinite(relative[:, rank]).sum()), True
+    level = max(SIGNIFICANT * step_seconds, DEVIATIONS * max(spread, 1.25 * noise / math.sqrt(count)))
+    lower = max(SIGNIFICANT * step_seconds, DEVIATIONS_OF_LATEST * spread)
+    for rank in np.flatnonzero(centers - usual > lower):
+        if centers[rank] - usual > level or _is_no_chance(relative, int(rank)):
+            yield int(rank), float(centers[rank] - usual), int(np.isfinite(relative[:, rank]).sum()), True
     if count < 2 / FREQUENT:
         return
     events = relative - usual > max(2 * SIGNIFICANT * step_seconds, 2 * DEVIATIONS * float(np.hypot(spread, noise)))
@@ -161,8 +166,15 @@ def _outliers(values: Floats, step_seconds: float) -> Iterator[tuple[int, float,
     for rank in np.flatnonzero(
         (times >= FREQUENT * count) & (times >= 5 * others + 1) & (means > SIGNIFICANT * step_seconds)
     ):
-        if centers[rank] - usual <= level:
+        if centers[rank] - usual <= lower:
             yield int(rank), float(means[rank]), int(times[rank]), False
+
+
+def _is_no_chance(values: Floats, rank: int) -> bool:
+    """Whether a rank has the largest value in more steps than equal ranks would have, with probability CHANCE."""
+    steps, ranks = values.shape
+    largest = int((np.nanargmax(values, axis=1) == rank).sum())
+    return ranks * math.comb(steps, largest) * ranks**-largest < CHANCE if largest > 1 else False
 
 
 def _shortest_half(values: Floats) -> tuple[float, float]:
@@ -175,7 +187,9 @@ def _shortest_half(values: Floats) -> tuple[float, float]:
         return float(ordered[0]), 0.0
     half = max(2, len(ordered) // 2)
     lengths = ordered[half - 1 :] - ordered[: len(ordered) - half + 1]
-    begin = int(np.flatnonzero(lengths <= SIMILAR * lengths.min())[0])
+    begin = int(lengths.argmin())
+    if begin >= half and lengths[0] <= SIMILAR * lengths[begin]:  # two groups: the upper one is late
+        begin = 0
     return float(np.median(ordered[begin : begin + half])), float(lengths[begin]) / NORMAL_HALF
 
 

@@ -84,7 +84,8 @@ def link_delays(step: CollectiveTimes, offsets: Floats, count: int) -> Floats:
     """Seconds by which each rank leaves collectives late, although no rank of its group started late; R values.
 
     Ranks that leave a collective together, within TOLERANCE, are a group. The transfer time of a group is from the
-    start of its last rank to its end; what exceeds the median over ranks is a delay of its links.
+    start of its last rank to its end; what exceeds the median over ranks (of few ranks, the least one) is a delay of
+    its links.
     """
     result = np.full(count, np.nan)
     ranks = list(step.ranks)
@@ -94,14 +95,15 @@ def link_delays(step: CollectiveTimes, offsets: Floats, count: int) -> Floats:
     shift = offsets[ranks][:, None]
     origin = step.ends[0, 0]
     starts, ends = (step.starts - origin) - shift, (step.ends - origin) - shift
-    usual = np.median(ends, axis=0) if len(ranks) > 3 else ends.min(axis=0)
+    middle = np.median if len(ranks) > 3 else np.min
+    usual = middle(ends, axis=0)
     for column in range(ends.shape[1]):
         order = np.argsort(ends[:, column], kind="stable")
         group = np.cumsum(np.diff(ends[order, column], prepend=ends[order[0], column]) > TOLERANCE)
         last = np.full(int(group[-1]) + 1, -np.inf)
         np.maximum.at(last, group, starts[order, column])
         transfers = ends[order, column] - last[group]
-        delays = np.minimum(transfers - np.median(transfers), ends[order, column] - usual[column])
+        delays = np.minimum(transfers - middle(transfers), ends[order, column] - usual[column])
         delays[delays < TOLERANCE] = 0
         result[np.array(ranks)[order]] += delays / 1e9
     return result
