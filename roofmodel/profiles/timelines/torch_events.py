@@ -113,7 +113,7 @@ def _checked(timeline: Timeline, unusable: int) -> Timeline:
 def _header(file: BinaryIO, name: str) -> tuple[str, list[Event]]:
     """The path of the events (the trace is an object, or a list of events), and the entries of `deviceProperties`.
 
-    PyTorch writes the properties before the events; tools that rewrite traces may put them after.
+    Tools that rewrite traces may put the properties after the events.
     """
     import ijson
 
@@ -124,7 +124,9 @@ def _header(file: BinaryIO, name: str) -> tuple[str, list[Event]]:
         if token == "start_map":
             prefix = "traceEvents.item"
             _check_one_list(file, name)
-            properties = list(ijson.items(_WithoutControls(file), "deviceProperties.item"))
+            # PyTorch writes them before the events, so that this stops there
+            listed = next(ijson.items(_WithoutControls(file), "deviceProperties"), [])
+            properties = listed if isinstance(listed, list) else []
             file.seek(0)
     except ijson.JSONError as error:
         raise _damaged(name, error) from None

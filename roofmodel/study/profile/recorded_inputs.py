@@ -83,6 +83,8 @@ class Arguments:
         """A tensor. Raises NotCounted if it is missing."""
         if (found := self.optional(index)) is None:
             kind = self._entry(index)[1]
+            if not self._inputs.types:
+                raise NotCounted("the types of its arguments are not recorded")
             raise NotCounted(f"complex numbers ({kind})" if "complex" in kind else f"argument {index} is no tensor")
         return found
 

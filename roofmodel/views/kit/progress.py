@@ -115,8 +115,12 @@ class _Bar:
         self.begin = time.monotonic() + BAR_AFTER
         self.bar = Progress(*columns, console=console, transient=True)
         self.task = self.bar.add_task("", total=None)
+        self.done = 0
 
     def update(self, name: str, done: int, total: int | None) -> None:
+        again, self.done = done < self.done, done
+        if again:  # another pass over the file, or another file: the speed of the last pass says nothing about it
+            self.bar.reset(self.task, start=True)
         if time.monotonic() >= self.begin:
             self.bar.start()
             self.bar.update(self.task, description=printable(name).replace("[", r"\["), completed=done, total=total)

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,23 @@ def test_a_name_that_contains_the_key_of_the_list_is_read(tmp_path: Path) -> Non
     path.write_text(EXAMPLE.read_text().replace('"forward_gemm"', '"\\"traceEvents\\""'))
     (timeline,) = reading.read([path])
     assert '"traceEvents"' in set(timeline.work["name"])
+
+
+def test_the_properties_of_devices_are_read_without_a_pass_over_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch writes them first: a pass over a trace of a gigabyte takes minutes."""
+    import ijson
+
+    events = ", ".join(['{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "pid": 0, "tid": 7}'] * 40_000)
+    text = f'{{"schemaVersion": 1, "deviceProperties": [{{"id": 0, "numSms": 80}}], "traceEvents": [{events}]}}'
+    file = io.BytesIO(text.encode())
+    ends = []
+
+    def items(stream: object, prefix: str) -> Iterator[object]:
+        yield from original(stream, prefix)
+        ends.append(prefix)
+
+    original = ijson.items
+    monkeypatch.setattr(ijson, "items", items)
+    timeline = torch_events.read(file, "trace")
+    assert timeline.evidence[0].multiprocessors == 80
+    assert ends == ["traceEvents.item"]  # the only pass that reached the end of the file

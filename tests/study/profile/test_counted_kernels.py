@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from roofmodel.devices import library
+from roofmodel.devices.device import Device
 from roofmodel.profiles import torch_fields, torch_trace
 from roofmodel.profiles.kernel import RecordedInputs
 from roofmodel.study.profile.counted_kernels import (
@@ -508,7 +508,7 @@ def test_kernels_of_a_cuda_graph_do_not_count_as_the_operator_that_launched_it(t
     with open(path, "rb") as file:
         profile = torch_trace.read(file, "trace")
     assert [kernel.call.name for kernel in profile.kernels] == ["aten::mm"] * 2
-    assert [each.reason for each in with_counts(profile, library.load("a100"))[1]] == [IN_GRAPH] * 2
+    assert [each.reason for each in with_counts(profile, Device.load("a100"))[1]] == [IN_GRAPH] * 2
 
 
 def test_the_picture_says_that_its_points_are_counted(tmp_path):

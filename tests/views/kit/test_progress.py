@@ -1,6 +1,7 @@
 """Progress on stderr while large files are read."""
 
 import gzip
+import io
 import sys
 
 import pytest
@@ -46,6 +47,21 @@ def test_the_bar_on_a_terminal_is_erased_at_the_end(file, capsys, monkeypatch):
     assert out == ""
     assert "reading" in err
     assert err.rstrip().endswith("\x1b[2K")  # the line is erased
+
+
+def test_the_bar_starts_again_with_another_pass_over_the_file(monkeypatch):
+    from rich.console import Console
+
+    monkeypatch.setattr(progress, "BAR_AFTER", 0)
+    bar = progress._Bar(Console(file=io.StringIO(), force_terminal=True))
+    for done in (50, 100):
+        bar.update("trace.json", done, 100)
+    bar.update("trace.json", 10, 100)  # the remaining time must not follow from the speed of the first pass
+    (task,) = bar.bar.tasks
+    bar.end()
+    assert task.completed == 10
+    assert task.finished_speed is None
+    assert not task.finished
 
 
 def test_progress_reaches_the_end_of_the_file(file):
