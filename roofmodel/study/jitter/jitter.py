@@ -38,6 +38,7 @@ OPERATIONS = "operations"  # the tool of tables of operations
 THRESHOLD = 100e-6
 MAX_COLLECTIVES = 256  # per step, whose times are kept for the clocks and the links
 MAX_LISTED = 5  # ranks or steps in a warning
+APART = 0.1  # of the step time, between the ends of a collective, from which a warning follows
 OTHER_STREAMS = 0.01  # share of the kernel time on streams that are not compared, from which a warning follows
 
 
@@ -367,6 +368,11 @@ def _alignment_warnings(alignment: Alignment, reduced: _Reduction) -> list[str]:
         found.append(
             f"kernels on other streams than the main one are not compared: {units.seconds(worst.other_seconds)} on "
             f"rank {worst.number}"
+        )
+    if (error := reduced.clocks.error_seconds) is not None and error > APART * reduced.step_seconds > 0:
+        found.append(
+            f"collectives do not end together on all ranks: they end up to {units.seconds(error)} apart. The ranks may "
+            "be matched at different steps, or the collectives are of different groups of ranks"
         )
     if reduced.clocks.error_seconds is None and len({rank.file for rank in alignment.ranks}) > 1:
         found.append("the files have no common collectives: the clocks of the ranks cannot be aligned")

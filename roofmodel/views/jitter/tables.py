@@ -22,14 +22,14 @@ TOOLS = {"steps": "tables of kernels by step", OPERATIONS: "table of operations"
 LEGEND = {
     "compute": "compute: kernels that all ranks share, collectives apart",
     "launch → start": "launch → start: median time from a kernel's launch on the CPU to its start",
-    "deviation": "deviation: of the latest and of the earliest rank from the mean over ranks, before the step's last "
-    "collective; the ranks part from the mean at the kernel",
+    "late by": "late by, early by: deviation of the latest and of the earliest rank from the mean over ranks, before "
+    "the last collective of the step; from: the first kernel where the latest rank deviates by the threshold",
 }
 
 OPERATIONS_LEGEND = {
     "compute": "compute: forward and backward computations",
-    "deviation": "deviation: compute time of the latest and of the earliest rank, minus the mean over ranks; the "
-    "latest rank is late from this computation on",
+    "late by": "late by, early by: compute time of the latest and of the earliest rank, minus the mean over ranks; "
+    "from: the first computation where the latest rank deviates by the threshold",
 }
 
 
@@ -122,8 +122,8 @@ def _ranks(jitter: Jitter) -> RenderableType:
 
 def _steps(jitter: Jitter) -> RenderableType:
     unit = unit_of_work(jitter)
-    titles = (unit, "step", "latest", "deviation", "earliest", "deviation of it", "from", "cause")
-    shown = FittingTable(titles, unit, ("deviation of it", "earliest", "from"), _legend(jitter))
+    titles = (unit, "step", "latest", "late by", "earliest", "early by", "from", "cause")
+    shown = FittingTable(titles, unit, ("early by", "earliest", "from"), _legend(jitter))
     worst = sorted(jitter.steps, key=lambda step: -step.latest_seconds)[:MAX_ROWS]
     for step in jitter.steps:
         if step in worst:
@@ -131,9 +131,9 @@ def _steps(jitter: Jitter) -> RenderableType:
                 short_name(step.kernel_name) if step.kernel_name else "",
                 str(step.step),
                 str(step.latest_rank),
-                signed(step.latest_seconds),
+                units.seconds(max(step.latest_seconds, 0)),
                 str(step.earliest_rank),
-                signed(step.earliest_seconds),
+                units.seconds(max(-step.earliest_seconds, 0)),
                 "" if step.diverges_at_kernel is None else str(step.diverges_at_kernel),
                 step.cause or "",
             )

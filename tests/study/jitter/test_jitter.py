@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from roofmodel.study.jitter.jitter import Jitter, jitter
 from roofmodel.study.jitter.ranks import NO_STEP, ComparedRank, Kernels, NameTable
 from tests.profiles.samples import measured
 from tests.study.jitter.runs import Row, analyzed, of_step, planted, tables, write, written
+from tests.study.trace.runs import event, launched
+from tests.study.trace.runs import written as torch_trace
 
 KINDS = ("gpu", "cpu", "input", "node", "network")
 
@@ -336,3 +339,55 @@ def test_names_of_kernels_share_codes() -> None:
     assert names.codes(["a", "b"]).tolist() == [0, 1]
     assert names.codes(["b", "c"]).tolist() == [1, 2]
     assert names.names == ["a", "b", "c"]
+
+
+# --- PyTorch traces ---------------------------------------------------------------------------------------------
+
+
+def torch_rank(folder: Path, rank: int, clock: float, fetch: float, marks: bool = True, steps: int = 6) -> str:
+    """Steps of 20 kernels of 100 us and an all-reduce that all ranks leave together; a data loader before each step.
+
+    `fetch` is the time in the data loader; the others wait up to 300 us more in the all-reduce. Times in us.
+    """
+    events: list[object] = []
+    for step in range(steps):
+        begin = clock + step * 4000.0
+        load = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+        events.append(event("user_annotation", load, begin, begin + fetch))
+        now = begin + fetch + 20
+        for kernel in range(20):
+            events += launched(f"gemm_{kernel % 7}", now + 5, now + 105, now - 8 + (step % 3) / 10)
+            now += 106
+        reduce = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+        events += launched(reduce, now, begin + 3900, now - 5, stream=20)
+        events += launched("optimizer", begin + 3905, begin + 3960, begin + 3880)
+        if marks:
+            events.append(event("user_annotation", f"ProfilerStep#{step + 5}", begin - 10, begin + 3985))
+    document = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 4}}
+    return torch_trace(folder, *events, name=f"{9 - rank}.json", **document)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_a_rank_that_waits_for_its_data_loader_is_found_on_any_clock(tmp_path: Path, marks: bool) -> None:
+    clocks, fetches = [0.0, 5e6, -3e6 + 1e7, 17.0], [200, 200, 500, 200]
+    files = [torch_rank(tmp_path, rank, 1e7 + clocks[rank], fetches[rank], marks) for rank in range(4)]
+    found = jitter(files)
+    assert [rank.rank.number for rank in found.ranks] == [0, 1, 2, 3]  # as the files state, not in their order
+    (cause,) = found.causes
+    assert (cause.kind, cause.ranks) == ("input", (2,))
+    assert cause.seconds_per_step == pytest.approx(300e-6, rel=0.02)
+    assert "fetches a batch" in cause.evidence
+    assert found.clocks.offsets.tolist() == pytest.approx([1e3 * (clock - clocks[0]) for clock in clocks])
+    assert found.clocks.error_seconds == pytest.approx(0, abs=1e-9)
+    assert {step.cause for step in found.steps[1:]} == {"input"}  # before the first step the file has no kernel
+
+
+def test_ranks_that_are_matched_at_different_steps_are_reported(tmp_path: Path) -> None:
+    """Without marks nothing shows that the second file lacks the first step, except that collectives end apart."""
+    files = [torch_rank(tmp_path, rank, 1e7, 200, marks=False) for rank in range(2)]
+    document = json.loads(Path(files[1]).read_text())
+    document["traceEvents"] = [each for each in document["traceEvents"] if each["ts"] > 1e7 + 3990]
+    for each in document["traceEvents"]:
+        each["ts"] += 500 * (each["ts"] > 1e7 + 4000 * 3)
+    Path(files[1]).write_text(json.dumps(document))
+    assert any("do not end together" in str(warning) for warning in jitter(files).warnings)
