@@ -6,9 +6,10 @@ and concurrent kernels have a lane each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,7 +30,6 @@ STEPS, IDLE, STREAM, COPIES, THREAD = "steps", "idle", "stream", "copies", "thre
 COPY_ENGINES = {"HtoD": "host to GPU", "DtoH": "GPU to host", "DtoD": "within a GPU", "PtoP": "between GPUs"}
 Column = NDArray[np.int64]
 Thread = tuple[str | None, str | None]  # process and thread
-Call = tuple[str, str | None, int]  # file, thread and start
 
 
 class Events(NamedTuple):
@@ -129,7 +129,8 @@ def timeline_rows(trace: Trace, max_events: int | None = None, max_lanes: int | 
     kept = _count(*gpu, *cpu)
     for row in (*gpu, *cpu):
         row.events = row.events.sorted_into_lanes(max_lanes)
-    return TimelineRows(sections, names, every - kept, longest_short, deep=kept - _count(*gpu, *cpu))
+    shown = tuple(replace(section, rows=tuple(row for row in section.rows if _count(row))) for section in sections)
+    return TimelineRows(shown, names, every - kept, longest_short, deep=kept - _count(*gpu, *cpu))
 
 
 def _count(*rows: TimelineRow) -> int:
@@ -177,7 +178,7 @@ def lanes(starts: Column, ends: Column) -> Column:
 
 def _sections(trace: Trace, names: Names) -> Iterator[Section]:
     several = len(trace.files) > 1
-    calls: dict[Call, int] = {}
+    calls = 0
     by_file: dict[int, list[RankReport]] = {}
     for report in trace.ranks:
         by_file.setdefault(id(report.rank.timeline), []).append(report)
@@ -185,6 +186,7 @@ def _sections(trace: Trace, names: Names) -> Iterator[Section]:
         timeline = reports[0].rank.timeline
         where = f" of {trace.names[timeline.file]}" if several else ""
         threads = _Threads(timeline, reports, names, calls)
+        calls += threads.number_of_calls
         last = {report.rank.process: report.rank.number for report in reports}
         for report in reports:
             rank = report.rank
@@ -229,8 +231,8 @@ def _natural(texts: list[str], code: int) -> tuple[bool, int, str]:
     return code < 0, int(text) if text.isdecimal() else 1 << 40, text
 
 
-def _plain(starts: Iterable[int], ends: Iterable[int], names: Iterable[int]) -> Events:
-    start, end, name = (np.array(list(values), np.int64) for values in (starts, ends, names))
+def _plain(starts: Sequence[int] | Column, ends: Sequence[int] | Column, names: Sequence[int] | Column) -> Events:
+    start, end, name = (np.asarray(values, np.int64) for values in (starts, ends, names))
     unknown = np.full(len(start), UNKNOWN)
     return Events(start, end, name, unknown, np.full(len(start), NO_TIME), unknown, unknown, unknown)
 
@@ -265,10 +267,17 @@ def _gpu_events(rank: Rank, threads: _Threads, names: Names) -> Events:
 class _Threads:
     """The events of the CPU threads of a file, and the numbers of the calls that launch work."""
 
-    def __init__(self, timeline: Timeline, reports: list[RankReport], names: Names, numbers: dict[Call, int]) -> None:
-        self._timeline, self._numbers = timeline, numbers
+    def __init__(self, timeline: Timeline, reports: list[RankReport], names: Names, first_call: int) -> None:
+        self._timeline = timeline
+        starts: dict[str | None, list[Column]] = {}
         for report in reports:
-            self.calls_of(report.rank.work)
+            launches = report.rank.work["launch_start"].to_numpy()
+            for thread, mine in self._launched(report.rank.work):
+                starts.setdefault(thread, []).append(launches[mine])
+        self._calls = {thread: np.unique(np.concatenate(parts)) for thread, parts in starts.items()}  # by start
+        sizes = [len(calls) for calls in self._calls.values()]
+        self.number_of_calls = sum(sizes)
+        self._first = dict(zip(self._calls, accumulate([first_call, *sizes[:-1]]), strict=True)) if sizes else {}
         self._rows = self._read(names, *_window(timeline, reports))
 
     @property
@@ -277,14 +286,27 @@ class _Threads:
 
     def calls_of(self, work: pandas.DataFrame) -> Column:
         """For each activity the number of the call that launched it, which is unique in the run; UNKNOWN without."""
-        codes, texts = _coded(work["launch_thread"])
         numbers = np.full(len(work), UNKNOWN)
         launches = work["launch_start"].to_numpy()
-        known = np.flatnonzero(launches != UNKNOWN)
-        for i, code, start in zip(known.tolist(), codes[known].tolist(), launches[known].tolist(), strict=True):
-            call = self._timeline.file, _text(texts, code), start
-            numbers[i] = self._numbers.setdefault(call, len(self._numbers))
+        for thread, mine in self._launched(work):
+            numbers[mine] = self._numbers(thread, launches[mine])
         return numbers
+
+    @staticmethod
+    def _launched(work: pandas.DataFrame) -> Iterator[tuple[str | None, Column]]:
+        """The threads that launched the work, and the indices of what each launched."""
+        codes, texts = _coded(work["launch_thread"])
+        known = (work["launch_start"] != UNKNOWN).to_numpy()
+        for code in np.unique(codes[known]).tolist():
+            yield _text(texts, code), np.flatnonzero(known & (codes == code))
+
+    def _numbers(self, thread: str | None, starts: Column) -> Column:
+        """The numbers of the calls of a thread that start at these times; UNKNOWN for calls that launch nothing."""
+        if thread not in self._calls:
+            return np.full(len(starts), UNKNOWN)
+        known = self._calls[thread]
+        index = np.minimum(np.searchsorted(known, starts), len(known) - 1)
+        return np.where(known[index] == starts, self._first[thread] + index, UNKNOWN)
 
     def section(self, process: str | None, where: str) -> Iterator[Section]:
         """The threads of a process that have events, those that launch work first."""
@@ -312,9 +334,7 @@ class _Threads:
                 key = _text(process_texts, process), _text(thread_texts, thread)
                 events = _plain(starts[inside][part] - origin, ends[inside][part] - origin, numbers[part])
                 if kind == "CUDA call":
-                    calls = ((self._timeline.file, key[1], start) for start in starts[inside][part].tolist())
-                    numbered = [self._numbers.get(call, UNKNOWN) for call in calls]
-                    events = events._replace(call=np.array(numbered, np.int64))
+                    events = events._replace(call=self._numbers(key[1], starts[inside][part]))
                 found.setdefault(key, []).append(events)
         return {key: self._row(key, parts) for key, parts in found.items()}
 
