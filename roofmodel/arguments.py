@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roofmodel.devices.device import Device
-from roofmodel.errors import Option, RoofError, choices, shorten
+from roofmodel.devices.device import Device, Hardware
+from roofmodel.errors import DeviceError, Option, RoofError, choices, shorten
 
 if TYPE_CHECKING:
     from roofmodel.models.architecture import Architecture
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 Model = PathLike
 """A packaged name, the path of a config.json or its folder, or a Hub id."""
-Hardware = PathLike | Device
-"""A device's name, alias, YAML file, or a Device."""
 ProgressCallback = Callable[[str, int, int | None], None]
 """Called with the current part of the work, the amount that is complete, and the whole amount (None: unknown)."""
 
@@ -34,12 +32,19 @@ def architecture(model: Model, family: str | None) -> Architecture:
 
 def device(hw: Hardware) -> Device:
     """A device by name or path, or as it is. Raises DeviceError."""
-    return hw if isinstance(hw, Device) else Device.load(hw)
+    return Device.load(hw)
 
 
 def optional_device(hw: Hardware | None) -> Device | None:
     """A device, or None without one. Raises DeviceError."""
     return None if hw is None else device(hw)
+
+
+def given_hardware(hw: Hardware | None) -> Hardware | None:
+    """The argument `hw`, which may be missing. Raises DeviceError for another type than a name, a path or a Device."""
+    if not (hw is None or isinstance(hw, str | os.PathLike | Device)):
+        raise DeviceError(f"{shorten(hw)} is no device; give a name such as 'a100' or a YAML file")
+    return hw
 
 
 def operator_name(op: str | None) -> str | None:
@@ -51,8 +56,8 @@ def operator_name(op: str | None) -> str | None:
 
 
 def as_sequence(given: Any) -> Sequence[Any]:
-    """The value in a list, or the given list or tuple."""
-    return given if isinstance(given, list | tuple) else [given]
+    """The value in a list, or the values of a list, a tuple or another iterable that is not text."""
+    return [*given] if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]
 
 
 def check_texts(**given: object) -> None:
@@ -101,11 +106,12 @@ def resolution(dpi: int) -> int:
     return dpi
 
 
-def words(name: str, value: Sequence[str]) -> list[str]:
+def words(name: str, value: Iterable[str]) -> list[str]:
     """A list of text. Raises RoofError for another type, such as a single text."""
-    if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
+    found = as_sequence(value)
+    if isinstance(value, str) or not all(isinstance(word, str) for word in found):
         raise RoofError(Option(name), f" is {shorten(value)}; give a list of text")
-    return list(value)
+    return list(found)
 
 
 def path(name: str, value: PathLike) -> str:
@@ -115,6 +121,6 @@ def path(name: str, value: PathLike) -> str:
     return os.fspath(value)
 
 
-def paths(name: str, given: PathLike | Sequence[PathLike] | None) -> list[str]:
+def paths(name: str, given: PathLike | Iterable[PathLike] | None) -> list[str]:
     """One or several paths as a list of text. Raises RoofError for another type."""
     return [] if given is None else [path(name, value) for value in as_sequence(given)]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -30,8 +31,9 @@ from roofmodel.study.sweep.grid import GridOptions
 from roofmodel.views.estimate.data import as_csv
 from tests.study.profile.test_place import SMALL
 
-EXPORT = Path(__file__).parents[1] / "examples" / "ncu_by_hand.csv"
 ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+EXPORT = EXAMPLES / "ncu_by_hand.csv"
 FUNCTION_NAMES = [name for name in roofmodel.__all__ if name.islower()]
 HEAVY = ("numpy", "sympy", "pandas", "matplotlib", "torch", "transformers", "pydantic", "dask")
 
@@ -260,6 +262,15 @@ def test_reading_a_profile_reports_progress() -> None:
     assert steps[-1] == (str(EXPORT), size, size)
 
 
+def test_a_sweep_reports_progress_when_its_points_are_evaluated() -> None:
+    steps: list[tuple[str, int, int | None]] = []
+    report = roofmodel.sweep("gpt2", ["a100", "h100"], batch=[1, 2, 4], progress=lambda *step: steps.append(step))
+    assert not steps
+    points = len(report.to_frame())
+    assert steps[-1] == ("points", points, points)
+    assert [done for _, done, _ in steps] == sorted({done for _, done, _ in steps})
+
+
 def test_a_message_names_commands_as_python_functions() -> None:
     with pytest.raises(
         roofmodel.WorkloadError, match=r'as in: roofmodel\.ncu_command\(\["python", "train.py"\], "a100"\)$'
@@ -304,6 +315,35 @@ def test_missing_metrics_are_named() -> None:
 def test_a_device_may_be_given_as_an_object() -> None:
     device = roofmodel.Device.load("v100")
     assert roofmodel.estimate("gpt2", device).to_dict()["hardware"]["name"] == "v100-sxm2-32gb"
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        lambda hw: roofmodel.read_profile(EXPORT, hw=hw).to_dict(),
+        lambda hw: roofmodel.plot(EXPORT, hw=hw).to_dict(),
+        lambda hw: roofmodel.plot(hw=hw, model="gpt2").to_dict(),
+        lambda hw: roofmodel.compare("gpt2", EXAMPLES / "gpt2_trace_by_hand.json.gz", hw=hw, seq=512).to_dict(),
+        lambda hw: roofmodel.trace(EXAMPLES / "training_by_hand.json", hw=hw).to_dict(),
+        lambda hw: roofmodel.ncu_command(["./a.out"], hw).to_dict(),
+        lambda hw: roofmodel.sweep("gpt2", hw, phase="decode").to_dict(),
+    ],
+    ids=["read_profile", "plot", "plot a model", "compare", "trace", "ncu_command", "sweep"],
+)
+def test_a_device_and_its_name_give_the_same_result(result: Callable[[object], object]) -> None:
+    assert result(roofmodel.Device.load("a100")) == result("a100-sxm-80gb")
+
+
+def test_a_device_given_as_an_object_keeps_its_own_ceilings() -> None:
+    device = roofmodel.Device.load("a100")
+    slow = replace(device, levels={**device.levels, "dram": device.levels["dram"]._replace(bandwidth=1e12)})
+    ceilings = roofmodel.plot(EXPORT, hw=slow).to_dict()["ceilings"]
+    assert [each["bytes_per_second"] for each in ceilings if each["name"] == "dram"] == [1e12]
+
+
+def test_several_values_may_be_any_iterable() -> None:
+    models = (name for name in ("gpt2", "gpt2-xl"))
+    assert repr(roofmodel.sweep(models, {"a100": 1}.keys(), phase="decode")) == "<SweepReport of 2 points>"
 
 
 def test_a_notebook_shows_the_table_as_html() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from roofmodel import arguments
-from roofmodel.arguments import Hardware, Model, PathLike
-from roofmodel.devices.device import Device
+from roofmodel.arguments import Model, PathLike
+from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import RoofError
 from roofmodel.reports.measurements import HardwareCheck, Listing
 

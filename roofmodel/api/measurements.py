@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from roofmodel import arguments
-from roofmodel.arguments import Hardware, Model, PathLike, ProgressCallback, no_progress
-from roofmodel.devices.device import Device
+from roofmodel.arguments import Model, PathLike, ProgressCallback, no_progress
+from roofmodel.devices.device import Device, Hardware
 from roofmodel.reports.measurements import (
     CalibrationReport,
     CollectionCommand,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 def read_profile(
     *paths: PathLike,
-    hw: str | None = None,
-    times: PathLike | Sequence[PathLike] = (),
+    hw: Hardware | None = None,
+    times: PathLike | Iterable[PathLike] = (),
     progress: ProgressCallback = no_progress,
 ) -> ProfileReport:
     """Kernels from files of Nsight Compute, nvprof, Nsight Systems or PyTorch. Files of one device form one run.
@@ -47,16 +47,16 @@ def read_profile(
 
     files, timed = arguments.paths("paths", paths), arguments.paths("times", times)
     with report_progress(progress):
-        return ProfileReport(kernels(files, arguments.text("hw", hw), timed))
+        return ProfileReport(kernels(files, arguments.given_hardware(hw), timed))
 
 
 def plot(
     *paths: PathLike,
-    hw: str | None = None,
+    hw: Hardware | None = None,
     by: str = "name",
     model: str | None = None,
     family: str | None = None,
-    times: PathLike | Sequence[PathLike] = (),
+    times: PathLike | Iterable[PathLike] = (),
     clock: str = "boost",
     ceilings: str = "datasheet",
     progress: ProgressCallback = no_progress,
@@ -75,12 +75,13 @@ def plot(
     from roofmodel.profiles.reading import report_progress
     from roofmodel.study.profile.place import place
 
-    arguments.check_texts(hw=hw, model=model, family=family)
+    arguments.check_texts(model=model, family=family)
     arguments.check_required_texts(by=by, clock=clock, ceilings=ceilings)
     files, timed = arguments.paths("paths", paths), arguments.paths("times", times)
+    given = arguments.given_hardware(hw)
     with report_progress(progress):
         placed = place(
-            files, hw, by=by, model=model, family=family, workload=workload, times=timed, clock=clock,
+            files, given, by=by, model=model, family=family, workload=workload, times=timed, clock=clock,
             ceilings=ceilings,
         )  # fmt: skip
     return PlotReport(placed)
@@ -89,9 +90,9 @@ def plot(
 def compare(
     model: Model,
     *paths: PathLike,
-    hw: str | None = None,
+    hw: Hardware | None = None,
     family: str | None = None,
-    times: PathLike | Sequence[PathLike] = (),
+    times: PathLike | Iterable[PathLike] = (),
     steps: int | None = None,
     device: str | None = None,
     progress: ProgressCallback = no_progress,
@@ -110,15 +111,16 @@ def compare(
     from roofmodel.profiles.reading import report_progress
     from roofmodel.study.compare.compare import compare as study
 
-    arguments.check_texts(hw=hw, family=family, device=device)
+    arguments.check_texts(family=family, device=device)
     arguments.check_count(steps=steps)
     name, files, timed = (
         arguments.path("model", model),
         arguments.paths("paths", paths),
         arguments.paths("times", times),
     )
+    given = arguments.given_hardware(hw)
     with report_progress(progress):
-        found = study(name, files, hw, family=family, times=timed, steps=steps, device=device, workload=workload)
+        found = study(name, files, given, family=family, times=timed, steps=steps, device=device, workload=workload)
     return CompareReport(found)
 
 
@@ -129,7 +131,7 @@ def trace(
     by: str = "group",
     top: int = 10,
     steps: str | None = None,
-    hw: str | None = None,
+    hw: Hardware | None = None,
     progress: ProgressCallback = no_progress,
 ) -> TraceReport:
     """Where the time of a run goes, from files of Nsight Systems, the PyTorch profiler or nvprof.
@@ -151,13 +153,17 @@ def trace(
     from roofmodel.profiles.reading import report_progress
     from roofmodel.study.trace.trace import trace as study
 
-    arguments.check_texts(hw=hw, steps=steps)
+    arguments.check_texts(steps=steps)
     arguments.check_required_texts(by=by)
     arguments.check_count(top=top)
     files = arguments.paths("paths", paths)
     files_before = arguments.paths("before", arguments.as_sequence(before)) if before else []
     with report_progress(progress):
-        return TraceReport(study(files, before=files_before, one_run=one_run, by=by, top=top, steps_range=steps, hw=hw))
+        found = study(
+            files, before=files_before, one_run=one_run, by=by, top=top, steps_range=steps,
+            hw=arguments.given_hardware(hw),
+        )  # fmt: skip
+        return TraceReport(found)
 
 
 def jitter(
@@ -192,8 +198,8 @@ def jitter(
 
 
 def ncu_command(
-    program: Sequence[str],
-    hw: str | None = None,
+    program: Iterable[str],
+    hw: Hardware | None = None,
     *,
     nvtx: str | None = None,
     skip: int | None = None,
@@ -211,14 +217,15 @@ def ncu_command(
     """
     from roofmodel.study.profile.ncu_command import collect
 
-    arguments.check_texts(hw=hw, nvtx=nvtx)
+    arguments.check_texts(nvtx=nvtx)
     arguments.check_count(skip=skip, count=count)
+    given = arguments.given_hardware(hw)
     return CollectionCommand(
-        collect(arguments.words("program", program), hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof)
+        collect(arguments.words("program", program), given, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof)
     )
 
 
-def count(target: str, inputs: Sequence[str], *, dtype: str = "fp16", hw: Hardware | None = None) -> CountReport:
+def count(target: str, inputs: Iterable[str], *, dtype: str = "fp16", hw: Hardware | None = None) -> CountReport:
     """FLOPs and bytes of the operators of any torch module; with `hw` the bound of each. Needs torch.
 
     `target` is `MODULE:FACTORY`, as in "torchvision.models:resnet50" or "./my.py:make"; `inputs` are shapes such as
@@ -245,7 +252,7 @@ def validate(table: PathLike, hw: Hardware) -> ValidationReport:
 
 
 def calibrate(
-    tables: PathLike | Sequence[PathLike],
+    tables: PathLike | Iterable[PathLike],
     hw: PathLike,
     *,
     source: str = "own measurements",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from roofmodel import arguments
-from roofmodel.arguments import Hardware, Model
+from roofmodel.arguments import Model, ProgressCallback, no_progress
+from roofmodel.devices.device import Hardware
 from roofmodel.reports.predictions import Derivation, ExplorePage, Report, SweepReport
 
 if TYPE_CHECKING:
@@ -73,19 +74,21 @@ def estimate(
 
 
 def sweep(
-    models: Model | Sequence[Model],
-    hw: Hardware | Sequence[Hardware],
+    models: Model | Iterable[Model],
+    hw: Hardware | Iterable[Hardware],
     *,
     family: str | None = None,
     price: float | str | Mapping[str, float] | None = None,
     cluster: str | None = None,
+    progress: ProgressCallback = no_progress,
     **options: Unpack[GridOptions],
 ) -> SweepReport:
     """Totals of all combinations of models, devices and values of each option.
 
     `options` are those of `estimate`; each takes one value or several: `batch=range(1, 65), seq="512:4096:*2",
     dtype=["fp16", "fp8"]`. `price` is dollars per hour, of all devices or by device name; `cluster` the address of a
-    Dask scheduler, or `local`. Raises RoofError.
+    Dask scheduler, or `local`. The points are evaluated when the report is read; `progress` is then called with
+    "points", the number of evaluated points, and the number of all points. Raises RoofError.
 
     Examples:
         >>> sweep("gpt2", ["a100", "h100"], phase="decode", batch=[1, 8, 64])
@@ -96,7 +99,7 @@ def sweep(
     arguments.check_texts(family=family, cluster=cluster)
     architectures = [arguments.architecture(model, family) for model in arguments.as_sequence(models)]
     devices = [arguments.device(device) for device in arguments.as_sequence(hw)]
-    return SweepReport(study(architectures, devices, price=price, cluster=cluster, **options))
+    return SweepReport(study(architectures, devices, price=price, cluster=cluster, progress=progress, **options))
 
 
 def explain(
@@ -183,14 +186,16 @@ def reconcile(model: Model, tool: str, *, family: str | None = None, **workload:
 
 
 def explore(
-    models: Model | Sequence[Model],
-    hw: Hardware | Sequence[Hardware] = ("a100", "h100", "v100", "rtx4090"),
+    models: Model | Iterable[Model],
+    hw: Hardware | Iterable[Hardware] = ("a100", "h100", "v100", "rtx4090"),
     *,
     family: str | None = None,
+    progress: ProgressCallback = no_progress,
 ) -> ExplorePage:
     """A page with sliders: operators move on the roofline, with their formulas and their current numbers.
 
-    The page offers all models and devices. It takes some seconds per model. Raises RoofError.
+    The page offers all models and devices. It takes some seconds per model. `progress` is called with a model's name,
+    the number of its derived variants, and the number of all its variants. Raises RoofError.
 
     Examples:
         >>> explore("gpt2", "a100").save("gpt2.html")  # doctest: +SKIP
@@ -198,5 +203,5 @@ def explore(
     from roofmodel.views.explore.page import html
 
     architectures = [arguments.architecture(model, family) for model in arguments.as_sequence(models)]
-    page = html(architectures, [arguments.device(device) for device in arguments.as_sequence(hw)])
+    page = html(architectures, [arguments.device(device) for device in arguments.as_sequence(hw)], progress)
     return ExplorePage(page, [architecture.name for architecture in architectures])

@@ -31,9 +31,9 @@ def explore_command(
 ) -> None:
     """Write a web page with sliders that shows operators on the roofline, their formulas and numbers."""
     from roofmodel import api
-    from roofmodel.views.kit.progress import deriving
+    from roofmodel.views.kit import progress
 
     check_outputs(api.ExplorePage, [output], [*models, *devices(hw or [])])
-    with deriving():
-        page = api.explore(models, *([devices(hw)] if hw else []), family=family)
+    with progress.of_deriving() as callback:
+        page = api.explore(models, *([devices(hw)] if hw else []), family=family, progress=callback)
     save(page, [output])

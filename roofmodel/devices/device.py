@@ -37,8 +37,10 @@ class Device:
     calibration: Calibration | None = None
 
     @classmethod
-    def load(cls, name: str | os.PathLike[str]) -> Device:
-        """A device by name, alias or path of a YAML file. Raises DeviceError."""
+    def load(cls, name: Hardware) -> Device:
+        """A device by name, alias or path of a YAML file; a Device as it is. Raises DeviceError."""
+        if isinstance(name, Device):
+            return name
         path = library.find(name)
         try:
             file = DeviceFile(path)
@@ -150,3 +152,12 @@ class Device:
         except in fp64 for fp64.
         """
         return self.pipes.get("fp64" if dtype == "fp64" else "fp32")
+
+
+Hardware = str | os.PathLike[str] | Device
+"""A device's name, alias or YAML file, or the Device itself."""
+
+
+def device_name(hw: Hardware) -> str:
+    """The name or path as given; the id of a Device."""
+    return hw.id if isinstance(hw, Device) else os.fspath(hw)

@@ -21,7 +21,6 @@ Each combination of options that are not numbers (`Variant`, and the runtime) ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
 from itertools import count, product
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -78,23 +77,24 @@ class TracedEstimate(NamedTuple):
 
 Document = TypeVar("Document")
 
-progress: ContextVar[Callable[[str, int, int], None]] = ContextVar("progress", default=lambda model, done, total: None)
-"""A function that is called with a model's name, its traced variants, and all its variants."""
-
 
 def explore(
-    arch: Architecture, trace: Trace, document_of: Callable[[TracedEstimate], Document]
+    arch: Architecture,
+    trace: Trace,
+    document_of: Callable[[TracedEstimate], Document],
+    progress: Callable[[str, int, int], None] = lambda model, done, total: None,
 ) -> dict[Variant, Cases[Document]]:
     """Trace the estimates of all variants of a model; `document_of` converts each to a document.
 
+    `progress` is called with the model's name, the number of traced variants, and the number of all variants.
     Raises WorkloadError if a variant has too many cases.
     """
-    gpus, every, report = traced_gpus(arch, trace), list(variants(arch)), progress.get()
+    gpus, every = traced_gpus(arch, trace), list(variants(arch))
     found = {}
     for done, variant in enumerate(every):
-        report(arch.name, done, len(every))
+        progress(arch.name, done, len(every))
         found[variant] = _traced(arch, variant, gpus, trace, document_of)
-    report(arch.name, len(every), len(every))
+    progress(arch.name, len(every), len(every))
     return found
 
 

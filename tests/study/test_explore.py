@@ -179,9 +179,5 @@ def test_only_the_numbers_of_gpus_change_the_operators_of_a_decoder(phase: str, 
 
 def test_progress_names_the_model_and_its_variants() -> None:
     steps: list[tuple[str, int, int]] = []
-    token = explore.progress.set(lambda *step: steps.append(step))
-    try:
-        found = explore.explore(hub.load("resnet-18"), Trace(), document)
-    finally:
-        explore.progress.reset(token)
+    found = explore.explore(hub.load("resnet-18"), Trace(), document, lambda *step: steps.append(step))
     assert steps == [("microsoft/resnet-18", done, len(found)) for done in range(len(found) + 1)]

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roofmodel.devices.device import Device
+from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import Message, Option, ProfileError, RoofError, Text, WorkloadError, joined, warnings_in
 from roofmodel.file_names import display_names, rename_files
 from roofmodel.models import hub
@@ -40,7 +40,7 @@ OPPOSITE_PHASE = {"prefill": "decode", "decode": "prefill"}
 def compare(
     model: str,
     files: Sequence[str],
-    hw: str | None,
+    hw: Hardware | None,
     *,
     family: str | None = None,
     times: Sequence[str] = (),
@@ -64,7 +64,7 @@ def compare(
     architecture = hub.load(model, family)
     runs = inputs.read_runs(files, hw, times)
     if len(runs) != 1:
-        devices = ", ".join(run.hw or "device of the file" for run in runs)
+        devices = ", ".join(device_name(run.hw) if run.hw else "device of the file" for run in runs)
         raise WorkloadError(f"the files are of several devices ({devices}): compare takes the files of one device")
     profile = runs[0].profile
     identified = identify(profile.evidence, runs[0].hw, profile.files)

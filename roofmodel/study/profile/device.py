@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from roofmodel import units
 from roofmodel.devices import library
-from roofmodel.devices.device import Device
+from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import Message, Option, ProfileError, Text
 from roofmodel.file_names import display_names
 from roofmodel.profiles.kernel import Evidence
@@ -47,7 +47,7 @@ class DeviceIdentification(NamedTuple):
     warnings: tuple[Text, ...] = ()
 
 
-def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[str]) -> DeviceIdentification:
+def identify(evidence: Iterable[Evidence], given: Hardware | None, files: Iterable[str]) -> DeviceIdentification:
     """The device of a profile. Raises UnknownDevice, with an option to add, if it is unknown or ambiguous.
 
     `given` is the user's `--hw` or FILE@HW; evidence that contradicts it becomes a warning.
@@ -55,7 +55,8 @@ def identify(evidence: Iterable[Evidence], given: str | None, files: Iterable[st
     seen = list(dict.fromkeys(evidence))
     if given is not None:
         device = Device.load(given)
-        shown = display_names([given])[given]  # a path may name people
+        name = device_name(given)
+        shown = display_names([name])[name]  # a path may name people
         consequence = f"counters are interpreted for the device of the file, the ceilings are those of {device.id}"
         return DeviceIdentification(
             device,

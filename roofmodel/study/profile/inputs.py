@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from roofmodel.devices import library
-from roofmodel.devices.device import Device
+from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import DeviceError, Option, WorkloadError
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Profile
@@ -20,13 +20,13 @@ from roofmodel.study.profile.times import with_times
 
 
 class DeviceRun(NamedTuple):
-    """The profile of one device, and the device's name as given (None: not given)."""
+    """The profile of one device, and the device as given (None: not given)."""
 
-    hw: str | None
+    hw: Hardware | None
     profile: Profile
 
 
-def read_runs(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> list[DeviceRun]:
+def read_runs(files: Sequence[str], hw: Hardware | None, times: Sequence[str] = ()) -> list[DeviceRun]:
     """Read profiler files: one run per device, in the given order; times of the files in `times` replace theirs.
 
     Raises RoofError for no files, a file that is not a profile, an unknown device, times without a device to match.
@@ -37,7 +37,8 @@ def read_runs(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -
         )
     if hw is not None:
         Device.load(hw)  # raises for an unknown device, even if every file has its own FILE@HW
-    counted, timed = _by_device(files, hw), _by_device(times, hw)
+    given = None if hw is None else device_name(hw)
+    counted, timed = _by_device(files, given), _by_device(times, given)
     if len(counted) == 1 and len(timed) == 1:
         timed = dict(zip(counted, timed.values(), strict=True))
     for device, stray in timed.items():
@@ -50,12 +51,13 @@ def read_runs(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -
                 f"; the profiler files are of {known or 'a device without a name'}",
             )
     runs = []
-    for device, paths in counted.items():
+    for name, paths in counted.items():
+        run_device = hw if name is not None and name == _resolved(given) else name
         # The meaning of some counters depends on the device, which old exports do not name.
-        profile = reading.read(paths, Device.load(device).compute_capability if device else None)
-        if device in timed:
-            profile = with_times(profile, reading.read(timed[device]))
-        runs.append(DeviceRun(device, profile))
+        profile = reading.read(paths, Device.load(run_device).compute_capability if run_device else None)
+        if name in timed:
+            profile = with_times(profile, reading.read(timed[name]))
+        runs.append(DeviceRun(run_device, profile))
     return runs
 
 
@@ -63,9 +65,13 @@ def _by_device(files: Iterable[str], hw: str | None) -> dict[str | None, list[st
     found: dict[str | None, list[str]] = {}
     for file in files:
         path, device = split_device(file)
-        device = hw if device is None else device
-        found.setdefault(device and library.ALIASES.get(device.lower(), device), []).append(path)
+        found.setdefault(_resolved(hw if device is None else device), []).append(path)
     return found
+
+
+def _resolved(device: str | None) -> str | None:
+    """The name of a device in place of its alias."""
+    return device and library.ALIASES.get(device.lower(), device)
 
 
 def split_device(file: str) -> tuple[str, str | None]:

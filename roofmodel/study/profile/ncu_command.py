@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from roofmodel.devices.device import Device
+from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import Command, DeviceError, Message, Option, Text, WorkloadError, ignored, shorten
 from roofmodel.profiles.ncu import metric_catalog
 
@@ -19,12 +19,12 @@ EXAMPLE = Command(
 )
 
 
-def collection_advice(hw: str | None) -> Text:
+def collection_advice(hw: Hardware | None) -> Text:
     """How to collect missing counters on a device."""
+    name = device_name(hw) if hw else "HW"
     if hw and Device.load(hw).compute_capability is None:
-        return f"counters are supported on NVIDIA GPUs only; kernels on {shorten(hw)} have times only"
-    device = shlex.quote(hw) if hw else "HW"
-    command = Command(f"`roof ncu-command --hw {device} -- CMD`", f"`roofmodel.ncu_command(CMD, {hw or 'HW'!r})`")
+        return f"counters are supported on NVIDIA GPUs only; kernels on {shorten(name)} have times only"
+    command = Command(f"`roof ncu-command --hw {shlex.quote(name)} -- CMD`", f"`roofmodel.ncu_command(CMD, {name!r})`")
     return Message("to collect the missing metrics, run the command of ", command)
 
 
@@ -54,7 +54,7 @@ class Collection(NamedTuple):
 
 def collect(
     program: Sequence[str],
-    hw: str | None = None,
+    hw: Hardware | None = None,
     *,
     nvtx: str | None = None,
     skip: int | None = None,
@@ -73,8 +73,8 @@ def collect(
     for option, value, least in (("skip", skip, 0), ("count", count, 1)):
         if value is not None and value < least:
             raise WorkloadError(Option(option, value), f": expected a number of launches, {least} or more")
-    alias = hw or ("v100" if nvprof else "a100")
-    device = Device.load(alias)
+    chosen = hw or ("v100" if nvprof else "a100")
+    device, alias = Device.load(chosen), device_name(chosen)
     generation = device.compute_capability
     if generation not in metric_catalog.CHIPS:
         problem = f"metrics of compute capability {generation} are not known" if generation else "no compute capability"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel import units
-from roofmodel.devices.device import Device
+from roofmodel.devices.device import Device, Hardware
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Command, Message, Option, ProfileError, Text, WorkloadError, ignored, warnings_in
 from roofmodel.file_names import display_names, rename_files
@@ -65,7 +65,7 @@ class MeasuredKernels(NamedTuple):
         return ", ".join(dict.fromkeys(run.profile.tool for run in self.runs))
 
 
-def kernels(files: Sequence[str], hw: str | None, times: Sequence[str] = ()) -> MeasuredKernels:
+def kernels(files: Sequence[str], hw: Hardware | None, times: Sequence[str] = ()) -> MeasuredKernels:
     """Read profiler files (FILE or FILE@HW); times of the files in `times` replace theirs.
 
     Raises RoofError for a file that is not a profile. An unknown device is a warning here.
@@ -126,7 +126,7 @@ class RooflinePlot(NamedTuple):
 
 def place(
     files: Sequence[str],
-    hw: str | None = None,
+    hw: Hardware | None = None,
     *,
     by: str = "name",
     model: str | None = None,
@@ -199,7 +199,7 @@ def pipes_in_use(found: Sequence[points.Point], device: Device) -> list[Pipe]:
 
 
 def _measured_points(
-    profile: Profile, by: str, identification: DeviceIdentification, ceilings: Ceilings, hw: str | None
+    profile: Profile, by: str, identification: DeviceIdentification, ceilings: Ceilings, hw: Hardware | None
 ) -> tuple[list[points.Point], list[Text]]:
     """A profile's points, and warnings about them. Raises ProfileError if no kernel has a point."""
     groups = _groups(profile, by)
@@ -293,7 +293,7 @@ def _omission_warnings(profile: Profile, found: Sequence[points.Point]) -> list[
     return notes
 
 
-def _collection_warnings(profile: Profile, hw: str | None, device: Device | None) -> list[Text]:
+def _collection_warnings(profile: Profile, hw: Hardware | None, device: Device | None) -> list[Text]:
     """How to collect counters that an ncu profile lacks; empty if it lacks none."""
     supported = device is None or device.compute_capability in CHIPS
     incomplete_counters = any(

@@ -7,7 +7,7 @@ memory stays bounded for any size of the grid.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -62,6 +62,7 @@ class Sweep(NamedTuple):
     notes: tuple[Text, ...]
     cluster: str | None = None  # a Dask scheduler's address, or `local`
     rows: tuple[Columns, ...] | None = None  # by block; None until they are in memory
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None  # called after each evaluated block
 
     @property
     def points(self) -> int:
@@ -73,10 +74,17 @@ class Sweep(NamedTuple):
             return iter(self.rows)
         pieces = (piece for case in self.cases for piece in case.blocks())
         if self.cluster is None:
-            return map(evaluate, pieces)
+            return self._reported(map(evaluate, pieces))
         from roofmodel.study.sweep.dask_cluster import evaluate_on_cluster
 
-        return evaluate_on_cluster(evaluate, pieces, self.cluster)
+        return self._reported(evaluate_on_cluster(evaluate, pieces, self.cluster))
+
+    def _reported(self, blocks: Iterator[Columns]) -> Iterator[Columns]:
+        done = 0
+        for block in blocks:
+            done += len(block["batch"])
+            self.progress("points", done, self.points)
+            yield block
 
     def in_memory(self) -> Sweep:
         """The sweep with all rows in memory, for repeated use; unchanged above MAX_POINTS_IN_MEMORY points."""
@@ -89,6 +97,7 @@ def sweep(
     *,
     price: float | str | Mapping[str, float] | None = None,
     cluster: str | None = None,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
     **asked: Any,
 ) -> Sweep:
     """The grid of all combinations of models, devices and the values of each option.
@@ -96,7 +105,8 @@ def sweep(
     The options are the options of an estimate; each accepts several values, as text (`1:256:*2`, `fp16,fp8`) or as a
     sequence. An invalid combination, such as a format that the device lacks, is a row without totals, whose note gives
     the reason. `price` is in dollars per hour: one number for all devices, or one for each (`a100=1.5,h100=3`).
-    Raises WorkloadError for an invalid value, and if no combination is valid.
+    `progress` is called with "points", the number of evaluated points, and the number of all. Raises WorkloadError
+    for an invalid value, and if no combination is valid.
     """
     axes = {name: _axis(name, values) for name, values in asked.items() if values is not None}
     chosen_names = [name for name in axes if name not in LENGTHS]
@@ -123,7 +133,7 @@ def sweep(
         notes[
             Message(Option("price"), f" is missing for {', '.join(sorted(others))}: their cost per token is unknown")
         ] = None
-    return Sweep(tuple(cases.values()), tuple(notes), cluster)
+    return Sweep(tuple(cases.values()), tuple(notes), cluster, progress=progress)
 
 
 def _check_cases(systems: int, values: Mapping[str, int]) -> None:

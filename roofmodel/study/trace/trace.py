@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roofmodel.devices.device import Device
+from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError, choices
 from roofmodel.file_names import display_names, rename_files
 from roofmodel.profiles.timelines.timeline import UNKNOWN
@@ -69,7 +69,7 @@ def trace(
     by: str = "group",
     top: int = TOP,
     steps_range: str | None = None,
-    hw: str | None = None,
+    hw: Hardware | None = None,
 ) -> Trace:
     """Read the files of a run and analyze it; with the files of two runs (see `study/trace/runs.py`) compare them.
 

@@ -46,10 +46,18 @@ SCRIPTS = ("numbers.js", "draw.js", "page.js")  # evaluate, draw, handle input
 Item = TypeVar("Item", Architecture, Device)
 
 
-def html(archs: Sequence[Architecture], devices: Sequence[Device]) -> str:
+Progress = Callable[[str, int, int], None]
+"""Called with a model's name, the number of its derived variants, and the number of all its variants."""
+
+
+def html(
+    archs: Sequence[Architecture],
+    devices: Sequence[Device],
+    progress: Progress = lambda model, done, total: None,
+) -> str:
     """The page, with each model and device once. Raises WorkloadError if two different ones have the same name."""
     archs, devices = _unique("models", archs, lambda arch: arch.name), _unique("devices", devices, lambda d: d.id)
-    document = data(archs, devices)
+    document = data(archs, devices, progress)
     names = ", ".join(arch.name for arch in archs)
     return Template(_resource("page.html")).substitute(
         title=escape(f"{names}: roofline to explore"),
@@ -79,10 +87,14 @@ def _resource(name: str) -> str:
     return resources.files("roofmodel.views.explore").joinpath(name).read_text(encoding="utf-8")
 
 
-def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, Any]:
+def data(
+    archs: Sequence[Architecture],
+    devices: Sequence[Device],
+    progress: Progress = lambda model, done, total: None,
+) -> dict[str, Any]:
     """The page's data: `roofmodel.explore/1`."""
     trace, rows = Trace(), Rows()
-    document = {"models": [_model(arch, trace, rows) for arch in archs], "rows": rows.records}
+    document = {"models": [_model(arch, trace, rows, progress) for arch in archs], "rows": rows.records}
     excerpt = trace.excerpt(nodes.numbers(document))
     for name, format in FORMATS.items():
         nodes.formula_of_bytes(trace, name, format.bytes)
@@ -102,7 +114,7 @@ def data(archs: Sequence[Architecture], devices: Sequence[Device]) -> dict[str, 
     }
 
 
-def _model(arch: Architecture, trace: Trace, rows: Rows) -> dict[str, Any]:
+def _model(arch: Architecture, trace: Trace, rows: Rows, progress: Progress) -> dict[str, Any]:
     colors = _GroupColors()
 
     def document_of(traced: study.TracedEstimate) -> dict[str, Any]:
@@ -112,7 +124,7 @@ def _model(arch: Architecture, trace: Trace, rows: Rows) -> dict[str, Any]:
             for runtime, estimate in traced.estimates.items()
         }
 
-    explored = study.explore(arch, trace, document_of)
+    explored = study.explore(arch, trace, document_of, progress)
     phases = {variant.phase: _phase(arch, variant.phase) for variant in explored}
     defaults, _ = workload(arch)
     return {

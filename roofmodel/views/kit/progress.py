@@ -50,30 +50,25 @@ def _bytes_read(name: str, done: int, total: int | None) -> str:
 
 
 @contextmanager
-def deriving() -> Iterator[None]:
-    """Within this context, a terminal shows on stderr which model `roof explore` derives, and how much of it."""
+def of_deriving() -> Iterator[Callback]:
+    """A callback that shows on a terminal which model `roof explore` derives, and how much of it."""
     if not sys.stderr.isatty():
-        yield
+        yield lambda model, done, total: None
         return
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from roofmodel.errors import shorten
-    from roofmodel.study import explore
 
     columns = TextColumn("deriving formulas: {task.description}"), BarColumn(20), MofNCompleteColumn()
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
 
-        def show(model: str, done: int, total: int) -> None:
+        def show(model: str, done: int, total: int | None) -> None:
             name = escape(shorten(model.rpartition("/")[2]))
             bar.update(task, description=name, completed=done, total=total, refresh=True)
 
-        token = explore.progress.set(show)
-        try:
-            yield
-        finally:
-            explore.progress.reset(token)
+        yield show
 
 
 class _Lines:
