@@ -126,7 +126,7 @@ def compare(
 
 def trace(
     *paths: PathLike,
-    before: PathLike | Sequence[PathLike] = (),
+    before: PathLike | Iterable[PathLike] = (),
     one_run: bool = False,
     by: str = "group",
     top: int = 10,
