@@ -46,6 +46,7 @@ def estimate(
     vpp: int = 1,
     micro_batch: int | None = None,
     sequence_parallel: Literal["off", "on"] = "off",
+    memory_utilization: float = 0.9,
 ) -> Report:
     """FLOPs, bytes, bound and expected time of a model on a device, by operator and by phase; memory.
 
@@ -68,7 +69,7 @@ def estimate(
         "activations": activations, "attention": attention, "logits": logits, "new_tokens": new_tokens, "image": image,
         "mla": mla, "optimizer": optimizer, "recompute": recompute, "decoder_seq": decoder_seq, "runtime": runtime,
         "launch": launch, "tp": tp, "dp": dp, "pp": pp, "ep": ep, "vpp": vpp, "micro_batch": micro_batch,
-        "sequence_parallel": sequence_parallel,
+        "sequence_parallel": sequence_parallel, "memory_utilization": memory_utilization,
     }  # fmt: skip
     return Report(study(arguments.architecture(model, family), arguments.device(hw), **options))
 

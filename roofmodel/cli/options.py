@@ -86,7 +86,9 @@ def workload_options(
         ),
     ] = None,
     context: Annotated[int | None, _option(WORKLOAD, "Tokens in the KV cache (decode default: --seq).")] = None,
-    dtype: Annotated[str, _option(PRECISION, "Compute format: fp64, fp32, tf32, bf16, fp16, fp8 or int8.")] = "fp16",
+    dtype: Annotated[
+        str, _option(PRECISION, "fp64, fp32, tf32, bf16, fp16, fp8, int8 or auto (of the config).")
+    ] = "fp16",
     weights: Annotated[
         str | None,
         _option(PRECISION, "Format of weights: as --dtype, or fp8_block, int4, nf4, mxfp4, nvfp4 (default: --dtype)."),
@@ -154,6 +156,9 @@ def workload_options(
         str,
         _option(PARALLELISM, "on: also shard the tokens of norms and residual adds over the --tp GPUs, for training."),
     ] = "off",
+    memory_utilization: Annotated[
+        float, _option(WORKLOAD, "Share of a device's memory that may be used: sets fits, max batch and context.")
+    ] = 0.9,
 ) -> None:
     """The options of a workload, as a signature."""
 

@@ -12,6 +12,10 @@ Recompute = Literal["none", "selective", "full"]
 Runtime = Literal["eager", "autocast", "megatron", "graph"]
 NO_IMAGE = (0, 0)
 """Rows and columns of pixels for models that read no image."""
+MEMORY_UTILIZATION = 0.9
+"""The share of a device's memory that inference engines use by default (vLLM's gpu_memory_utilization). The rest is for
+memory that is not counted: CUDA context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), fragmentation
+of the allocator, and ECC."""
 
 
 class Parallel(NamedTuple):
@@ -100,7 +104,8 @@ class Workload(NamedTuple):
     * `unconverted`: weight matrices that keep the format of the activations if `weights` is narrower than 16 bits;
     * `logits`: positions with logits; None: the last one for a prefill, all for a forward pass;
     * `runtime`, `launch`: how the host launches kernels (PyTorch eager, autocast, Megatron-LM's fused kernels, CUDA
-      graph) and its seconds per kernel; no effect on counts.
+      graph) and its seconds per kernel; no effect on counts;
+    * `memory_utilization`: the share of the device's memory that the workload may use.
     """
 
     phases: tuple[Phase, ...]
@@ -124,6 +129,7 @@ class Workload(NamedTuple):
     micro_batch: Number | None = None
     launch: float | None = None
     unconverted: frozenset[str] = frozenset()
+    memory_utilization: float = MEMORY_UTILIZATION
 
     @property
     def host(self) -> Host:

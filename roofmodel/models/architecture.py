@@ -162,6 +162,7 @@ class Architecture:
     encoder: Stack | None = None  # of an encoder-decoder, whose decoder is `stack`
     max_source: int | None = None  # the longest source sequence that the encoder's positions allow
     quantization: Quantization | None = None  # of the checkpoint
+    dtype: str | None = None  # the format of the checkpoint's parameters, as the config states it
     plan: BuildPlan | None = field(default=None, compare=False, repr=False)  # of the body
     encoder_plan: BuildPlan | None = field(default=None, compare=False, repr=False)
 

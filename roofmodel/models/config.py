@@ -17,7 +17,7 @@ from roofmodel.models.field_checks import ConfigLocation, check, check_stages
 from roofmodel.models.fields import CORE, LABELS, REQUIRED, Fields, FieldType, Key
 from roofmodel.models.layers import MoE
 from roofmodel.models.norms_and_activations import ACTIVATIONS
-from roofmodel.models.quantization import quantization
+from roofmodel.models.quantization import checkpoint_dtype, quantization
 from roofmodel.models.stack_builder import max_tokens, stack
 
 Config = Mapping[str, Any]
@@ -86,6 +86,7 @@ def architecture_from_row(
         facts=facts,
         notes=notes + _assumptions(facts, body, head, family, config, where) + head_notes + quantization_notes,
         quantization=quantized,
+        dtype=checkpoint_dtype(config),
         encoder=encoder,
         max_source=source_limit,
         plan=plan,

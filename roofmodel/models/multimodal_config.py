@@ -59,6 +59,9 @@ def text_part(config: Config, where: str) -> TextConfig | None:
     # the enclosing config decides about head and tying, whatever the text model would have alone
     own = {**text, **missing, "model_type": part, "tie_word_embeddings": tied}
     own["architectures"] = [family.prefix + next(iter(family.classes))]
+    for key in ("torch_dtype", "dtype"):
+        if own.get(key) is None and config.get(key) is not None:
+            own[key] = config[key]
     if "quantization_config" in config:
         own["quantization_config"] = config["quantization_config"]
     at = f"{where}: {place}" if place else where

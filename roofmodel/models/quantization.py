@@ -98,6 +98,19 @@ def quantization(config: Settings, where: object) -> tuple[Quantization | None, 
     return Quantization(method, weights.format, _kv(settings), targets, ignored), tuple(notes)
 
 
+DTYPES = {
+    "float64": "fp64", "float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16",
+    "float8_e4m3fn": "fp8",
+}  # fmt: skip
+"""The number format of a `torch_dtype`."""
+
+
+def checkpoint_dtype(config: Settings) -> str | None:
+    """The format that a config's `torch_dtype` (since transformers 4.56 `dtype`) states; None without a known one."""
+    stated = next((config[key] for key in ("torch_dtype", "dtype") if isinstance(config.get(key), str)), "")
+    return DTYPES.get(stated.removeprefix("torch."))
+
+
 def _method(settings: Settings) -> str:
     """The method's name; Model Optimizer's configs may state only their producer or their algorithm."""
     method, producer = settings.get("quant_method"), settings.get("producer")

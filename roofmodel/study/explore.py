@@ -36,6 +36,7 @@ from roofmodel.devices.parts import Level, Link, Pipe
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.roofline import place
+from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.options import (
     CHOICES,
     MIN_TRAINING_BITS,
@@ -148,7 +149,8 @@ def _traced(
                     runtime,
                     trace,
                 )
-        return document_of(TracedEstimate(estimates, needed, needed.total <= device.capacity, updates))
+        fits = needed.total <= usable_memory(device, work)
+        return document_of(TracedEstimate(estimates, needed, fits, updates))
 
     try:
         return trace.cases(traced_estimate)

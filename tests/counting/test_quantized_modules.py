@@ -88,3 +88,13 @@ def test_the_workload_states_the_formats_of_a_real_config(model: str) -> None:
     report = roofmodel.estimate(file, "h200", tp=8)
     assert "(quantization_config)" in report.text("markdown")
     assert {note for note in report.to_dict()["notes"] if "stay fp16" in note}
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "noted"), [("llama-3.1-8b", "bf16", False), ("t5-small", "fp32", True), ("gpt2", "fp16", False)]
+)
+def test_the_dtype_auto_is_the_torch_dtype_of_the_config(model: str, dtype: str, noted: bool) -> None:
+    """A note states a checkpoint of another width than fp16; gpt2's config states none."""
+    device = Device.load("h100")
+    assert estimate(hub.load(model), device, dtype="auto").workload.dtype == dtype
+    assert any("checkpoint is in" in str(note) for note in estimate(hub.load(model), device).notes) is noted

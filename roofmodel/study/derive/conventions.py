@@ -11,7 +11,7 @@ from roofmodel.counting.collective import Collective
 from roofmodel.counting.feed_forward import touched_experts
 from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.vector_flops import FlopCount
-from roofmodel.counting.workload import Workload, attended, pairs
+from roofmodel.counting.workload import MEMORY_UTILIZATION, Workload, attended, pairs
 from roofmodel.errors import Message, Option, Text
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.symbols import symbol
@@ -120,9 +120,10 @@ def points() -> Iterator[Convention]:
     )
     yield Convention(
         "memory",
-        "peak of weights, caches, activations and training state, against the datasheet's memory size. Not included: "
-        "CUDA context and libraries (some hundred MB), fragmentation, and ECC (1/16 of GDDR; none of HBM). A note "
-        "appears if less than a tenth is free",
+        "peak of weights, caches, activations and training state, against a share of the datasheet's memory size "
+        f"(default: {MEMORY_UTILIZATION}, as in vLLM). The rest is for CUDA context and libraries (some hundred MB), "
+        "fragmentation, and ECC (1/16 of GDDR; none of HBM)",
+        switch=Option("memory_utilization"),
     )
     yield Convention("peaks", "dense; sparse peaks are named as such and are never a ceiling")
     yield Convention(

@@ -13,6 +13,7 @@ from roofmodel.algebra import Number
 from roofmodel.counting import phases
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import Workload
+from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.study.estimate.parallelism import batch_divisor
 from roofmodel.tracing.trace import Trace
@@ -47,6 +48,12 @@ class MemoryFormula:
         inputs: dict[str, Any] = {name: trace.input(name, MIN_TRACED_SIZES[name]) for name in self.sizes}
         work = self.work._replace(**{**inputs, **fixed})
         return trace.evaluator(trace.cases(lambda: phases.peak_memory(self.arch, work, self.weights)))
+
+
+def usable_memory(device: Device, work: Workload) -> Number:
+    """The bytes of the device's memory that the workload may use; the device must state its memory."""
+    assert device.capacity is not None
+    return work.memory_utilization * device.capacity
 
 
 def largest_batch(formula: MemoryFormula, capacity: Number, limit: int) -> int | None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import is_just
+from roofmodel.algebra import Number, is_just
 from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import ONE_GPU, Parallel, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture
-from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, largest_context
+from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
 from roofmodel.study.estimate.notes import (
     device_notes,
     launch_notes,
@@ -46,10 +46,14 @@ class Estimate(NamedTuple):
     largest_context: int | None  # that fits, of --context if given, else of --seq; None also where any length fits
 
     @property
+    def usable_memory(self) -> Number | None:
+        """The bytes that the workload may use: `--memory-utilization` of the device's memory; None if unknown."""
+        return None if self.device.capacity is None else usable_memory(self.device, self.workload)
+
+    @property
     def fits(self) -> bool | None:
-        """Whether the workload fits into the device's memory; None where the device's memory is unknown."""
-        capacity = self.device.capacity
-        return None if capacity is None else bool(self.memory.total <= capacity)
+        """Whether the workload fits into the usable memory; None where the device's memory is unknown."""
+        return None if self.usable_memory is None else bool(self.memory.total <= self.usable_memory)
 
 
 def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
@@ -69,6 +73,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
     weights = memory.weight_bytes(phases.gpu_share(arch, work.steps()[0]), own)
     formula = MemoryFormula(arch, work, weights)
     needed = formula.at({})
+    usable = None if device.capacity is None else usable_memory(device, work)
     return Estimate(
         architecture=arch,
         device=device,
@@ -83,15 +88,13 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             *model_notes(arch, work),
             *device_notes(device, work),
             *weight_format_notes(arch, work, all_operators),
-            *memory_notes(device, needed.total),
+            *memory_notes(device, work, needed.total),
             *timing_notes(device, found),
             *utilization_notes(found),
             *launch_notes(found),
         ),
-        largest_batch=device.capacity and largest_batch(formula, device.capacity, MAX_VALUE),
-        largest_context=(
-            None if arch.image else device.capacity and largest_context(formula, device.capacity, MAX_VALUE)
-        ),
+        largest_batch=usable and largest_batch(formula, usable, MAX_VALUE),
+        largest_context=(None if arch.image else usable and largest_context(formula, usable, MAX_VALUE)),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
+from math import ceil
 from operator import or_
 from typing import Any
 
@@ -17,15 +18,12 @@ from roofmodel.devices.parts import Level
 from roofmodel.errors import Message, Option, Text, WarningNote
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
+from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.phase import PhaseEstimate, is_launch_bound, launches, sum_of
 
 DEFAULT_GPUS_PER_NODE = 8
 """GPUs per node, if a device's file does not state it: the usual size of a server."""
 
-GPU_MEMORY_UTILIZATION = 0.9
-"""The share of a device's memory that inference engines use by default (vLLM's gpu_memory_utilization). The rest is for
-memory that is not counted: CUDA context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), fragmentation
-of the allocator, and ECC."""
 ECC_SHARE = 1 / 16
 """The share of GDDR memory that ECC takes: 6.25 % (NVIDIA, CUDA C++ best practices guide, on bandwidth)."""
 
@@ -147,23 +145,17 @@ def weight_format_notes(arch: Architecture, work: Workload, operators: Iterable[
             )
 
 
-def nearly_fills_memory(device: Device, needed: Number) -> Any:
-    """Whether the bytes fit, but leave less memory than inference engines reserve; elementwise for arrays."""
-    capacity = device.capacity
-    return capacity is not None and (needed > GPU_MEMORY_UTILIZATION * capacity) & (needed <= capacity)
-
-
-def memory_notes(device: Device, needed: Number) -> Iterator[Text]:
-    """A warning if the workload fits, but leaves less memory than inference engines reserve."""
+def memory_notes(device: Device, work: Workload, needed: Number) -> Iterator[Text]:
+    """A warning if the workload fits into the whole memory, but not into the share that it may use."""
     dram = device.levels["dram"]
-    if dram.capacity is None or not nearly_fills_memory(device, needed):
+    if dram.capacity is None or not usable_memory(device, work) < needed <= dram.capacity:
         return
     ecc = f"ECC if enabled ({units.binary(ECC_SHARE * dram.capacity)} of {dram.kind})"
     yield WarningNote(
-        f"{units.binary(dram.capacity - needed)} of {device.id}'s memory are left for memory that is not "
+        f"{units.binary(dram.capacity - needed)} of {device.id}'s memory would be left for memory that is not "
         f"counted: CUDA context and libraries (some hundred MB), fragmentation"
-        f"{f', {ecc}' if _ecc_uses_capacity(dram) else ''}; inference engines use {GPU_MEMORY_UTILIZATION:.0%} by "
-        "default"
+        f"{f', {ecc}' if _ecc_uses_capacity(dram) else ''}; it fits with ",
+        Option("memory_utilization", ceil(1000 * needed / dram.capacity) / 1000),
     )
 
 

@@ -7,7 +7,16 @@ from roofmodel import units
 from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.quantized_modules import unconverted
-from roofmodel.counting.workload import NO_IMAGE, Optimizer, Parallel, Phase, Recompute, Runtime, Workload
+from roofmodel.counting.workload import (
+    MEMORY_UTILIZATION,
+    NO_IMAGE,
+    Optimizer,
+    Parallel,
+    Phase,
+    Recompute,
+    Runtime,
+    Workload,
+)
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.attention import Attention, LatentAttention
@@ -50,6 +59,7 @@ class Options(NamedTuple):
     vpp: int = 1
     micro_batch: int | None = None
     sequence_parallel: Literal["off", "on"] = "off"
+    memory_utilization: float = MEMORY_UTILIZATION
 
 
 class WorkloadOptions(TypedDict, total=False):
@@ -80,13 +90,14 @@ class WorkloadOptions(TypedDict, total=False):
     vpp: int
     micro_batch: int | None
     sequence_parallel: Literal["off", "on"]
+    memory_utilization: float
 
 
 DEFAULTS: Mapping[str, Any] = Options._field_defaults
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "phase": get_args(Phase),
-    "dtype": COMPUTE_FORMATS,
+    "dtype": (*COMPUTE_FORMATS, "auto"),
     "weights": tuple(FORMATS),
     "kv": tuple(FORMATS),
     "activations": COMPUTE_FORMATS,
@@ -116,13 +127,15 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
         raise WorkloadError(f"unknown option {unknown[0]!r}{choices(unknown[0], Options._fields)}")
     options = Options(**keywords)
     phases = _phases(arch, options.phase)
+    options, dtype_notes = _with_checkpoint_dtype(arch, options)
     options = _checked(options)
     is_training = phases == ("train",)
     options, unconverted_matrices = _with_checkpoint_formats(arch, options, is_training)
     inapplicable = dict(_inapplicable_options(arch, phases, options))
     notes: list[Text] = [
-        ignored(name, why) for name, why in inapplicable.items() if getattr(options, name) != DEFAULTS[name]
-    ]
+        *dtype_notes,
+        *(ignored(name, why) for name, why in inapplicable.items() if getattr(options, name) != DEFAULTS[name]),
+    ]  # fmt: skip
     options = options._replace(**{name: DEFAULTS[name] for name in inapplicable})
     if is_training:
         notes += _training_notes(arch, options)
@@ -145,7 +158,7 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
         phases, options.batch, seq, options.context, options.dtype, options.weights, options.kv, options.activations,
         options.attention, options.logits, options.new_tokens or NEW_TOKENS, pixels, options.mla,
         options.optimizer or "adam", options.recompute, decoder_seq, options.runtime, layout, micro_batch,
-        options.launch, unconverted_matrices,
+        options.launch, unconverted_matrices, options.memory_utilization,
     )  # fmt: skip
     return work, (*notes, *layout_notes)
 
@@ -169,6 +182,7 @@ def _checked(options: Options) -> Options:
             _check_whole_number(name, value, low)
     if options.runtime == "autocast":
         options = _autocast(options)
+    options = options._replace(memory_utilization=memory_utilization(options.memory_utilization))
     return options if options.launch is None else options._replace(launch=launch_seconds(options.launch))
 
 
@@ -194,6 +208,21 @@ def _autocast(options: Options) -> Options:
             Option("weights", options.weights), f": autocast casts weights in {PARAMETER_FORMAT}, and no wider ones"
         )
     return options._replace(weights=options.weights or PARAMETER_FORMAT)
+
+
+def _with_checkpoint_dtype(arch: Architecture, options: Options) -> tuple[Options, list[Text]]:
+    """The options with the config's torch_dtype for `auto`; a note where the default has another width."""
+    own = arch.dtype
+    if options.dtype == "auto":
+        found = own or DEFAULTS["dtype"]
+        note = Message(f"{arch.name} states no torch_dtype; ", Option("dtype", "auto"), f" is {found}")
+        return options._replace(dtype=found), [] if own else [note]
+    if own is None or options.dtype != DEFAULTS["dtype"] or FORMATS[own].bits == FORMATS[options.dtype].bits:
+        return options, []
+    note = Message(
+        f"{arch.name}'s checkpoint is in {own}, and {options.dtype} is counted; ", Option("dtype", "auto"), f" is {own}"
+    )
+    return options, [note]
 
 
 def _with_checkpoint_formats(arch: Architecture, options: Options, is_training: bool) -> tuple[Options, frozenset[str]]:
@@ -339,6 +368,20 @@ def launch_seconds(launch: object) -> float:
     return seconds
 
 
+def memory_utilization(share: object) -> float:
+    """A share of the device's memory, from a number or text. Raises WorkloadError for another value."""
+    try:
+        found = float(share) if not isinstance(share, bool) else 0.0  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        found = 0.0
+    if not 0 < found <= 1:
+        raise WorkloadError(
+            Option("memory_utilization"),
+            f" is {shorten(share)}; it must be a number above 0 and at most 1, such as {MEMORY_UTILIZATION}",
+        )
+    return found
+
+
 def _check_whole_number(option: str, value: object, low: int) -> None:
     if type(value) is not int or not low <= value <= MAX_VALUE:
         raise WorkloadError(
@@ -354,4 +397,5 @@ def non_default_options(options: Mapping[str, Any], used: Collection[str] = ("dt
 def check_kernel(size: object, dtype: str) -> None:
     """Raises WorkloadError for an invalid size or format of a textbook kernel."""
     _check_whole_number("n", size, 1)
-    check_choice("dtype", dtype)
+    if dtype not in COMPUTE_FORMATS:
+        raise WorkloadError(Option("dtype"), f": unknown value {shorten(dtype)}{choices(str(dtype), COMPUTE_FORMATS)}")

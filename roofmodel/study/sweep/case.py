@@ -16,7 +16,8 @@ from roofmodel.counting import phases
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
-from roofmodel.study.estimate.notes import GPU_MEMORY_UTILIZATION, exceeds_positions, nearly_fills_memory
+from roofmodel.study.estimate.capacity import usable_memory
+from roofmodel.study.estimate.notes import exceeds_positions
 from roofmodel.study.estimate.options import limited_length
 from roofmodel.study.estimate.parallelism import GPUS
 from roofmodel.study.estimate.phase import PhaseEstimate, totals
@@ -55,15 +56,14 @@ RESULT_COLUMNS = (
 )  # fmt: skip
 COLUMNS = (
     "model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED_OPTIONS, "launch_seconds",
-    *PARALLELISM_OPTIONS, *RESULT_COLUMNS,
+    *PARALLELISM_OPTIONS, "memory_utilization", *RESULT_COLUMNS,
 )  # fmt: skip
 """The columns of a row. `bound` is the ceiling that limits most of the bound's time, or `overhead` where the phase is
 launch-bound; `memory_share` is the part of the bound that memory limits. Counts, times and memory are per GPU; rates
 are of all GPUs."""
 
 BEYOND_POSITIONS = "beyond the model's positions"
-NEARLY_FULL = f"needs more than {GPU_MEMORY_UTILIZATION:.0%} of the memory, which inference engines use by default"
-POINT_NOTES = (None, BEYOND_POSITIONS, NEARLY_FULL, f"{BEYOND_POSITIONS}; {NEARLY_FULL}")
+POINT_NOTES = (None, BEYOND_POSITIONS)
 
 Columns = dict[str, Any]
 """Column -> an array with one element per point, or the value of all points; None for unknown."""
@@ -169,8 +169,8 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
         "context": step.context,
         **found,
         **{f"memory_{role}": getattr(peak, role) for role in ROLES},
-        "fits": None if device.capacity is None else peak.total <= device.capacity,
-        "note": 1 * exceeds_positions(arch, work) + 2 * nearly_fills_memory(device, peak.total),  # index in POINT_NOTES
+        "fits": None if device.capacity is None else peak.total <= usable_memory(device, work),
+        "note": 1 * exceeds_positions(arch, work),  # index in POINT_NOTES
     }
 
 

@@ -53,6 +53,7 @@ class GridOptions(TypedDict, total=False):
     vpp: Numbers | None
     micro_batch: Numbers | None
     sequence_parallel: Names | None
+    memory_utilization: float | str | Iterable[float | str] | None
 
 
 def numbers(option: str, given: object, low: int, high: int, limit: int = MAX_VALUES) -> list[int]:

@@ -31,6 +31,7 @@ from roofmodel.study.estimate.options import (
     Options,
     check_choice,
     launch_seconds,
+    memory_utilization,
     workload,
 )
 from roofmodel.study.estimate.parallelism import GPUS, batch_divisor
@@ -155,6 +156,8 @@ def _axis(name: str, asked: object) -> list[Any]:
         return list(grid.numbers(name, asked, MIN_VALUES[name], MAX_VALUE, limit))
     if name == "launch":
         return [launch_seconds(value) for value in grid.names(asked)]
+    if name == "memory_utilization":
+        return [memory_utilization(value) for value in grid.names(asked)]
     if name not in CHOICES:
         raise WorkloadError(f"unknown option {name!r}{choices(name, [o for o in Options._fields if o in COLUMNS])}")
     values = grid.names(asked)
@@ -278,6 +281,7 @@ def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
         **{name: getattr(work, name) for name in NAMED_OPTIONS},
         "attention": None if isinstance(arch.body, Network) else work.attention,
         "launch_seconds": work.launch,
+        "memory_utilization": work.memory_utilization,
         **work.parallel.ways,
         "micro_batch": work.micro_batch,
         "phase": phase,

@@ -17,7 +17,7 @@ from roofmodel.views.derive.quantities import forms, symbols
 from roofmodel.views.estimate.text import describe_expectation, describe_largest
 from roofmodel.views.kit import formula
 from roofmodel.views.kit.document import Block, Document, Equation, Equations, Form, Heading, Paragraph, text_form
-from roofmodel.views.kit.workload_text import describe_phase, describe_rate
+from roofmodel.views.kit.workload_text import describe_phase, describe_rate, describe_usable_memory
 
 
 def document(explanation: Explanation, *, timing: bool = False) -> Document:
@@ -191,7 +191,7 @@ def _memory(explanation: Explanation) -> Iterator[Block]:
     total = sum(quantity.value for quantity in explanation.memory)
     words = f"together {units.binary(total)}"
     if estimate and estimate.device.capacity:
-        words += f" of {units.binary(estimate.device.capacity)}: {'fits' if estimate.fits else 'does not fit'}"
+        words += f" of {describe_usable_memory(estimate)}: {'fits' if estimate.fits else 'does not fit'}"
     yield Paragraph(words)
     if estimate and estimate.device.capacity:
         yield Paragraph(f"largest batch for which this sum fits in the device's memory: {describe_largest(estimate)}")

@@ -49,10 +49,13 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             **work.parallel.ways,
             "micro_batch": work.micro_batch,
             **({"sequence_parallel": work.sequence_parallel} if "train" in work.phases else {}),
+            "memory_utilization": work.memory_utilization,
         },
         "phases": [phase_document(phase) | _stages(phase) for phase in estimate.phases],
         "memory": {
             **memory_document(mem),
+            "capacity": estimate.device.capacity,
+            "usable": None if estimate.usable_memory is None else int(estimate.usable_memory),
             "fits": estimate.fits,
             "largest_batch": estimate.largest_batch,
             "largest_context": estimate.largest_context,

@@ -12,7 +12,7 @@ from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.study.estimate.stages import latencies
 from roofmodel.views.estimate.text import describe_largest
-from roofmodel.views.kit.workload_text import describe_rate
+from roofmodel.views.kit.workload_text import describe_rate, describe_usable_memory, without_unit_of
 
 LATENCY = {"prefill": "TTFT", "decode": "TPOT", "train": "step time"}
 """What the time of a phase is called: time to first token, time per output token."""
@@ -118,8 +118,8 @@ def _of_phases(phases: tuple[PhaseEstimate, ...], texts: list[str]) -> str:
 
 
 def describe_memory(estimate: Estimate) -> str:
-    """`3.22 GiB of 80 GiB (4%): fits · weights 2.9 GiB, KV cache 300 MiB, activations 28.1 MiB`."""
-    need, capacity = estimate.memory, estimate.device.capacity
+    """`3.22 of 72 GiB (0.9 of 80): fits · weights 2.9 GiB, KV cache 300 MiB, activations 28.1 MiB`."""
+    need = estimate.memory
     roles = {
         "weights": need.weights,
         "KV cache": need.kv_cache,
@@ -128,9 +128,10 @@ def describe_memory(estimate: Estimate) -> str:
         "optimizer": need.optimizer,
     }
     parts = ", ".join(f"{role} {units.binary(size)}" for role, size in roles.items() if size)
-    if capacity is None:
+    if estimate.device.capacity is None:
         return f"{units.binary(need.total)}; the device's memory is not stated · {parts}"
     verdict = "fits" if estimate.fits else "does not fit"
     of_each = " per GPU" if estimate.workload.parallel.gpus > 1 else ""
-    share = f"{units.binary(need.total)} of {units.binary(capacity)}{of_each} ({need.total / capacity:.0%})"
-    return f"{share}: {verdict} · {parts}"
+    usable = describe_usable_memory(estimate)
+    total = without_unit_of(usable.partition(" (")[0], units.binary(need.total))
+    return f"{total} of {usable}{of_each}: {verdict} · {parts}"

@@ -107,7 +107,7 @@ function drawFigures({ totals, memory }) {
     [largest, "bound by", largest, `share of the bound: ${shares}`],
     [memory.fits === false ? "alarm" : "fits", several ? "memory of each GPU" : "memory", binary(memory.total),
       capacity === null ? "device memory unknown"
-        : `of ${binary(capacity)}: ${memory.fits ? "fits" : "does not fit"}`],
+        : `of ${usableText(capacity)}: ${memory.fits ? "fits" : "does not fit"}`],
   ];
   byId("figures").replaceChildren(...cards.map(([look, name, value, rest]) => html("div", { class: `card ${look}` },
     html("span", { class: "name" }, name), html("strong", {}, value), html("span", { class: "rest" }, rest))));
@@ -304,6 +304,10 @@ function drawBars({ totals, memory }) {
     if (piece.scrollWidth > piece.clientWidth) piece.textContent = ""; // too narrow: the legend has the name
   }
 }
+
+/** The part of a device's memory that a workload may use, as in `roof estimate`. */
+const usableText = (capacity) => (
+  `${binary(data.memory_utilization * Number(capacity))} (${data.memory_utilization} of ${binary(capacity)})`);
 
 function memoryBar(memory) {
   const roles = MEMORY_ROLES.filter(([key]) => Number(memory[key]) > 0).map(([key, name, color]) => (

@@ -21,6 +21,7 @@ from roofmodel.algebra import Number, trace_branches
 from roofmodel.counting.notation import AXES, Tensor
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS, Widths
 from roofmodel.counting.operator import Cost, Operator
+from roofmodel.counting.workload import MEMORY_UTILIZATION
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, shorten
 from roofmodel.models import hub
@@ -109,6 +110,7 @@ def data(
             name: {"bits": format.bits, "computes": name in COMPUTE_FORMATS} for name, format in FORMATS.items()
         },
         "axes": AXES,
+        "memory_utilization": MEMORY_UTILIZATION,
         "optimizers": CHOICES["optimizer"],
         "formulas": {name: nodes.formula(format) for name, format in trace.functions.items()},
     }

@@ -86,6 +86,21 @@ def _windows(estimate: Estimate) -> Iterator[str]:
             yield f"window of {window} tokens in {which} layers"
 
 
+def describe_usable_memory(estimate: Estimate) -> str:
+    """`72 GiB (0.9 of 80)`, or `80 GiB` if the workload may use all of it; the device must state its memory."""
+    assert estimate.usable_memory is not None
+    assert estimate.device.capacity is not None
+    whole, share = units.binary(estimate.device.capacity), estimate.workload.memory_utilization
+    usable = units.binary(estimate.usable_memory)
+    return whole if share == 1 else f"{usable} ({share:g} of {without_unit_of(usable, whole)})"
+
+
+def without_unit_of(other: str, quantity: str) -> str:
+    """A quantity without its unit, if the other one has the same: `3.22 of 72 GiB`."""
+    number, _, unit = quantity.partition(" ")
+    return number if other.endswith(f" {unit}") else quantity
+
+
 def describe_rate(phase: PhaseEstimate, seconds: Number | None = None) -> str:
     """`1.23 k tokens/s`, or images/s for a vision model, if the phase takes `seconds`; by default its bound."""
     count, unit = (phase.sequences, "images") if phase.is_vision else (phase.tokens, "tokens")

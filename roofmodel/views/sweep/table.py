@@ -10,14 +10,12 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from roofmodel import units
-from roofmodel.study.estimate.notes import GPU_MEMORY_UTILIZATION
 from roofmodel.study.estimate.parallelism import GPUS
 from roofmodel.study.sweep.case import (
     BEYOND_POSITIONS,
     FORMAT_OPTIONS,
     LENGTHS,
     NAMED_OPTIONS,
-    NEARLY_FULL,
     PARALLELISM_OPTIONS,
 )
 from roofmodel.study.sweep.sweep import Sweep
@@ -41,12 +39,10 @@ LEGEND = {
 }
 EXPENDABLE = ("MFU", "bound by", "memory", "$/M ≥", "tokens/s ≤", "images/s ≤", "bound")
 MARKS = {
-    "!": "! does not fit in device memory",
+    "!": "! does not fit in the usable memory (--memory-utilization)",
     "†": "† beyond the model's maximum positions; the limit is not enforced",
-    "‡": f"‡ more than {GPU_MEMORY_UTILIZATION:.0%} of device memory, which inference engines use by default; the rest "
-    "is for memory that is not counted (CUDA context, fragmentation)",
 }
-NOTE_MARKS = {"†": BEYOND_POSITIONS, "‡": NEARLY_FULL}
+NOTE_MARKS = {"†": BEYOND_POSITIONS}
 
 
 class View:

@@ -53,7 +53,7 @@ def test_a_need_that_does_not_grow_has_no_largest_size() -> None:
 )
 def test_one_more_does_not_fit(model: str, options: dict[str, Any]) -> None:
     report = estimate(hub.load(model), Device.load("a100"), **options)
-    capacity, varied = report.device.capacity, "context" if "context" in options else "seq"
+    capacity, varied = report.usable_memory, "context" if "context" in options else "seq"
     for name, most in (("batch", report.largest_batch), (varied, report.largest_context)):
         assert capacity is not None
         assert most
@@ -72,5 +72,19 @@ def test_the_largest_batch_can_be_asked_for(dp: int) -> None:
     options: dict[str, Any] = {"phase": "train", "dp": dp}
     most = estimate(hub.load("gpt2-xl"), Device.load("a100"), batch=dp, **options).largest_batch
     assert most
-    assert estimate(hub.load("gpt2-xl"), Device.load("a100"), batch=most, **options).memory.total <= 80 * 2**30
-    assert estimate(hub.load("gpt2-xl"), Device.load("a100"), batch=most + dp, **options).memory.total > 80 * 2**30
+    assert estimate(hub.load("gpt2-xl"), Device.load("a100"), batch=most, **options).memory.total <= 0.9 * 80 * 2**30
+    assert (
+        estimate(hub.load("gpt2-xl"), Device.load("a100"), batch=most + dp, **options).memory.total > 0.9 * 80 * 2**30
+    )
+
+
+def test_deepseek_v3_in_fp8_does_not_fit_on_eight_h100_at_the_default_share() -> None:
+    """671 GB in fp8 on 8 × 80 GiB: 79.3 of 80 GiB are weights, of which 72 GiB may be used."""
+    asked = {"phase": "decode", "tp": 8, "seq": 1024}
+    found = estimate(hub.load("deepseek-v3"), Device.load("h100"), **asked)
+    assert found.workload.weights == "fp8_block"
+    assert found.fits is False
+    assert found.largest_batch == 0
+    assert found.usable_memory == pytest.approx(72 * 2**30)
+    assert any("memory_utilization" in str(note) for note in found.notes)
+    assert estimate(hub.load("deepseek-v3"), Device.load("h100"), memory_utilization=1, **asked).fits is True

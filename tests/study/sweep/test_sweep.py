@@ -69,23 +69,34 @@ def agrees_with_its_estimate(
     assert row["context"] == phase.step.context
     padded = arch.padded_to is not None and row["seq"] > arch.padded_to  # of which an estimate says something else
     beyond = padded or any("positions for" in note for note in map(str, found.notes))
-    nearly_full = any("inference engines use 90%" in note for note in map(str, found.notes))
-    texts = {
-        "beyond the model's positions": beyond,
-        "needs more than 90% of the memory, which inference engines use by default": nearly_full,
-    }
-    assert row["note"] == ("; ".join(text for text, holds in texts.items() if holds) or None)
+    assert row["note"] == ("beyond the model's positions" if beyond else None)
     for name in set(TOTALS) - set(expected):  # images, where it reads text
         assert row[name] is None
 
 
-def test_points_that_nearly_fill_the_memory_have_a_note() -> None:
+def test_points_fit_into_the_share_of_the_memory_that_may_be_used() -> None:
     """Llama 3.1 8B on 80 GiB: 15.0 GiB of weights, 2048 × 128 KiB = 0.25 GiB of KV cache for each sequence."""
-    h100 = Device.load("h100")
-    found = sweep([hub.load("llama-3.1-8b")], [h100], phase=["decode"], batch=[128, 256, 512], seq=[2048])
-    notes = [(row["fits"], row["note"]) for row in points(found)]  # 47, 79 and 143 GiB
-    nearly_full = "needs more than 90% of the memory, which inference engines use by default"
-    assert notes == [(True, None), (True, nearly_full), (False, None)]
+    h100, asked = Device.load("h100"), {"phase": ["decode"], "batch": [128, 256, 512], "seq": [2048]}
+    for shares, fits in (([0.9], [True, False, False]), ("1.0", [True, True, False])):  # 47, 79 and 143 GiB
+        found = list(points(sweep([hub.load("llama-3.1-8b")], [h100], memory_utilization=shares, **asked)))
+        assert [row["fits"] for row in found] == fits
+        assert {row["memory_utilization"] for row in found} == {float(shares if isinstance(shares, str) else shares[0])}
+        for row in found:
+            arch, batch = hub.load("llama-3.1-8b"), row["batch"]
+            own = estimate(
+                arch, h100, phase="decode", batch=batch, seq=2048, memory_utilization=row["memory_utilization"]
+            )
+            assert own.fits == row["fits"]
+            assert own.largest_batch is not None
+            assert (batch <= own.largest_batch) == own.fits
+
+
+@pytest.mark.parametrize("share", [0, 1.1, -0.5, "a", True, float("nan")])
+def test_an_impossible_share_of_the_memory_is_refused(share: Any) -> None:
+    with pytest.raises(WorkloadError, match="above 0 and at most 1"):
+        sweep([hub.load("gpt2")], [Device.load("a100")], memory_utilization=[share])
+    with pytest.raises(WorkloadError, match="above 0 and at most 1"):
+        estimate(hub.load("gpt2"), Device.load("a100"), memory_utilization=share)
 
 
 LENGTHS_THAT_MATTER = (1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 33, 64, 65, 100)

@@ -55,13 +55,13 @@ def test_all_formats_have_the_same_rows(tmp_path: Path) -> None:
     assert [{k: None if pandas.isna(v) else v for k, v in row.items()} for row in frame.to_dict("records")] == rows
 
 
-def test_the_table_marks_points_that_nearly_fill_the_memory(roof: Roof) -> None:
-    """79 of 80 GiB; with a shorter context far less."""
-    asked = ("sweep", "llama-3.1-8b", "--hw", "h100", "--phase", "decode", "--batch", "256", "--seq")
-    marked, unmarked = (" ".join(roof(*asked, length).out.split()) for length in ("2048", "128"))
-    assert "79.1 GiB ‡" in marked
-    assert "‡ more than 90% of device memory, which inference engines use by default" in marked
-    assert "‡" not in unmarked
+def test_the_table_marks_points_beyond_the_usable_memory(roof: Roof) -> None:
+    """79 of 80 GiB."""
+    asked = ("sweep", "llama-3.1-8b", "--hw", "h100", "--phase", "decode", "--batch", "256", "--seq", "2048")
+    marked, unmarked = (" ".join(roof(*asked, *more).out.split()) for more in ((), ("--memory-utilization", "1")))
+    assert "79.1 GiB !" in marked
+    assert "! does not fit in the usable memory (--memory-utilization)" in marked
+    assert "!" not in unmarked
 
 
 def test_keys_are_those_of_an_estimates_totals() -> None:
