@@ -118,11 +118,11 @@ def _of_phases(phases: tuple[PhaseEstimate, ...], texts: list[str]) -> str:
 
 
 def describe_memory(estimate: Estimate) -> str:
-    """`3.22 of 72 GiB (0.9 of 80): fits · weights 2.9 GiB, KV cache 300 MiB, activations 28.1 MiB`."""
+    """`3.22 of 72 GiB (0.9 of 80 GiB): fits · weights 2.9 GiB, KV 300 MiB, activations 28.1 MiB`."""
     need = estimate.memory
     roles = {
         "weights": need.weights,
-        "KV cache": need.kv_cache,
+        "KV": need.kv_cache,
         "activations": need.activations,
         "gradients": need.gradients,
         "optimizer": need.optimizer,

@@ -87,12 +87,11 @@ def _windows(estimate: Estimate) -> Iterator[str]:
 
 
 def describe_usable_memory(estimate: Estimate) -> str:
-    """`72 GiB (0.9 of 80)`, or `80 GiB` if the workload may use all of it; the device must state its memory."""
+    """`72 GiB (0.9 of 80 GiB)`, or `80 GiB` if the workload may use all of it; the device must state its memory."""
     assert estimate.usable_memory is not None
     assert estimate.device.capacity is not None
     whole, share = units.binary(estimate.device.capacity), estimate.workload.memory_utilization
-    usable = units.binary(estimate.usable_memory)
-    return whole if share == 1 else f"{usable} ({share:g} of {without_unit_of(usable, whole)})"
+    return whole if share == 1 else f"{units.binary(estimate.usable_memory)} ({share:g} of {whole})"
 
 
 def without_unit_of(other: str, quantity: str) -> str:

@@ -75,7 +75,9 @@ def test_the_output_equals_the_reviewed_one(
     assert text == path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("options", "size"), [({}, "72 GiB (0.9 of 80)"), ({"tp": 5}, "72 GiB (0.9 of 80) per GPU")])
+@pytest.mark.parametrize(
+    ("options", "size"), [({}, "72 GiB (0.9 of 80 GiB)"), ({"tp": 5}, "72 GiB (0.9 of 80 GiB) per GPU")]
+)
 def test_the_memory_of_several_gpus_is_stated_per_gpu(options: dict[str, Any], size: str) -> None:
     """gpt2-xl has 2.9 GiB of weights, nearly all of which tensor parallelism divides by five."""
     (line,) = [
