@@ -49,7 +49,7 @@ def show_model(model: Model, *, family: str | None = None) -> Listing:
 
     architecture = arguments.architecture(model, family)
     entry = hub.packaged(model) if isinstance(model, str) else None
-    return Listing(listing.model(architecture, entry), notes=tuple(map(str, architecture.notes)))
+    return Listing(listing.model(architecture, entry), notes=architecture.notes)
 
 
 def list_hardware() -> Listing:

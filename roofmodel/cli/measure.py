@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from roofmodel.cli.options import examples
-from roofmodel.cli.output import ignored, note, print_rich, remark
+from roofmodel.cli.output import ignored, print_line, print_rich, remark
 
 app = typer.Typer(add_completion=False)
 
@@ -57,7 +57,7 @@ def measure_command(
             l2=l2, budget=budget, device=device, seed=seed, resume=resume, force=force, progress=callback,  # type: ignore[arg-type]
         )  # fmt: skip
     print_rich(report)
-    note(f"wrote {report.path}: {report.measurement.rows} rows of {report.measurement.cases} cases")
+    print_line(f"wrote {report.path}: {report.measurement.rows} rows of {report.measurement.cases} cases")
     remark(report)
     if report.interrupted:
         raise KeyboardInterrupt

@@ -56,15 +56,13 @@ def present(report: Any, form: str, paths: Iterable[str] | None = None, table: A
 def save(report: Any, paths: Iterable[str] | None) -> None:
     """Write a report to each of the files."""
     for path in paths or ():
-        note(f"wrote {report.save(path)}")
+        print_line(f"wrote {report.save(path)}")
 
 
 def remark(report: Any) -> None:
     """A report's notes and warnings."""
-    for text in report.notes:
-        note(text)
-    for text in report.warnings:
-        note(f"warning: {text}")
+    for line in report.remarks():
+        print_line(line)
 
 
 def ignored(options: Iterable[str], why: str) -> None:
@@ -108,9 +106,8 @@ class _Printable:
 
 
 def note(message: Text) -> None:
-    """A line on stderr, marked as a note unless it begins with `warning: ` or `wrote `."""
-    text = str(message)
-    print_line(text if text.startswith(("warning: ", "wrote ")) else f"note: {text}")
+    """A line on stderr, marked as a note."""
+    print_line(f"note: {message}")
 
 
 def print_line(text: str) -> None:

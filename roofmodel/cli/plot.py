@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from roofmodel.cli.options import Family, ProfileHardware, Times, examples, format_option, output_option, takes_workload
-from roofmodel.cli.output import check_format, check_outputs, note, present, save
+from roofmodel.cli.output import check_format, check_outputs, present, print_line, save
 from roofmodel.errors import OutputError
 
 app = typer.Typer(add_completion=False)
@@ -71,4 +71,4 @@ def plot_command(
             check_outputs(report, [report.default_path], inputs)
             save(report, [report.default_path])
         except OutputError as error:
-            note(f"warning: no picture: {error}; -o FILE selects another place")
+            print_line(f"warning: no picture: {error}; -o FILE selects another place")

@@ -17,7 +17,7 @@ from roofmodel.cli.options import (
     required_device,
     takes_grid,
 )
-from roofmodel.cli.output import check_format, check_outputs, ignored, note, print_rich, remark
+from roofmodel.cli.output import check_format, check_outputs, ignored, print_line, print_rich, remark
 
 app = typer.Typer(add_completion=False)
 
@@ -64,7 +64,7 @@ def sweep_command(
     if len(output or ()) > 1 or (output and form != "table"):
         report = report.evaluated()
     for path in output or ():
-        note(f"wrote {report.save(path, picture)}")
+        print_line(f"wrote {report.save(path, picture)}")
     if form == "table":
         print_rich(report)
     else:

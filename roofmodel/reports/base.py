@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofmodel import arguments
 from roofmodel.arguments import PathLike
+from roofmodel.errors import Text, WarningNote
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +22,10 @@ class Shown(ABC):
     @property
     def notes(self) -> tuple[str, ...]:
         """Assumptions, ignored options, and limits of the result. A note may begin with `warning: `."""
+        return tuple(map(str, self._messages()))
+
+    def _messages(self) -> Iterable[Text]:
+        """The notes, with their options and their severity as data."""
         return ()
 
     @property
@@ -37,12 +42,12 @@ class Shown(ABC):
 
         from roofmodel.views.kit.notebook import mimebundle
 
-        return mimebundle(Group(self.__rich__(), *map(RichText, self._remarks())))
+        return mimebundle(Group(self.__rich__(), *map(RichText, self.remarks())))
 
-    def _remarks(self) -> list[str]:
-        """Lines for a notebook, where notes and warnings do not reach stderr."""
+    def remarks(self) -> list[str]:
+        """Notes and warnings as lines that begin with `note: ` or `warning: `."""
         return [
-            *(note if note.startswith("warning: ") else f"note: {note}" for note in self.notes),
+            *(str(note) if isinstance(note, WarningNote) else f"note: {note}" for note in self._messages()),
             *(f"warning: {warning}" for warning in self.warnings),
         ]
 

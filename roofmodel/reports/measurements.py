@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofmodel import arguments
 from roofmodel.arguments import PathLike
-from roofmodel.errors import OutputError
+from roofmodel.errors import OutputError, Text
 from roofmodel.reports.base import Drawn, Saved, Shown, WithText
 
 if TYPE_CHECKING:
@@ -100,10 +100,9 @@ class PlotReport(WithText, Drawn):
     def warnings(self) -> tuple[str, ...]:
         return tuple(map(str, self.placed.warnings))
 
-    @property
-    def notes(self) -> tuple[str, ...]:
+    def _messages(self) -> Iterable[Text]:
         """Options that do not apply."""
-        return tuple(map(str, self.placed.notes))
+        return self.placed.notes
 
     @property
     def default_path(self) -> str:
@@ -238,9 +237,8 @@ class CollectionCommand(WithText):
 
         return reasons(self.collection)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(map(str, self.collection.notes))
+    def _messages(self) -> Iterable[Text]:
+        return self.collection.notes
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof ncu-command --format json` prints."""
@@ -366,8 +364,7 @@ class CalibrationReport(Saved):
         self._notes = tuple(notes)
         self._warnings = tuple(warnings)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
+    def _messages(self) -> Iterable[Text]:
         """Rows that were not fitted, and parameters without data."""
         return self._notes
 
@@ -411,10 +408,9 @@ class MeasureReport(Shown):
         """Whether the run was interrupted (Ctrl-C, SIGTERM) before its plan or budget ended."""
         return self.measurement.interrupted
 
-    @property
-    def notes(self) -> tuple[str, ...]:
+    def _messages(self) -> Iterable[Text]:
         """Cases that failed, and the command that continues."""
-        return tuple(map(str, self.measurement.notes))
+        return self.measurement.notes
 
     def __rich__(self) -> Any:
         from roofmodel.views.benchmark.measure import summary
@@ -429,7 +425,7 @@ class Listing(WithText):
     """Result of `list_models`, `show_model`, `list_hardware` …: a table, and its content as `data`."""
 
     def __init__(
-        self, listing: listing.ListingContent, notes: Sequence[str] = (), warnings: Sequence[str] = ()
+        self, listing: listing.ListingContent, notes: Sequence[Text] = (), warnings: Sequence[str] = ()
     ) -> None:
         self.listing = listing
         self._notes = tuple(notes)
@@ -440,8 +436,7 @@ class Listing(WithText):
         """What `--format json` prints: lists and dictionaries."""
         return self.listing.data
 
-    @property
-    def notes(self) -> tuple[str, ...]:
+    def _messages(self) -> Iterable[Text]:
         return self._notes
 
     @property

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 from roofmodel import arguments
 from roofmodel.arguments import PathLike
+from roofmodel.errors import Text
 from roofmodel.reports.base import Drawn, Saved, WithText
 
 if TYPE_CHECKING:
@@ -37,9 +38,8 @@ class Report(WithText, Drawn):
 
         return {phase.step.phase: phase_totals(phase) for phase in self.estimate.phases}
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(map(str, self.estimate.notes))
+    def _messages(self) -> Iterable[Text]:
+        return self.estimate.notes
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof estimate --format json` prints, with notes in Python's spelling of options."""
@@ -106,9 +106,8 @@ class SweepReport(Saved):
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(map(str, self.sweep.notes))
+    def _messages(self) -> Iterable[Text]:
+        return self.sweep.notes
 
     def evaluated(self) -> SweepReport:
         """The same report with all rows in memory, to read them more than once; unchanged above a million points."""
@@ -178,9 +177,8 @@ class Derivation(WithText, Saved):
     def __init__(self, document: Document) -> None:
         self.document = document
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return tuple(map(str, self.document.notes))
+    def _messages(self) -> Iterable[Text]:
+        return self.document.notes
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `--format json` prints."""
@@ -211,7 +209,7 @@ class Derivation(WithText, Saved):
         return rich(self.document.blocks)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        remarks = "".join(f"\n\n{remark}" for remark in self._remarks())
+        remarks = "".join(f"\n\n{remark}" for remark in self.remarks())
         return {"text/markdown": self.to_markdown() + remarks, "text/plain": repr(self)}
 
     def __repr__(self) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.arguments import PathLike
+from roofmodel.errors import Text
 from roofmodel.reports.base import Drawn
 
 if TYPE_CHECKING:
@@ -25,10 +26,9 @@ class TraceReport(Drawn):
         self.analyzed = analyzed
         self._left_out: dict[str, None] = {}  # by the files that were written
 
-    @property
-    def notes(self) -> tuple[str, ...]:
+    def _messages(self) -> Iterable[Text]:
         """What the files that `save` wrote leave out."""
-        return tuple(self._left_out)
+        return self._left_out
 
     @property
     def findings(self) -> list[str]:
