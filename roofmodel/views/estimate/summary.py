@@ -118,7 +118,7 @@ def _of_phases(phases: tuple[PhaseEstimate, ...], texts: list[str]) -> str:
 
 
 def describe_memory(estimate: Estimate) -> str:
-    """`3.22 of 72 GiB (0.9 of 80 GiB): fits · weights 2.9 GiB, KV 300 MiB, activations 28.1 MiB`."""
+    """`3.22 of 72 GiB (0.9 of 80 GiB): fits; weights 2.9 GiB, KV 300 MiB, activations 28.1 MiB`."""
     need = estimate.memory
     roles = {
         "weights": need.weights,
@@ -134,4 +134,4 @@ def describe_memory(estimate: Estimate) -> str:
     of_each = " per GPU" if estimate.workload.parallel.gpus > 1 else ""
     usable = describe_usable_memory(estimate)
     total = without_unit_of(usable.partition(" (")[0], units.binary(need.total))
-    return f"{total} of {usable}{of_each}: {verdict} · {parts}"
+    return f"{total} of {usable}{of_each}: {verdict}; {parts}"
