@@ -8,8 +8,9 @@ prefixes are powers of 1000, binary ones (Ki, Mi, Gi, Ti, Pi) powers of 1024; th
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 TIME_DIVISORS = {"m": 10**3, "u": 10**6, "µ": 10**6, "μ": 10**6, "n": 10**9, "p": 10**12}
@@ -37,6 +38,7 @@ _EXAMPLES = {
     "bit": "5120 bit",
     "s": "2.5 us",
 }
+_LISTED = 5  # numbers that a message lists
 _BITS = re.compile(r"([kMGT]?)(?:b/s|bit/s|bps)\Z")  # as network ports are specified
 # At most thirty digits, so that the result fits in a float.
 _QUANTITY = re.compile(r"\s*([0-9]{1,30})(?:\.([0-9]{1,30}))?\s*([A-Za-zµμ/]+)\s*\Z")
@@ -140,3 +142,29 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number])
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
+def listed(numbers: Iterable[object]) -> str:
+    """The first numbers, and how many more there are.
+
+    Examples:
+        >>> listed(range(8))
+        '0, 1, 2, 3, 4 and 3 more'
+    """
+    every = list(numbers)
+    more = f" and {len(every) - _LISTED} more" if len(every) > _LISTED else ""
+    return ", ".join(map(str, every[:_LISTED])) + more
+
+
+def listed_gaps(numbers: Iterable[int]) -> str:
+    """The integers from 0 up to the largest of `numbers` that are not among them, as by `listed`; empty without gaps.
+
+    Examples:
+        >>> listed_gaps([0, 2, 1_000_000_000_000])
+        '1, 3, 4, 5, 6 and 999999999993 more'
+    """
+    known = set(numbers)
+    missing = max(known, default=-1) + 1 - len(known)
+    gaps = itertools.islice((number for number in itertools.count() if number not in known), min(missing, _LISTED))
+    more = f" and {missing - _LISTED} more" if missing > _LISTED else ""
+    return ", ".join(map(str, gaps)) + more

@@ -12,13 +12,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from roofmodel import units
 from roofmodel.errors import ProfileError
 from roofmodel.file_names import printable
 from roofmodel.profiles.reading import InputFile, matching_files, opened_sources
@@ -30,7 +30,6 @@ COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration",
 _INTEGERS = tuple(column for column in COLUMNS if column not in ("optype", "start_ts", "duration"))
 _OPERATION = ["dp_rank", "stage", "step", "kind", "seq_id"]  # two rows with these equal are one operation
 _RECOGNIZED = 6  # columns of this layout in a file that is meant as such a table
-_LISTED = 5  # numbers in a warning
 
 
 @dataclass(frozen=True)
@@ -150,32 +149,6 @@ def _rows(source: InputFile, warnings: list[str]) -> pandas.DataFrame:
     return _typed(table, source.name, warnings)
 
 
-def listed(numbers: Iterable[object]) -> str:
-    """The first numbers, and how many more there are.
-
-    Examples:
-        >>> listed(range(8))
-        '0, 1, 2, 3, 4 and 3 more'
-    """
-    every = list(numbers)
-    more = f" and {len(every) - _LISTED} more" if len(every) > _LISTED else ""
-    return ", ".join(map(str, every[:_LISTED])) + more
-
-
-def listed_gaps(numbers: Iterable[int]) -> str:
-    """The first integers from 0 up to the largest of `numbers` that are not among them, and how many more there are.
-
-    Examples:
-        >>> listed_gaps([0, 2, 1_000_000_000_000])
-        '1, 3, 4, 5, 6 and 999999999993 more'
-    """
-    known = set(numbers)
-    gaps = list(islice((number for number in count() if number not in known), _LISTED))
-    missing = max(known, default=-1) + 1 - len(known)
-    more = f" and {missing - _LISTED} more" if missing > _LISTED else ""
-    return ", ".join(map(str, gaps[:missing])) + more
-
-
 def _because(warnings: Sequence[str]) -> str:
     return f" ({'; '.join(warnings)})" if warnings else ""
 
@@ -221,7 +194,7 @@ def _typed(table: pandas.DataFrame, file: str, warnings: list[str]) -> pandas.Da
     if bad := np.flatnonzero(~usable).tolist():
         warnings.append(
             f"{file}: {len(bad)} rows with a missing number or a negative duration, step or rank are left out "
-            f"(rows {listed(bad)}, counted from 0)"
+            f"(rows {units.listed(bad)}, counted from 0)"
         )
     rows = pandas.DataFrame({column: numbers[column][usable].astype(np.int64) for column in _INTEGERS})
     kinds = texts[usable].cat.remove_unused_categories()
@@ -247,9 +220,10 @@ def _without_second_ranks(rows: pandas.DataFrame, file: str, warnings: list[str]
     if not (second := rows["rank"] != lowest).any():
         return rows
     row = rows[second].iloc[0]
+    others = units.listed(sorted(set(rows["rank"][second])))
     warnings.append(
         f"{file}: dp_rank {row['dp_rank']}, stage {row['stage']} has operations of ranks {lowest[second].iloc[0]} and "
-        f"{row['rank']}; the lowest rank is analyzed, ranks {listed(sorted(set(rows['rank'][second])))} are left out"
+        f"{row['rank']}; the lowest rank is analyzed, ranks {others} are left out"
     )
     return rows[~second]
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from roofmodel import units
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.operation_table import listed_gaps
 from roofmodel.study.jitter.point_to_point import PointToPoint, chain
 from roofmodel.study.jitter.schedules import (
     BACKWARD,
@@ -58,7 +58,7 @@ def dependencies(schedule: Schedule) -> Dependencies:
     """The dependencies of a schedule. Raises ProfileError for a missing stage and for a send without its receive."""
     operations = schedule.operations
     workers = operations_by_stage(operations)
-    if absent := listed_gaps(worker.stage for worker in workers):
+    if absent := units.listed_gaps(worker.stage for worker in workers):
         raise ProfileError(f"no operations of stage {absent}; add the traces of its ranks to replay the pipeline")
     waits: dict[int, list[int]] = defaultdict(list)
     for worker in workers:

@@ -37,7 +37,6 @@ from roofmodel.study.trace.trace import step_range
 OPERATIONS = "operations"  # the tool of tables of operations
 THRESHOLD = 100e-6
 MAX_COLLECTIVES = 256  # per step, whose times are kept for the clocks and the links
-MAX_LISTED = 5  # ranks or steps in a warning
 APART = 0.1  # of the step time, between the ends of a collective, from which a warning follows
 OTHER_STREAMS = 0.01  # share of the kernel time on streams that are not compared, from which a warning follows
 
@@ -353,7 +352,7 @@ def _alignment_warnings(alignment: Alignment, reduced: _Reduction) -> list[str]:
         without = [step for step, numbers in missing.items() if rank in numbers]
         found.append(
             f"rank {rank} does not have {units.count(len(without), 'step')} that other ranks have "
-            f"({_listed(without)}); there it is not compared"
+            f"({units.listed(without)}); there it is not compared"
         )
     for rank, steps in alignment.left_out.items():
         where = f" in {units.count(steps, 'step')}" if alignment.marked else ""
@@ -361,7 +360,7 @@ def _alignment_warnings(alignment: Alignment, reduced: _Reduction) -> list[str]:
     numbers = [rank.number for rank in alignment.ranks]
     absent = sorted(set(range(max(numbers) + 1)) - set(numbers))
     if absent and len(absent) < len(numbers):
-        found.append(f"{units.count(len(absent), 'rank')} without a file: {_listed(absent)}")
+        found.append(f"{units.count(len(absent), 'rank')} without a file: {units.listed(absent)}")
     others = [r for r in alignment.ranks if r.other_seconds > OTHER_STREAMS * (r.other_seconds + _compared_seconds(r))]
     if others:
         worst = max(others, key=lambda rank: rank.other_seconds)
@@ -395,11 +394,6 @@ def difference_text(difference: Difference) -> str:
 
 def _short(name: str) -> str:
     return name if len(name) <= 60 else f"{name[:59]}…"
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    more = f" and {len(numbers) - MAX_LISTED} more" if len(numbers) > MAX_LISTED else ""
-    return ", ".join(map(str, numbers[:MAX_LISTED])) + more
 
 
 def _compared_seconds(rank: ComparedRank) -> float:

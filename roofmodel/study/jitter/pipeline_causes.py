@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel import units
-from roofmodel.profiles.operation_table import listed
 from roofmodel.study.jitter.schedules import BACKWARD, FORWARD, Operation
 from roofmodel.study.jitter.what_if import Replay, WhatIf, Worker, all_but, keep_kinds, reported_kind
 
@@ -186,7 +185,7 @@ def _ranks(computations: _Computations, found: WhatIf, replayed: float, least: f
         evidence["m_w"] = found.m_w
     ranks = tuple(found.ranks[worker] for worker in named)
     text = (
-        f"rank {listed(ranks)} computes longer than the other ranks of its stage in all steps "
+        f"rank {units.listed(ranks)} computes longer than the other ranks of its stage in all steps "
         f"(rank {ranks[0]}: {ratios[named[0]]:.2f} times)"
     )
     yield PipelineCause("rank", ranks, without(named), evidence, text)

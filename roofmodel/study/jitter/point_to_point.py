@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from roofmodel import units
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.operation_table import listed_gaps
 from roofmodel.study.jitter.schedules import BACKWARD, FORWARD, Schedule, StageOperations
 
 _CLOCK_ERROR = 5e-5  # seconds by which times of communication and computation may be off
@@ -53,7 +53,7 @@ class PointToPoint:
         self.workers = workers
         self.warnings: list[str] = []
         self.chunk_of = self._chunks()
-        if absent := listed_gaps(self.chunk_of.values()):
+        if absent := units.listed_gaps(self.chunk_of.values()):
             raise ProfileError(f"no computations of model chunk {absent}; add the traces of all stages")
 
     def _chunks(self) -> dict[int, int]:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from roofmodel import units
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.operation_table import OperationTable, listed, listed_gaps
+from roofmodel.profiles.operation_table import OperationTable
 
 if TYPE_CHECKING:
     import pandas
@@ -106,7 +107,7 @@ def select(table: OperationTable) -> Selection:
     warnings: list[str] = []
     rows = _known_kinds(table, warnings)
     pipelines = _pipelines(rows)
-    if gaps := listed_gaps(pipelines.dp_ranks.tolist()):
+    if gaps := units.listed_gaps(pipelines.dp_ranks.tolist()):
         warnings.append(f"{file}: no operations of dp_rank {gaps}; the replay has only the other ranks")
     workers = rows.drop_duplicates(["dp_rank", "stage"])
     ranks = {(int(dp), int(stage)): int(rank) for dp, stage, rank in workers[["dp_rank", "stage", "rank"]].to_numpy()}
@@ -127,7 +128,9 @@ def select(table: OperationTable) -> Selection:
         raise ProfileError(f"{file}: no step has all operations of all ranks ({reason}); record whole steps")
     if not kept_steps.all():
         reason = _first_difference(pipelines, ~kept_steps, np.flatnonzero(kept_ranks).tolist(), ranks)
-        warnings.append(f"{file}: steps {listed(pipelines.steps[~kept_steps])} are left out of the replay: {reason}")
+        lost = pipelines.steps[~kept_steps]
+        steps = f"{units.count(len(lost), 'step')} ({units.listed(lost)})"
+        warnings.append(f"{file}: the replay leaves out {steps}: {reason}")
     columns = np.flatnonzero(kept_ranks)
     schedules = tuple(
         _schedule(pipelines, np.flatnonzero(kept_steps & (common == sequence)), columns)
