@@ -126,13 +126,20 @@ def read_ranks(timelines: Iterable[Timeline], names: NameTable, warn: list[str])
             warn.append(f"{timeline.file}: no kernels; this file is left out")
         hosts[timeline.file] = len(found)
         for rank in found:
-            fingerprint = hash((rank.starts.tobytes(), rank.ends.tobytes()))  # equal hashes by chance: improbable
-            if fingerprint in known:
+            fingerprint = _fingerprint(rank)
+            if known.get(fingerprint, timeline.file) != timeline.file:
                 warn.append(f"{timeline.file}: the same run as {known[fingerprint]}; it counts once")
                 continue
             known[fingerprint] = timeline.file
             parts.append(_part(rank, _stated(rank, len(found)), names))
     return _numbered(_merged(parts), hosts)
+
+
+def _fingerprint(rank: Rank) -> int:
+    """Equal for copies of a file. Simulated ranks may have equal times, so the times alone do not suffice."""
+    times = (rank.starts, rank.ends, rank.work["launch_start"].to_numpy())
+    ranges = tuple(map(str, rank.timeline.ranges["name"].cat.categories))
+    return hash((*(each.tobytes() for each in times), rank.process, rank.device, rank.timeline.stated_rank, ranges))
 
 
 def _part(rank: Rank, stated: int | None, names: NameTable) -> _Part:
@@ -193,7 +200,7 @@ def _numbered(groups: list[list[_Part]], ranks_of_file: dict[str, int]) -> list[
             )
         )
     found.sort(key=lambda rank: rank.number)
-    if all(rank.host is None for rank in found):
+    if found and all(rank.host is None for rank in found):
         _hosts_by_device(found)
     return found
 

@@ -294,6 +294,14 @@ def test_one_rank_is_refused(tmp_path: Path) -> None:
         jitter([files[0], files[0]])
 
 
+def test_files_without_kernels_are_refused(tmp_path: Path) -> None:
+    path = torch_trace(tmp_path, event("cpu_op", "aten::add", 1, 2))
+    with pytest.raises(RoofError, match="0 ranks with kernels"):
+        jitter([path])
+    kernels_of_two = [torch_rank(tmp_path, rank, 1e7, 200) for rank in range(2)]  # ranks with equal times are two
+    assert any("no kernels" in str(warning) for warning in jitter([path, *kernels_of_two]).warnings)
+
+
 def test_a_rank_with_other_kernels_is_left_out_by_name(tmp_path: Path) -> None:
     def renamed(found: dict[int, list[Row]]) -> None:
         found[3] = [(*row[:7], f"other {n % 7}" if "nccl" not in str(row[7]) else row[7], *row[8:])
