@@ -1,6 +1,6 @@
-"""Small random configs of every family, its switches in all positions, by the keys of its real config.json.
+"""Small random configs of every family with all values of its switches, in the keys of its real config.json.
 
-What a config class has and a draw leaves out is never tested: `test_families.py` lists the keys that change no shape.
+A key that no draw sets is not tested: `test_families.py` lists the keys that change no shape.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 BLOCKS = "linear_attention", "moe", "full_attention", "mlp"
 FULL, SLIDING = "full_attention", "sliding_attention"
 
-# Keys without a default, beside the core sizes: the real config class takes None, and its model fails on it.
+# Required keys in addition to the core sizes: the real config class accepts None, and its model then fails.
 NEEDED: dict[str, dict[str, Any]] = {
     "deepseek_v2": {"num_experts_per_tok": 6},
     "dots1": {"num_experts_per_tok": 6, "n_routed_experts": 64},
@@ -20,13 +20,13 @@ NEEDED: dict[str, dict[str, Any]] = {
 
 
 class Draw:
-    """The sizes of one draw, which a family's recipe names, and its dice."""
+    """The random sizes of one config, and the random generator for its other values."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.heads = rng.choice([1, 2, 3, 4, 6])
         self.kv_heads = rng.choice([k for k in (1, 2, 3, 4, 6) if self.heads % k == 0])
-        self.head_dim = 4 * rng.randint(1, 4)  # half of it can be turned
+        self.head_dim = 4 * rng.randint(1, 4)  # even, because rotary embedding rotates pairs
         self.hidden = self.heads * self.head_dim
         self.layers = rng.randint(1, 4)
         self.vocabulary = rng.randint(20, 200)
@@ -44,11 +44,11 @@ class Draw:
         return self.rng.choice(values)
 
     def types(self) -> Any:
-        """Each layer's kind, or none given."""
+        """The kind of each layer; None: not given."""
         return self.one(None, [self.one(FULL, SLIDING) for _ in range(self.layers)])
 
     def usual(self) -> dict[str, Any]:
-        """What nearly all configs have."""
+        """The keys of nearly all configs."""
         return {
             "vocab_size": self.vocabulary,
             "hidden_size": self.hidden,
@@ -62,7 +62,7 @@ class Draw:
         }
 
     def gpt(self) -> dict[str, Any]:
-        """The same by the names of GPT-2."""
+        """The same in the keys of GPT-2."""
         own = {
             "n_embd": self.hidden,
             "n_layer": self.layers,
@@ -80,7 +80,7 @@ class Draw:
         return self.usual() | {"num_key_value_heads": self.kv_heads}
 
     def mixed(self, *attends: str) -> list[str]:
-        """Layers of attention among layers of filters; a cache wants one of the former."""
+        """Kinds of layers: convolution filters and at least one attention layer, which the cache class needs."""
         types = [self.one("conv", *attends) for _ in range(self.layers)]
         types[self.rng.randrange(self.layers)] = self.one(*attends)
         return types
@@ -88,8 +88,8 @@ class Draw:
     def filters(self) -> dict[str, Any]:
         return {"conv_L_cache": self.one(2, 3, 5), "conv_bias": self.flag()}
 
-    def turned_by_three(self, head_dim: int, fraction: float = 1.0) -> dict[str, Any]:
-        """Angles of time, height and width, a part of the turned elements each."""
+    def multimodal_rotary(self, head_dim: int, fraction: float = 1.0) -> dict[str, Any]:
+        """Multimodal rotary embedding: a section of the rotated elements each for time, height and width."""
         pairs = int(head_dim * fraction) // 2
         first = self.rng.randint(0, pairs)
         parts = [first, (pairs - first) // 2, pairs - first - (pairs - first) // 2]
@@ -103,11 +103,11 @@ class Draw:
             "layer_rope_theta": self.one(None, [self.one(0, 10000.0) for _ in range(self.layers)]),
         }
 
-    def experts_of(self) -> dict[str, Any]:
+    def mixtral_experts(self) -> dict[str, Any]:
         return {"num_local_experts": self.experts, "num_experts_per_tok": self.active}
 
     def sparse(self) -> dict[str, Any]:
-        """Experts as Qwen has them, in some of the layers."""
+        """Experts in the keys of Qwen, in some of the layers."""
         return {
             "num_experts": self.experts,
             "num_experts_per_tok": self.active,
@@ -117,7 +117,7 @@ class Draw:
         }
 
     def latent(self) -> dict[str, Any]:
-        """Latent attention as DeepSeek has it, with its experts."""
+        """Latent attention in the keys of DeepSeek, with its experts."""
         return self.usual() | {
             "num_key_value_heads": self.heads,
             "attention_bias": self.flag(),
@@ -129,7 +129,7 @@ class Draw:
         }
 
     def linear(self) -> dict[str, Any]:
-        """Linear attention by the delta rule, in some of the layers: the class wants one with full attention."""
+        """Linear attention by the delta rule in some layers; the class requires a layer with full attention."""
         some = [self.one("linear_attention", FULL) for _ in range(self.layers - 1)]
         return {
             "linear_num_key_heads": self.kv_heads,
@@ -145,7 +145,7 @@ class Draw:
         }
 
     def olmo_hybrid(self) -> dict[str, Any]:
-        """The class wants layers of both kinds."""
+        """Layers of both kinds, which the class requires."""
         self.layers = max(self.layers, 2)
         types = ["linear_attention", FULL, *(self.one("linear_attention", FULL) for _ in range(self.layers - 2))]
         own = self.linear() | {"layer_types": self.one(None, types)}
@@ -157,7 +157,7 @@ class Draw:
         return self.llama() | {name: value for name, value in own.items() if name not in unread}
 
     def kimi(self) -> dict[str, Any]:
-        """Linear attention beside latent attention; its sizes may stand in a mapping of their own."""
+        """Layers with linear and with latent attention; the sizes of the former may be in a nested object."""
         drawn = self.linear()
         names = {"head_dim": "linear_head_dim", "num_heads": "linear_num_heads"}
         sizes = {"head_dim": drawn["linear_key_head_dim"], "num_heads": self.kv_heads}
@@ -175,10 +175,10 @@ class Draw:
         )  # fmt: skip
 
     def minimax(self) -> dict[str, Any]:
-        """The class asks its first layer how much is cached, which linear attention does not know."""
+        """Lightning attention, not in the first layer: the class asks that layer for the cached length."""
         self.layers = max(self.layers, 2)
         others = [self.one("linear_attention", FULL) for _ in range(self.layers - 1)]
-        return self.llama() | self.experts_of() | {
+        return self.llama() | self.mixtral_experts() | {
             "head_dim": self.one(None, self.other_head_dim),
             "layer_types": self.one(None, [FULL, *others]),
             "block_size": self.one(32, 256),
@@ -218,7 +218,7 @@ class Draw:
         return {"mlp_layer_types": self.one(None, [self.one("dense", "sparse") for _ in range(self.layers)])}
 
     def indexed(self) -> dict[str, Any]:
-        """Latent attention with an indexer, which wants a latent of the queries."""
+        """Latent attention with an indexer, which requires a query latent."""
         latent = self.latent()
         return latent | {
             "q_lora_rank": self.rng.randint(3, 20),
@@ -228,7 +228,7 @@ class Draw:
         }
 
     def index_layers(self) -> dict[str, Any]:
-        """Which layers have an indexer of their own; the first has to."""
+        """The layers that have their own indexer; the first layer must have one."""
         types = ["full", *(self.one("full", "shared") for _ in range(self.layers - 1))]
         return self.one(
             {},
@@ -244,12 +244,15 @@ class Draw:
             "use_sliding_window": slides,
             "sliding_window": self.window,
             "max_window_layers": self.rng.randint(0, self.layers),
-            # switched off, the real class fails on a type that slides
+            # without a window, the real class fails on sliding layer types
             "layer_types": self.one(None, types),
         }
 
     def gemma4(self) -> dict[str, Any]:
-        """Heads by kind of layer; layers that lend their keys, of both kinds where the rest has both; experts."""
+        """Head sizes by kind of layer, layers that share keys and values, experts.
+
+        The layers with shared keys have both kinds if the others have.
+        """
         layers = self.rng.randint(3, 6)
         types = [SLIDING, *(self.one(FULL, SLIDING) for _ in range(layers - 2)), FULL]
         lenders = next(n for n in range(1, layers + 1) if set(types[:n]) == set(types))
@@ -268,7 +271,7 @@ class Draw:
             "num_global_key_value_heads": self.one(None, 1, self.heads),
             "attention_k_eq_v": self.flag(),
             "sliding_window": self.window,
-            # the class fails on shared keys where layers have no inputs of their own
+            # the class fails on shared keys without per-layer inputs
             "num_kv_shared_layers": self.one(0, layers - lenders) if width else 0,
             "use_double_wide_mlp": self.flag(),
             "hidden_size_per_layer_input": width,
@@ -278,7 +281,7 @@ class Draw:
         return config | (experts if config["enable_moe_block"] else self.one({}, experts))
 
     def step(self) -> dict[str, Any]:
-        """Lists a layer longer than the model, as it is published; or without."""
+        """With lists of one entry more than layers, as in the published config, or without lists."""
         further = self.one(0, 1)
         slides = [self.one(FULL, SLIDING) for _ in range(self.layers + further)]
         sparse = [self.one("dense", "sparse") for _ in range(self.layers + further)]
@@ -345,7 +348,7 @@ class Draw:
             "conv_kernel_size": self.one(0, 3, 5),
             "conv_groups": self.one(1, self.heads),
             "conv_act": self.one("tanh", "gelu"),
-            # without the legacy head the hidden size is multiplied with the table itself
+            # without the legacy head, the head multiplies the hidden state by the embedding table
             "embedding_size": self.one(self.hidden, 10, 24) if legacy else self.hidden,
             "legacy": legacy,
             "pooler_hidden_act": self.one("gelu", "tanh"),
@@ -378,7 +381,7 @@ class Draw:
         }
 
     def hybrid(self) -> dict[str, Any]:
-        """The state space beside or between heads of attention."""
+        """State space layers parallel to attention, or between attention layers."""
         return {
             "attention_bias": self.flag(),
             "mlp_bias": self.flag(),
@@ -485,7 +488,7 @@ class Draw:
         }
 
     def stages(self) -> dict[str, Any]:
-        """Of a convolutional network."""
+        """Stages of a convolutional network."""
         count = self.rng.randint(1, 4)
         return {
             "num_channels": self.one(1, 3),
@@ -547,7 +550,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "biogpt": lambda d: d.usual(),
     "xglm": Draw.xglm,
     "starcoder2": lambda d: d.llama() | {"use_bias": d.flag(), "sliding_window": d.one(None, d.window)},
-    # transformers 5 insists that heads divide the hidden size even where head_dim is given
+    # transformers 5 requires that the heads divide the hidden size even if head_dim is given
     "llama": lambda d: d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag(), "head_dim": d.other_head_dim},
     "mistral": lambda d: d.llama() | {"sliding_window": d.one(None, d.window), "head_dim": d.other_head_dim},
     "ministral": lambda d: (
@@ -585,7 +588,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "laguna": Draw.laguna,
     "mellum": lambda d: (
         d.llama()
-        | d.experts_of()
+        | d.mixtral_experts()
         | d.sparse_types()
         | {
             "attention_bias": d.flag(),
@@ -650,8 +653,8 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
             "no_rope_layer_interval": d.one(2, 3),
         }
     ),
-    "mixtral": lambda d: d.llama() | d.experts_of() | {"sliding_window": d.one(None, d.window)},
-    "phimoe": lambda d: d.llama() | d.experts_of() | {"attention_bias": d.flag(), "lm_head_bias": d.flag()},
+    "mixtral": lambda d: d.llama() | d.mixtral_experts() | {"sliding_window": d.one(None, d.window)},
+    "phimoe": lambda d: d.llama() | d.mixtral_experts() | {"attention_bias": d.flag(), "lm_head_bias": d.flag()},
     "qwen2_moe": lambda d: (
         d.llama()
         | d.sparse()
@@ -689,10 +692,10 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "olmoe": lambda d: (
         d.llama() | {"num_experts": d.experts, "num_experts_per_tok": d.active, "attention_bias": d.flag()}
     ),
-    "granitemoe": lambda d: d.llama() | d.experts_of() | {"attention_bias": d.flag()},
+    "granitemoe": lambda d: d.llama() | d.mixtral_experts() | {"attention_bias": d.flag()},
     "gpt_oss": lambda d: (
         d.llama()
-        | d.experts_of()
+        | d.mixtral_experts()
         | {
             "attention_bias": d.flag(),
             "head_dim": d.other_head_dim,
@@ -822,7 +825,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "granite_swa": lambda d: d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag()} | d.granite_windows(),
     "granitemoe_swa": lambda d: (
         d.llama()
-        | d.experts_of()
+        | d.mixtral_experts()
         | {"attention_bias": d.flag(), "shared_intermediate_size": d.one(0, d.rng.randint(3, 40))}
         | d.granite_windows()
     ),
@@ -938,39 +941,39 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "qwen3_vl_text": lambda d: d.llama() | {"attention_bias": d.flag(), "head_dim": d.other_head_dim},
     **dict.fromkeys(
         ("qwen2_vl_text", "qwen2_5_vl_text"),
-        lambda d: d.llama() | d.qwen_windows() | d.turned_by_three(d.head_dim),
+        lambda d: d.llama() | d.qwen_windows() | d.multimodal_rotary(d.head_dim),
     ),
     "qwen2_5_omni_text": lambda d: (
-        d.llama() | d.qwen_windows() | {"head_dim": d.other_head_dim} | d.turned_by_three(d.other_head_dim)
+        d.llama() | d.qwen_windows() | {"head_dim": d.other_head_dim} | d.multimodal_rotary(d.other_head_dim)
     ),
     "qwen3_omni_moe_text": lambda d: (
         d.llama()
         | d.sparse()
         | {"attention_bias": d.flag(), "head_dim": d.other_head_dim}
-        | d.turned_by_three(d.other_head_dim)
+        | d.multimodal_rotary(d.other_head_dim)
     ),
-    "glm4v_text": lambda d: d.llama() | d.turned_by_three(d.head_dim, d.one(0.5, 1.0)),
+    "glm4v_text": lambda d: d.llama() | d.multimodal_rotary(d.head_dim, d.one(0.5, 1.0)),
     "glm_ocr_text": lambda d: (
-        d.llama() | {"head_dim": 2 * d.head_dim} | d.turned_by_three(2 * d.head_dim, d.one(0.5, 1.0))
+        d.llama() | {"head_dim": 2 * d.head_dim} | d.multimodal_rotary(2 * d.head_dim, d.one(0.5, 1.0))
     ),
     "glm4v_moe_text": lambda d: (
         d.llama()
         | d.routed()
         | d.dense_first()
         | {"attention_bias": d.flag(), "head_dim": 2 * d.head_dim}
-        | d.turned_by_three(2 * d.head_dim, 0.5)
+        | d.multimodal_rotary(2 * d.head_dim, 0.5)
     ),
     "hunyuan_vl_text": lambda d: (
-        d.llama() | {"attention_bias": d.flag(), "head_dim": d.other_head_dim} | d.turned_by_three(d.other_head_dim)
+        d.llama() | {"attention_bias": d.flag(), "head_dim": d.other_head_dim} | d.multimodal_rotary(d.other_head_dim)
     ),
     "paddleocr_vl_text": lambda d: (
-        d.llama() | {"use_bias": d.flag(), "head_dim": d.other_head_dim} | d.turned_by_three(d.other_head_dim)
+        d.llama() | {"use_bias": d.flag(), "head_dim": d.other_head_dim} | d.multimodal_rotary(d.other_head_dim)
     ),
     "granite4_vision_text": lambda d: d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag()},
     "granite_docling_text": lambda d: d.llama() | {"attention_bias": d.flag(), "mlp_bias": d.flag()},
     "granitemoeshared": lambda d: (
         d.llama()
-        | d.experts_of()
+        | d.mixtral_experts()
         | {"attention_bias": d.flag(), "shared_intermediate_size": d.one(0, d.rng.randint(3, 40))}
     ),
     "flex_olmo": lambda d: (
@@ -979,7 +982,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "qwen3_vl_moe_text": lambda d: d.llama() | d.sparse() | {"attention_bias": d.flag(), "head_dim": d.other_head_dim},
     "llama4_text": lambda d: (
         d.llama()
-        | d.experts_of()
+        | d.mixtral_experts()
         | {
             "attention_bias": d.flag(),
             "head_dim": d.other_head_dim,
@@ -992,7 +995,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
         }
     ),
     "minimax_m2": lambda d: (
-        d.llama() | d.experts_of() | {"head_dim": d.other_head_dim, "rotary_dim": d.one(2, d.other_head_dim)}
+        d.llama() | d.mixtral_experts() | {"head_dim": d.other_head_dim, "rotary_dim": d.one(2, d.other_head_dim)}
     ),
     "glm4_moe": lambda d: (
         d.llama()
@@ -1091,7 +1094,7 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
             "inner_group_num": d.one(1, 2),
         }
     ),
-    # the class looks for 32 kinds of distances whatever the config says
+    # the class uses 32 buckets of distances for any value in the config
     "mpnet": lambda d: d.bert() | {"relative_attention_num_buckets": d.one(32, 40)},
     "modernbert": lambda d: (
         d.usual()

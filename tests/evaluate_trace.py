@@ -1,4 +1,4 @@
-"""Evaluates what recorded numbers wrote down, with Python's own operators: what the page's script does in a browser."""
+"""Evaluates the formulas of a trace in Python, as the script of the explore page does in a browser."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ STEPS: dict[str, Callable[..., Any]] = {
 sys.setrecursionlimit(10_000)  # a sum over the operators of several kinds of layers is a long chain
 
 
-class Sheet:
-    """A trace under given inputs."""
+class TraceValues:
+    """The numbers of a trace for given inputs."""
 
     def __init__(self, trace: Trace, given: Callable[[str], Any]) -> None:
         self.trace, self.given = trace, given
         self.values: dict[int, Any] = {}
 
     def fill(self, value: Any) -> Any:
-        """Data, forks and all, with its numbers in place of what is recorded."""
+        """Data with traced numbers replaced by their values, and forks by the branch that applies."""
         while isinstance(value, Fork):
             value = value.yes if self.get(value.condition.index) else value.no
         if isinstance(value, Traced):
             return _plain(self.get(value.index))
         if isinstance(value, Mapping):
-            return {key: self.fill(one) for key, one in value.items()}
-        return [self.fill(one) for one in value] if isinstance(value, list | tuple) else value
+            return {key: self.fill(item) for key, item in value.items()}
+        return [self.fill(item) for item in value] if isinstance(value, list | tuple) else value
 
     def get(self, index: int) -> Any:
         if index not in self.values:
             self.values[index] = self._value(*self.trace.nodes[index])
         return self.values[index]
 
-    def _value(self, what: str, *places: Any) -> Any:
-        if what in ("whole", "real", "text"):
-            return places[0]
-        if what == "input":
-            return self.given(places[0])
-        if what == "if":
-            return self.get(places[1] if self.get(places[0]) else places[2])
-        values = [self.get(place) for place in places]
+    def _value(self, operation: str, *operands: Any) -> Any:
+        if operation in ("whole", "real", "text"):
+            return operands[0]
+        if operation == "input":
+            return self.given(operands[0])
+        if operation == "if":
+            return self.get(operands[1] if self.get(operands[0]) else operands[2])
+        values = [self.get(operand) for operand in operands]
         if None in values:
             return None
-        if what == "bytes":
+        if operation == "bytes":
             return FORMATS[self.given(f"format|{values[0]}")].bytes(values[1])
-        if what in STEPS:
-            return reduce(STEPS[what], values) if len(values) > 1 else STEPS[what](*values)
-        function = self.trace.functions[what]
-        return Sheet(function.trace, lambda parameter: _plain(values[int(parameter)])).fill(function.result)
+        if operation in STEPS:
+            return reduce(STEPS[operation], values) if len(values) > 1 else STEPS[operation](*values)
+        function = self.trace.functions[operation]
+        return TraceValues(function.trace, lambda parameter: _plain(values[int(parameter)])).fill(function.result)
 
 
 def _plain(value: Any) -> Any:
-    """What no int is, of ints divided, as a float where it leaves the sheet."""
+    """A fraction as a float; other values unchanged."""
     return float(value) if isinstance(value, Fraction) else value

@@ -52,7 +52,7 @@ def passes(model_type: str, suffix: str) -> tuple[str, ...]:
     family = FAMILIES[model_type]
     if model_type in SEEING or family.encoder or suffix in family.source_classes:
         return ("forward",)
-    cached = oracle.takes_a_cache(getattr(transformers, family.prefix + suffix))
+    cached = oracle.accepts_cache(getattr(transformers, family.prefix + suffix))
     return ("forward", "prefill", *(("chunked prefill", "decode") if cached else ()))
 
 

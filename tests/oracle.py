@@ -1,7 +1,7 @@
-"""The real Hugging Face models, as strangers to check against: parameters and FlopCounterMode.
+"""Reference counts from the Hugging Face models: parameters, and FLOPs by FlopCounterMode.
 
-Models are small, random and on the CPU; attention is eager, since torch's counter sees nothing
-inside a fused kernel there.
+Models are small, random and on the CPU. Attention is eager, because torch's counter does not count the inside of fused
+kernels there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from roofmodel.counting.operator import Operator
 
 transformers.logging.set_verbosity_error()
 warnings.filterwarnings("ignore", module="transformers")
-torch.set_num_threads(1)  # tensors are tiny and tests run in parallel: threads that wait for each other cost most
+torch.set_num_threads(1)  # tensors are tiny and tests run in parallel: threads would mostly wait
 
 
 def build(config: dict[str, Any], device: str = "cpu") -> Any:
@@ -29,21 +29,21 @@ def build(config: dict[str, Any], device: str = "cpu") -> Any:
     options = {k: v for k, v in config.items() if k not in ("architectures", "model_type")}
     hf_config = transformers.AutoConfig.for_model(config["model_type"], **options)
     hf_config._attn_implementation = "eager"
-    hf_config._experts_implementation = "eager"  # torch's counter sees nothing inside a grouped matmul either
+    hf_config._experts_implementation = "eager"  # torch's counter does not count grouped GEMMs
     with torch.device(device):
         return getattr(transformers, config["architectures"][0])(hf_config).eval()
 
 
 def flop_counter() -> FlopCounterMode:
-    """Torch's counter, with a formula for what it has none: the triangular systems of the delta rule.
+    """Torch's counter, with a formula for the triangular systems of the delta rule, which it does not count.
 
-    Each is counted as the product with the inverse, which the classes compute instead where they are exported.
+    Each is counted as the multiplication by the inverse, which exported classes compute instead.
     """
     solve = torch.ops.aten.linalg_solve_triangular
-    return FlopCounterMode(display=False, custom_mapping={solve: _as_product})
+    return FlopCounterMode(display=False, custom_mapping={solve: _triangular_solve_flops})
 
 
-def _as_product(system: Any, right: Any, *, out_shape: Any, **settings: bool) -> int:
+def _triangular_solve_flops(system: Any, right: Any, *, out_shape: Any, **settings: bool) -> int:
     return int(2 * system[-1] * math.prod(right))
 
 
@@ -52,17 +52,17 @@ def parameters(model: Any) -> int:
 
 
 def cache_argument(model: Any) -> str | None:
-    """What the class calls a cache that it is given."""
+    """The name of the class's argument for a cache; None if it has none."""
     known = inspect.signature(model.forward).parameters
     return next((name for name in ("past_key_values", "cache_params") if name in known), None)
 
 
-def takes_a_cache(model: Any) -> bool:
+def accepts_cache(model: Any) -> bool:
     return cache_argument(model) is not None
 
 
 def images(config: dict[str, Any], rng: random.Random) -> list[tuple[int, int]]:
-    """Sizes that the model takes: its own, and another. The reference code resizes positions of squares only."""
+    """Image sizes that the model accepts: its own and another. The class resizes positions of squares only."""
     size, patch = config.get("image_size", 64), config.get("patch_size")
     own = (size, size) if isinstance(size, int) else tuple(size)
     if config["model_type"] not in ("vit", "deit"):
@@ -71,7 +71,7 @@ def images(config: dict[str, Any], rng: random.Random) -> list[tuple[int, int]]:
 
 
 def image_flops(model: Any, batch: int, image: tuple[int, int]) -> int:
-    """FLOPs of a batch of images of so many rows and columns of pixels."""
+    """FLOPs of a batch of images; `image` is (rows, columns) in pixels."""
     pixels = torch.zeros(batch, model.config.num_channels, *image, device=next(model.parameters()).device)
     resized = {"interpolate_pos_encoding": True} if model.config.model_type in ("vit", "deit") else {}
     if getattr(model.config, "image_size", None) in (image[0], list(image), image):
@@ -84,27 +84,27 @@ def image_flops(model: Any, batch: int, image: tuple[int, int]) -> int:
 def matmul_flops(model: Any, batch: int, tokens: int, context: int = 0, source: int = 0) -> int:
     """FLOPs of `tokens` new tokens per sequence after `context` cached ones.
 
-    Of an encoder-decoder these are the decoder's; it reads a `source` of so many in its first pass, so not in one that
-    has a context.
+    In an encoder-decoder these are tokens of the decoder. The encoder reads `source` tokens in the first pass only, not
+    in a pass with a context.
     """
     model.requires_grad_(False)  # torch's tracker of modules fails on a parameter that is a module's input (DeBERTa)
     given = _source(model, batch, source) if source else {}
     with torch.no_grad():
         if context:
             cache = _cache(model)
-            if source:  # caches that grow as needed: the config counts the encoder's layers
+            if source:  # caches that grow as needed, because the config has the encoder's number of layers
                 cache = transformers.EncoderDecoderCache(transformers.DynamicCache(), transformers.DynamicCache())
-            held = {cache_argument(model) or "": cache}
-            first = model(**_tokens(model, batch, context), **given, **held)
-            given = held | ({"encoder_outputs": (first.encoder_last_hidden_state,)} if source else {})
+            cache_inputs = {cache_argument(model) or "": cache}
+            first = model(**_tokens(model, batch, context), **given, **cache_inputs)
+            given = cache_inputs | ({"encoder_outputs": (first.encoder_last_hidden_state,)} if source else {})
         counter = flop_counter()
         with counter:
             model(**_tokens(model, batch, tokens, context), **given)
-    return int(counter.get_total_flops()) - idle_experts(model.config, batch * tokens)
+    return int(counter.get_total_flops()) - unselected_expert_flops(model.config, batch * tokens)
 
 
 def _cache(model: Any) -> Any:
-    """An empty one; MiniMax wants its own."""
+    """An empty cache; MiniMax has a class of its own."""
     if model.config.model_type == "minimax":
         return transformers.models.minimax.modeling_minimax.MiniMaxCache()
     return transformers.DynamicCache(config=model.config)
@@ -115,66 +115,66 @@ def _ids(model: Any, batch: int, tokens: int) -> Any:
 
 
 def _tokens(model: Any, batch: int, tokens: int, past: int = 0) -> dict[str, Any]:
-    """New tokens, under the names that the class has for them."""
+    """New tokens, as arguments of the class."""
     ids = _ids(model, batch, tokens)
     if "decoder_input_ids" in inspect.signature(model.forward).parameters:
         return {"decoder_input_ids": ids}
-    if cache_argument(model) == "cache_params":  # a state space takes no mask of what went into its state
+    if cache_argument(model) == "cache_params":  # a state space model accepts no mask of earlier tokens
         return {"input_ids": ids}
     return {"input_ids": ids, "attention_mask": torch.ones(batch, past + tokens, dtype=torch.long, device=ids.device)}
 
 
 def _source(model: Any, batch: int, tokens: int) -> dict[str, Any]:
-    """What an encoder reads: tokens, or frames of which two make one."""
+    """The inputs of an encoder: tokens, or audio frames, two per position."""
     if model.main_input_name == "input_features":
         bands = model.config.num_mel_bins
         return {"input_features": torch.randn(batch, bands, 2 * tokens, device=next(model.parameters()).device)}
     ids = _ids(model, batch, tokens)
-    ids[:, -1] = model.config.eos_token_id  # classifiers look for it
+    ids[:, -1] = model.config.eos_token_id  # classifiers use its position
     return {"input_ids": ids}
 
 
-def idle_experts(config: Any, tokens: int) -> int:
-    """What Llama 4's code computes for nothing: every expert runs on every token, with zeros where it was not chosen.
+def unselected_expert_flops(config: Any, tokens: int) -> int:
+    """FLOPs of Llama 4's unselected experts: its code runs every expert on every token, with zeros if not selected.
 
-    Gate, up and down of all experts but the chosen ones, in each layer that has experts.
+    Gate, up and down projections of these experts, in each MoE layer.
     """
     if config.model_type != "llama4_text":
         return 0
-    idle = config.num_local_experts - config.num_experts_per_tok
-    return len(config.moe_layers) * 3 * 2 * tokens * idle * config.hidden_size * config.intermediate_size
+    unselected = config.num_local_experts - config.num_experts_per_tok
+    return len(config.moe_layers) * 3 * 2 * tokens * unselected * config.hidden_size * config.intermediate_size
 
 
 def training_flops(model: Any, batch: int, tokens: int, source: int = 0) -> int:
-    """FLOPs of forward and backward, with a loss on everything that the model gives."""
+    """FLOPs of forward and backward pass, with a loss on all outputs of the model."""
     given = _source(model, batch, source) if source else {}
     flops = _forward_and_backward(model, **_tokens(model, batch, tokens), **given)
-    return flops - 3 * idle_experts(model.config, batch * tokens)
+    return flops - 3 * unselected_expert_flops(model.config, batch * tokens)
 
 
 def image_training_flops(model: Any, batch: int, image: tuple[int, int]) -> int:
-    """The same on images of so many rows and columns of pixels."""
+    """The same for images; `image` is (rows, columns) in pixels."""
     return _forward_and_backward(model, pixel_values=torch.zeros(batch, model.config.num_channels, *image))
 
 
-# Gradients of the states between chunks, and through them.
-OF_STATES = {f"linear.{name}" for name in ("recall.grad_starts", "read_out.grad_starts", "states.grad_faded")}
-OF_STATES |= {f"linear.states.grad_{name}" for name in ("new", "key", "value")}
+# Operators of the gradients of the states between chunks, and of the gradients that pass through them.
+STATE_GRADIENTS = {f"linear.{name}" for name in ("recall.grad_starts", "read_out.grad_starts", "states.grad_faded")}
+STATE_GRADIENTS |= {f"linear.states.grad_{name}" for name in ("new", "key", "value")}
 
 
-def as_torch_counts(counted: Iterable[Operator]) -> int:
-    """FLOPs of the matrix products of a training step that we counted, as torch counts them.
+def flops_as_torch_counts(counted: Iterable[Operator]) -> int:
+    """Our matmul FLOPs of a training step, as torch counts them.
 
-    The weight gradient of a convolution it counts as often as there are groups of channels. Of the delta rule the class
-    leaves out what is gone: the gradient of the first chunk's state, which is no more than zeros, and those of what the
-    last chunk adds to a state that nothing reads.
+    Torch counts the weight gradient of a grouped convolution once for each group of channels. For the delta rule, the
+    class skips two gradients: that of the first chunk's state, which is zero, and that of the last chunk's additions to
+    a state that is never read.
     """
     total = 0
     for operator in counted:
         flops = operator.total.matmul_flops
         if operator.name.endswith("grad_weight") and operator.kind in ("conv", "convolution") and operator.gemm:
             flops *= operator.gemm.batch
-        elif operator.name in OF_STATES:
+        elif operator.name in STATE_GRADIENTS:
             flops = flops * (operator.sizes["j"] - 1) // operator.sizes["j"]
         total += flops
     return int(total)

@@ -100,7 +100,7 @@ def test_a_training_step_takes_the_flops_of_forward_and_backward(model_type: str
     source = source_of(config, suffix, tokens, rng)
     work = with_source(Workload(("train",), batch, tokens, attention="eager"), source)
     counted = phases.operators(architecture(config, "drawn", "config.json"), work.steps()[0])
-    assert oracle.as_torch_counts(counted) == oracle.training_flops(oracle.build(config), batch, tokens, source)
+    assert oracle.flops_as_torch_counts(counted) == oracle.training_flops(oracle.build(config), batch, tokens, source)
 
 
 @pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.trained(guarantee.SEEING))
@@ -112,7 +112,7 @@ def test_training_on_images_takes_the_flops_of_forward_and_backward(model_type: 
     work, _ = workload(arch, phase="train", batch=rng.randint(1, 3), attention="eager")
     tokens = 0 if isinstance(arch.body, Network) else arch.stack.embedding.tokens(image)
     counted = phases.operators(arch, work._replace(image=image, seq=tokens).steps()[0])
-    assert oracle.as_torch_counts(counted) == oracle.image_training_flops(oracle.build(config), work.batch, image)
+    assert oracle.flops_as_torch_counts(counted) == oracle.image_training_flops(oracle.build(config), work.batch, image)
 
 
 @pytest.mark.parametrize("model_type", ["t5", "mt5", "umt5"])

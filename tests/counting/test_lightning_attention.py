@@ -75,7 +75,7 @@ def test_several_blocks_take_the_flops_of_the_class(tokens: int) -> None:
     model = oracle.build({**CONFIG, "architectures": ["MiniMaxForCausalLM"]})
     if tokens % 32 == 0 or tokens < 32:
         trained = operators("train", "eager", tokens=tokens)
-        assert oracle.as_torch_counts(trained) == oracle.training_flops(model, 2, tokens)
+        assert oracle.flops_as_torch_counts(trained) == oracle.training_flops(model, 2, tokens)
     for context in (None, 40):
         ours = sum(op.total.matmul_flops for op in operators("prefill", "eager", context, tokens))
         assert ours == oracle.matmul_flops(model, 2, tokens, context or 0)

@@ -20,7 +20,7 @@ from roofmodel.study.estimate.options import CHOICES, MIN_TRAINING_BITS
 from roofmodel.study.estimate.parallelism import nested, tp_by_ep
 from roofmodel.tracing.trace import Cases, Trace, map_cases, results
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document, to_dict
-from tests.evaluate_trace import Sheet
+from tests.evaluate_trace import TraceValues
 
 # a family of each kind: MHA, GQA, MoE, sliding windows, encoder-decoders, state-space models, MLA, images
 MODELS = (
@@ -119,7 +119,7 @@ def test_the_traced_estimate_equals_the_estimate_exactly(model: str) -> None:
         if explore.chooses_logits(hub.load(model), variant.phase):
             options["logits"] = draw.choice(CHOICES["logits"])
             traced_sizes["positions"] = 1 if options["logits"] == "last" else sizes.get("decoder_seq", sizes["seq"])
-        found = Sheet(trace, inputs(device, dtype, stored, traced_sizes, variant.phase)).fill(situations[variant])
+        found = TraceValues(trace, inputs(device, dtype, stored, traced_sizes, variant.phase)).fill(situations[variant])
         for runtime in ("eager", "graph"):
             options["runtime"] = runtime
             expected = to_dict(estimate(hub.load(model), device, **options))
@@ -135,7 +135,9 @@ def test_one_token_and_an_empty_cache_are_separate_cases() -> None:
     for seq, context in ((1, 0), (1, 64), (64, 0), (64, 64)):
         sizes = {"batch": 3, "seq": seq, "context": context}
         expected = to_dict(estimate(hub.load("mamba-130m-hf"), Device.load("a100"), **variant._asdict(), **sizes))
-        found = Sheet(trace, inputs(Device.load("a100"), "fp16", {}, sizes, variant.phase)).fill(situations[variant])
+        found = TraceValues(trace, inputs(Device.load("a100"), "fp16", {}, sizes, variant.phase)).fill(
+            situations[variant]
+        )
         assert found["eager"] == expected["phases"][0]
 
 

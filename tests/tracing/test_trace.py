@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from roofmodel import algebra
 from roofmodel.tracing.trace import Fork, Trace, Traced, Undecided
-from tests.evaluate_trace import Sheet
+from tests.evaluate_trace import TraceValues
 
 SIZES = st.integers(0, 2**70)
 POSITIVE = st.integers(1, 2**40)
 
 
 def replayed(trace: Trace, result: Any, **inputs: Any) -> Any:
-    return Sheet(trace, inputs.__getitem__).fill(result)
+    return TraceValues(trace, inputs.__getitem__).fill(result)
 
 
 def many(n: Any, m: Any, x: Any) -> list[Any]:
@@ -58,9 +58,9 @@ def test_an_excerpt_of_a_derivation_has_only_the_requested_steps(n: int, m: int,
     part, used = Trace(), trace.excerpt(wanted)
     part.nodes = used.nodes
     assert len(part.nodes) < len(trace.nodes)
-    small = Sheet(part, inputs.__getitem__)
+    small = TraceValues(part, inputs.__getitem__)
     assert [small.get(used.where[number.index]) for number in wanted] == [
-        Sheet(trace, inputs.__getitem__).get(number.index) for number in wanted
+        TraceValues(trace, inputs.__getitem__).get(number.index) for number in wanted
     ]
 
 
