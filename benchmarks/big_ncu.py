@@ -182,10 +182,10 @@ app(["{}", FILE, "--hw", "a100-sxm-40gb", *{}], standalone_mode=False)
 """
 MEASURE = """
 import resource, sys, time
-FILE, began = sys.argv[1], []
-START = lambda: began.append(time.perf_counter())
+FILE, start_times = sys.argv[1], []
+START = lambda: start_times.append(time.perf_counter())
 {}
-print(time.perf_counter() - began[0], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(time.perf_counter() - start_times[0], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 PASSES = {
     "bare": BARE,
@@ -193,7 +193,7 @@ PASSES = {
     "roof kernels": ROOF.format("kernels", []),
     "roof plot": ROOF.format("plot", ["-o", "points.json"]),
 }
-SLOWEST, MOST = 3.0, 1000  # limits: times the bare pass; MB
+MAX_TIME_RATIO, MAX_MEGABYTES = 3.0, 1000  # limits: times the bare pass; MB
 
 
 def measured(program: str, file: Path) -> tuple[float, float]:
@@ -215,7 +215,7 @@ def compare(layout: str, file: Path, runs: int) -> bool:
     for name in PASSES:
         ratio = seconds[name] / seconds["bare"]
         print(f"{layout:<8} {name:<13} {seconds[name]:6.2f} s  {ratio:5.2f} x bare  {memory[name]:5.0f} MB")
-    return seconds["read"] <= SLOWEST * seconds["bare"] and memory["read"] <= MOST
+    return seconds["read"] <= MAX_TIME_RATIO * seconds["bare"] and memory["read"] <= MAX_MEGABYTES
 
 
 def main() -> int:

@@ -35,78 +35,80 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, a batch syst
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0 if every part is done or does not apply, 1 if one failed or was cut off, 130 if interrupted."""
     parser = _parser()
-    asked = parser.parse_args(arguments)
-    folder = asked.output.resolve()
-    every = parts(folder, asked.small)
-    names = asked.only.split(",") if asked.only else [part.name for part in every]
-    if unknown := set(names) - {part.name for part in every}:
-        parser.error(f"--only: there is no part {min(unknown)!r}; there are {', '.join(part.name for part in every)}")
-    chosen = [part for part in every if part.name in names]
-    if asked.pack:
+    options = parser.parse_args(arguments)
+    folder = options.output.resolve()
+    known = parts(folder, options.small)
+    names = options.only.split(",") if options.only else [part.name for part in known]
+    if unknown := set(names) - {part.name for part in known}:
+        parser.error(f"--only: unknown part {min(unknown)!r}; known: {', '.join(part.name for part in known)}")
+    chosen = [part for part in known if part.name in names]
+    if options.pack:
         if not (folder / "manifest.json").exists():
-            parser.error(f"--pack: {asked.output} has no manifest.json: it is no folder of a collection")
-        return int(not _send(folder))
+            parser.error(f"--pack: {options.output} has no manifest.json: it is not a folder of the kit")
+        return int(not _scrub_and_pack(folder))
     if problem := _create_folder(folder):
-        print(f"-o {asked.output}: {problem}", file=sys.stderr)
+        print(f"-o {options.output}: {problem}", file=sys.stderr)
         return 2
     for each in SIGNALS:
         if signal.getsignal(each) != signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(each, _interrupt)
     begin, outcomes, status, clocks = time.monotonic(), dict[str, Outcome](), 0, None
     try:
-        clocks = _watch_clocks(folder / "clocks.csv")
+        clocks = _start_clock_log(folder / "clocks.csv")
         for number, part in enumerate(chosen, 1):
-            gone = time.monotonic() - begin
-            _say(f"[{gone:4.0f} s] {number}/{len(chosen)} {part.name} …")
+            elapsed = time.monotonic() - begin
+            _print_line(f"[{elapsed:4.0f} s] {number}/{len(chosen)} {part.name} …")
             began = datetime.now().astimezone().isoformat(timespec="milliseconds")
             outcomes[part.name] = Outcome("begun", 0, began=began)
-            _record(folder, chosen, outcomes, asked.small)
-            outcome = _run(part, folder, asked.minutes * 60 - gone)._replace(began=began)
+            _write_manifest(folder, chosen, outcomes, options.small)
+            outcome = _run(part, folder, options.minutes * 60 - elapsed)._replace(began=began)
             outcomes[part.name] = outcome
-            _say(f"         {outcome.status} in {outcome.seconds:.0f} s{outcome.message and f': {outcome.message}'}")
+            _print_line(
+                f"         {outcome.status} in {outcome.seconds:.0f} s{outcome.message and f': {outcome.message}'}"
+            )
             status = status or int(outcome.status in ("failed", "cut off"))
     except KeyboardInterrupt:
         status = 130
-        _say("interrupted: what is written stays")
+        _print_line("interrupted: the results written so far remain")
         for name, outcome in outcomes.items():
             if outcome.status == "begun":
-                outcomes[name] = outcome._replace(status="cut off", message="interrupted; what it had written stays")
+                outcomes[name] = outcome._replace(status="cut off", message="interrupted; its results so far remain")
     finally:
-        _ignore()  # the rest takes seconds and completes the folder
+        _ignore_signals()  # the rest takes seconds and completes the folder
         if clocks is not None:
             end(clocks)
-    _record(folder, chosen, outcomes, asked.small)
-    return status if _send(folder) else status or 1
+    _write_manifest(folder, chosen, outcomes, options.small)
+    return status if _scrub_and_pack(folder) else status or 1
 
 
-def _send(folder: Path) -> bool:
-    """The folder without the names of this machine, packed beside itself; whether there was room for it."""
-    unread = scrub(folder)
-    for file in unread:
-        _say(f"left out of what is to be sent, since names of this machine cannot be taken out of it: {file}")
+def _scrub_and_pack(folder: Path) -> bool:
+    """Remove the names of this machine from the folder and pack it next to itself; returns whether it was packed."""
+    unscrubbed = scrub(folder)
+    for file in unscrubbed:
+        _print_line(f"not packed, because names of this machine cannot be removed from it: {file}")
     try:
-        packed = _pack(folder, unread)
+        packed = _pack(folder, unscrubbed)
     except OSError as error:
-        _say(f"{folder} could not be packed ({error.strerror}); it is there, and holds what was measured")
-        _say("with room for it, --pack does what is missing")
+        _print_line(f"{folder} could not be packed ({error.strerror}); it contains all results")
+        _print_line("after freeing disk space, pack it with --pack")
         return False
-    _say(f"{packed} ({packed.stat().st_size / 1e6:.1f} MB): the file to send")
-    _say(f"what it holds: PYTHONPATH={_ROOT} {sys.executable} -m benchmarks.collect.report {folder}")
+    _print_line(f"{packed} ({packed.stat().st_size / 1e6:.1f} MB): the file to send")
+    _print_line(f"its contents: PYTHONPATH={_ROOT} {sys.executable} -m benchmarks.collect.report {folder}")
     return True
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """The first signal ends the collection; later signals are ignored, so that packing completes."""
-    _ignore()
+    _ignore_signals()
     raise KeyboardInterrupt
 
 
-def _ignore() -> None:
+def _ignore_signals() -> None:
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     """Print to stdout; a closed terminal or a full disk does not end the collection."""
     with suppress(OSError):
         print(text, flush=True)
@@ -116,14 +118,14 @@ def _create_folder(folder: Path) -> str | None:
     """Create the folder and try to write next to it; returns the reason of a failure."""
     try:
         if folder.exists() and any(folder.iterdir()):
-            return "is not empty: a collection wants a folder of its own"
+            return "is not empty; name a new folder"
         folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = _beside(folder)
-        beside.touch()
-        beside.unlink()
+        partial = _partial_archive(folder)
+        partial.touch()
+        partial.unlink()
         (folder / "logs").mkdir(parents=True)
     except OSError as error:
-        return f"{error.filename} cannot be written ({error.strerror}); name a folder where it and its tar.gz can be"
+        return f"{error.filename} cannot be written ({error.strerror}); name a folder in a writable place"
     return None
 
 
@@ -140,17 +142,24 @@ _ROOT = Path(__file__).parents[2]
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("collect_gpu.sh", description="Collect evidence on this machine's GPU.")
+    parser = argparse.ArgumentParser("collect_gpu.sh", description="Measure this machine's GPU.")
     now = datetime.now().strftime("%Y%m%d-%H%M")
-    parser.add_argument("-o", "--output", type=Path, default=Path(f"collected-{now}"), help="a folder, made if need be")
-    parser.add_argument("--minutes", type=float, default=8.5, help="in all; what does not fit is left out")
-    parser.add_argument("--only", help="these parts, as in ceilings,operators-cold")
-    parser.add_argument("--pack", action="store_true", help="only pack what FOLDER holds, of a run that was killed")
-    parser.add_argument("--small", action="store_true", help="try it out with tiny models, on a CPU too")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path(f"collected-{now}"), help="folder of the results; created if missing"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=8.5,
+        help="time limit of all parts together; parts that do not fit are left out",
+    )
+    parser.add_argument("--only", help="only these parts, such as ceilings,operators-cold")
+    parser.add_argument("--pack", action="store_true", help="only pack FOLDER, after a run that was killed")
+    parser.add_argument("--small", action="store_true", help="trial with tiny models, also on a CPU")
     return parser
 
 
-def _record(folder: Path, chosen: list[KitPart], outcomes: dict[str, Outcome], small: bool) -> None:
+def _write_manifest(folder: Path, chosen: list[KitPart], outcomes: dict[str, Outcome], small: bool) -> None:
     """Write the outcome of each part so far."""
     document = {
         "schema": "roofmodel.collection/1",
@@ -166,10 +175,10 @@ def _record(folder: Path, chosen: list[KitPart], outcomes: dict[str, Outcome], s
     try:
         write_text(folder / "manifest.json", json.dumps(document, indent=1) + "\n")
     except OSError as error:
-        _say(f"manifest.json cannot be written ({error.strerror})")
+        _print_line(f"manifest.json cannot be written ({error.strerror})")
 
 
-def _watch_clocks(file: Path) -> subprocess.Popen[bytes] | None:
+def _start_clock_log(file: Path) -> subprocess.Popen[bytes] | None:
     """Start nvidia-smi, which logs the clocks once a second. None if it is missing or does not answer."""
     if not shutil.which("nvidia-smi"):
         return None
@@ -185,34 +194,34 @@ def _watch_clocks(file: Path) -> subprocess.Popen[bytes] | None:
             continue
         except (OSError, subprocess.TimeoutExpired):
             break
-    _say("no clocks.csv: nvidia-smi does not tell")
+    _print_line("no clocks.csv: nvidia-smi does not report clocks")
     return None
 
 
-def _beside(folder: Path) -> Path:
-    """The packed folder while it is written."""
+def _partial_archive(folder: Path) -> Path:
+    """The archive while it is written."""
     return folder.with_name(f"{folder.name}.tar.gz.part")
 
 
-def _pack(folder: Path, without: list[Path]) -> Path:
-    """Raises OSError where there is no room for it."""
+def _pack(folder: Path, excluded: list[Path]) -> Path:
+    """Pack the folder without the files in `excluded`. Raises OSError if the disk is full."""
 
     def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
         return entry
 
-    beside = _beside(folder)
+    partial = _partial_archive(folder)
     try:
-        with tarfile.open(beside, "w:gz") as archive:
+        with tarfile.open(partial, "w:gz") as archive:
             for path in (folder, *sorted(folder.rglob("*"))):
-                if path not in without:
+                if path not in excluded:
                     name = Path(folder.name) / path.relative_to(folder)
                     archive.add(path, str(name), recursive=False, filter=anonymous)
-        return beside.replace(folder.with_name(f"{folder.name}.tar.gz"))
+        return partial.replace(folder.with_name(f"{folder.name}.tar.gz"))
     finally:
         with suppress(OSError):
-            beside.unlink()
+            partial.unlink()
 
 
 if __name__ == "__main__":

@@ -23,14 +23,14 @@ from benchmarks.collect.report import pipe
 from roofmodel.study.benchmark.stopwatch import Gpu, Machine, machine
 from roofmodel.units import si
 
-L2_READS = 512  # reads of the L2 per launch, so that the launch time is negligible
+L2_READS = 512  # reads of the array per launch, so that the launch time is negligible
 LAUNCHES = 500  # number of launches of a trivial kernel; their mean is the launch time
-SUSTAINED = 3.0  # seconds of GEMMs until power and thermal limits have settled the clock
+SUSTAINED_SECONDS = 3.0  # seconds of GEMMs until power and thermal limits have settled the clock
 SIZES = (4096, 8192)
 MAX_GEMM_SECONDS = 0.4  # seconds of a GEMM above which no larger one is tried
 
 
-class Kit(NamedTuple):
+class CeilingRun(NamedTuple):
     """The machine, the output folder, and array sizes in bytes and rows."""
 
     watch: Machine
@@ -54,11 +54,13 @@ def main(folder: Path, small: bool) -> None:
     """Measure all ceilings; log those that fail."""
     watch = machine(None if small else "cuda")
     l2 = watch.evidence.l2_bytes or 2**20
-    kit = Kit(watch, folder, [], 2**22 if small else 2**30, 2**16 if small else l2 // 4, (64,) if small else SIZES)
+    bench = CeilingRun(
+        watch, folder, [], 2**22 if small else 2**30, 2**16 if small else l2 // 4, (64,) if small else SIZES
+    )
     try:
         for measure in (dram_bandwidths, l2_bandwidth, launches, gemm_rates, sustained_gemm_rate):
             with failures_logged(measure.__name__):
-                measure(kit)
+                measure(bench)
     finally:
         watch.close()
 
@@ -72,10 +74,10 @@ def failures_logged(what: str) -> Iterator[None]:
         print(f"{what}: not measured: {next(iter(str(error).splitlines()), type(error).__name__)}", flush=True)
 
 
-def dram_bandwidths(kit: Kit) -> None:
+def dram_bandwidths(bench: CeilingRun) -> None:
     """Copy, read, write and triad (a = b + s c) of arrays far larger than the L2."""
-    size = kit.data
-    a, b, c = (torch.randn(size // 4, device=kit.watch.device) for _ in range(3))
+    size = bench.data
+    a, b, c = (torch.randn(size // 4, device=bench.watch.device) for _ in range(3))
     kinds: dict[str, tuple[int, Callable[[], object]]] = {
         "copy": (2, lambda: a.copy_(b)),
         "read": (1, lambda: b.sum()),
@@ -84,31 +86,31 @@ def dram_bandwidths(kit: Kit) -> None:
     }
     for by, (arrays, run) in kinds.items():
         with failures_logged(f"dram {by}"):
-            seconds = kit.watch.time(run, cold=False).seconds
-            kit.write("dram", by, arrays * size / seconds, "B/s", bytes=arrays * size)
+            seconds = bench.watch.time(run, cold=False).seconds
+            bench.write("dram", by, arrays * size / seconds, "B/s", bytes=arrays * size)
 
 
-def l2_bandwidth(kit: Kit) -> None:
+def l2_bandwidth(bench: CeilingRun) -> None:
     """Repeated reads of an array of a quarter of the L2 in one launch, each time by another block."""
-    x = torch.randn(kit.cached // 4, device=kit.watch.device).expand(L2_READS, -1)
-    seconds = kit.watch.time(lambda: x.sum(1), cold=False).seconds
-    kit.write("l2", "read", L2_READS * kit.cached / seconds, "B/s", bytes=kit.cached)
+    x = torch.randn(bench.cached // 4, device=bench.watch.device).expand(L2_READS, -1)
+    seconds = bench.watch.time(lambda: x.sum(1), cold=False).seconds
+    bench.write("l2", "read", L2_READS * bench.cached / seconds, "B/s", bytes=bench.cached)
 
 
-def launches(kit: Kit) -> None:
+def launches(bench: CeilingRun) -> None:
     """Launch times of a trivial kernel: by the host, within a graph, as a graph, and with a round trip."""
-    watch, x = kit.watch, torch.zeros(1, device=kit.watch.device)
+    watch, x = bench.watch, torch.zeros(1, device=bench.watch.device)
 
     def launch_many() -> None:
         for _ in range(LAUNCHES):
             x.add_(1)
 
     watch.elapsed(launch_many)
-    kit.write("launch", "eager", watch.elapsed(launch_many) / LAUNCHES, "s")
-    kit.write("launch", "within a graph", watch.time(lambda: x.add_(1), cold=False).seconds, "s")
+    bench.write("launch", "eager", watch.elapsed(launch_many) / LAUNCHES, "s")
+    bench.write("launch", "within a graph", watch.time(lambda: x.add_(1), cold=False).seconds, "s")
     if isinstance(watch, Gpu):
         graph = watch.capture(lambda: x.add_(1), 1)
-        kit.write(
+        bench.write(
             "launch", "of a graph", watch.elapsed(lambda: [graph.replay() for _ in range(LAUNCHES)]) / LAUNCHES, "s"
         )
         graph.reset()
@@ -119,24 +121,24 @@ def launches(kit: Kit) -> None:
             torch.cuda.synchronize()
             return time.perf_counter() - begin
 
-        kit.write("launch", "and waiting for it", median(round_trip() for _ in range(LAUNCHES)), "s")
+        bench.write("launch", "and waiting for it", median(round_trip() for _ in range(LAUNCHES)), "s")
 
 
-def gemm_rates(kit: Kit) -> None:
+def gemm_rates(bench: CeilingRun) -> None:
     """The fastest square GEMM of each type that the device supports, on tensor cores or else CUDA cores. torch computes
     some unsupported types in another type; these are left out."""
-    for dtype, make in PRODUCTS.items():
-        if not _supports(kit.watch, dtype):
+    for dtype, make in GEMMS.items():
+        if not _supports(bench.watch, dtype):
             continue
         with failures_logged(f"GEMM in {dtype}"):
             best, size = 0.0, 0
-            for n in kit.rows:
-                seconds = kit.watch.time(make(n, kit.watch.device), cold=False).seconds
+            for n in bench.rows:
+                seconds = bench.watch.time(make(n, bench.watch.device), cold=False).seconds
                 if 2 * n**3 / seconds > best:
                     best, size = 2 * n**3 / seconds, n
                 if 8 * seconds > MAX_GEMM_SECONDS:
                     break
-            kit.write(dtype, "matmul", best, "FLOP/s", n=size)
+            bench.write(dtype, "matmul", best, "FLOP/s", n=size)
 
 
 def _supports(watch: Machine, dtype: str) -> bool:
@@ -146,15 +148,15 @@ def _supports(watch: Machine, dtype: str) -> bool:
     return dtype == "fp64" or dtype in watch.dtypes
 
 
-def sustained_gemm_rate(kit: Kit) -> None:
+def sustained_gemm_rate(bench: CeilingRun) -> None:
     """16-bit GEMMs for several seconds: the rate under power and thermal limits."""
-    n, dtype = kit.rows[-1], next(dtype for dtype in ("bf16", "fp16", "fp32") if dtype in kit.watch.dtypes)
-    run = PRODUCTS[dtype](n, kit.watch.device)
-    taken, begin = [], time.monotonic()
-    while time.monotonic() - begin < (SUSTAINED if isinstance(kit.watch, Gpu) else 0.1):
-        taken.append(kit.watch.elapsed(run))
-    last = taken[-max(1, len(taken) // 4) :]
-    kit.write(dtype, "matmul, sustained", 2 * n**3 / median(last), "FLOP/s", n=n)
+    n, dtype = bench.rows[-1], next(dtype for dtype in ("bf16", "fp16", "fp32") if dtype in bench.watch.dtypes)
+    run = GEMMS[dtype](n, bench.watch.device)
+    times, begin = [], time.monotonic()
+    while time.monotonic() - begin < (SUSTAINED_SECONDS if isinstance(bench.watch, Gpu) else 0.1):
+        times.append(bench.watch.elapsed(run))
+    last = times[-max(1, len(times) // 4) :]
+    bench.write(dtype, "matmul, sustained", 2 * n**3 / median(last), "FLOP/s", n=n)
 
 
 def _plain(form: torch.dtype, tf32: bool = False) -> Callable[[int, str], Callable[[], object]]:
@@ -177,7 +179,7 @@ def _int8(n: int, device: str) -> Callable[[], object]:
     return lambda: torch._int_mm(a, b.t())
 
 
-PRODUCTS: dict[str, Callable[[int, str], Callable[[], object]]] = {
+GEMMS: dict[str, Callable[[int, str], Callable[[], object]]] = {
     "fp64": _plain(torch.float64),
     "fp32": _plain(torch.float32),
     "tf32": _plain(torch.float32, tf32=True),
@@ -188,17 +190,18 @@ PRODUCTS: dict[str, Callable[[int, str], Callable[[], object]]] = {
 }
 
 
-def as_yaml(kit: Kit) -> Iterator[str]:
+def as_yaml(bench: CeilingRun) -> Iterator[str]:
     """Lines in the form of `hardware/*.yaml`, which has no key for launches."""
-    yield "# lines for the YAML of a device: where it has `measured:` or `sources:` already, what is below goes there"
+    yield "# Lines for a device's YAML. If it already has `measured:` or `sources:`, add the lines below to them."
     yield "measured:"
-    for each in kit.found:
+    for each in bench.found:
         if each["ceiling"] != "launch":
             name, value = each["ceiling"], si(each["value"], each["unit"], 4)
-            name = pipe(name, kit.watch.evidence.compute_capability) if name in PRODUCTS else name
+            name = pipe(name, bench.watch.evidence.compute_capability) if name in GEMMS else name
             yield f"  - {{ceiling: {name}, by: '{each['by']}', value: {value}, source: collected}}"
     yield "sources:"
-    yield f'  collected: "the GPU kit of roofmodel on {kit.watch.evidence.name}, {kit.watch.framework}, {date.today()}"'
+    watch = bench.watch
+    yield f'  collected: "the GPU kit of roofmodel on {watch.evidence.name}, {watch.framework}, {date.today()}"'
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ STATE = (
     "clocks.max.sm", "clocks.max.memory", "clocks.applications.graphics", "power.limit", "power.default_limit",
     "memory.total", "memory.used", "pcie.link.gen.current", "pcie.link.width.current",
 )  # fmt: skip
-UNKNOWN = "unknown"  # for each fact that a tool did not give, the reason
+UNKNOWN = "unknown"  # start of the text for a fact that a tool did not give; the reason follows
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTORCH_CUDA_ALLOC_CONF", "NVIDIA_TF32_OVERRIDE")
 
 
@@ -59,7 +59,7 @@ def main(folder: Path, small: bool) -> int:
     collect_facts(state=_state())
     collect_facts(tools={name: _tool(name) for name in ("ncu", "nsys", "nvprof", "nvcc")})
     if problem:
-        print(f"error: {problem}; --small tries the kit out without a GPU")
+        print(f"error: {problem}; for a trial without a GPU, use --small")
     return int(bool(problem))
 
 

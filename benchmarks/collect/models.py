@@ -17,8 +17,8 @@ from benchmarks.collect.workloads import SPARE_POSITIONS, Work, kind
 
 if not transformers.utils.is_torch_available():
     raise ImportError(
-        f"transformers {transformers.__version__} does not take torch {torch.__version__}; "
-        "pip install 'transformers>=4.57,<5' takes one of 2.4 and newer"
+        f"transformers {transformers.__version__} does not support torch {torch.__version__}; "
+        "install 'transformers>=4.57,<5', which supports torch 2.4 and newer"
     )
 transformers.logging.set_verbosity_error()
 
@@ -38,19 +38,19 @@ FORMATS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 def build(config: Mapping[str, Any], device: str, dtype: str) -> RandomModel:
     """The Hugging Face class that the config names, with random weights on the device."""
     facts = {k: v for k, v in config.items() if k not in ("architectures", "model_type", "torch_dtype")}
-    made = transformers.AutoConfig.for_model(config["model_type"], **facts)
-    for name in vars(made).copy():
+    model_config = transformers.AutoConfig.for_model(config["model_type"], **facts)
+    for name in vars(model_config).copy():
         if name.endswith(("dropout", "pdrop", "dropout_prob")):
-            setattr(made, name, 0.0)
+            setattr(model_config, name, 0.0)
     if config["model_type"] != "resnet":
-        made._attn_implementation = "sdpa"
-    before = torch.get_default_dtype()
+        model_config._attn_implementation = "sdpa"
+    default_dtype = torch.get_default_dtype()
     torch.set_default_dtype(FORMATS[dtype])
     try:
         with torch.device(device):
-            model = getattr(transformers, config["architectures"][0])(made).eval()
+            model = getattr(transformers, config["architectures"][0])(model_config).eval()
     finally:
-        torch.set_default_dtype(before)
+        torch.set_default_dtype(default_dtype)
     return RandomModel(model, dict(config), device, dtype)
 
 
@@ -87,7 +87,7 @@ def _last_logits(model: Any) -> dict[str, int]:
     estimate` counts one position."""
     if "logits_to_keep" not in inspect.signature(model.forward).parameters:
         raise NotImplementedError(
-            f"transformers {transformers.__version__} has no logits of the last position alone; 4.57 or newer has them"
+            f"transformers {transformers.__version__} cannot compute logits of the last position only; use >=4.57"
         )
     return dict(logits_to_keep=1)
 
@@ -96,20 +96,23 @@ def _decode(built: RandomModel, work: Work) -> Callable[[], object]:
     """Decode of one token after `context`, with a static cache. Each step writes the next position; attention reads the
     spare positions too, masked."""
     context = work.context or 0
-    before_4_56: dict[str, Any] = dict(max_batch_size=work.batch, device=built.device, dtype=FORMATS[built.dtype])
-    cache = transformers.StaticCache(config=built.model.config, max_cache_len=context + SPARE_POSITIONS, **before_4_56)
-    token, place = _tokens(built, work.batch, 1), torch.full((work.batch, 1), context, device=built.device)
+    # Needed below transformers 4.56.
+    old_arguments: dict[str, Any] = dict(max_batch_size=work.batch, device=built.device, dtype=FORMATS[built.dtype])
+    cache = transformers.StaticCache(
+        config=built.model.config, max_cache_len=context + SPARE_POSITIONS, **old_arguments
+    )
+    token, position = _tokens(built, work.batch, 1), torch.full((work.batch, 1), context, device=built.device)
     inputs: dict[str, Any] = dict(past_key_values=cache, use_cache=True)
-    by_place = "cache_position" in inspect.signature(built.model.forward).parameters  # before transformers 5
+    has_cache_position = "cache_position" in inspect.signature(built.model.forward).parameters  # below transformers 5
     with torch.no_grad():
-        first = dict(cache_position=torch.arange(context, device=built.device)) if by_place else {}
+        first = dict(cache_position=torch.arange(context, device=built.device)) if has_cache_position else {}
         built.model(input_ids=_tokens(built, work.batch, context), **inputs, **first, **_last_logits(built.model))
-    if by_place:
-        inputs["cache_position"] = place[0]
+    if has_cache_position:
+        inputs["cache_position"] = position[0]
 
     def decode() -> object:
         with torch.no_grad():
-            return built.model(input_ids=token, position_ids=place, **inputs)
+            return built.model(input_ids=token, position_ids=position, **inputs)
 
     return decode
 

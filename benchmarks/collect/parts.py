@@ -50,7 +50,7 @@ def parts(folder: Path, small: bool) -> list[KitPart]:
     def kit(module: str, *arguments: str) -> tuple[str, ...]:
         return (*PYTHON, f"benchmarks.collect.{module}", str(folder), *arguments, *size)
 
-    on = () if small else ("--device", "cuda")  # no figures of the CPU by mistake
+    on = () if small else ("--device", "cuda")  # never the CPU by mistake
 
     def measure(name: str, seconds: int, *options: str) -> KitPart:
         budget = 2 if small else seconds
@@ -91,7 +91,7 @@ def run(part: KitPart, log: Path, seconds: float) -> Outcome:
                 status = process.wait(limit)
             except subprocess.TimeoutExpired:
                 _end(process)
-                return Outcome("cut off", time.monotonic() - begin, f"after {limit:.0f} s; what it had written stays")
+                return Outcome("cut off", time.monotonic() - begin, f"after {limit:.0f} s; its results so far remain")
         except BaseException:
             _end(process)
             raise
@@ -104,7 +104,7 @@ def run(part: KitPart, log: Path, seconds: float) -> Outcome:
     if status < 0:
         after = f", after: {lines[-1]}" if lines else ""
         return Outcome("failed", took, f"ended by signal {-status} ({signal.strsignal(-status)}){after[:250]}")
-    return Outcome("failed", took, (reason(lines) or f"exit status {status}, and not a word")[:300])
+    return Outcome("failed", took, (reason(lines) or f"exit status {status}, no output")[:300])
 
 
 def reason(lines: list[str]) -> str:
@@ -126,13 +126,13 @@ def write_text(file: Path, text: str) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its children, which may have more to write."""
+    """End a process and its children; they first get GRACE seconds to write their data."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         end = time.monotonic() + GRACE
         while time.monotonic() < end:
             process.poll()
-            os.killpg(process.pid, 0)  # does the process group exist?
+            os.killpg(process.pid, 0)  # raises ProcessLookupError after the group has ended
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):  # it hangs in a driver call and cannot be ended

@@ -27,7 +27,7 @@ def main(folder: Path, hw: str | None = None) -> None:
     """Print the report. Raises RoofError for an unknown device."""
     environment = _json(folder / "environment.json")
     hw = hw or environment.get("hardware")
-    print(f"{environment.get('device', {}).get('name', 'a device that is not told')}, {hw or 'no device of roof'}\n")
+    print(f"{environment.get('device', {}).get('name', 'unknown device')}, {hw or 'not in hardware/'}\n")
     for part in _json(folder / "manifest.json").get("parts", []):
         took = f" in {part['seconds']:.0f} s" if "seconds" in part else ""
         why = f": {part['message']}" if part.get("message") else ""
@@ -64,13 +64,13 @@ def pipe(dtype: str, capability: str | None) -> str:
 def models(folder: Path, device: Device | None) -> Iterator[str]:
     """Measured time of each step, its bound, and its expected time (kernels, and host launches in eager mode)."""
     columns = "".join(f"{name:>10}" for name in ("measured", "bound", "expected"))
-    yield f"{'model':<11} {'phase':<8} {'runtime':<7} {'batch':>5}{columns}  off by"
+    yield f"{'model':<11} {'phase':<8} {'runtime':<7} {'batch':>5}{columns}  error"
     for row in _steps(folder):
         head = f"{row['model']:<11} {row['phase']:<8} {row['runtime']:<7} {row['batch']:>5}"
-        yield f"{head} {_judged(row, folder, device)}"
+        yield f"{head} {_compared(row, folder, device)}"
 
 
-def _judged(row: dict[str, str], folder: Path, device: Device | None) -> str:
+def _compared(row: dict[str, str], folder: Path, device: Device | None) -> str:
     if not row["seconds"]:
         return row["status"]
     measured = float(row["seconds"])
@@ -81,8 +81,10 @@ def _judged(row: dict[str, str], folder: Path, device: Device | None) -> str:
     except RoofError as error:
         return f"{seconds(measured):>9} {error}"
     expected = phase.expected if row["runtime"] == "eager" else phase.kernel_seconds
-    told = "" if expected is None else f"{seconds(float(expected.seconds)):>9} {expected.seconds / measured - 1:+7.0%}"
-    return f"{seconds(measured):>9} {seconds(float(phase.bound_seconds)):>9} {told}".rstrip()
+    bound = f"{seconds(measured):>9} {seconds(float(phase.bound_seconds)):>9}"
+    if expected is None:
+        return bound
+    return f"{bound} {seconds(float(expected.seconds)):>9} {expected.seconds / measured - 1:+7.0%}"
 
 
 def predicted(row: dict[str, str], folder: Path, device: Device) -> PhaseEstimate:
@@ -134,16 +136,18 @@ def _json(file: Path) -> dict[str, Any]:
 
 def command(arguments: list[str] | None = None) -> int:
     """Exit status 2, with the reason on stderr, for an unknown folder or device."""
-    parser = argparse.ArgumentParser("python -m benchmarks.collect.report", description="What a collection holds.")
-    parser.add_argument("folder", type=Path, help="as collect_gpu.sh wrote it; of a .tar.gz, unpacked")
-    parser.add_argument("hw", nargs="?", help="roof's name of the device, or a YAML file; else what the folder says")
-    asked = parser.parse_args(arguments)
-    if not (asked.folder / "manifest.json").exists():
-        packed = "; tar xzf unpacks it" if asked.folder.is_file() else ""
-        print(f"{asked.folder}: no folder of a collection, which has a manifest.json{packed}", file=sys.stderr)
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.collect.report", description="Print the results of a folder."
+    )
+    parser.add_argument("folder", type=Path, help="folder of collect_gpu.sh; unpack a .tar.gz first")
+    parser.add_argument("hw", nargs="?", help="device name or YAML file (default: as in the folder)")
+    options = parser.parse_args(arguments)
+    if not (options.folder / "manifest.json").exists():
+        packed = "; unpack it with tar xzf" if options.folder.is_file() else ""
+        print(f"{options.folder}: not a folder of the kit, because it has no manifest.json{packed}", file=sys.stderr)
         return 2
     try:
-        main(asked.folder, asked.hw)
+        main(options.folder, options.hw)
     except RoofError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

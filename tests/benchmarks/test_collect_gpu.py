@@ -72,7 +72,7 @@ def test_one_command_writes_a_folder_and_an_archive(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "found" / "manifest.json").read_text())
     outcomes = {part["name"]: (part["status"], part["message"][:18]) for part in document["parts"]}
     assert outcomes == {
-        "environment": ("done", ""), "ncu-prefill": ("skipped", "there is no ncu on"), "operators-warm": ("done", ""),
+        "environment": ("done", ""), "ncu-prefill": ("skipped", "ncu is not on the "), "operators-warm": ("done", ""),
     }  # fmt: skip
     with tarfile.open(tmp_path / "found.tar.gz") as archive:
         assert {"found/manifest.json", "found/environment.json", "found/operators-warm.csv"} <= set(archive.getnames())
@@ -91,10 +91,10 @@ def test_every_part_can_be_selected(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert sum(part.limit for part in parts(tmp_path, small=False)) < 15 * 60  # what does not fit is cut off
     with pytest.raises(SystemExit, match="2"):
         main(["--only", "cielings", "-o", str(tmp_path / "x")])
-    assert re.search("no part 'cielings'.*ceilings", capsys.readouterr().err)
+    assert re.search("unknown part 'cielings'.*ceilings", capsys.readouterr().err)
     with pytest.raises(SystemExit, match="2"):
         main(["--pack", "-o", str(tmp_path)])
-    assert "no folder of a collection" in capsys.readouterr().err
+    assert "not a folder of the kit" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["file/found", "/proc/found", "blocked"])
@@ -151,7 +151,7 @@ def test_an_interruption_packs_the_collected_files(tmp_path: Path, monkeypatch: 
     assert main(["-o", str(tmp_path / "found"), "--small"]) == 130
     done, begun, *rest = json.loads((tmp_path / "found" / "manifest.json").read_text())["parts"]
     assert (done["status"], begun["status"], rest[0]["status"]) == ("done", "cut off", "not begun")
-    assert begun["message"] == "interrupted; what it had written stays"
+    assert begun["message"] == "interrupted; its results so far remain"
     assert datetime.fromisoformat(done["began"]) <= datetime.fromisoformat(begun["began"])
     assert "began" not in rest[0]
     with tarfile.open(tmp_path / "found.tar.gz") as archive:
@@ -180,7 +180,7 @@ def test_a_full_disk_affects_neither_other_parts_nor_existing_files(
     said = capsys.readouterr().out
     assert tried == ["environment", "ceilings"]
     assert said.count("failed in 0 s: [Errno 28] No space left on device") == 2
-    assert "found could not be packed (No space left on device); it is there" in said
+    assert "found could not be packed (No space left on device); it contains all results" in said
     assert not list(tmp_path.glob("*.part"))
 
 
@@ -188,9 +188,9 @@ DRIVER = """\
 import signal, sys
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever runs these tests may ignore it, and the kit goes by that
 from benchmarks.collect import __main__ as kit
-from benchmarks.collect.parts import Part
+from benchmarks.collect.parts import KitPart
 code = "import os, time; open({pid!r}, 'w').write(str(os.getpid()) + chr(10)); time.sleep(60)"
-kit.parts = lambda folder, small: [Part("sleeps", (sys.executable, "-c", code), 60)]
+kit.parts = lambda folder, small: [KitPart("sleeps", (sys.executable, "-c", code), 60)]
 sys.exit(kit.main(["-o", "found", "--small"]))
 """
 
@@ -349,7 +349,7 @@ def test_unreadable_files_are_not_packed_and_unfinished_ones_are(
     monkeypatch.setattr("benchmarks.collect.__main__.run", cut)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert main(["-o", str(tmp_path / "found"), "--small", "--only", "ceilings"]) == 1
-    assert re.search("left out .*unfinished-trace-x.json.gz", capsys.readouterr().out)
+    assert re.search("not packed, .*unfinished-trace-x.json.gz", capsys.readouterr().out)
     with tarfile.open(tmp_path / "found.tar.gz") as archive:
         names = set(archive.getnames())
         assert {(each.uid, each.gid, each.uname, each.gname) for each in archive} == {(0, 0, "", "")}
@@ -375,7 +375,7 @@ def test_without_a_gpu_the_reason_is_printed_and_nothing_is_measured(
     """Except in a trial: 8 billion parameters take too long on a CPU."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert environment.main(tmp_path, small=False) == 1
-    assert re.search("^error: torch .*; --small tries the kit out without a GPU$", capsys.readouterr().out)
+    assert re.search("^error: torch .*; for a trial without a GPU, use --small$", capsys.readouterr().out)
     found = json.loads((tmp_path / "environment.json").read_text())
     assert found["packages"]["torch"] == torch.__version__
     assert found["problem"].startswith("torch ")
@@ -405,7 +405,7 @@ def test_a_field_unknown_to_the_driver_does_not_affect_other_fields(
     assert state == {name: name for name in environment.STATE if name != "persistence_mode"}
     program.write_text(SMI.replace("persistence_mode", "clocks_throttle_reasons"))
     assert environment._state() == {name: name for name in environment.STATE}
-    clocks = kit_main._watch_clocks(tmp_path / "clocks.csv")
+    clocks = kit_main._start_clock_log(tmp_path / "clocks.csv")
     assert clocks is not None
     clocks.wait()
     assert (tmp_path / "clocks.csv").read_text().strip().endswith("clocks_event_reasons.active")
@@ -459,7 +459,7 @@ def test_bytes_and_flops_of_ceilings_are_those_that_must_be_moved(tmp_path: Path
             run()
             return stopwatch.MeasuredTime(1.0, 1.0, 1)
 
-    kit = ceilings.Kit(Slow(), tmp_path, [], data=4096, cached=1024, rows=(32,))
+    kit = ceilings.CeilingRun(Slow(), tmp_path, [], data=4096, cached=1024, rows=(32,))
     ceilings.dram_bandwidths(kit)
     ceilings.l2_bandwidth(kit)
     ceilings.gemm_rates(kit)
@@ -494,7 +494,7 @@ def test_gemms_of_unsupported_types_are_not_measured(
             run()
             return stopwatch.MeasuredTime(1.0, 1.0, 1)
 
-    kit = ceilings.Kit(Chip(), tmp_path, [], data=4096, cached=1024, rows=(32,))
+    kit = ceilings.CeilingRun(Chip(), tmp_path, [], data=4096, cached=1024, rows=(32,))
     ceilings.gemm_rates(kit)
     assert {each["ceiling"] for each in kit.found} == expected
     text = (tmp_path / "measured.yaml").read_text()
@@ -648,7 +648,7 @@ def test_the_peak_memory_of_a_decode_excludes_its_prefill(monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("pretended")
 def test_on_a_gpu_all_four_launch_times_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings, "SUSTAINED", 0.05)
+    monkeypatch.setattr(ceilings, "SUSTAINED_SECONDS", 0.05)
     ceilings.main(tmp_path, small=True)
     found = json.loads((tmp_path / "ceilings.json").read_text())["ceilings"]
     launches = [each["by"] for each in found if each["ceiling"] == "launch"]
@@ -706,13 +706,13 @@ def test_logits_of_all_positions_are_not_measured_as_the_last_position() -> None
     """As in GPT-2 until transformers 4.51."""
     built = build(config_of("gpt2-xl", small=True, memory=None), "cpu", "fp32")
     built.model.forward = lambda input_ids, use_cache: None
-    with pytest.raises(NotImplementedError, match=r"no logits of the last position alone; 4\.57 or newer"):
+    with pytest.raises(NotImplementedError, match=r"cannot compute logits of the last position only; use >=4\.57"):
         step(built, Work("prefill", 2, 16))
 
 
 def test_an_incompatible_transformers_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transformers.utils, "is_torch_available", lambda: False)
-    with pytest.raises(ImportError, match=r"transformers .* does not take torch .*'transformers>=4.57,<5'"):
+    with pytest.raises(ImportError, match=r"transformers .* does not support torch .*'transformers>=4.57,<5'"):
         importlib.reload(models)
 
 
@@ -740,7 +740,7 @@ elif mode == "old" and "--set" in words:
 elif mode == "silent":
     sys.exit(1)
 elif mode == "broken":
-    print("Traceback (most recent call last):\\nImportError: transformers 5 does not take torch 2.4")
+    print("Traceback (most recent call last):\\nImportError: transformers 5 does not support torch 2.4")
     print("==ERROR== The application returned an error code (1).")
     sys.exit(1)
 elif mode == "hangs":
@@ -841,7 +841,7 @@ def test_the_output_of_an_interrupted_ncu_is_kept(fake: Path, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(
-    ("mode", "why"), [("silent", "it said nothing"), ("broken", "ImportError: transformers 5 does not take torch 2.4")]
+    ("mode", "why"), [("silent", "no output"), ("broken", "ImportError: transformers 5 does not support torch 2.4")]
 )
 def test_the_reason_of_an_ncu_failure_is_reported(
     mode: str, why: str, fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -863,7 +863,7 @@ def test_without_a_gpu_ncu_is_not_run(
 
 def test_ncu_is_asked_for_what_the_chip_has(tmp_path: Path) -> None:
     """Volta counts instructions of its tensor cores, and knows no bf16."""
-    line = ncu.line(["python", "x.py"], "v100-sxm2-16gb", tmp_path / "r.ncu-rep", roofline=True)
+    line = ncu.ncu_command(["python", "x.py"], "v100-sxm2-16gb", tmp_path / "r.ncu-rep", roofline=True)
     metrics = line[line.index("--metrics") + 1]
     assert "sm__inst_executed_pipe_tensor.sum" in metrics
     assert "bf16" not in metrics
@@ -935,12 +935,12 @@ def test_an_incomplete_collection_is_reported_too(tmp_path: Path, capsys: pytest
     (tmp_path / "manifest.json").write_text('{"parts": []}')
     (tmp_path / "model-gpt2-xl.csv").write_text("model,phase,seconds\ngpt2-xl,pre")  # the disk was full
     assert report.command([str(tmp_path)]) == 0
-    assert "a device that is not told" in capsys.readouterr().out
+    assert "unknown device" in capsys.readouterr().out
 
 
 def test_an_unknown_folder_or_device_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "found.tar.gz").touch()
-    for what, words in (("found.tar.gz", "tar xzf unpacks it"), ("nowhere", "no folder of a collection")):
+    for what, words in (("found.tar.gz", "unpack it with tar xzf"), ("nowhere", "not a folder of the kit")):
         assert report.command([str(tmp_path / what)]) == 2
         assert words in capsys.readouterr().err
     (tmp_path / "manifest.json").write_text('{"parts": []}')
