@@ -107,26 +107,26 @@ def with_launches(timeline: Timeline) -> Timeline:
     """Add to each activity the CUDA call that launched it, and sort the activities by start.
 
     The key is (process, correlation id), or the correlation id alone for activities whose process is unknown and whose
-    id belongs to calls of one process. Of several calls with one id (a driver call inside a runtime call) the earliest
-    counts. Kernels of one CUDA graph share a launch.
+    id belongs to calls of one process. Of a driver call inside a runtime call with the same id, the outer one counts;
+    of calls that use an id again, the last one before the activity. Kernels of one CUDA graph share a launch.
     """
     import pandas
 
     work, calls = timeline.work, timeline.calls
-    calls = calls[calls["correlation"] != UNKNOWN].sort_values("start", kind="stable")
-    first = calls.drop_duplicates(["process", "correlation"])
+    first = _outermost(calls[calls["correlation"] != UNKNOWN])
     columns = {"start": "launch_start", "end": "launch_end", "thread": "launch_thread", "name": "launch_call"}
     first = first[["process", "correlation", *columns]]
     first = first.rename(columns=columns).astype({"process": object, "launch_thread": object})
     bare = work.drop(columns=list(columns.values())).astype({"process": object})
     known = bare["process"].notna() & (bare["correlation"] != UNKNOWN)
-    unique = first.drop_duplicates("correlation", keep=False)
+    unique = first[first.groupby("correlation")["process"].transform("nunique") == 1]
     joined = pandas.concat(
         [
             bare[known].reset_index().merge(first, how="left", on=["process", "correlation"]),
             bare[~known].drop(columns="process").reset_index().merge(unique, how="left", on="correlation"),
         ]
-    ).set_index("index")
+    )
+    joined = _last_before_start(joined).set_index("index")
     for column in ("launch_start", "launch_end"):
         joined[column] = joined[column].fillna(UNKNOWN).astype(np.int64)
     joined = joined.sort_values(["start", "end"], kind="stable").reset_index(drop=True)
@@ -134,6 +134,24 @@ def with_launches(timeline: Timeline) -> Timeline:
     joined["process"] = joined["process"].fillna(_only_process(joined.groupby(np.zeros(len(joined)))))
     joined = joined.astype(dict.fromkeys(("process", "launch_thread", "launch_call"), "category"))
     return replace(timeline, work=joined[list(WORK)])
+
+
+def _outermost(calls: pandas.DataFrame) -> pandas.DataFrame:
+    """The calls without those that run inside another call of the same process and id, by start."""
+    keys = ["process", "correlation"]
+    ordered = calls.sort_values("start", kind="stable").astype({"process": object})
+    latest = ordered.groupby(keys, dropna=False)["end"].cummax()
+    before = latest.groupby([ordered[key] for key in keys], dropna=False).shift()
+    return ordered[~(ordered["start"] < before)]
+
+
+def _last_before_start(joined: pandas.DataFrame) -> pandas.DataFrame:
+    """One row per activity (column `index`): with the last launch before its start, else with the first launch."""
+    if not joined["index"].duplicated().any():
+        return joined
+    late = joined["launch_start"] > joined["start"]
+    order = joined["launch_start"].where(late, -joined["launch_start"])
+    return joined.assign(late=late, order=order).sort_values(["index", "late", "order"]).drop_duplicates("index")
 
 
 def _only_process(groups: Any) -> pandas.Series:

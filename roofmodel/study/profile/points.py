@@ -111,7 +111,11 @@ def _without_brackets(text: str) -> str:
 
 # The first match on the lower-case name decides. Patterns: kernels of the libraries that frameworks launch.
 _CATEGORIES = (
-    ("communication", r"nccl|rccl|allreduce|all_reduce|nvshmem"),
+    (
+        "communication",
+        r"nccl|rccl|msccl|nvshmem|deep_?ep|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
+        r"|cross_device_reduce|_on_stream_kernel",  # the latter are NVSHMEM's
+    ),
     ("memory", r"memcpy|memset|copy_device_to_device|copydevice"),
     (
         "layout",

@@ -3,12 +3,18 @@
 Algorithm bandwidth is the message size over the time; bus bandwidth multiplies it by the share of the message that
 passes each link, which makes it comparable with the link's rate (NVIDIA nccl-tests, doc/PERFORMANCE.md). A
 collective's kernel runs from the start of this rank until the last rank has taken part, so its time includes waiting.
+Among ranks of one file, which has one clock, the wait is known and not part of the bandwidth; else the bandwidth is a
+lower bound.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
@@ -16,10 +22,14 @@ from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.ranks import Rank
 
+# Words of kernel names, longer ones first. NVSHMEM: rdxn is an all-reduce, fcollect an all-gather. vLLM and
+# SGLang: cross_device_reduce is an all-reduce. DeepEP: dispatch, combine.
 _NAME = re.compile(
-    r"(?:nccl|rccl|mscclpp?|nvshmem|deep_?ep|msccl)\w*?(all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|broadcast|"
-    r"send_?recv|reduce|send|recv|dispatch|combine|barrier)", re.I
+    r"(all_?reduce|cross_device_reduce|rdxn|reduce_?scatter|all_?gather|fcollect|all_?to_?all|broadcast|send_?recv|"
+    r"dispatch|combine|barrier|sync_all|reduce|send|recv)", re.I
 )  # fmt: skip
+
+_SYNONYMS = {"cross_device_reduce": "allreduce", "rdxn": "allreduce", "fcollect": "allgather", "sync_all": "barrier"}
 
 
 class CollectiveCalls(NamedTuple):
@@ -35,24 +45,57 @@ class CollectiveCalls(NamedTuple):
     group_size: int | None = None  # ranks; None if the file does not record it
     link: str | None = None  # the link of the device that the group uses; None if either is unknown
     link_share: float | None = None  # bus bandwidth over the link's rate in one direction
+    waiting_seconds: float | None = None  # part of `seconds` before the last rank started; None: unknown
 
 
-def collectives(rank: Rank, device: Device | None = None) -> list[CollectiveCalls]:
-    """The collectives of a rank, longest first; with a device against its links."""
+Waits = NDArray[np.int64]
+"""For each collective of a rank, in the order of their starts, nanoseconds until the last rank started it."""
+
+
+def waits(ranks: Iterable[Rank]) -> list[dict[int, Waits]]:
+    """For each group of ranks that run the same sequence of collectives, the waits by number of the rank.
+
+    Only ranks of one file: the clocks of files are not aligned.
+    """
+    groups: dict[tuple[int, tuple[str, ...]], list[Rank]] = {}
+    for rank in ranks:
+        sequence = tuple(rank.work["name"].astype(object)[rank.is_collective])
+        if sequence:
+            groups.setdefault((id(rank.timeline), sequence), []).append(rank)
+    found = []
+    for members in groups.values():
+        if len(members) > 1:
+            starts = np.stack([rank.starts[rank.is_collective] for rank in members])
+            each = starts.max(axis=0) - starts
+            found.append({rank.number: each[place] for place, rank in enumerate(members)})
+    return found
+
+
+def collectives(rank: Rank, device: Device | None = None, waiting: Waits | None = None) -> list[CollectiveCalls]:
+    """The collectives of a rank, longest first; with a device against its links.
+
+    Bandwidths leave out the time of `waiting`, if it is known.
+    """
     work = rank.work[rank.is_collective]
     if not len(work):
         return []
+    import pandas
+
     stated = work["collective"].astype(object)
     from_name = work["name"].astype(object).map(collective_name)
     names = stated.where(stated.notna(), from_name).map(lambda name: name.lower().replace("_", ""))
     rows = []
+    durations_all = (work["end"] - work["start"]).to_numpy()
+    waited = None if waiting is None else pandas.Series(np.minimum(waiting, durations_all), index=work.index)
     for (name, members, span), group in work.groupby([names, work["group_size"], work["group_span"]]):
         durations = (group["end"] - group["start"]).to_numpy()
+        wait = None if waited is None else float(waited[group.index].sum()) / 1e9
         covered = intervals.union(group["start"], group["end"])
         sizes = group["message_bytes"].to_numpy()
         known = len(sizes) > 0 and not (sizes == UNKNOWN).any()
         seconds, size = float(durations.sum()) / 1e9, int(sizes.sum()) if known else None
-        rate = size / seconds if size is not None and seconds else None
+        moving = seconds - (wait or 0.0)
+        rate = size / moving if size is not None and moving > 0 else None
         known_members = int(members) if members > 0 else None
         bus = None if rate is None or known_members is None else rate * bus_factor(str(name), known_members)
         link = link_of(device, max(int(span), int(members))) if device and known_members else None
@@ -68,6 +111,7 @@ def collectives(rank: Rank, device: Device | None = None) -> list[CollectiveCall
                 group_size=known_members,
                 link=link and link.name,
                 link_share=None if bus is None or link is None else bus / (link.bandwidth / 2),
+                waiting_seconds=wait,
             )
         )
     return sorted(rows, key=lambda row: -row.seconds)
@@ -87,7 +131,10 @@ def link_of(device: Device, span: int) -> Link | None:
 def collective_name(kernel: str) -> str:
     """The collective that a kernel name shows (`ncclDevKernel_AllReduce_Sum_f32_RING_LL`: allreduce)."""
     found = _NAME.search(kernel)
-    return found[1].lower().replace("_", "") if found else "other"
+    if not found:
+        return "other"
+    name = found[1].lower()
+    return _SYNONYMS.get(name, name.replace("_", ""))
 
 
 def bus_factor(name: str, ranks: int) -> float:

@@ -8,7 +8,7 @@ there earlier:
     other_rank       the launching thread waited for other ranks (a barrier, a collective on the CPU)
     synchronization  the thread was blocked until the GPU had finished, so the queue was empty when it continued
     launch           the CPU had work to launch, but was slower than the GPU
-    unknown          the file does not have the launch
+    unknown          the file does not have the launch, or the clocks of CPU and GPU differ
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ def by_cause(rank: Rank) -> dict[str, float]:
 def stretches_by_cause(rank: Rank) -> dict[str, Intervals]:
     """The idle time by cause as disjoint sets, whose union is the rank's idle time; only causes that occur."""
     gaps = rank.idle
+    if rank.clock_error:  # then the order of launches and gaps is unknown
+        return {"unknown": gaps} if len(gaps) else {}
     first = np.searchsorted(rank.starts, gaps[:, 1], side="left")  # the activity that ends each gap
     launches = rank.work["launch_start"].to_numpy()[first]
     threads = rank.work["launch_thread"].astype(object).to_numpy()[first]

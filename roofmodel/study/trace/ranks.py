@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,23 @@ from roofmodel.study.trace.intervals import Intervals
 
 if TYPE_CHECKING:
     import pandas
+
+
+CLOCK_TOLERANCE = 1000
+"""Nanoseconds by which a kernel may start before its launch: older traces round times to microseconds."""
+
+
+class ClockError(NamedTuple):
+    """Kernels that start before their launch, which no kernel does: the clocks of CPU and GPU differ."""
+
+    kernels: int
+    launched: int  # kernels with a known launch
+    first_half: int  # the CPU's clock is ahead by at least so many nanoseconds (negative: at most behind)
+    second_half: int
+
+    @property
+    def largest(self) -> int:
+        return max(self.first_half, self.second_half)
 
 
 Run = Literal["before", "after"]
@@ -136,9 +153,25 @@ class Rank:
         whole = intervals.length(self.communication)
         return 1 - intervals.length(self.exposed_communication) / whole if whole else None
 
+    @cached_property
+    def clock_error(self) -> ClockError | None:
+        """How far the clocks of CPU and GPU differ at least; None if no kernel starts before its launch."""
+        launches = self.work["launch_start"].to_numpy()
+        known = self.is_kernel & (launches != UNKNOWN)
+        ahead = (launches - self.starts)[known]
+        if not np.any(ahead > CLOCK_TOLERANCE):
+            return None
+        halves = [int(half.max()) for half in (ahead[: len(ahead) // 2], ahead[len(ahead) // 2 :]) if len(half)]
+        return ClockError(int(np.count_nonzero(ahead > CLOCK_TOLERANCE)), len(ahead), halves[0], halves[-1])
+
     @property
     def launch_to_start_median_seconds(self) -> float | None:
-        """Median time from the start of the launching call to the start of the kernel; None without launches."""
+        """Median time from the start of the launching call to the start of the kernel.
+
+        None without launches, and if the clocks of CPU and GPU differ.
+        """
+        if self.clock_error:
+            return None
         launched = self.is_kernel & (self.work["launch_start"] != UNKNOWN).to_numpy()
         if not launched.any():
             return None

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from roofmodel.devices.device import Device, Hardware
+from roofmodel import units
+from roofmodel.devices.device import Hardware
 from roofmodel.errors import Option, Text, WorkloadError, choices
 from roofmodel.file_names import display_names, rename_files
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
 from roofmodel.study.trace import comparison, idle, runs, steps
 from roofmodel.study.trace.achieved import RankWork, RunRoofline, rank_work, run_roofline
-from roofmodel.study.trace.communication import CollectiveCalls, collectives
+from roofmodel.study.trace.communication import CollectiveCalls, collectives, waits
 from roofmodel.study.trace.comparison import Comparison
 from roofmodel.study.trace.copies import Copies, copies
 from roofmodel.study.trace.findings import Finding, findings
 from roofmodel.study.trace.groups import GROUPINGS, GroupTime, grouped
-from roofmodel.study.trace.ranks import Rank, ranks
+from roofmodel.study.trace.ranks import CLOCK_TOLERANCE, ClockError, Rank, ranks
 from roofmodel.study.trace.steps import Step, Steps
 
 TOP = 10  # kernels listed by default
@@ -97,10 +98,16 @@ def trace(
     else:
         sides = [ranks(found.after)]
     device = identified.device if identified else None
-    reports = [[_report(rank, device, wanted) for rank in side if len(rank.work)] for side in sides]
-    every = [report for side in reports for report in side]
+    reports = [[_report(rank, wanted) for rank in side if len(rank.work)] for side in sides]
+    waiting = {n: wait for side in reports for group in waits(e.rank for e in side) for n, wait in group.items()}
+    every = [
+        each._replace(collectives=collectives(each.rank, device, waiting.get(each.rank.number)))
+        for side in reports
+        for each in side
+    ]
     for report in every:
         warnings += _rank_warnings(report)
+    warnings += _shared_gpus(every)
     what_limits = [
         finding
         for side in reversed(reports)
@@ -110,11 +117,11 @@ def trace(
     works = [rank_work(each.rank, device) for each in every]
     compared = None
     if found.before:
-        runs_flops = [_flops(part) for part in (works[: len(reports[0])], works[len(reports[0]) :])]
-        compared = comparison.compare(
-            *([(each.rank, each.steps) for each in side] for side in reports), by, *runs_flops
-        )
-        what_limits = [compared.different_work] * (compared.different_work is not None) + what_limits
+        first, second = ([(each.rank, each.steps) for each in side] for side in reports)
+        flops = _flops(works[: len(first)]), _flops(works[len(first) :])
+        compared = comparison.compare(first, second, by, *flops)
+        if compared.different_work is not None:
+            what_limits.insert(0, compared.different_work)
     counted = list(zip(every, works, strict=True))
     listed = [row for each, work in counted for row in grouped(each.rank, each.steps, "name", work)]
     return Trace(
@@ -133,16 +140,17 @@ def trace(
     )
 
 
-def _report(rank: Rank, device: Device | None, wanted: tuple[int, int] | None = None) -> RankReport:
-    """The analysis of a rank, or of its steps in the range `wanted`. Raises WorkloadError if it has no such steps."""
+def _report(rank: Rank, wanted: tuple[int, int] | None = None) -> RankReport:
+    """The analysis of a rank, or of its steps in the range `wanted`; its collectives are added later.
+
+    Raises WorkloadError if it has no such steps.
+    """
     found = steps.find(rank)
     if wanted is not None:
         chosen = _chosen(rank, found, *wanted)
         start, end = min(step.start for step in chosen), max(step.end for step in chosen)
         rank, found = rank.restricted((rank.starts >= start) & (rank.starts < end)), found._replace(steps=chosen)
-    return RankReport(
-        rank, found, copies(rank), collectives(rank, device), idle.by_cause(rank), _queue_depth_median(rank)
-    )
+    return RankReport(rank, found, copies(rank), [], idle.by_cause(rank), _queue_depth_median(rank))
 
 
 def _flops(works: Iterable[RankWork | None]) -> float | None:
@@ -154,7 +162,7 @@ def _flops(works: Iterable[RankWork | None]) -> float | None:
 def _queue_depth_median(rank: Rank) -> float | None:
     launches = rank.work["launch_start"].to_numpy()
     known = rank.is_kernel & (launches != UNKNOWN)
-    if not known.any():
+    if not known.any() or rank.clock_error:
         return None
     starts = rank.starts[known]
     launched = np.searchsorted(np.sort(launches[known]), starts, side="right")
@@ -173,9 +181,39 @@ def _rank_warnings(report: RankReport) -> list[str]:
                 "steps": "Nsight Systems exports (`nsys export --type sqlite`) have them",
             }.get(rank.timeline.tool, "export with `nsys export --type sqlite`")
         )
+    if error := rank.clock_error:
+        found.append(
+            f"{rank.label}: {error.kernels} of {error.launched} kernels start before their launch, by up to "
+            f"{units.seconds(error.largest / 1e9)}: the clocks of CPU and GPU differ by at least that much"
+            + _drift(error)
+            + ". The causes of idle time and the times from launch to start are unknown"
+        )
     if cut := sum(not step.complete for step in report.steps.steps):
         found.append(f"{rank.label}: {cut} steps are cut by the start or end of the trace and not averaged")
     return found
+
+
+def _drift(error: ClockError) -> str:
+    """How the error changes, if the GPU's clock drifts against the CPU's."""
+    change = error.second_half - error.first_half
+    if abs(change) <= CLOCK_TOLERANCE:
+        return ""
+    return f" (by {units.seconds(abs(change) / 1e9)} {'more' if change > 0 else 'less'} in the second half)"
+
+
+def _shared_gpus(reports: Iterable[RankReport]) -> Iterator[str]:
+    """Warnings about GPUs on which several processes of a file run."""
+    processes: dict[tuple[int, str], list[str]] = {}
+    for each in reports:
+        if each.rank.device is not None and each.rank.process is not None:
+            key = id(each.rank.timeline), each.rank.device
+            processes.setdefault(key, []).append(each.rank.process)
+    for (_, device), names in processes.items():
+        if len(names) > 1:
+            yield (
+                f"processes {', '.join(names)} share GPU {device}: each is a rank of its own, and the GPU may run one "
+                "of them in the idle time of another"
+            )
 
 
 def step_range(text: str) -> tuple[int, int]:

@@ -31,6 +31,7 @@ LEGEND = {
     "busy": "busy: share of the wall time in which a kernel runs",
     "launch → start": "launch → start: median time from a kernel's launch on the CPU to its start",
     "share": "share: of the summed time of the rank's GPU work, which counts overlapping work fully",
+    "waiting": "waiting: part of the time before the last rank started; bandwidths leave it out",
     "bus": "algorithm, bus: bandwidths as in nccl-tests",
     "of link": "of link: bus bandwidth over the link's rate in one direction",
     "!": "! above the ceiling: tensors come from a cache, or an algorithm (Winograd) takes fewer multiplications than "
@@ -73,6 +74,8 @@ def _blocks(trace: Trace) -> Iterator[RenderableType]:
     yield from _roofline(trace)
     yield Text()
     yield _parts(trace.ranks)
+    if len(trace.files) > 1:
+        yield Text("The clocks of different files are not aligned: compare durations, not starts.", style="dim")
     yield from _graphs(trace.ranks)
     yield from _idle(trace.ranks)
     yield from _steps(trace.ranks)
@@ -266,7 +269,20 @@ def _collectives(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
         return
     yield Text()
     yield Text("collectives; their time includes waiting for the last rank", style="bold")
-    titles = ("collective", "rank", "×", "GPUs", "time", "exposed", "bytes", "algorithm", "bus", "of link")
+    known = any(each.waiting_seconds is not None for _, each in rows)
+    titles = (
+        "collective",
+        "rank",
+        "×",
+        "GPUs",
+        "time",
+        *["waiting"] * known,
+        "exposed",
+        "bytes",
+        "algorithm",
+        "bus",
+        "of link",
+    )
     shown = FittingTable(titles, "collective", ("algorithm", "bytes"), LEGEND)
     for report, each in rows:
         shown.add(
@@ -275,6 +291,7 @@ def _collectives(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
             str(each.number),
             str(each.group_size or ""),
             units.seconds(each.seconds),
+            *(["–" if each.waiting_seconds is None else units.seconds(each.waiting_seconds)] * known),
             units.seconds(each.exposed_seconds),
             "" if each.bytes is None else units.si(each.bytes, "B"),
             *("" if r is None else units.si(r, "B/s") for r in (each.bytes_per_second, each.bus_bytes_per_second)),
