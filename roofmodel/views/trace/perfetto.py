@@ -8,6 +8,7 @@ readers, `roof trace` too, recognize kernels, copies, calls and operators.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -43,7 +44,10 @@ def write(trace: Trace, path: Path, *, compressed: bool) -> None:
     """Write all events of a run. Raises OSError."""
     with open(path, "wb") as file:
         if compressed:
-            with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as stream:
+            with (
+                gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0, compresslevel=5) as zipped,
+                io.BufferedWriter(zipped, 1 << 20) as stream,
+            ):
                 stream.writelines(_document(trace))
         else:
             file.writelines(_document(trace))
@@ -63,8 +67,7 @@ def _document(trace: Trace) -> Iterator[bytes]:
     yield b"\n]}\n"
 
 
-def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 class _Track(NamedTuple):
