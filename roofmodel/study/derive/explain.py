@@ -73,7 +73,7 @@ class SymbolicOperator(NamedTuple):
         )
 
 
-class Section(NamedTuple):
+class ExplainedPhase(NamedTuple):
     """A phase or a kernel: its operators and their totals."""
 
     name: str
@@ -90,7 +90,7 @@ class Explanation(NamedTuple):
     dtype: str
     device: Device | None
     sources: Sources
-    sections: tuple[Section, ...]
+    sections: tuple[ExplainedPhase, ...]
     model: tuple[Quantity, ...] = ()  # parameters
     memory: tuple[Quantity, ...] = ()
     peak: tuple[str, tuple[Quantity, ...]] | None = None  # operator with the most live activations, and these
@@ -175,7 +175,7 @@ def explain_kernel(name: str, device: Device | None = None, n: int | None = None
     counted = SymbolicOperator(numbers, symbols, 1, placed, by)
     sources = {symbol("n"): SymbolSource("size", size, Option("n"), n is None)}
     return Explanation(
-        name, textbook_kernels.KERNELS[name].about, dtype, device, sources, (Section(name, (counted,), ()),)
+        name, textbook_kernels.KERNELS[name].about, dtype, device, sources, (ExplainedPhase(name, (counted,), ()),)
     )
 
 
@@ -215,7 +215,7 @@ def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dic
 def _section(
     arch: Architecture, shape: SymbolicArchitecture, step: Step, symbolic_step: Step,
     device: Device | None, work: Workload, phase: PhaseEstimate | None,
-) -> Section:  # fmt: skip
+) -> ExplainedPhase:  # fmt: skip
     if phase:
         step, symbolic_step = phase.step, _at_stage(symbolic_step, phase.step)
     placed: Iterable[Any] = phase.placed if phase else ()
@@ -231,7 +231,7 @@ def _section(
             run_as = as_executed(numbers, work.runtime)
             by = (run and run.formula) or formula(run_as, here.placement, device, work.dtype)
         counted.append(SymbolicOperator(numbers, named, named.passes * shape.times(named.layers), here, by, run))
-    return Section(
+    return ExplainedPhase(
         step.phase, tuple(counted), (*_totals(counted), *_alternatives(arch, shape, step, symbolic_step)), phase
     )
 
@@ -351,7 +351,7 @@ def matching_names(op: str, names: Sequence[str]) -> set[str]:
     return wanted
 
 
-def select_operators(op: str, sections: Sequence[Section]) -> list[Section]:
+def select_operators(op: str, sections: Sequence[ExplainedPhase]) -> list[ExplainedPhase]:
     """The operators of each phase that `op` selects. Raises WorkloadError if there is none."""
     wanted = matching_names(op, [counted.operator.name for section in sections for counted in section.operators])
     found = []

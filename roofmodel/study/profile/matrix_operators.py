@@ -15,7 +15,7 @@ from roofmodel.counting.convolution import input_rows_read
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder
 from roofmodel.counting.operator import Operator as CountedOperator
-from roofmodel.study.profile.recorded_inputs import Arguments, NotCounted, Tensor, Work
+from roofmodel.study.profile.recorded_inputs import Arguments, NotCounted, RecordedTensor, Work
 
 _WIDTHS = Widths(FORMATS["fp16"], FORMATS["fp16"], FORMATS["fp16"])  # FLOPs do not depend on them; bytes are not used
 _LOG_SUM_EXP = 4  # bytes: fused attention keeps the logarithm of the sum of each row in fp32
@@ -37,7 +37,7 @@ def _check(condition: bool) -> None:
 # --- GEMMs ------------------------------------------------------------------------------------------
 
 
-def _gemm(a: Tensor, b: Tensor, added: Tensor | None = None, width: int | None = None) -> Work:
+def _gemm(a: RecordedTensor, b: RecordedTensor, added: RecordedTensor | None = None, width: int | None = None) -> Work:
     """`a[M K] b[K N] -> c[M N]`, or the same for each matrix of a batch; `added` is one more term."""
     _check(len(a.shape) == len(b.shape) >= 2 and a.shape[-1] == b.shape[-2])
     batch = max(math.prod(a.shape[:-2]), math.prod(b.shape[:-2]))
@@ -61,22 +61,22 @@ def _added(args: Arguments) -> Work:
 def _matrix_vector(args: Arguments, first: int = 0, added: int | None = None) -> Work:
     matrix, vector = args.tensor(first), args.tensor(first + 1)
     _check(len(vector.shape) == 1)
-    column = Tensor((*vector.shape, 1), vector.form, vector.width)
+    column = RecordedTensor((*vector.shape, 1), vector.form, vector.width)
     return _gemm(matrix, column, None if added is None else args.tensor(added))
 
 
 def _dot(args: Arguments) -> Work:
     a, b = args.tensor(0), args.tensor(1)
     _check(len(a.shape) == len(b.shape) == 1)
-    return _gemm(Tensor((1, *a.shape), a.form, a.width), Tensor((*b.shape, 1), b.form, b.width))
+    return _gemm(RecordedTensor((1, *a.shape), a.form, a.width), RecordedTensor((*b.shape, 1), b.form, b.width))
 
 
 def _linear(args: Arguments) -> Work:
     """x W^T + b for x of any number of dimensions and W[N K]."""
     x, weight = args.tensor(0), args.tensor(1)
     _check(len(weight.shape) == 2 and len(x.shape) >= 1)
-    rows = Tensor((math.prod(x.shape[:-1]), x.shape[-1]), x.form, x.width)
-    return _gemm(rows, Tensor(weight.shape[::-1], weight.form, weight.width), args.optional(2))
+    rows = RecordedTensor((math.prod(x.shape[:-1]), x.shape[-1]), x.form, x.width)
+    return _gemm(rows, RecordedTensor(weight.shape[::-1], weight.form, weight.width), args.optional(2))
 
 
 def _matmul(args: Arguments) -> Work:
@@ -85,9 +85,9 @@ def _matmul(args: Arguments) -> Work:
     if len(a.shape) == len(b.shape) == 1:
         return _dot(args)
     if len(b.shape) == 1:
-        b = Tensor((*b.shape, 1), b.form, b.width)
+        b = RecordedTensor((*b.shape, 1), b.form, b.width)
     elif len(a.shape) == 1:
-        a = Tensor((1, *a.shape), a.form, a.width)
+        a = RecordedTensor((1, *a.shape), a.form, a.width)
     _check(min(len(a.shape), len(b.shape)) >= 2 and a.shape[-1] == b.shape[-2])
     batch = math.prod(broadcast(a.shape[:-2], b.shape[:-2]))
     work = _flops("a[b M K] c[b K N] -> y[b M N]", b=batch, M=a.shape[-2], K=a.shape[-1], N=b.shape[-1])
@@ -137,7 +137,7 @@ def _spread(values: tuple[int, ...], rank: int) -> tuple[int, ...]:
     return values * rank if len(values) == 1 else values
 
 
-def _slide(args: Arguments, at: _Places, source: Tensor, kernel: tuple[int, ...], transposed: bool) -> _Filter:
+def _slide(args: Arguments, at: _Places, source: RecordedTensor, kernel: tuple[int, ...], transposed: bool) -> _Filter:
     """The geometry of a convolution (the formulas of torch.nn.Conv2d and ConvTranspose2d)."""
     rank = len(kernel)
     stride, padding = (_spread(args.integers(place), rank) for place in (at.stride, at.padding))
@@ -159,7 +159,9 @@ def _slide(args: Arguments, at: _Places, source: Tensor, kernel: tuple[int, ...]
     return _Filter(tuple(output), tuple(read))
 
 
-def _convolution_flops(source: Tensor, weight: Tensor, output: tuple[int, ...], transposed: bool) -> int:
+def _convolution_flops(
+    source: RecordedTensor, weight: RecordedTensor, output: tuple[int, ...], transposed: bool
+) -> int:
     """2 x batch x positions x filter x channels. A transposed convolution applies the filter to each input position."""
     positions = math.prod(source.shape[2:] if transposed else output)
     own, other = weight.shape[0], weight.shape[1]  # of a transposed convolution: input channels, outputs per group
@@ -208,7 +210,11 @@ def _convolution_backward(args: Arguments) -> Work:
 
 
 def _gradients(
-    gradient: Tensor, source: Tensor, weight: Tensor, transposed: bool, wanted: tuple[bool, bool, bool]
+    gradient: RecordedTensor,
+    source: RecordedTensor,
+    weight: RecordedTensor,
+    transposed: bool,
+    wanted: tuple[bool, bool, bool],
 ) -> Work:
     _check(len(gradient.shape) == len(source.shape) == len(weight.shape) >= 3)
     forward = _convolution_flops(source, weight, gradient.shape[2:], transposed)
@@ -281,7 +287,7 @@ _SCORES = "q[b t k g h] k[b s k h] -> a[b k g t:s]"
 _MIX = "p[b k g t:s] v[b s k h'] -> o[b t k g h']"
 
 
-def _forward(args: Arguments, at: _Attention, sizes: Mapping[str, int], tensors: tuple[Tensor, ...]) -> Work:
+def _forward(args: Arguments, at: _Attention, sizes: Mapping[str, int], tensors: tuple[RecordedTensor, ...]) -> Work:
     """Scores, softmax and weighted sum in one kernel; it writes the result and the log-sum-exp of each row."""
     q, _, v = tensors
     scores, mix = _operator(_SCORES, sizes), _operator(_MIX, sizes)
@@ -293,7 +299,7 @@ def _forward(args: Arguments, at: _Attention, sizes: Mapping[str, int], tensors:
     return Work(int(scores.matmul_flops + mix.matmul_flops), vector, size + (bias.bytes if bias else 0), q.form)
 
 
-def _backward(args: Arguments, at: _Attention, sizes: Mapping[str, int], tensors: tuple[Tensor, ...]) -> Work:
+def _backward(args: Arguments, at: _Attention, sizes: Mapping[str, int], tensors: tuple[RecordedTensor, ...]) -> Work:
     """Five matrix multiplications: the scores again, and the gradients of v, p, q and k (FlashAttention-2, alg. 2).
 
     The kernel reads the gradient of the output, q, k, v, the output and the log-sum-exp, and writes three gradients.

@@ -24,7 +24,7 @@ class NotCounted(Exception):
     """FLOPs or bytes of an operator do not follow from its recorded arguments; the message is the reason."""
 
 
-class Tensor(NamedTuple):
+class RecordedTensor(NamedTuple):
     """A tensor argument."""
 
     shape: Sizes
@@ -45,9 +45,9 @@ class Tensor(NamedTuple):
         reach = 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
         return min(distinct, reach) * self.width
 
-    def of(self, *shape: int) -> Tensor:
+    def of(self, *shape: int) -> RecordedTensor:
         """A tensor of another shape with the same element type."""
-        return Tensor(shape, self.form, self.width)
+        return RecordedTensor(shape, self.form, self.width)
 
 
 class Arguments:
@@ -69,7 +69,7 @@ class Arguments:
             raise NotCounted("the shapes of the operator that called it are not recorded")
         return Arguments(self._caller)
 
-    def optional(self, index: int) -> Tensor | None:
+    def optional(self, index: int) -> RecordedTensor | None:
         """A tensor; None for an argument that is missing or is no tensor."""
         shape, kind = self._entry(index)
         width, form = _TYPES.get(kind, (0, ""))
@@ -77,9 +77,9 @@ class Arguments:
         if not width or len(sizes) != len(shape) or math.prod(sizes) > _MAX_ELEMENTS:
             return None
         strides = self._inputs.strides[index] if index < len(self._inputs.strides) else ()
-        return Tensor(sizes, form, width, tuple(stride for stride in strides if isinstance(stride, int)))
+        return RecordedTensor(sizes, form, width, tuple(stride for stride in strides if isinstance(stride, int)))
 
-    def tensor(self, index: int) -> Tensor:
+    def tensor(self, index: int) -> RecordedTensor:
         """A tensor. Raises NotCounted if it is missing."""
         if (found := self.optional(index)) is None:
             kind = self._entry(index)[1]
@@ -88,7 +88,7 @@ class Arguments:
             raise NotCounted(f"complex numbers ({kind})" if "complex" in kind else f"argument {index} is no tensor")
         return found
 
-    def tensors(self, index: int) -> list[Tensor]:
+    def tensors(self, index: int) -> list[RecordedTensor]:
         """The tensors of a list. Raises NotCounted if their sizes or their element type are unknown."""
         shapes, kind = self._entry(index)
         if "list" not in kind or not shapes or isinstance(shapes[0], int):
@@ -98,7 +98,7 @@ class Arguments:
         width, form = _TYPES[self._list_type]
         strides = self._inputs.strides[index] if index < len(self._inputs.strides) else ()
         strides = strides if len(strides) == len(shapes) else ((),) * len(shapes)
-        return [Tensor(shape, form, width, each) for shape, each in zip(shapes, strides, strict=True)]  # type: ignore[arg-type]
+        return [RecordedTensor(shape, form, width, each) for shape, each in zip(shapes, strides, strict=True)]  # type: ignore[arg-type]
 
     def value(self, index: int) -> str:
         """The text of a value; empty if it was not recorded."""

@@ -13,7 +13,7 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.vector_flops import ACTIVATION, BACKWARD_FACTOR, NORM, OPTIMIZER
 from roofmodel.study.count import ELEMENTWISE
 from roofmodel.study.profile.matrix_operators import broadcast
-from roofmodel.study.profile.recorded_inputs import FLOATS, Arguments, NotCounted, Tensor, Work
+from roofmodel.study.profile.recorded_inputs import FLOATS, Arguments, NotCounted, RecordedTensor, Work
 
 _TRUTH = frozenset({
     "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "logical_xor", "isnan", "isinf",
@@ -86,7 +86,7 @@ def _elementwise(name: str, args: Arguments, inputs: int, flops: int) -> Work:
     return Work(0, int(flops) * elements, sum(each.bytes for each in operands) + elements * width, form.form)
 
 
-def _result(operands: list[Tensor]) -> Tensor:
+def _result(operands: list[RecordedTensor]) -> RecordedTensor:
     """The operand whose type the result has (torch.result_type): tensors precede scalars, floats integers."""
     return max(operands, key=lambda each: (bool(each.shape), each.form in FLOATS, each.form != "bool", each.width))
 
@@ -106,7 +106,7 @@ def _of_lists(name: str, args: Arguments) -> Work | None:
     return Work(0, int(_REDUCTIONS[name]) * elements, size[0], form) if name in _REDUCTIONS else None
 
 
-def _tensor_lists(args: Arguments) -> list[list[Tensor]]:
+def _tensor_lists(args: Arguments) -> list[list[RecordedTensor]]:
     found = []
     for index in range(len(args)):
         try:
@@ -218,7 +218,7 @@ def _index_select(args: Arguments) -> Work:
     return _gathered(source, index, index.elements * others)
 
 
-def _gathered(source: Tensor, index: Tensor, elements: int) -> Work:
+def _gathered(source: RecordedTensor, index: RecordedTensor, elements: int) -> Work:
     return Work(0, 0, 2 * elements * source.width + index.bytes, source.form)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEIGHT = 1.5  # of the figure, relative to other pictures
-MAX_GREY = 64  # ranks that are drawn in grey
+MAX_GRAY = 64  # ranks that are drawn in gray
 SPARSE = 3  # numbers per step from which steps are drawn at equal distances
 LINE_LENGTH = 170  # characters of a finding
 EARLIEST, LATEST = canvas.BLUE, canvas.RED
@@ -73,7 +73,7 @@ def _time_to_end(axes: Axes, curves: StepCurves, threshold: float, unit: str) ->
     found = curves.deviations
     _style(axes, f"time to the end of each {unit}, step {curves.step}", unit)
     others = [place for place in range(len(curves.ranks)) if place not in (found.earliest, found.latest)]
-    for place in others[:: max(1, len(others) // MAX_GREY)]:
+    for place in others[:: max(1, len(others) // MAX_GRAY)]:
         axes.plot(found.times_to_end[place], color="0.85", linewidth=0.6, zorder=1)
     for place, color, which in ((found.earliest, EARLIEST, "earliest"), (found.latest, LATEST, "latest")):
         label = f"rank {curves.ranks[place]} ({which})"
