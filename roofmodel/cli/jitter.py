@@ -24,14 +24,14 @@ def jitter_command(
     files: Annotated[
         list[str],
         typer.Argument(
-            help="Files of all ranks: Nsight Systems, PyTorch, step or operation tables; patterns, - for stdin."
+            help="Files of all ranks: Nsight Systems, PyTorch, step or operation tables, or patterns; - for stdin."
         ),
     ],
     steps: Annotated[
         str | None, typer.Option("--steps", metavar="A:B", help="Only the steps from A up to, not including, B.")
     ] = None,
     threshold: Annotated[
-        str, typer.Option("--threshold", help="Deviation from the mean over ranks from which a rank is late.")
+        str, typer.Option("--threshold", help="A rank is late if it deviates by more from the mean over ranks.")
     ] = "100us",
     first_gap: Annotated[
         str,
@@ -43,7 +43,7 @@ def jitter_command(
     form: Annotated[str, format_option("table, json or csv.")] = "table",
     output: Annotated[list[str] | None, output_option("FILE .png .svg .pdf .html .json .csv")] = None,
 ) -> None:
-    """Which of many ranks is late, from which kernel on, and why: GPU, CPU launches, input or network."""
+    """Find which of many ranks is late, from which kernel on, and why: GPU, CPU launches, input or network."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
     from roofmodel.views.kit import progress
