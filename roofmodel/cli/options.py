@@ -113,7 +113,7 @@ def workload_options(
         ),
     ] = None,
     new_tokens: Annotated[
-        int | None, _option(WORKLOAD, "Number of tokens to generate with --phase generate (default: 128).")
+        int | None, _option(WORKLOAD, "Decodes of --phase generate: tokens after the first (default: 128).")
     ] = None,
     mla: Annotated[str, _option(WORKLOAD, "Multi-head latent attention: absorbed or naive.")] = "absorbed",
     decoder_seq: Annotated[

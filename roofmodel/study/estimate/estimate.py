@@ -29,6 +29,7 @@ from roofmodel.study.estimate.notes import (
 from roofmodel.study.estimate.options import MAX_VALUE, workload
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.study.estimate.pipeline import slowest_stage, without_cache
+from roofmodel.study.estimate.stages import first_and_last_decode
 
 
 class Estimate(NamedTuple):
@@ -66,7 +67,9 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
     for step in work.steps():
         phase = slowest_stage(arch, device, step, work.host)
         if step.phase == "generate":
-            phase = phase._replace(uncached=without_cache(arch, device, phase.step))
+            decodes = (slowest_stage(arch, device, one, work.host) for one in first_and_last_decode(phase.step))
+            uncached = without_cache(arch, device, phase.step)
+            phase = phase._replace(uncached=uncached, first_and_last=tuple(decodes))
         found.append(phase)
     all_operators = _all_operators(arch, found, ONE_GPU)
     own = all_operators if work.parallel == ONE_GPU else _all_operators(arch, found, work.parallel)

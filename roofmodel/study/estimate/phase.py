@@ -3,6 +3,8 @@
 The same code takes the ints of one workload and the arrays of a sweep.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
@@ -68,6 +70,7 @@ class PhaseEstimate(NamedTuple):
     kernel_seconds: Expected | None = None  # the sum over all kernels; None where one is unknown
     launch: Expected = NO_TIME  # of one kernel by the host; none with CUDA graphs
     uncached: Uncached | None = None  # generation: the same without a KV cache
+    first_and_last: tuple[PhaseEstimate, ...] = ()  # generation: its first and its last decode
     idle: StageTime = StageTime()  # while the GPU waits for other pipeline stages
     stage_times: tuple[tuple[str, StageTime, StageTime], ...] = ()
     """Part of the phase, time of one microbatch on this stage, time through all stages."""

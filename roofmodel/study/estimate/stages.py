@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.algebra import plain
+from roofmodel.counting.workload import Step
 from roofmodel.study.estimate.phase import (
     PhaseEstimate,
     StageTime,
@@ -59,13 +60,43 @@ def latencies(phase: PhaseEstimate) -> dict[str, StageTime]:
     }
 
 
+def first_and_last_decode(step: Step) -> tuple[Step, Step]:
+    """The first and the last decode of generation, whose caches have the prompt, and all but the last token."""
+    first = step._replace(
+        phase="decode", tokens=1, context=step.context + step.tokens, passes=1, logit_positions=1
+    )  # fmt: skip
+    return first, first._replace(context=first.context + step.passes - 2)
+
+
+def generation_totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """End-to-end latency, time of the first and last decode, tokens/s per GPU and per user, by their JSON keys.
+
+    A user sees one token per TPOT. The end-to-end latency of a request is that of the prefill and all decodes.
+    """
+    found: dict[str, Any] = {}
+    expected, tpot, gpus = phase.expected, latencies(phase)["tpot"], phase.step.parallel.gpus
+    tpot_seconds = tpot.expected and plain(tpot.expected.seconds)
+    kinds: tuple[tuple[str, Any, Any], ...] = (
+        ("bound_", phase.bound_seconds, tpot.bound),
+        ("", expected and plain(expected.seconds), tpot_seconds),
+    )
+    for kind, seconds, per_token in kinds:
+        found[f"{kind}e2e_seconds"] = seconds
+        found[f"{kind}tokens_per_second_per_gpu"] = seconds and phase.tokens / seconds / gpus
+        found[f"{kind}tokens_per_second_per_user"] = per_token and 1 / per_token
+    for name, step in zip(("first", "last"), phase.first_and_last, strict=False):
+        found[f"tpot_{name}_seconds"] = step.expected and plain(step.expected.seconds)
+        found[f"bound_tpot_{name}_seconds"] = step.bound_seconds
+    return found
+
+
 def phase_totals(phase: PhaseEstimate) -> dict[str, Any]:
     """A phase's totals by their JSON keys, with TTFT and TPOT of generation."""
     found = totals(phase)
     for name, time in latencies(phase).items():
         found[f"{name}_seconds"] = time.expected and plain(time.expected.seconds)
         found[f"bound_{name}_seconds"] = time.bound
-    return found
+    return found | (generation_totals(phase) if phase.step.phase == "generate" else {})
 
 
 def stage_totals(phase: PhaseEstimate) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from roofmodel.algebra import Number, plain
 from roofmodel.prediction.timing import Expected
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.study.estimate.stages import latencies
+from roofmodel.study.estimate.stages import generation_totals, latencies
 from roofmodel.views.estimate.text import describe_largest
 from roofmodel.views.kit.workload_text import describe_rate, describe_usable_memory, without_unit_of
 
@@ -47,8 +47,16 @@ def _latencies(phase: PhaseEstimate) -> Iterator[Answer]:
     if name != "generate":
         yield Answer(LATENCY.get(name, "latency"), _latency(phase.bound_seconds, phase.expected))
         return
+    steps = _steps(phase)
     for label, time in latencies(phase).items():
-        yield Answer(label.upper(), _latency(time.bound, time.expected))
+        yield Answer(label.upper(), _latency(time.bound, time.expected) + steps * (label == "tpot"))
+
+
+def _steps(phase: PhaseEstimate) -> str:
+    """` · first decode 9.08 ms, last 9.1 ms`: the expected times, or the bounds where there are none."""
+    found, kind = generation_totals(phase), "" if phase.expected else "bound_"
+    first, last = (units.seconds(found[f"{kind}tpot_{which}_seconds"]) for which in ("first", "last"))
+    return f" · first decode {first}, last {last}"
 
 
 def _latency(bound: Number, expected: Expected | None) -> str:
@@ -70,7 +78,9 @@ def _rates(phases: tuple[PhaseEstimate, ...]) -> Iterator[Answer]:
         text = ", ".join(f"{describe_rate(phase, seconds)} {name}" for name, seconds in rates.items())
         if phase.step.phase == "generate":
             times = ", ".join(f"{units.seconds(plain(seconds))} {name}" for name, seconds in rates.items())
-            text += f" · total time {times}"
+            found, kind = generation_totals(phase), "" if phase.expected else "bound_"
+            user, gpu = (units.si(found[f"{kind}tokens_per_second_per_{one}"]) for one in ("user", "gpu"))
+            text += f" · {user} per user, {gpu} per GPU · total time {times}"
         texts.append(text)
     unit = "images/s" if phases[0].is_vision else "tokens/s"
     yield Answer(unit, _of_phases(phases, texts).replace(f" {unit}", ""))

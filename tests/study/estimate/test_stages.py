@@ -113,3 +113,27 @@ def test_without_calibration_ttft_and_stages_have_no_expected_time(tmp_path: Pat
     assert found["totals"]["bound_ttft_seconds"] > 0
     for stage in found["stages"].values():
         assert stage["expected_seconds"] is stage["expected_low_seconds"] is stage["host_bound"] is None
+
+
+@pytest.mark.parametrize("options", [{}, {"runtime": "graph", "batch": 8}, {"tp": 2, "pp": 2, "batch": 4}])
+def test_the_decodes_of_generation_take_from_the_first_to_the_last_step(options: dict[str, Any]) -> None:
+    """TPOT lies between them; the steps are those of a decode with this cache. Users share the tokens of all GPUs."""
+
+    def phase_of(phase: str, **more: Any) -> dict[str, Any]:
+        (found,) = roofmodel.estimate("llama-3.2-1b", "h100", phase=phase, **options, **more).to_dict()["phases"]
+        return found
+
+    phase = phase_of("generate", seq=512, new_tokens=1024)
+    totals = phase["totals"]
+    for kind in ("", "bound_"):
+        first, mean, last = (totals[f"{kind}tpot{which}_seconds"] for which in ("_first", "", "_last"))
+        assert first <= 1.000001 * mean <= 1.000002 * last
+        assert kind == "" or first < mean < last  # expected, decodes may be launch-bound
+        for which, context in (("first", 512), ("last", 512 + 1023)):
+            own = phase_of("decode", context=context)["totals"][f"{kind or 'expected_'}seconds"]
+            assert totals[f"{kind}tpot_{which}_seconds"] == pytest.approx(own)
+        assert totals[f"{kind}e2e_seconds"] == totals[f"{kind or 'expected_'}seconds"]
+        gpus = options.get("tp", 1) * options.get("pp", 1)
+        rate = totals[f"{kind}tokens_per_second"]
+        assert totals[f"{kind}tokens_per_second_per_gpu"] == pytest.approx(rate / gpus)
+        assert totals[f"{kind}tokens_per_second_per_user"] == pytest.approx(1 / mean)
