@@ -137,6 +137,13 @@ class WarningNote(Message):
         return f"warning: {super().__str__()}"
 
 
+LIST_MODELS = Command("'roof models list'", "roofmodel.list_models()")
+LIST_FAMILIES = Command("'roof models families'", "roofmodel.list_families()")
+LIST_HARDWARE = Command("'roof hw list'", "roofmodel.list_hardware()")
+COLLECT = Command("'roof ncu-command'", "roofmodel.ncu_command()")
+"""Commands that several messages recommend."""
+
+
 Text = str | Option | Command | Message
 """What messages are made of."""
 

@@ -13,7 +13,7 @@ from roofmodel.devices import calibration_reader, library
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.parts import Level, Link, Measured, Pipe
 from roofmodel.devices.schema import DeviceFile
-from roofmodel.errors import DeviceError, WorkloadError
+from roofmodel.errors import LIST_HARDWARE, DeviceError, WorkloadError
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Device:
         try:
             file = DeviceFile(path)
         except FileNotFoundError:
-            reason = "no such file; give a device's YAML file or a name of 'roof hw list'"
-            raise DeviceError(f"{os.fspath(name)}: {reason}") from None
+            reason = f"{os.fspath(name)}: no such file; give a device's YAML file or a name of "
+            raise DeviceError(reason, LIST_HARDWARE) from None
         device = cls(
             id=file.id,
             name=file.name,

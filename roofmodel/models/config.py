@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from roofmodel.errors import ModelError, Text, choices, shorten, suggest
+from roofmodel.errors import LIST_FAMILIES, Message, ModelError, Text, choices, shorten, suggest
 from roofmodel.file_names import printable
 from roofmodel.models.architecture import Architecture, BuildPlan, Fact, Head, HeadStage, Network, Stack
 from roofmodel.models.families import CUSTOM_CODE, FAMILIES, family_of
@@ -136,7 +136,7 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
         raise ModelError(f"{where}: {what} a name such as 'gpt2' or 'llama'")
     family = family_of(model_type)
     if family is None:
-        raise ModelError(f"{where}: {_unknown_type(model_type, config)}")
+        raise ModelError(f"{where}: ", _unknown_type(model_type, config))
     for switch in family.refuses:
         if config.get(switch):
             value = "true" if config[switch] is True else shorten(config[switch])
@@ -144,20 +144,18 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
     return model_type, family
 
 
-def _unknown_type(model_type: str, config: Config) -> str:
+def _unknown_type(model_type: str, config: Config) -> Message:
     """The message for a `model_type` without a family: the reason, or the families that are likely meant."""
     from roofmodel.models.families.unsupported import UNSUPPORTED
     from roofmodel.models.family_matching import offer
 
     if model_type in UNSUPPORTED:
-        return f"model_type {model_type!r} is not supported: it has {UNSUPPORTED[model_type]}"
+        return Message(f"model_type {model_type!r} is not supported: it has {UNSUPPORTED[model_type]}")
     # qwen3 is a different model from qwen2, not a typing error: names with other digits are not suggested.
     candidates = [name for name in FAMILIES if _digits(name) == _digits(model_type)]
     hint = suggest(model_type, candidates, cutoff=0.8) or offer(config)
-    return (
-        f"unknown model_type {shorten(model_type)}{hint or ';'} "
-        f"`roof models families` lists the {len(FAMILIES) + len(CUSTOM_CODE)} supported ones"
-    )
+    supported = f" lists the {len(FAMILIES) + len(CUSTOM_CODE)} supported ones"
+    return Message(f"unknown model_type {shorten(model_type)}", hint or ";", " ", LIST_FAMILIES, supported)
 
 
 def _digits(name: str) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from roofmodel.errors import Message, ModelError, Option, Text, WarningNote, shorten, suggest
+from roofmodel.errors import LIST_FAMILIES, Message, ModelError, Option, Text, WarningNote, shorten, suggest
 from roofmodel.models.families import FAMILIES, family_of
 from roofmodel.models.family import Family
 from roofmodel.models.fields import Key
@@ -108,9 +108,7 @@ def as_family(config: Config, family: str, where: str) -> tuple[Config, tuple[Te
     row = family_of(family)
     if row is None:
         near = suggest(family, FAMILIES) or ";"
-        raise ModelError(
-            Option("family"), f": unknown family {shorten(family)}{near} `roof models families` lists them"
-        )
+        raise ModelError(Option("family"), f": unknown family {shorten(family)}{near} ", LIST_FAMILIES, " lists them")
     named = config.get("architectures")
     name = str(named[0]) if isinstance(named, list) and named else ""
     suffix = next((suffix for suffix in row.classes if name.endswith(suffix)), next(iter(row.classes)))

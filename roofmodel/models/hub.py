@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roofmodel.errors import ModelError, Option, shorten, suggest
+from roofmodel.errors import LIST_MODELS, Message, ModelError, Option, shorten, suggest
 from roofmodel.file_names import printable, rename_files
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
@@ -50,7 +50,7 @@ def load(model: str | os.PathLike[str], family: str | None = None) -> Architectu
     if isinstance(model, os.PathLike):
         return _from_path(expand(model), family)
     if not isinstance(model, str) or not model.strip():
-        raise ModelError(f"{shorten(model)} is not a model; give a name (see 'roof models list'), a path or a Hub id")
+        raise ModelError(f"{shorten(model)} is not a model; give a name (see ", LIST_MODELS, "), a path or a Hub id")
     if model.startswith((".", "/", "~")):
         return _from_path(expand(model), family)
     entry = packaged(model)
@@ -218,12 +218,12 @@ def _in_local_cache(name: str) -> Path | None:
 def _from_hub(name: str) -> Path:
     """Downloads a config.json. Raises ModelError with what was tried and what would work."""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
-        raise ModelError(f"{_unknown(name)}; the Hub was not queried because HF_HUB_OFFLINE is set")
+        raise ModelError(_unknown(name), "; the Hub was not queried because HF_HUB_OFFLINE is set")
     try:
         import huggingface_hub
         from huggingface_hub.utils import logging
     except ImportError:
-        raise ModelError(f"{_unknown(name)}; to query the Hub, pip install huggingface_hub") from None
+        raise ModelError(_unknown(name), "; to query the Hub, pip install huggingface_hub") from None
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # hides messages about retries
 
     def download() -> str:
@@ -239,7 +239,7 @@ def _from_hub(name: str) -> Path:
         return Path(_within_timeout(download))
     except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise ModelError(f"{_unknown(name)}; the Hub returned no config.json ({reason})") from None
+        raise ModelError(_unknown(name), f"; the Hub returned no config.json ({reason})") from None
 
 
 def _within_timeout(download: Any) -> Any:
@@ -265,12 +265,12 @@ def _within_timeout(download: Any) -> Any:
     return value
 
 
-def _unknown(name: str) -> str:
+def _unknown(name: str) -> Message:
     entries = list(catalog())
     known = [entry.id if "/" in name else entry.id.partition("/")[2] for entry in entries]
     known += [alias for entry in entries for alias in entry.aliases if ("/" in alias) == ("/" in name)]
     hint = suggest(name, known)
-    return (
-        f"unknown model {shorten(name)}{hint or ';'} not packaged (see 'roof models list'), not a path, "
-        "not in the local Hugging Face cache"
-    )
+    return Message(
+        f"unknown model {shorten(name)}{hint or ';'} not packaged (see ", LIST_MODELS, "), not a path, "
+        "not in the local Hugging Face cache",
+    )  # fmt: skip

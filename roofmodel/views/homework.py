@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from roofmodel import units
+from roofmodel.errors import Command
 from roofmodel.study.homework.homework import Graded, GradedSheet, Sheet
 from roofmodel.study.homework.problem import SYMBOLS, UNITS, Problem, Question
 from roofmodel.views.kit import formula
@@ -42,7 +43,10 @@ def document(sheet: Sheet, key: bool = False) -> Document:
     if key:
         blocks.append(Paragraph(f"Symbols: {_legend(sheet)}."))
     else:
-        command = f"roof homework check FILE --student {json.dumps(sheet.student, ensure_ascii=False)}"
+        student = json.dumps(sheet.student, ensure_ascii=False)
+        command = Command(
+            f"roof homework check FILE --student {student}", f'roofmodel.check_homework("FILE", {student})'
+        )
         checks = "The lecturer checks them" if sheet.seeded else f"Check them with {command}"
         blocks.append(Paragraph(f"Write each number after its colon, in the stated unit. {checks}."))
     blocks.append(Code("\n".join(_answers(sheet, filled=key))))

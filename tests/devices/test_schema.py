@@ -217,7 +217,7 @@ def test_a_missing_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     with pytest.raises(DeviceError) as caught:
         Device.load(name)
     assert str(caught.value).startswith(f"{name}: no such file")
-    assert "roof hw list" in str(caught.value)
+    assert "roofmodel.list_hardware()" in str(caught.value)
 
 
 def test_an_unreadable_file_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -423,7 +423,7 @@ def test_an_unknown_name_offers_the_nearest_ones(typo: str, name: str) -> None:
     message = refusal(typo)
     assert message.startswith(f"unknown model {typo!r}; did you mean ")
     assert name in message
-    assert "roof models list" in message
+    assert "roofmodel.list_models()" in message
 
 
 def test_the_error_for_an_unknown_name_lists_the_places_searched() -> None:

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from roofmodel import units
+from roofmodel.errors import Command
 from roofmodel.models.symbols import resolve_min_max, symbol
 from roofmodel.study.derive.bound_changes import CeilingEquation, Change, Changes, Side, assumptions
 from roofmodel.study.derive.crossover import SYMBOLS, Crossover, DominantBound
@@ -197,12 +198,13 @@ def explained(found: Crossover) -> list[Block]:
     """For a GEMM, answers under other assumptions; otherwise the command that derives FLOPs and bytes."""
     if found.op in ("matmul", "matmul-accumulate"):
         return _assumptions(found)
-    return [
-        Paragraph(
-            f"To derive the FLOPs and bytes: roof explain {found.name}"
-            f"{f' --op {found.op} --phase {found.phase}' if found.phase and found.op else ''} --hw {found.device.id}"
-        )
-    ]
+    chosen = {"op": found.op, "phase": found.phase} if found.phase and found.op else {}
+    options = chosen | {"hw": found.device.id}
+    explain = Command(
+        f"roof explain {found.name}{''.join(f' --{name} {value}' for name, value in options.items())}",
+        f"roofmodel.explain({found.name!r}{''.join(f', {name}={value!r}' for name, value in options.items())})",
+    )
+    return [Paragraph(f"To derive the FLOPs and bytes: {explain}")]
 
 
 def _assumptions(found: Crossover) -> list[Block]:

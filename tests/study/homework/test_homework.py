@@ -557,8 +557,8 @@ def test_a_sheet_with_answers_is_replaced_only_with_force(
 
 def test_a_sheet_states_who_checks_it() -> None:
     own, seeded = (views.document(homework.sheet("ada", seed=seed)).render("markdown") for seed in ("", "secret"))
-    assert 'Check them with roof homework check FILE --student "ada".' in own
-    assert "homework check" not in seeded
+    assert 'Check them with roofmodel.check_homework("FILE", "ada").' in own
+    assert "check_homework" not in seeded
     assert "The lecturer checks them." in seeded
 
 
