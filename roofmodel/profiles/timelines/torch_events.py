@@ -125,7 +125,7 @@ def _header(file: BinaryIO, name: str) -> tuple[str, list[Event]]:
             prefix = "traceEvents.item"
             _check_one_list(file, name)
             # PyTorch writes them before the events, so that this stops there
-            listed = next(ijson.items(_WithoutControls(file), "deviceProperties"), [])
+            listed: object = next(ijson.items(_WithoutControls(file), "deviceProperties"), [])
             properties = listed if isinstance(listed, list) else []
             file.seek(0)
     except ijson.JSONError as error:
