@@ -6,11 +6,13 @@ of the kernel.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from roofmodel.profiles.nvtx_ranges import Launch, Range, enclosing_ranges
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 
 if TYPE_CHECKING:
@@ -58,36 +60,27 @@ def _parents(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.i
 
 
 def labels(work: pandas.DataFrame, events: pandas.DataFrame) -> list[str | None]:
-    """For each activity, the name of the innermost event that encloses its launch on its thread; None if unknown.
+    """For each activity, the name of the innermost event that encloses its launch; None if unknown.
 
-    An event without a thread belongs to all threads of its process. A thread without events at that time (autograd
-    launches the backward pass on its own) takes those of the only other thread of the process that has some.
+    The threads whose events count are those of `profiles/nvtx_ranges.py`.
     """
-    result: list[str | None] = [None] * len(work)
     if not len(events):
-        return result
-    launched = np.flatnonzero((work["launch_start"] != UNKNOWN).to_numpy())
-    process = work["process"].astype(object).to_numpy()[launched]
-    thread = work["launch_thread"].astype(object).to_numpy()[launched]
-    time = work["launch_start"].to_numpy()[launched]
-    by_thread = {
-        key: (group["start"].to_numpy(), group["end"].to_numpy(), group["name"].astype(object).to_numpy())
-        for key, group in events.astype({"process": object, "thread": object}).groupby(
-            ["process", "thread"], observed=True, dropna=False
-        )
-    }
-    own: dict[tuple[Any, Any], list[int]] = {}
-    for i, key in enumerate(zip(process, thread, strict=True)):
-        own.setdefault(key, []).append(i)
-    for (owner, name), indices in own.items():
-        candidates = [(key, value) for key, value in by_thread.items() if key[0] == owner]
-        candidates.sort(key=lambda item: item[0][1] != name)  # the launching thread first
-        missing = np.asarray(indices)
-        for (_, other), (starts, ends, names) in candidates:
-            if other != name and isinstance(other, str) and len(candidates) > 2:
-                continue  # several other threads: which of them caused the launch is unknown
-            found = innermost(starts, ends, time[missing])
-            for i, index in zip(missing[found >= 0], found[found >= 0], strict=True):
-                result[launched[i]] = names[index]
-            missing = missing[found < 0]
-    return result
+        return [None] * len(work)
+    ranges = [
+        Range(_text(process), _text(thread), start, end, name)
+        for process, thread, start, end, name in _rows(events, "process", "thread", "start", "end", "name")
+    ]
+    launches = [
+        None if time == UNKNOWN else Launch(_text(process), _text(thread), time)
+        for process, thread, time in _rows(work, "process", "launch_thread", "launch_start")
+    ]
+    return [found[-1] if found else None for found in enclosing_ranges(launches, ranges).labels]
+
+
+def _rows(table: pandas.DataFrame, *columns: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table[column].astype(object).tolist() for column in columns), strict=True)
+
+
+def _text(value: object) -> str | None:
+    """The text; None for a missing one."""
+    return value if isinstance(value, str) else None

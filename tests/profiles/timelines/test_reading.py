@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.timelines import nsys_tables, reading, torch_events
-from roofmodel.profiles.timelines.timeline import WORK
+from roofmodel.profiles.timelines import enclosing, nsys_tables, reading, torch_events
+from roofmodel.profiles.timelines.timeline import RANGES, WORK, TableBuilder
 from tests.profiles.samples import content, measured, mutilations
 from tests.profiles.seeds import SEEDS
 
@@ -133,3 +133,25 @@ def test_the_properties_of_devices_are_read_without_a_pass_over_the_events(monke
     timeline = torch_events.read(file, "trace")
     assert timeline.evidence[0].multiprocessors == 80
     assert ends == ["traceEvents.item"]  # the only pass that reached the end of the file
+
+
+@pytest.mark.parametrize(
+    ("thread", "others", "label"),
+    [
+        ("1", [], "inner"),  # the launching thread's own
+        ("2", [], "inner"),  # without ranges: those of the only other thread that has open ones
+        ("2", [("3", 500, 600)], "inner"),  # ranges of a third thread that are not open at that time do not matter
+        ("2", [("3", 0, 600)], None),  # two other threads have open ranges
+        ("1", [("3", 0, 600)], "inner"),
+    ],
+)
+def test_whole_runs_and_lists_of_kernels_find_ranges_in_the_same_way(
+    thread: str, others: list[tuple[str, int, int]], label: str | None
+) -> None:
+    ranges, work = TableBuilder(RANGES), TableBuilder(WORK)
+    for owner, start, end, name in [("1", 0, 400, "outer"), ("1", 100, 200, "inner")] + [
+        (*other, "other") for other in others
+    ]:
+        ranges.add(process="p", thread=owner, start=start, end=end, name=name)
+    work.add(process="p", launch_thread=thread, launch_start=150, start=300, end=310, name="k", kind="kernel")
+    assert enclosing.labels(work.frame(), ranges.frame()) == [label]
