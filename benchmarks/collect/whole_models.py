@@ -114,13 +114,13 @@ def trace(built: RandomModel, work: Work, file: Path, watch: Machine) -> None:
     with nvtx.mark(built.model), sdpa, profile(activities=activities) as profiler:
         with nvtx.range("step"):
             run()
-        watch.recover()  # which waits for the device
-    beside = file.with_name(f"unfinished-{file.name}")  # the profiler writes in several steps
+        watch.recover()  # waits for the device
+    partial = file.with_name(f"unfinished-{file.name}")  # the profiler writes in several steps
     try:
-        profiler.export_chrome_trace(str(beside))
-        beside.replace(file)
+        profiler.export_chrome_trace(str(partial))
+        partial.replace(file)
     finally:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 def _reason(error: BaseException) -> str:

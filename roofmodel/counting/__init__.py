@@ -1,1 +1,1 @@
-"""An Architecture and a workload -> operators with costs. Knows no hardware."""
+"""An Architecture and a workload -> operators with costs, independent of the hardware."""

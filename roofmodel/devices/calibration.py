@@ -1,6 +1,6 @@
 """Calibration of a device: fitted parameters of the timing formulas, with the data and the residuals of each fit.
 
-They stand in the device's file under `calibration`. Parameters without a unit are fractions of the datasheet's ceilings
+The device's file has them under `calibration`. Parameters without a unit are fractions of the datasheet's ceilings
 in the same file, so that they carry over to a device of the same design; times are in seconds. L2 bandwidths are
 fractions of the ports between L2 and the SMs, 64 bytes per clock and SM, because vendors do not publish L2's own
 bandwidth. The formulas are in `roofmodel/prediction`; `roof explain` prints the meaning of each parameter.

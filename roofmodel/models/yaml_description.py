@@ -1,6 +1,6 @@
-"""An architecture told in YAML, in the field's terms, without any Hugging Face config: one row, as a family has one.
+"""Architectures described in YAML instead of a Hugging Face config, read with a row like that of a family.
 
-`examples/models/` has files to start from. `ROW` lists all keys: a dot stands for a section.
+`examples/models/` has examples. `ROW` lists all keys; a dot separates a section from a key.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class FormulaDescription(NamedTuple):
     source: str = ""
     """Where the formula comes from: a paper, a manual, or the measurements that it was fitted to."""
     constants: tuple[str, ...] = ()
-    """Names of the module's constants that the formula uses. Their values and meanings stand at their definitions."""
+    """Names of the module's constants that the formula uses. Their definitions have the values and meanings."""
 
 
 def meanings(owner: type | ModuleType) -> dict[str, str]:

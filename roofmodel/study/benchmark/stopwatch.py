@@ -73,12 +73,12 @@ def machine(device: str | None = None) -> Machine:
         raise WorkloadError("measuring needs torch; pip install torch brings it") from None
     if device not in (None, "cuda", "cpu"):
         raise WorkloadError(Option("device"), f": unknown device {device!r}{choices(str(device), ('cuda', 'cpu'))}")
-    sees = torch.cuda.is_available()
-    if device == "cuda" and not sees:
+    has_gpu = torch.cuda.is_available()
+    if device == "cuda" and not has_gpu:
         built = torch.version.cuda or torch.version.hip
         why = "torch finds no GPU" if built else f"torch {torch.__version__} is a build without CUDA"
         raise WorkloadError(Option("device", "cuda"), f": {why}; ", Option("device", "cpu"), " measures the CPU")
-    if not sees or device == "cpu":
+    if not has_gpu or device == "cpu":
         return Cpu()
     try:
         return Gpu()

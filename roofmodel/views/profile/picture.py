@@ -167,7 +167,7 @@ def _table(
     shares = len(panels) <= 2
     left, step, width = 0.675, min(0.05, (top - 0.06) / (len(listed) + 2)), 0.085 if shares else 0.045
     rights = [0.99 - width * (len(panels) - 1 - i) for i in range(len(panels))]
-    room = int((rights[0] - width - left - 0.02) / 0.0068)  # letters
+    max_letters = int((rights[0] - width - left - 0.02) / 0.0068)  # letters
     time = "time or phase" if any(p.predicted for panel in panels for p in panel.points) else "time"
     title = f"longest first: {f'share of {time}, ' * shares}achieved / attainable"
     figure.text(left, top, title, color="0.3", fontsize=8)
@@ -178,7 +178,7 @@ def _table(
                 right - width / 3, y, GLYPHS[device_style.marker], color=device_style.color, ha="center", fontsize=9
             )
         y -= step
-    shown = names_of_points((p for panel in panels for p in panel.points if p.name in listed), room)
+    shown = names_of_points((p for panel in panels for p in panel.points if p.name in listed), max_letters)
     for name in listed:
         found = [next((p for p in panel.points if p.name == name), None) for panel in panels]
         p = next(p for p in found if p is not None)
