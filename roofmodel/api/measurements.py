@@ -22,6 +22,7 @@ from roofmodel.reports.runs import JitterReport, TraceReport
 
 if TYPE_CHECKING:
     from roofmodel.counting.workload import Phase
+    from roofmodel.study.benchmark.measured_table import L2State
     from roofmodel.study.estimate.options import WorkloadOptions
 
 
@@ -290,7 +291,7 @@ def measure(
     batch: int = 1,
     seq: int | None = None,
     context: int | None = None,
-    l2: Literal["cold", "warm"] = "cold",
+    l2: L2State = "cold",
     budget: float = 120,
     device: Literal["cuda", "cpu"] | None = None,
     seed: int = 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from roofmodel import arguments
 from roofmodel.arguments import Model, ProgressCallback, no_progress
@@ -11,7 +11,16 @@ from roofmodel.devices.device import Hardware
 from roofmodel.reports.predictions import Derivation, ExplorePage, Report, SweepReport
 
 if TYPE_CHECKING:
-    from roofmodel.counting.workload import Optimizer, Phase, Recompute, Runtime
+    from roofmodel.counting.workload import (
+        AttentionMode,
+        LatentMode,
+        Logits,
+        Optimizer,
+        Phase,
+        Recompute,
+        Runtime,
+        SequenceParallel,
+    )
     from roofmodel.study.estimate.options import WorkloadOptions
     from roofmodel.study.sweep.grid import GridOptions
 
@@ -29,11 +38,11 @@ def estimate(
     weights: str | None = None,
     kv: str | None = None,
     activations: str | None = None,
-    attention: Literal["flash", "eager"] = "flash",
-    logits: Literal["last", "all"] | None = None,
+    attention: AttentionMode = "flash",
+    logits: Logits | None = None,
     new_tokens: int | None = None,
     image: int | None = None,
-    mla: Literal["absorbed", "naive"] = "absorbed",
+    mla: LatentMode = "absorbed",
     optimizer: Optimizer | None = None,
     recompute: Recompute = "none",
     decoder_seq: int | None = None,
@@ -45,7 +54,7 @@ def estimate(
     ep: int = 1,
     vpp: int = 1,
     micro_batch: int | None = None,
-    sequence_parallel: Literal["off", "on"] = "off",
+    sequence_parallel: SequenceParallel = "off",
     memory_utilization: float = 0.9,
 ) -> Report:
     """FLOPs, bytes, bound and expected time of a model on a device, by operator and by phase; memory.

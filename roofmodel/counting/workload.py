@@ -10,6 +10,10 @@ Phase = Literal["prefill", "decode", "forward", "generate", "train"]
 Optimizer = Literal["adam", "momentum", "sgd"]
 Recompute = Literal["none", "selective", "full"]
 Runtime = Literal["eager", "autocast", "megatron", "graph"]
+AttentionMode = Literal["flash", "eager"]
+LatentMode = Literal["absorbed", "naive"]  # of multi-head latent attention
+Logits = Literal["last", "all"]
+SequenceParallel = Literal["off", "on"]
 NO_IMAGE = (0, 0)
 """Rows and columns of pixels for models that read no image."""
 MEMORY_UTILIZATION = 0.9
@@ -116,11 +120,11 @@ class Workload(NamedTuple):
     weights: str | None = None
     kv: str | None = None
     activations: str | None = None
-    attention: Literal["flash", "eager"] = "flash"
-    logits: Literal["last", "all"] | None = None
+    attention: AttentionMode = "flash"
+    logits: Logits | None = None
     new_tokens: Number = 1
     image: tuple[Number, Number] = NO_IMAGE
-    mla: Literal["absorbed", "naive"] = "absorbed"
+    mla: LatentMode = "absorbed"
     optimizer: Optimizer = "adam"
     recompute: Recompute = "none"
     decoder_seq: Number | None = None
@@ -164,7 +168,7 @@ class Workload(NamedTuple):
         """Tokens per sequence of a prefill; of an encoder-decoder, those of the decoder."""
         return self.seq if self.decoder_seq is None else self.decoder_seq
 
-    def logits_of(self, phase: Phase) -> Literal["last", "all"]:
+    def logits_of(self, phase: Phase) -> Logits:
         """The positions whose logits are computed."""
         return self.logits or ("all" if phase in ("forward", "train") else "last")
 
@@ -206,12 +210,12 @@ class Step(NamedTuple):
     batch: Number
     tokens: Number
     context: Number
-    attention: Literal["flash", "eager"]
+    attention: AttentionMode
     logit_positions: Number
     widths: Widths
     passes: Number = 1
     image: tuple[Number, Number] = NO_IMAGE
-    mla: Literal["absorbed", "naive"] = "absorbed"
+    mla: LatentMode = "absorbed"
     optimizer: Optimizer | None = "adam"
     recompute: Recompute = "none"
     source: Number = 0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Literal, NamedTuple, get_args
 
 from roofmodel import output_files
 from roofmodel.errors import Command, Message, Option, OutputError, Text, WorkloadError, choices, shorten
@@ -21,7 +21,8 @@ from roofmodel.study.benchmark.measure import COLUMNS, Done, Failed, Plan, chose
 from roofmodel.study.benchmark.stopwatch import Machine
 from roofmodel.study.profile.device import UnknownDevice, identify
 
-L2_STATES = ("cold", "warm")
+L2State = Literal["cold", "warm"]
+L2_STATES: tuple[str, ...] = get_args(L2State)
 
 
 class CsvWriter:

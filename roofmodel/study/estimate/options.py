@@ -1,7 +1,7 @@
 """The options of a workload: their values, which of them apply to a model, and the Workload that they describe."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, TypedDict, get_args
+from typing import Any, NamedTuple, TypedDict, get_args
 
 from roofmodel import units
 from roofmodel.algebra import Number, maximum, minimum
@@ -10,11 +10,15 @@ from roofmodel.counting.quantized_modules import unconverted
 from roofmodel.counting.workload import (
     MEMORY_UTILIZATION,
     NO_IMAGE,
+    AttentionMode,
+    LatentMode,
+    Logits,
     Optimizer,
     Parallel,
     Phase,
     Recompute,
     Runtime,
+    SequenceParallel,
     Workload,
 )
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
@@ -42,11 +46,11 @@ class Options(NamedTuple):
     weights: str | None = None
     kv: str | None = None
     activations: str | None = None
-    attention: Literal["flash", "eager"] = "flash"
-    logits: Literal["last", "all"] | None = None
+    attention: AttentionMode = "flash"
+    logits: Logits | None = None
     new_tokens: int | None = None
     image: int | None = None
-    mla: Literal["absorbed", "naive"] = "absorbed"
+    mla: LatentMode = "absorbed"
     optimizer: Optimizer | None = None
     recompute: Recompute = "none"
     decoder_seq: int | None = None
@@ -58,7 +62,7 @@ class Options(NamedTuple):
     ep: int = 1
     vpp: int = 1
     micro_batch: int | None = None
-    sequence_parallel: Literal["off", "on"] = "off"
+    sequence_parallel: SequenceParallel = "off"
     memory_utilization: float = MEMORY_UTILIZATION
 
 
@@ -73,11 +77,11 @@ class WorkloadOptions(TypedDict, total=False):
     weights: str | None
     kv: str | None
     activations: str | None
-    attention: Literal["flash", "eager"]
-    logits: Literal["last", "all"] | None
+    attention: AttentionMode
+    logits: Logits | None
     new_tokens: int | None
     image: int | None
-    mla: Literal["absorbed", "naive"]
+    mla: LatentMode
     optimizer: Optimizer | None
     recompute: Recompute
     decoder_seq: int | None
@@ -89,7 +93,7 @@ class WorkloadOptions(TypedDict, total=False):
     ep: int
     vpp: int
     micro_batch: int | None
-    sequence_parallel: Literal["off", "on"]
+    sequence_parallel: SequenceParallel
     memory_utilization: float
 
 
@@ -101,13 +105,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "weights": tuple(FORMATS),
     "kv": tuple(FORMATS),
     "activations": COMPUTE_FORMATS,
-    "attention": ("flash", "eager"),
-    "logits": ("last", "all"),
-    "mla": ("absorbed", "naive"),
+    "attention": get_args(AttentionMode),
+    "logits": get_args(Logits),
+    "mla": get_args(LatentMode),
     "optimizer": get_args(Optimizer),
     "recompute": get_args(Recompute),
     "runtime": get_args(Runtime),
-    "sequence_parallel": ("off", "on"),
+    "sequence_parallel": get_args(SequenceParallel),
 }
 """The values of the options that are names."""
 
