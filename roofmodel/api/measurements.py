@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from roofmodel.counting.workload import Phase
     from roofmodel.study.benchmark.measured_table import L2State
     from roofmodel.study.estimate.options import WorkloadOptions
+    from roofmodel.study.jitter.deviations import FirstGap
+    from roofmodel.study.profile.ceilings import CeilingSource
 
 
 def read_profile(
@@ -59,7 +61,7 @@ def plot(
     family: str | None = None,
     times: PathLike | Iterable[PathLike] = (),
     clock: str = "boost",
-    ceilings: str = "datasheet",
+    ceilings: CeilingSource = "datasheet",
     progress: ProgressCallback = no_progress,
     **workload: Unpack[WorkloadOptions],
 ) -> PlotReport:
@@ -171,7 +173,7 @@ def jitter(
     *paths: PathLike,
     steps: str | None = None,
     threshold: str | float = "100us",
-    first_gap: str = "same-step",
+    first_gap: FirstGap = "same-step",
     what_if: bool = False,
     progress: ProgressCallback = no_progress,
 ) -> JitterReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from roofmodel import arguments
 from roofmodel.arguments import Model, ProgressCallback, no_progress
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Runtime,
         SequenceParallel,
     )
+    from roofmodel.study.derive.crossover import Variable
     from roofmodel.study.estimate.options import WorkloadOptions
     from roofmodel.study.sweep.grid import GridOptions
 
@@ -144,7 +145,7 @@ def crossover(
     model: Model,
     hw: Hardware,
     *,
-    over: str | None = None,
+    over: Variable | Literal["n"] | None = None,
     op: str | None = None,
     family: str | None = None,
     explain: bool = False,

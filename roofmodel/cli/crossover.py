@@ -57,5 +57,8 @@ def crossover_command(
     from roofmodel import api
 
     check_outputs(api.Derivation, output, [model, hw])
-    report = api.crossover(model, hw or "", over=over, op=op, family=family, explain=explain, **workload)
+    report = api.crossover(
+        model, hw or "", op=op, family=family, explain=explain, **workload,
+        over=over,  # type: ignore[arg-type]  # the function checks it
+    )  # fmt: skip
     present(report, form, output)

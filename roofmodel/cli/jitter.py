@@ -51,6 +51,7 @@ def jitter_command(
     check_outputs(api.JitterReport, output, files)
     with progress.of_reading() as callback:
         report = api.jitter(
-            *files, steps=steps, threshold=threshold, first_gap=first_gap, what_if=what_if, progress=callback
-        )
+            *files, steps=steps, threshold=threshold, what_if=what_if, progress=callback,
+            first_gap=first_gap,  # type: ignore[arg-type]  # the function checks it
+        )  # fmt: skip
     present(report, form, output)

@@ -62,7 +62,8 @@ def plot_command(
     check_outputs(api.PlotReport, output, inputs)
     with progress.of_reading() as callback:
         report = api.plot(
-            *files or [], hw=hw, by=by, model=model, family=family, times=times or (), clock=clock, ceilings=ceilings,
+            *files or [], hw=hw, by=by, model=model, family=family, times=times or (), clock=clock,
+            ceilings=ceilings,  # type: ignore[arg-type]  # the function checks it
             progress=callback, **workload,
         )  # fmt: skip
     present(report, form, output)

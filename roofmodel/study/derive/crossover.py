@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from roofmodel.algebra import Number, minimum
 from roofmodel.counting import phases, textbook_kernels
@@ -38,7 +38,8 @@ from roofmodel.study.estimate.notes import exceeds_positions, length_notes, link
 from roofmodel.study.estimate.options import DEFAULT_SEQ, check_kernel, non_default_options, workload
 from roofmodel.study.estimate.parallelism import possible_tp, refuse_stages
 
-VARIABLES = ("batch", "seq", "context", "gpus")
+Variable = Literal["batch", "seq", "context", "gpus"]
+VARIABLES: tuple[str, ...] = get_args(Variable)
 SYMBOLS = {"batch": "B", "seq": "S", "context": "C", "gpus": "N_tp", "n": "n"}
 OPTION_NAMES = {"gpus": "tp"}  # of variables whose option has another name
 
