@@ -79,7 +79,10 @@ def inputs_text(event: Event) -> str | None:
     args = args_of(event)
     if not isinstance(args.get("Input Dims"), list):
         return None
-    text = json.dumps([args.get(key) for key in _INPUT_KEYS], default=str, separators=(",", ":"))
+    try:
+        text = json.dumps([args.get(key) for key in _INPUT_KEYS], default=str, separators=(",", ":"))
+    except (RecursionError, ValueError):  # damaged: nested too deeply, or a number with thousands of digits
+        return None
     return text if len(text) <= _MAX_INPUTS else None
 
 

@@ -32,6 +32,7 @@ NO_OPERATOR = "no operator launched it"
 IN_GRAPH = "launched by a CUDA graph, which has no operators"
 COMMUNICATION = "communication"
 AUXILIARY = "auxiliary kernel: the work is counted at the main kernel of "
+_MAX_WORK = 10**30  # FLOPs or bytes of one operator; larger ones come from damaged files
 _CALLED_BY = "cudnn_convolution_backward_"  # their calling operator has the shapes that they lack
 _LIST_TYPES = {"fp64": "double", "fp32": "float", "fp16": "c10::half", "bf16": "c10::bfloat16"}
 _WIDTH_TYPES = {"1": "bool", "2": "c10::half", "4": "float", "8": "double"}
@@ -163,6 +164,8 @@ def _count(name: str, args: Arguments) -> Work | str:
         return f"{name}: {reason}"
     if found is None:
         return f"no formula for {name}"
+    if max(found.matmul_flops, found.vector_flops, found.bytes) > _MAX_WORK:
+        return f"{name}: its recorded sizes are impossible"
     return found if found.bytes else f"{name}: its recorded tensors are empty"
 
 

@@ -518,3 +518,31 @@ def test_the_picture_says_that_its_points_are_counted(tmp_path):
     assert "FLOPs and bytes counted from shapes" in report.save(tmp_path / "points.svg").read_text()
     pytest.importorskip("plotly")
     assert "FLOPs and bytes counted from shapes" in report.save(tmp_path / "points.html").read_text()
+
+
+def test_impossible_sizes_give_a_reason():
+    huge = (10**17,) * 30
+    many = ((10**17,) * 30, (3,))
+    cases = [
+        ("aten::add", RecordedInputs((huge, huge), ("float", "float"))),
+        ("aten::cat", RecordedInputs((many,), ("TensorList",))),
+        ("aten::fill_", RecordedInputs((huge,), ("float",))),
+        (
+            "aten::convolution",
+            RecordedInputs(
+                ((1, 1, *[1] * 40), (1, 1, *[1] * 40)), ("float", "float"),
+                ("", "", "", "[1]", "[99999999999999]", "[1]", "False", "[0]", "1"),
+            ),
+        ),
+    ]  # fmt: skip
+    for name, inputs in cases:
+        (found,) = count_kernels(["kernel<float>"], [1.0], [0], Operators([name], [inputs], [-1]))
+        assert found.reason is not None, name
+
+
+def test_arguments_that_cannot_be_stored_count_as_not_recorded():
+    nested: list = []
+    for _ in range(100_000):
+        nested = [nested]
+    assert torch_fields.inputs_text({"args": {"Input Dims": nested}}) is None
+    assert torch_fields.inputs_text({"args": {"Input Dims": [[10**5000]]}}) is None
