@@ -16,6 +16,7 @@ from roofmodel.counting.workload import ONE_GPU, Parallel, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture
+from roofmodel.study.estimate.alternatives import fitting_notes
 from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
 from roofmodel.study.estimate.notes import (
     device_notes,
@@ -91,6 +92,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             *model_notes(arch, work),
             *device_notes(device, work),
             *weight_format_notes(arch, work, all_operators),
+            *fitting_notes(arch, device, work, needed, options),
             *memory_notes(device, work, needed.total),
             *timing_notes(device, found),
             *utilization_notes(found),
