@@ -6,18 +6,16 @@ kernel_start, kernel_end, kernel_duration; times in nanoseconds. They are querie
 
 from __future__ import annotations
 
-import re
 from typing import BinaryIO
 
 import numpy as np
 
 from roofmodel.errors import ProfileError
 from roofmodel.file_names import printable
-from roofmodel.profiles.timelines.timeline import KERNEL, OPERATORS, UNKNOWN, Timeline, empty
+from roofmodel.profiles.timelines.timeline import KERNEL, OPERATORS, RANK_IN_NAME, UNKNOWN, Timeline, empty
 
 _NUMBERS = ("nvtx_start", "nvtx_end", "crt_start", "crt_end", "kernel_start", "kernel_end")
 _TEXTS = ("nvtx_text", "device", "crt_name", "kernel_demangled_name", "kernel_stream")
-_RANK = re.compile(r"(?<![a-z])rank[ _=-]?(\d{1,6})(?!\d)", re.I)  # in `epoch1_step2003-rank0-640_8`
 _HEAD = 4096  # bytes in which the header must be
 
 
@@ -43,7 +41,7 @@ def read(file: BinaryIO, name: str) -> Timeline:
         np.full(len(table), -1, np.int32), categories=pandas.Index([], dtype=object)
     )
     unknown = np.full(len(table), UNKNOWN)
-    stated = {text: found[1] for text in texts["nvtx_text"].cat.categories if (found := _RANK.search(text))}
+    stated = {text: found[1] for text in texts["nvtx_text"].cat.categories if (found := RANK_IN_NAME.search(text))}
     several = len(set(stated.values())) > 1  # then the rank is the process
     process = texts["nvtx_text"].map(stated).map(lambda rank: f"rank {rank}").astype("category") if several else missing
     work = pandas.DataFrame(

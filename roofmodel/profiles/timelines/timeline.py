@@ -6,6 +6,7 @@ columns are categorical, so that a name that occurs a million times is stored on
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
 UNKNOWN = -1
+RANK_IN_NAME = re.compile(r"(?<![a-z])rank[ _=-]?(\d{1,6})(?!\d)", re.I)  # in `epoch1_step2003-rank0-640_8`
 KERNEL, COPY, MEMSET = "kernel", "copy", "memset"
 
 WORK = {

@@ -19,14 +19,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
+from roofmodel.profiles.timelines.timeline import RANK_IN_NAME, UNKNOWN, Timeline
 from roofmodel.study.trace import idle, intervals, steps
 from roofmodel.study.trace.ranks import Rank, ranks
 
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 NO_STEP = -1
-_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])rank[ _=-]?(\d{1,6})(?!\d)", re.I)
 _HOST_IN_NAME = re.compile(r"([^/\\]+?)_\d+\.\d+\.pt\.trace\.json(?:\.gz)?")  # of torch's tensorboard_trace_handler
 
 
@@ -160,13 +159,13 @@ def _part(rank: Rank, stated: int | None, names: NameTable) -> _Part:
 
 
 def _stated(rank: Rank, ranks_of_file: int) -> int | None:
-    if rank.timeline.tool == "steps" and (found := _RANK_IN_NAME.search(rank.process or "")):
+    if rank.timeline.tool == "steps" and (found := RANK_IN_NAME.search(rank.process or "")):
         return int(found[1])
     if ranks_of_file != 1:
         return None
     if rank.timeline.stated_rank is not None:
         return rank.timeline.stated_rank
-    in_name = _RANK_IN_NAME.findall(rank.timeline.file.replace("\\", "/").rpartition("/")[2])
+    in_name = RANK_IN_NAME.findall(rank.timeline.file.replace("\\", "/").rpartition("/")[2])
     return int(in_name[0]) if len(set(in_name)) == 1 else None
 
 

@@ -6,7 +6,6 @@ the rank that the files state, or a number such as `rank3` in their names; else 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,9 +13,7 @@ from typing import NamedTuple
 from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError
 from roofmodel.profiles.reading import matching_files
 from roofmodel.profiles.timelines import reading
-from roofmodel.profiles.timelines.timeline import Timeline
-
-_RANK_IN_NAME = re.compile(r"rank[ _.=-]?(\d+)", re.I)
+from roofmodel.profiles.timelines.timeline import RANK_IN_NAME, Timeline
 
 
 class Runs(NamedTuple):
@@ -83,7 +80,7 @@ def _ranks(sides: list[list[Timeline]]) -> tuple[str, list[set[Hashable]]]:
 
 def _stated_rank(timeline: Timeline) -> int | None:
     """The rank that the file states, or that its name contains."""
-    found = _RANK_IN_NAME.search(Path(timeline.file).name)
+    found = RANK_IN_NAME.search(Path(timeline.file).name)
     return timeline.stated_rank if timeline.stated_rank is not None else int(found[1]) if found else None
 
 

@@ -61,7 +61,7 @@ def draw(trace: Trace, path: Path, form: str) -> None:
         axes.set_ylim(len(bars) - 0.4, -0.6)
         axes.xaxis.set_major_formatter(lambda value, _: units.seconds(value))
         axes.grid(True, axis="x", which="major", color="0.92", zorder=0)
-        axes.tick_params(axis="y", length=0)
+        axes.tick_params(axis="y", length=0, labelsize=8)
         from matplotlib.patches import Patch  # after the check of matplotlib's settings in `canvas.picture`
 
         present = [mark for part, mark in PARTS.items() if any(getattr(bar.parts, part) for bar in bars)]
@@ -75,6 +75,9 @@ def _bars(trace: Trace) -> list[_Bar]:
     if len(trace.ranks) == 1 and (steps := trace.ranks[0].steps.complete):
         return [_Bar(f"step {step.label}", step) for step in steps]
     return [
-        _Bar(f"rank {each.rank.number}: {each.rank.label}", window(each.rank, "", *each.rank.span))
+        _Bar(
+            each.rank.label if each.rank.run else f"rank {each.rank.number}: {each.rank.label}",
+            window(each.rank, "", *each.rank.span),
+        )
         for each in trace.ranks
     ]
