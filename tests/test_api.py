@@ -286,6 +286,7 @@ def test_a_report_names_its_formats() -> None:
         roofmodel.plot(EXPORT): "json, csv",
         roofmodel.ncu_command(["a"]): "line, json",
         roofmodel.list_models(): "json",
+        roofmodel.trace(EXAMPLES / "training_by_hand.json"): "json, csv",
     }
     for report, formats in known.items():
         with pytest.raises(roofmodel.RoofError, match=rf"^form: unknown value 'yaml'; known: {formats}$"):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from roofmodel import arguments
 from roofmodel.arguments import PathLike
 from roofmodel.errors import Text
-from roofmodel.reports.base import Drawn
+from roofmodel.reports.base import Drawn, WithText
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from roofmodel.study.trace.trace import Trace
 
 
-class TraceReport(Drawn):
+class TraceReport(WithText, Drawn):
     """Result of `trace`: per rank the parts of the wall time, idle time by cause, copies, communication, steps."""
 
     def __init__(self, analyzed: Trace) -> None:
@@ -68,17 +68,17 @@ class TraceReport(Drawn):
 
         return SUFFIXES
 
-    def text(self, form: str) -> str:
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
         from roofmodel.views.kit.encoding import as_json
         from roofmodel.views.trace.data import as_csv
 
-        return as_json(self.to_dict()) if form == "json" else as_csv(self.analyzed)
+        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: as_csv(self.analyzed)}
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf), the timeline (html, perfetto.json[.gz]) or the data (json, csv)."""
         from roofmodel.views.trace.data import save
 
-        return save(self.analyzed, os.fspath(path), self._left_out.setdefault)
+        return save(self.analyzed, arguments.path("path", path), self._left_out.setdefault)
 
     def __rich__(self) -> Any:
         from roofmodel.views.trace.tables import table
@@ -90,7 +90,7 @@ class TraceReport(Drawn):
         return f"<TraceReport of {', '.join(found.names.values())}: {len(found.ranks)} ranks, by {found.tool}>"
 
 
-class JitterReport(Drawn):
+class JitterReport(WithText, Drawn):
     """Result of `jitter`: per step the earliest and the latest rank, from which kernel on, and the causes."""
 
     def __init__(self, analyzed: Jitter) -> None:
@@ -142,17 +142,17 @@ class JitterReport(Drawn):
 
         return SUFFIXES
 
-    def text(self, form: str) -> str:
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
         from roofmodel.views.jitter.data import as_csv
         from roofmodel.views.kit.encoding import as_json
 
-        return as_json(self.to_dict()) if form == "json" else as_csv(self.analyzed)
+        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: as_csv(self.analyzed)}
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
         from roofmodel.views.jitter.page import save
 
-        return save(self.analyzed, os.fspath(path))
+        return save(self.analyzed, arguments.path("path", path))
 
     def __rich__(self) -> Any:
         from roofmodel.views.jitter.tables import table
