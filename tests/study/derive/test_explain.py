@@ -238,8 +238,8 @@ def test_the_parts_of_a_gemms_expected_time_combine_to_it() -> None:
     expected = roofmodel.estimate("gpt2-xl", "a100", phase="prefill").to_dict()["phases"][0]["ops"]
     (qkv,) = (op for op in expected if op["name"] == "attention.qkv")
     assert f"{qkv['expected_seconds'] * 1e6:.4g} " in text
-    assert "latency + late + fill + overlap(max(multiply, load, step) + store, stream) + split" in text
-    assert "aiconfigurator" in text  # where the parameters come from
+    assert "latency + extra_latency + fill + overlap(max(multiply, load, step) + store, stream) + split" in text
+    assert "fitted to aiconfigurator@" in text  # where the parameters come from
 
 
 def test_the_timing_model_is_shown_on_request_and_always_in_json() -> None:
