@@ -52,7 +52,7 @@ def read_runs(files: Sequence[str], hw: Hardware | None, times: Sequence[str] = 
             )
     runs = []
     for name, paths in counted.items():
-        run_device = hw if name is not None and name == _resolved(given) else name
+        run_device = hw if isinstance(hw, Device) and name == hw.id else name
         # The meaning of some counters depends on the device, which old exports do not name.
         profile = reading.read(paths, Device.load(run_device).compute_capability if run_device else None)
         if name in timed:
