@@ -90,7 +90,8 @@ def test_a_command_of_a_howto_page_runs(command: str, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for name in ("profile.csv", "one.csv", "other.csv"):
         shutil.copy(ROOT / "examples" / "ncu_by_hand.csv", tmp_path / name)
-    traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
+    with_shapes = [traces.Launch("gemm", 20.0, "mlp.up", call=("aten::mm", ((512, 512), (512, 512))))]
+    traces.write(tmp_path / "trace.json", with_shapes if "plot" in command else traces.gpt2_eager(12))
     if "check" in command:
         (tmp_path / "sheet.md").write_text("# Sheet\n\n```\nanswers:\n  stream:\n    time: 1\n```\n")
     arguments = shlex.split(command)[1:]

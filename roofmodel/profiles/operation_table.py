@@ -166,7 +166,7 @@ def _schema_names(source: InputFile) -> list[str]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
-        raise ProfileError(f"{source.name}: Parquet needs pyarrow: pip install 'roofmodel[parquet]'") from None
+        raise ProfileError(f"{source.name}: Parquet needs pyarrow: pip install pyarrow, or the extra `trace`") from None
     try:
         with _opened(source) as file:
             return list(parquet.read_schema(file).names)

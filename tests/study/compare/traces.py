@@ -34,7 +34,7 @@ def write(path: Path, launches: Iterable[Launch], gap: float = 1.0, device: int 
             dims = [list(shape) for shape in launch.call[1]]
             events.append(
                 {"ph": "X", "cat": "cpu_op", "name": launch.call[0], "pid": 1, "tid": 1, "ts": now - 900, "dur": 0.5,
-                 "args": {"External id": number, "Input Dims": dims}}
+                 "args": {"External id": number, "Input Dims": dims, "Input type": ["float"] * len(dims)}}
             )  # fmt: skip
         events.append(
             {"ph": "X", "cat": "kernel", "name": launch.name, "pid": 0, "tid": 7, "ts": now,
