@@ -120,6 +120,7 @@ class _Places(NamedTuple):
     dilation: int | None = None
     groups: int | None = None
     bias: int | None = None
+    added: int | None = None  # a tensor of the size of the output
     transposed: int | None = None
     output_padding: int | None = None
     is_transposed: bool = False
@@ -189,11 +190,12 @@ def _convolution(*places: int | None, **more: int | bool) -> Callable[[Arguments
             channels = weight.shape[1] * (1 if at.groups is None else math.prod(args.integers(at.groups)))
         written = source.shape[0] * channels * math.prod(filters.output)
         bias = None if at.bias is None else args.optional(at.bias)
+        added = None if at.added is None else args.tensor(at.added)
         read = min(source.bytes, source.shape[0] * source.shape[1] * math.prod(filters.read) * source.width)
         return Work(
             _convolution_flops(source, weight, filters.output, transposed),
-            written if bias else 0,
-            read + weight.bytes + (bias.bytes if bias else 0) + written * source.width,
+            written * ((bias is not None) + (added is not None)),
+            read + weight.bytes + sum(each.bytes for each in (bias, added) if each) + written * source.width,
             source.form,
         )
 
@@ -252,7 +254,7 @@ class _Attention(NamedTuple):
     packed: int | None = None  # cumulative lengths of sequences that are packed into one
     tokens_first: bool = False  # [batch, tokens, heads, size] instead of [batch, heads, tokens, size]
     backward: bool = False
-    mask_type: bool = False  # a number (0: no mask) instead of a truth value
+    mask_type: bool = False  # a number (0: no mask, 1: causal, 2: causal to the last key) instead of a truth value
 
 
 def _attention(causal: int, **more: int | bool) -> Callable[[Arguments], Work]:
@@ -264,13 +266,13 @@ def _attention(causal: int, **more: int | bool) -> Callable[[Arguments], Work]:
         if at.packed is not None and args.optional(at.packed):
             raise NotCounted("the lengths of its packed sequences are not recorded")
         tokens, heads = (1, 2) if at.tokens_first else (2, 1)
-        causal = args.integers(at.causal) != (0,) if at.mask_type else args.flag(at.causal)
+        mask = args.integers(at.causal) if at.mask_type else (int(args.flag(at.causal)),)
         t, s, kv_heads = q.shape[tokens], k.shape[tokens], k.shape[heads]
         _check(min(q.shape) > 0 and kv_heads > 0 and q.shape[heads] % kv_heads == 0)
         _check(q.shape[3] == k.shape[3] and s == v.shape[tokens])
         sizes = {
             "b": q.shape[0], "t": t, "s": s, "k": kv_heads, "g": q.shape[heads] // kv_heads, "h": q.shape[3],
-            "h'": v.shape[3], "t:s": causal_pairs(t, s) if causal else t * s,
+            "h'": v.shape[3], "t:s": _masked_pairs(mask, t, s),
         }  # fmt: skip
         return _backward(args, at, sizes, (q, k, v)) if at.backward else _forward(args, at, sizes, (q, k, v))
 
@@ -281,6 +283,18 @@ def causal_pairs(t: int, s: int) -> int:
     """Query-key pairs below the diagonal, which starts at the first query and the first key (PyTorch's is_causal)."""
     square = min(t, s)
     return square * (square + 1) // 2 + (t - square) * s
+
+
+def _masked_pairs(mask: tuple[int, ...], t: int, s: int) -> int:
+    """Query-key pairs for a custom_mask_type of PyTorch; type 2 has the diagonal end at the last query and key."""
+    match mask:
+        case (0,):
+            return t * s
+        case (1,):
+            return causal_pairs(t, s)
+        case (2,):
+            return t * s - t * (t - 1) // 2 if t <= s else s * (s + 1) // 2
+    raise NotCounted(f"its mask type {', '.join(map(str, mask))} is unknown")
 
 
 _SCORES = "q[b t k g h] k[b s k h] -> a[b k g t:s]"
@@ -341,7 +355,7 @@ FORMULAS: Mapping[str, Callable[[Arguments], Work]] = {
     ),
     "cudnn_convolution": _convolution(3, 2, 4, 5),
     "cudnn_convolution_relu": _convolution(3, 4, 5, 6, bias=2),
-    "cudnn_convolution_add_relu": _convolution(5, 6, 7, 8, bias=4),
+    "cudnn_convolution_add_relu": _convolution(5, 6, 7, 8, bias=4, added=2),
     "cudnn_convolution_transpose": _convolution(4, 2, 5, 6, output_padding=3, is_transposed=True),
     **dict.fromkeys(
         ("miopen_convolution", "miopen_depthwise_convolution", "mkldnn_convolution"), _convolution(4, 3, 5, 6, bias=2)

@@ -55,7 +55,6 @@ _MOVES = ("clone", "contiguous", "_to_copy", "roll", "flip", "tril", "triu", "pi
 _REDUCTIONS = {
     **dict.fromkeys(("sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "prod", "all", "any"), 1),
     "norm": 2, "linalg_vector_norm": 2, "nansum": 1, "var": 4, "std": 4, "var_mean": 4, "std_mean": 4, "logsumexp": 3,
-    "nll_loss_forward": 0, "nll_loss2d_forward": 0,
 }  # fmt: skip
 _SCANS = {"cumsum": 1, "cumprod": 1, "logcumsumexp": 3}
 
@@ -311,10 +310,34 @@ def _unscale(args: Arguments) -> Work:
     return Work(0, 2 * sum(each.elements for each in gradients), 2 * size, gradients[0].form)
 
 
+def _loss(args: Arguments) -> Work:
+    """nll_loss_forward(self, target, weight, reduction, ...): reads the value of one class per target.
+
+    It writes the mean or the sum; with reduction 0 (none), one value per target.
+    """
+    source, target = args.tensor(0), args.tensor(1)
+    rows = target.elements
+    outputs = rows if args.value(3) == "0" else 1
+    read = rows * source.width + target.bytes + _selected_weights(args, 2, rows)
+    return Work(0, 0, read + outputs * source.width, source.form)
+
+
 def _loss_backward(args: Arguments) -> Work:
-    """nll_loss_backward(gradient, self, target, ...): writes a gradient of the size of the input, mostly zeros."""
-    source, target = args.tensor(1), args.tensor(2)
-    return Work(0, 0, target.bytes + source.elements * source.width, source.form)
+    """nll_loss_backward(gradient, self, target, weight, ..., total_weight): writes the value of one class per target.
+
+    The zeros of the other classes are written by aten::zero_, which it calls.
+    """
+    gradient, source, target = args.tensor(0), args.tensor(1), args.tensor(2)
+    rows = target.elements
+    total = args.optional(6)
+    read = gradient.bytes + target.bytes + _selected_weights(args, 3, rows) + (total.bytes if total else 0)
+    return Work(0, 0, read + rows * source.width, source.form)
+
+
+def _selected_weights(args: Arguments, index: int, rows: int) -> int:
+    """Bytes of the optional class weights that the targets of all rows select: each class is read at most once."""
+    weight = args.optional(index)
+    return min(rows, weight.elements) * weight.width if weight else 0
 
 
 _FORMULAS: Mapping[str, Callable[[Arguments], Work]] = {
@@ -367,5 +390,6 @@ _FORMULAS: Mapping[str, Callable[[Arguments], Work]] = {
     **dict.fromkeys(("_fused_adam", "_fused_adamw"), _optimizer(OPTIMIZER["adam"], 2)),
     "_fused_sgd": _optimizer(OPTIMIZER["momentum"], 1),
     "_amp_foreach_non_finite_check_and_unscale": _unscale,
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _loss),
     **dict.fromkeys(("nll_loss_backward", "nll_loss2d_backward"), _loss_backward),
 }  # fmt: skip

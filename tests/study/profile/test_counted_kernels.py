@@ -161,6 +161,16 @@ def test_library_convolutions_have_the_flops_of_the_general_one(name, places):
         assert work(name, x, w, *places(stride, padding, dilation, groups)).matmul_flops == expected
 
 
+def test_a_convolution_that_adds_a_tensor_reads_it():
+    x, w, z, bias = meta(8, 64, 56, 56), meta(64, 64, 3, 3), meta(8, 64, 56, 56), meta(64)
+    places = ([1, 1], [1, 1], [1, 1], 1)
+    plain = work("cudnn_convolution_relu", x, w, bias, *places)
+    added = work("cudnn_convolution_add_relu", x, w, z, 1.0, bias, *places)
+    assert added.bytes == plain.bytes + 2 * z.numel() == 2 * (3 * z.numel() + w.numel() + 64)
+    assert added.vector_flops == plain.vector_flops + z.numel()
+    assert added.matmul_flops == plain.matmul_flops
+
+
 def heads(b=2, h=12, t=197, d=64, kv=None, s=None, tokens_first=False, dtype=torch.bfloat16):
     """Queries, keys, values."""
     shapes = [(b, h, t, d), *[(b, kv or h, s or t, d)] * 2]
@@ -203,6 +213,21 @@ def test_gradients_of_fused_attention_have_the_flops_of_pytorch():
     turned = heads(tokens_first=True)
     found = work("_flash_attention_backward", turned[0], *turned, turned[0], lse, None, None, 197, 197, 0.0, False)
     assert found.matmul_flops == expected
+
+
+@pytest.mark.parametrize(("t", "s"), [(4, 64), (64, 64), (64, 4), (1, 5), (5, 1)])
+@pytest.mark.parametrize("mask_type", [0, 1, 2])
+def test_efficient_attention_counts_the_pairs_of_its_mask(t, s, mask_type):
+    """custom_mask_type: 0 none, 1 diagonal from the first query and key, 2 diagonal to the last query and key."""
+    q, k, v = heads(b=1, h=4, t=t, s=s, d=64, tokens_first=True)
+    diagonal = {0: s, 1: 0, 2: s - t}[mask_type]
+    pairs = int(torch.ones(t, s).tril(diagonal).sum())
+    none2 = (None, None)
+    forward = work("_efficient_attention_forward", q, k, v, None, *none2, t, s, 0.0, mask_type, True)
+    assert forward.matmul_flops == 2 * 2 * 4 * 64 * pairs
+    lse = meta(1, 4, t, dtype=torch.float32)
+    backward = work("_efficient_attention_backward", q, q, k, v, None, q, *none2, t, s, lse, 0.0, *none2, mask_type)
+    assert backward.matmul_flops == 5 * 2 * 4 * 64 * pairs
 
 
 def test_causal_attention_counts_the_pairs_below_the_diagonal():
@@ -345,6 +370,37 @@ def test_reductions_norms_softmax_and_lookups():
     pooled = work("max_pool2d_with_indices", meta(2, 64, 112, 112), [3, 3], [2, 2], [1, 1], [1, 1], False)
     assert pooled.bytes == 2 * 2 * 64 * 112 * 112 + (2 + 8) * 2 * 64 * 56 * 56
     assert pooled.vector_flops == 9 * 2 * 64 * 56 * 56
+
+
+@pytest.mark.parametrize(("name", "image"), [("nll_loss", ()), ("nll_loss2d", (4, 6))])
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_the_loss_of_tokens_reads_one_value_per_token_as_an_embedding_reads_one_row(name, image, reduction):
+    scores = meta(8, 50257, *image, dtype=torch.float32)
+    targets = meta(8, *image, dtype=torch.int64)
+    tokens = targets.numel()
+    outputs = tokens if reduction == 0 else 1
+    forward = work(f"{name}_forward", scores, targets, None, reduction, -100)
+    assert forward.bytes == 4 * tokens + 8 * tokens + 4 * outputs
+    gradient = meta(*((8, *image) if reduction == 0 else ()), dtype=torch.float32)
+    total = meta(dtype=torch.float32)
+    # aten::zero_, which it calls, writes the zeros of the gradient with a kernel of its own
+    backward = work(f"{name}_backward", gradient, scores, targets, None, reduction, -100, total)
+    assert backward.bytes == 4 * outputs + 8 * tokens + 4 + 4 * tokens
+
+
+def test_the_loss_of_tokens_reads_the_weights_of_their_classes():
+    scores, targets = meta(8, 50257), meta(8, dtype=torch.int64)
+    assert work("nll_loss_forward", scores, targets, meta(50257), 1, -100).bytes == 2 * 8 + 8 * 8 + 2 * 8 + 2
+    few = work("nll_loss_forward", meta(8, 3), targets, meta(3), 1, -100)
+    assert few.bytes == 2 * 8 + 8 * 8 + 2 * 3 + 2
+
+
+def test_losses_that_call_the_operator_with_the_kernel_add_no_work():
+    given = recorded(meta(8, 50257), meta(8, dtype=torch.int64), None, 1, -100)
+    names = ["aten::cross_entropy_loss", "aten::nll_loss_nd", "aten::nll_loss", "aten::nll_loss_forward"]
+    operators = Operators(names, [given] * 4, [-1, 0, 1, 2])
+    found = count_kernels(["nll_loss_forward_reduce_cuda_kernel_2d"], [1.0], [3], operators)
+    assert [each.bytes for each in found] == [2 * 8 + 8 * 8 + 2]
 
 
 def test_pooling_has_the_output_size_of_pytorch():
