@@ -206,6 +206,15 @@ def main() -> int:
 
 
 CONFIGS: list[Any] = [entry.config for entry in hub.catalog()]
+QUANTIZATION = {
+    "quant_method": "compressed-tensors",
+    "config_groups": {
+        "group_0": {"targets": ["Linear"], "weights": {"type": "float", "num_bits": 8, "strategy": "channel"}}
+    },
+    "kv_cache_scheme": {"type": "float", "num_bits": 8},
+    "ignore": ["lm_head", "re:.*self_attn.*"],
+}
+CONFIGS += [config | {"quantization_config": QUANTIZATION} for config in CONFIGS[::4]]
 DESCRIPTIONS: list[Any] = [yaml.safe_load(file.read_text("utf-8")) for file in ROOT.glob("examples/models/*.yaml")]
 DEVICES: list[Any] = [yaml.safe_load(library.find(name).read_text("utf-8")) for name in library.names()]
 

@@ -222,7 +222,8 @@ def _kv(settings: Settings) -> str | None:
     scheme = settings.get("kv_cache_scheme", settings.get("kv_cache_quant_algo"))
     if isinstance(scheme, dict):
         kinds = {("float", 8): "fp8", ("int", 8): "int8", ("float", 4): "nvfp4"}
-        return kinds.get((str(scheme.get("type")), scheme.get("num_bits") or 0))
+        bits = scheme.get("num_bits")
+        return kinds.get((str(scheme.get("type")), bits)) if isinstance(bits, int) else None
     return {"FP8": "fp8", "INT8": "int8", "NVFP4": "nvfp4"}.get(str(scheme).upper())
 
 

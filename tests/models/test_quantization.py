@@ -97,6 +97,12 @@ def test_a_quantization_without_a_format_states_what_is_assumed(
     assert ("counted in the format of" in text) == (weights is None)
 
 
+@pytest.mark.parametrize("bits", [[8], {"a": 8}, "8", None, True, 3])
+def test_a_kv_cache_scheme_of_unknown_bits_states_no_format(bits: Any) -> None:
+    found, _ = read({"quant_method": "fp8", "kv_cache_scheme": {"type": "float", "num_bits": bits}})
+    assert found.kv is None
+
+
 def test_groups_of_modules_with_different_formats_are_not_represented() -> None:
     settings = compressed(num_bits=8, type="float")
     settings["config_groups"]["group_1"] = {"weights": {"num_bits": 4, "type": "float", "group_size": 16}}
