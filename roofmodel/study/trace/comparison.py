@@ -19,14 +19,13 @@ from roofmodel.study.profile.points import category
 from roofmodel.study.trace.findings import Finding
 from roofmodel.study.trace.groups import GROUPINGS
 from roofmodel.study.trace.ranks import Rank
-from roofmodel.study.trace.steps import Steps, window
+from roofmodel.study.trace.steps import PARTS, Steps, total
 
 if TYPE_CHECKING:
     import pandas
 
 SAME_WORK = 0.1
 """Largest relative change of runs that do the same work; the limit that issue 19 of this project sets."""
-PARTS = ("compute_only", "communication_exposed", "copies_exposed", "overlap", "idle")
 Verdict = Literal["faster", "slower", "unchanged", "appeared", "vanished", "fewer_launches", "more_launches"]
 
 
@@ -157,7 +156,7 @@ def _totals(run: Sequence[tuple[Rank, Steps]]) -> RunTotals:
     parts = dict.fromkeys(PARTS, 0)
     work = compute = gemm = longest = 0
     for rank, _ in run:
-        whole = window(rank, "", *rank.span)
+        whole = total(rank)
         longest = max(longest, whole.length)
         for part in PARTS:
             parts[part] += getattr(whole, part)

@@ -1,7 +1,7 @@
 """Why a GPU idles, from what the CPU did in the meantime.
 
-A gap ends with the start of an activity. The kernel after a gap is not its cause. The cause is why that kernel was not
-there earlier:
+A gap ends with the start of an activity. The kernel after a gap is not its cause. The cause is why that kernel had not
+started earlier:
 
     queued           it was launched before the gap: it waited for its stream, an event, or another device
     input            the launching thread fetched a batch from the data loader

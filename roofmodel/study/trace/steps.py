@@ -25,6 +25,9 @@ OPEN_END = 1 << 62  # later ends mean that the range was open when the trace end
 MAX_PER_STEP = 16  # launches in a step of the rarest kind of kernel, at most
 MAX_CANDIDATES = 40  # periods that are tried
 
+PARTS = ("compute_only", "communication_exposed", "copies_exposed", "overlap", "idle")
+"""The parts of a wall time, which sum to it: fields of Step."""
+
 
 class Step(NamedTuple):
     """A window of a rank's time that is divided into parts; nanoseconds."""
@@ -95,6 +98,11 @@ def window(rank: Rank, label: str, start: int, end: int, complete: bool = True) 
         kernels=int(kernels),
         complete=complete,
     )
+
+
+def total(rank: Rank) -> Step:
+    """The parts of the wall time of a rank."""
+    return window(rank, "", *rank.span)
 
 
 def _marks(rank: Rank, events: pandas.DataFrame) -> list[tuple[str, int, int, bool]]:

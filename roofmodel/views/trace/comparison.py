@@ -13,15 +13,9 @@ from roofmodel.errors import Option
 from roofmodel.study.trace.comparison import Change, Comparison, RunTotals
 from roofmodel.study.trace.trace import Trace
 from roofmodel.views.profile.tables import FittingTable
+from roofmodel.views.trace.parts import PARTS
 
 MAX_ROWS = 12
-_PARTS = {
-    "compute_only": "compute",
-    "communication_exposed": "communication",
-    "copies_exposed": "copies",
-    "overlap": "overlap",
-    "idle": "idle",
-}
 _LEGEND = {
     "matched": "matched: change of the launches that both runs have, by name and order; only before, only after: time "
     "of the other launches; after - before = matched - only before + only after",
@@ -44,7 +38,7 @@ def document(compared: Comparison) -> dict[str, Any]:
                 "after_seconds": after.parts[part] / 1e9,
                 "change_seconds": (after.parts[part] - before.parts[part]) / 1e9,
             }
-            for part in _PARTS
+            for part in PARTS
         ],
         "work_change_seconds": (after.work - before.work) / 1e9,
         "faster_seconds": sum(min(row.matched, 0) for row in rows) / 1e9,
@@ -99,7 +93,7 @@ def blocks(trace: Trace, compared: Comparison) -> Iterator[RenderableType]:
             yield Text(f"and {rest} more; {Option('format', 'json')} lists all", style="dim")
     if replaced := [row for row in compared.kernels if row.counterpart and row.launches_before]:
         listed = "; ".join(f"{row.group} → {row.counterpart}" for row in replaced[:MAX_ROWS])
-        yield Text(f"kernels that others replace at the same place of the launches: {listed}", style="dim")
+        yield Text(f"replaced kernels: {listed}", style="dim")
     yield Text()
 
 
@@ -120,9 +114,9 @@ def _summary(compared: Comparison) -> Iterator[RenderableType]:
 
 def _parts(before: RunTotals, after: RunTotals) -> RenderableType:
     shown = FittingTable(("part", "before", "after", "change"), "part", (), {})
-    for part, title in _PARTS.items():
+    for part, shown_as in PARTS.items():
         if before.parts[part] or after.parts[part]:
-            shown.add(title, *_times(before.parts[part], after.parts[part]))
+            shown.add(shown_as.title, *_times(before.parts[part], after.parts[part]))
     shown.add("wall time", *_times(before.wall, after.wall))
     return shown
 

@@ -12,7 +12,7 @@ from roofmodel.study.trace.achieved import Achieved, RunRoofline
 from roofmodel.study.trace.copies import HOST_DIRECTIONS, Copies, host_link
 from roofmodel.study.trace.groups import GroupTime, lecture_shares
 from roofmodel.study.trace.ranks import Rank
-from roofmodel.study.trace.steps import Step
+from roofmodel.study.trace.steps import PARTS, Step
 from roofmodel.study.trace.trace import RankReport, Trace
 from roofmodel.views.kit import encoding
 from roofmodel.views.trace import comparison, perfetto
@@ -140,13 +140,12 @@ def step_rows(trace: Trace) -> list[dict[str, Any]]:
 
 
 def _step(rank: Rank, step: Step) -> dict[str, Any]:
-    parts = ("compute_only", "communication_exposed", "copies_exposed", "overlap", "idle")
     return {
         "rank": rank.number,
         "step": step.label,
         "start_seconds": (step.start - rank.timeline.origin) / 1e9,
         "seconds": step.length / 1e9,
-        **{part: getattr(step, part) / 1e9 for part in parts},
+        **{part: getattr(step, part) / 1e9 for part in PARTS},
         "kernels": step.kernels,
         "complete": step.complete,
     }

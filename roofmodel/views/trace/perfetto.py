@@ -20,7 +20,7 @@ import numpy as np
 
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.trace.trace import Trace
-from roofmodel.views.trace.tables import CAUSE_TEXTS
+from roofmodel.views.trace.parts import CAUSE_TEXTS
 from roofmodel.views.trace.timeline_rows import (
     COPIES,
     IDLE,

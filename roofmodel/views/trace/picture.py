@@ -7,19 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roofmodel import units
-from roofmodel.study.trace.steps import Step, window
+from roofmodel.study.trace.steps import Step, total
 from roofmodel.study.trace.trace import Trace
 from roofmodel.views.kit import canvas
+from roofmodel.views.trace.parts import COMPUTATION_FIRST, PARTS
 
 MAX_BARS = 24
 LINE_LENGTH = 165  # characters of a finding
-PARTS = {
-    "compute_only": ("compute alone", canvas.BLUE),
-    "overlap": ("compute, overlapped", canvas.SKY),
-    "communication_exposed": ("communication exposed", canvas.ORANGE),
-    "copies_exposed": ("copies exposed", canvas.PURPLE),
-    "idle": ("idle", "0.85"),
-}
 
 
 class _Bar(NamedTuple):
@@ -47,9 +41,9 @@ def draw(trace: Trace, path: Path, form: str) -> None:
         axes.set_position((0.2, 0.13 + below, 0.77, 0.68 - below))
         for place, bar in enumerate(bars):
             left = 0.0
-            for part, (_, color) in PARTS.items():
+            for part in COMPUTATION_FIRST:
                 width = getattr(bar.parts, part) / 1e9
-                axes.barh(place, width, left=left, height=0.72, color=color, zorder=2)
+                axes.barh(place, width, left=left, height=0.72, color=PARTS[part].color, zorder=2)
                 left += width
             if bar.parts.length:
                 active = 1 - bar.parts.idle / bar.parts.length
@@ -64,8 +58,8 @@ def draw(trace: Trace, path: Path, form: str) -> None:
         axes.tick_params(axis="y", length=0, labelsize=8)
         from matplotlib.patches import Patch  # after the check of matplotlib's settings in `canvas.picture`
 
-        present = [mark for part, mark in PARTS.items() if any(getattr(bar.parts, part) for bar in bars)]
-        marks = [Patch(color=color, label=label) for label, color in present]
+        present = [PARTS[part] for part in COMPUTATION_FIRST if any(getattr(bar.parts, part) for bar in bars)]
+        marks = [Patch(color=part.color, label=part.legend) for part in present]
         figure.legend(handles=marks, loc="upper left", bbox_to_anchor=(0.19, 0.89), ncols=5, frameon=False, fontsize=9)
         for place, line in enumerate(lines):
             figure.text(0.02, 0.02 + below - 0.03 * place, line, fontsize=8)
@@ -77,7 +71,7 @@ def _bars(trace: Trace) -> list[_Bar]:
     return [
         _Bar(
             each.rank.label if each.rank.run else f"rank {each.rank.number}: {each.rank.label}",
-            window(each.rank, "", *each.rank.span),
+            total(each.rank),
         )
         for each in trace.ranks
     ]

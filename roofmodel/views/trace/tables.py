@@ -13,10 +13,11 @@ from roofmodel.study.profile.counted_kernels import AUXILIARY
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.findings import Finding
 from roofmodel.study.trace.groups import GroupTime, lecture_shares
-from roofmodel.study.trace.steps import Step, window
+from roofmodel.study.trace.steps import Step, total
 from roofmodel.study.trace.trace import RankReport, Trace
 from roofmodel.views.profile.tables import FittingTable
 from roofmodel.views.trace import comparison
+from roofmodel.views.trace.parts import CAUSE_TEXTS, PARTS, largest_part
 
 MAX_ROWS = 12  # of groups and of steps per rank
 MAX_REASONS = 3  # why kernels have no FLOPs
@@ -24,7 +25,7 @@ NO_SHAPES = (
     "roofline: no FLOPs or bytes, because the trace has no shapes of operators; "
     "record them with torch.profiler.profile(record_shapes=True)"
 )
-PARTS = ("compute", "communication", "copies", "overlap", "idle")
+PART_TITLES = tuple(part.title for part in PARTS.values())
 LEGEND = {
     "overlap": "compute, communication, copies: alone; overlap: computation during communication or copies; "
     "these and idle sum to the wall time",
@@ -38,14 +39,6 @@ LEGEND = {
     "were counted",
     "achieved": "FLOP/s, B/s: FLOPs and bytes counted from the recorded shapes of operators, over the measured time; "
     "achieved: share of the attainable performance",
-}
-CAUSE_TEXTS = {
-    "input": "data loader",
-    "synchronization": "after the CPU waited for the GPU",
-    "launch": "the CPU launches too slowly",
-    "other_rank": "the CPU waits for other ranks",
-    "queued": "kernels launched but not started (stream order, events, other devices)",
-    "unknown": "unknown",
 }
 
 
@@ -70,7 +63,7 @@ def _blocks(trace: Trace) -> Iterator[RenderableType]:
         return
     yield from _findings(trace.findings)
     if not trace.findings:
-        yield Text("computation takes most of the wall time: no other part is large")
+        yield Text(largest_part(trace.ranks))
     yield from _roofline(trace)
     yield Text()
     yield _parts(trace.ranks)
@@ -139,11 +132,11 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _parts(ranks: Iterable[RankReport]) -> RenderableType:
-    titles = ("rank", "wall", *PARTS, "busy", "kernels", "launch → start")
+    titles = ("rank", "wall", *PART_TITLES, "busy", "kernels", "launch → start")
     shown = FittingTable(titles, "rank", ("launch → start", "kernels", "busy", "overlap"), LEGEND)
     for report in ranks:
         rank = report.rank
-        whole = window(rank, "", *rank.span)
+        whole = total(rank)
         delay = rank.launch_to_start_median_seconds
         shown.add(
             f"{rank.number}: {rank.label}",
@@ -157,8 +150,8 @@ def _parts(ranks: Iterable[RankReport]) -> RenderableType:
 
 
 def _step_parts(step: Step) -> Iterator[str]:
-    for part in (step.compute_only, step.communication_exposed, step.copies_exposed, step.overlap, step.idle):
-        yield _share(part, step.length)
+    for part in PARTS:
+        yield _share(getattr(step, part), step.length)
 
 
 def _share(part: float, whole: float) -> str:
@@ -192,7 +185,7 @@ def _steps(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
         heading = f"{units.count(len(steps), 'step')} of rank {report.rank.number}, {how}"
         yield Text()
         yield Text(f"{heading}; mean {units.seconds(mean)}, {units.significant(kernels)} kernels", style="bold")
-        shown = FittingTable(("step", "wall", *PARTS, "kernels"), "step", ("kernels", "overlap"), {})
+        shown = FittingTable(("step", "wall", *PART_TITLES, "kernels"), "step", ("kernels", "overlap"), {})
         for step in steps[:MAX_ROWS]:
             shown.add(step.label, units.seconds(step.length / 1e9), *_step_parts(step), str(step.kernels))
         yield shown

@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 
 from roofmodel import units
+from roofmodel.errors import Option
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.trace.idle import CAUSES
-from roofmodel.study.trace.steps import Step, window
+from roofmodel.study.trace.steps import total
 from roofmodel.study.trace.trace import RankReport, Trace
 from roofmodel.views.kit import canvas
 from roofmodel.views.kit.kernel_names import short_name
 from roofmodel.views.kit.panel import category_color
-from roofmodel.views.trace.picture import PARTS
-from roofmodel.views.trace.tables import CAUSE_TEXTS
+from roofmodel.views.trace.parts import CAUSE_TEXTS, COMPUTATION_FIRST, largest_part
 from roofmodel.views.trace.timeline_rows import (
     IDLE,
     NO_TIME,
@@ -88,7 +88,8 @@ def _part(name: str) -> str:
 
 def _findings(trace: Trace) -> str:
     if not trace.findings:
-        return "<p>Computation takes most of the wall time: no other part is large.</p>"
+        text = largest_part(trace.ranks)
+        return f"<p>{escape(text[0].upper() + text[1:])}.</p>"
     items = "\n".join(f"<li>{escape(finding.text)}.</li>" for finding in trace.findings)
     return f'<ol id="findings">\n{items}\n</ol>'
 
@@ -97,7 +98,7 @@ def _left_out(rows: TimelineRows) -> Iterator[str]:
     if rows.short:
         yield (
             f"the timeline leaves out the {units.grouped(rows.short)} shortest events, none longer than "
-            f"{units.seconds(rows.longest_short / 1e9)}; --steps A:B limits the run to some steps"
+            f"{units.seconds(rows.longest_short / 1e9)}; {Option('steps')} limits the run to some steps"
         )
     if rows.deep:
         yield f"the timeline leaves out {units.grouped(rows.deep)} events that more than {MAX_LANES - 1} others enclose"
@@ -113,8 +114,8 @@ def _notes(notes: Sequence[str]) -> str:
 def _parts(report: RankReport) -> str:
     """A row of the table of the wall time's parts, which sum to it."""
     rank = report.rank
-    whole: Step = window(rank, "", *rank.span)
-    shares = (f"{getattr(whole, part) / whole.length:.1%}" if whole.length else "" for part in PARTS)
+    whole = total(rank)
+    shares = (f"{getattr(whole, part) / whole.length:.1%}" if whole.length else "" for part in COMPUTATION_FIRST)
     causes = sorted(report.idle_by_cause.items(), key=lambda item: -item[1])
     why = "; ".join(f"{CAUSE_TEXTS[cause]} {units.seconds(seconds)}" for cause, seconds in causes)
     cells = "".join(f"<td>{escape(cell)}</td>" for cell in (units.seconds(whole.length / 1e9), *shares))

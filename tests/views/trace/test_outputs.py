@@ -11,7 +11,9 @@ import pytest
 from rich.console import Console
 
 import roofmodel
+from roofmodel.views.trace import timeline_page
 from tests.profiles.samples import measured
+from tests.study.trace.runs import event, launched, written
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "training_by_hand.json"
 # contract: roofmodel.trace/1
@@ -116,3 +118,34 @@ def test_steps_are_rows_of_a_frame(report: roofmodel.TraceReport) -> None:
     frame = report.steps_frame()
     parts = frame[["compute_only", "communication_exposed", "copies_exposed", "overlap", "idle"]]
     assert parts.sum(axis=1).tolist() == pytest.approx(frame["seconds"].tolist())
+
+
+# --- Runs without findings --------------------------------------------------------------------------
+
+
+def summaries(found: Any) -> tuple[str, str]:
+    """The terminal's text and the timeline page."""
+    return " ".join(printed(found, 200).split()), timeline_page.html(found.analyzed)[0]
+
+
+def test_a_run_without_findings_names_its_largest_part_and_its_main_cause() -> None:
+    """By hand: nvprof's kernels of the Tegra X1 run 0.25 s of 6.7797 s (10.042346 s to 16.822047 s)."""
+    text = "idle time takes most of the wall time: 6.53 s of 6.78 s (96%), main cause: unknown"
+    found = roofmodel.trace(measured("traces/nvprof/nvprof_gputrace_tegraX1.csv"))
+    assert not found.findings
+    terminal, page = summaries(found)
+    assert text in terminal
+    assert text[1:] in page
+
+
+def test_a_run_that_only_computes_says_so(tmp_path: Path) -> None:
+    path = written(tmp_path, launched("a", 100, 200, 10), launched("b", 201, 300, 20))
+    for text in summaries(roofmodel.trace(path)):
+        assert "omputation takes most of the wall time: 199 us of 200 us (100%)" in text.replace("µ", "u")
+
+
+def test_a_step_without_gpu_work_does_not_claim_computation(tmp_path: Path) -> None:
+    marks = [event("user_annotation", f"ProfilerStep#{i}", 1000 * i, 1000 * (i + 1)) for i in range(3)]
+    path = written(tmp_path, *marks, launched("a", 100, 900, 10), launched("b", 2100, 2900, 2010))
+    for text in summaries(roofmodel.trace(path, steps="1:2")):
+        assert "omputation takes most" not in text
