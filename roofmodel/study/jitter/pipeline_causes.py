@@ -21,10 +21,16 @@ LOST_SHARE, STEP_SHARE = 0.05, 0.01  # a cause saves at least these shares of th
 # Correlation from which microbatches are long for the same reason in forward and backward computations, and on all
 # stages: the length of their sequences determines all of these times.
 CORRELATED = 0.9
-_SLOW_STAGE = 1.05  # times the mean of the stages
-_SLOW_RANK, _SIGNIFICANT = 1.02, 5.0  # times the middle rank of the stage; standard errors over the steps
-_OWN_SHARE = 0.1  # of what all slow ranks cost: below it, a rank is not named
-_MOST_RANKS = 32  # that are named; each needs a replay
+# A stage is slow above this multiple of the mean of the stages. One of 20 layers is 5 % of a stage: with so many layers
+# or fewer, moving a layer to another stage cannot remove a smaller difference.
+_SLOW_STAGE = 1.05
+# A rank is slow above this multiple of the middle rank of its stage: less makes a step at most 2 % longer, which is
+# close to STEP_SHARE. The difference must also exceed these standard errors over microbatches and steps. With normal
+# noise, chance exceeds 3.7 of them for one rank of 10,000; sequence lengths have longer tails.
+_SLOW_RANK, _SIGNIFICANT = 1.02, 5.0
+# A rank is named from this share of the time that all slow ranks cost: the report lists the few ranks to replace first.
+_OWN_SHARE = 0.1
+_MOST_RANKS = 32  # that are examined: each needs a replay
 
 Evidence = dict[str, float | int | str]
 
@@ -131,30 +137,31 @@ def _stages(computations: _Computations, found: WhatIf, replayed: float) -> Iter
     ) -> NDArray[np.float64]:
         place = _place(operation)
         assert place is not None
-        return seconds * (computations.kind_means[place.kind] / computations.stage_means[place])
+        mean, own = computations.kind_means[place.kind], computations.stage_means[place]
+        return seconds * (mean / own) if own else seconds + mean
 
     totals: dict[int, float] = defaultdict(float)
     for place, mean in computations.stage_means.items():
         totals[place.stage] += mean
-    ratios = {stage: total / np.mean(list(totals.values())) for stage, total in totals.items()}
-    slow = [stage for stage, ratio in ratios.items() if ratio > _SLOW_STAGE]
+    mean_total = float(np.mean(list(totals.values())))
+    slow = [stage for stage, total in totals.items() if total > _SLOW_STAGE * mean_total]
     if not slow:
         return
-    worst = max(slow, key=lambda stage: ratios[stage])
+    worst = max(slow, key=lambda stage: totals[stage])
     words: list[str] = []
     evidence: Evidence = {"stage": worst, "slowdown_of_stage": found.by_stage[worst]}
     for kind in (FORWARD, BACKWARD):
         of_kind = [(place.stage, mean) for place, mean in computations.stage_means.items() if place.kind == kind]
         own = [mean for stage, mean in of_kind if stage == worst]
         others = [mean for stage, mean in of_kind if stage != worst]
-        if own and others:
+        if own and any(others):
             ratio = float(np.mean(own) / np.mean(others))
             evidence[f"{kind}_to_other_stages".replace("-", "_")] = ratio
             words.append(f"{ratio:.2f} times in {kind.split('-')[0]}")
     if found.m_s is not None:
         evidence["m_s"] = found.m_s
     ranks = tuple(sorted(rank for worker, rank in found.ranks.items() if worker.stage in slow))
-    text = f"stage {worst} computes longer than the other stages ({', '.join(words)})"
+    text = f"stage {worst} computes longer than the other stages" + (f" ({', '.join(words)})" if words else "")
     yield PipelineCause("stage", ranks, replayed - computations.changed_seconds(balanced), evidence, text)
 
 
@@ -168,9 +175,12 @@ def _ranks(computations: _Computations, found: WhatIf, replayed: float, least: f
         ) -> NDArray[np.float64]:
             place = _place(operation)
             assert place is not None
+            means = computations.means_of(place, dp_ranks)
             chosen = np.array([(dp_rank, place.stage) in workers for dp_rank in dp_ranks.tolist()])
-            factor = computations.stage_means[place] / computations.means_of(place, dp_ranks)
-            return seconds * np.where(chosen, factor, 1)
+            factor = np.divide(
+                computations.stage_means[place], means, out=np.ones_like(means), where=chosen & (means > 0)
+            )
+            return seconds * factor
 
         return replayed - computations.changed_seconds(balanced)
 
@@ -195,7 +205,9 @@ def _persistent_ratios(computations: _Computations) -> dict[Worker, float]:
     """Compute time relative to the middle rank of the stage, for workers that are significantly slower."""
     ratios = {}
     for stage in sorted({place.stage for place in computations.times}):
-        places = [place for place in computations.times if place.stage == stage]
+        places = [place for place, mean in computations.stage_means.items() if place.stage == stage and mean > 0]
+        if not places:
+            continue
         relative = np.concatenate([computations.times[place] / computations.stage_means[place] for place in places])
         mean = relative.mean(0)
         error = relative.std(0) / np.sqrt(len(relative))
@@ -218,9 +230,12 @@ def _microbatches(computations: _Computations, replayed: float) -> Iterator[Pipe
     saved = replayed - computations.changed_seconds(balanced)
     evidence: Evidence = {}
     for kind in (FORWARD, BACKWARD):
-        found = [times / times.mean(0) for place, times in computations.times.items() if place.kind == kind]
-        if found:
-            evidence[f"{kind}_variation".replace("-", "_")] = float(np.concatenate(found).std())
+        found = [
+            _relative(times, times.mean(0)).ravel() for place, times in computations.times.items() if place.kind == kind
+        ]
+        relative = np.concatenate([np.zeros(0), *found])
+        if (relative := relative[np.isfinite(relative)]).size:
+            evidence[f"{kind}_variation".replace("-", "_")] = float(relative.std())
     directions, stages = _correlations(computations.job)
     known = [value for value in (directions, stages) if value is not None]
     for name, value in (("forward_backward_correlation", directions), ("stage_correlation", stages)):
@@ -264,12 +279,18 @@ def _correlations(job: Replay) -> tuple[float | None, float | None]:
         for place, times in groups.items():
             values = np.stack(list(times.values()))
             mean = values.mean((0, 1)) if several else values.mean(0)
-            groups[place] = {key: found / mean for key, found in times.items()}
+            groups[place] = {key: _relative(found, mean) for key, found in times.items()}
         for place, times in groups.items():
             if place.kind == FORWARD:
                 directions.add(times, groups.get(place._replace(kind=BACKWARD), {}))
             stages.add(times, groups.get(place._replace(stage=place.stage + 1), {}))
     return directions.correlation, stages.correlation
+
+
+def _relative(times: NDArray[np.float64], mean: NDArray[np.float64] | np.float64) -> NDArray[np.float64]:
+    """Times divided by their mean; NaN where the mean is zero."""
+    known = np.broadcast_to(mean > 0, times.shape)
+    return np.asarray(np.divide(times, mean, out=np.full(times.shape, np.nan), where=known))
 
 
 class _Pairs:
@@ -292,7 +313,9 @@ class _Pairs:
         if not self.first:
             return None
         one, other = np.concatenate(self.first), np.concatenate(self.second)
-        if min(one.std(), other.std()) < 1e-9:
+        known = np.isfinite(one) & np.isfinite(other)
+        one, other = one[known], other[known]
+        if not known.any() or min(one.std(), other.std()) < 1e-9:
             return None
         return float(np.corrcoef(one, other)[0, 1])
 

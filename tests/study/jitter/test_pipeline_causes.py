@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,44 @@ def test_slow_transfers_are_named_by_their_kind(tmp_path: Path) -> None:
 def test_a_job_without_backward_computations_is_analyzed(tmp_path: Path) -> None:
     rows = job(even, dp=2, stages=1, steps=3)
     assert causes(table(tmp_path, rows[rows["optype"] != "backward-compute"])) == []
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("variation", [0.0, 0.5])
+@pytest.mark.parametrize(
+    "zero",
+    [
+        lambda key: key[1] == 0 and key[2] == "forward-compute",  # one kind of one stage
+        lambda key: key[1] != 1 and key[2].endswith("compute"),  # all stages but one
+        lambda key: key[:2] == (1, 1) and key[2] == "forward-compute",  # one kind of one rank
+        lambda key: key[2].endswith("compute"),
+    ],
+)
+def test_computations_without_time_leave_finite_evidence(
+    tmp_path: Path, zero: Callable[[Key], bool], variation: float
+) -> None:
+    def seconds(key: Key, step: int) -> float:
+        slow = 2.0 if key[0] == 2 and key[1] == 1 and key[2].endswith("compute") else 1.0
+        varied = 1 + variation * random.Random(f"{key} {step} x").random()
+        return 0.0 if zero(key) else even(key, step) * slow * varied
+
+    found = planted(tmp_path, seconds)
+    json.dumps([cause._asdict() for cause in found], allow_nan=False)
+    assert not any("()" in cause.text for cause in found)
+
+
+def test_a_stage_without_forward_time_is_balanced_with_the_mean_of_the_stages(tmp_path: Path) -> None:
+    """Stage 1 takes 40 ms for each forward computation and stage 0 none: both would take 20 ms."""
+
+    def seconds(key: Key, step: int) -> float:
+        if key[2] == "forward-compute":
+            return 0.04 * key[1]
+        return 0.04 if key[2] == "backward-compute" else 0.0
+
+    (cause,) = planted(tmp_path, seconds, dp=1, stages=2, microbatches=6, steps=2)
+    assert (cause.kind, cause.evidence["stage"]) == ("stage", 1)
+    assert "forward_compute_to_other_stages" not in cause.evidence
+    assert cause.evidence["backward_compute_to_other_stages"] == pytest.approx(1)
+    # 80 ms of each of 6 microbatches on stage 1, then the last backward of stage 0; balanced, 60 ms each and the first
+    # forward of stage 0 before them.
+    assert cause.seconds_per_step == pytest.approx((6 * 0.08 + 0.04) - (0.02 + 6 * 0.06 + 0.04))
