@@ -50,9 +50,18 @@ class Deviations(NamedTuple):
         return int(self.lateness.argmin())
 
     def diverges_at(self, rank: int, threshold: float) -> int | None:
-        """The first kernel whose deviation of the time to the end exceeds the threshold (seconds)."""
-        beyond = np.flatnonzero(np.abs(self.times_to_end[rank]) > threshold)
-        return int(beyond[0]) if len(beyond) else None
+        """The first kernel at which a rank is late by more than the threshold (seconds); see `first_beyond`."""
+        return first_beyond(self.times_to_end[rank, : self.last + 1], threshold)
+
+
+def first_beyond(times_to_end: Floats, threshold: float) -> int | None:
+    """Index of the first deviation of a rank that exceeds the threshold (seconds).
+
+    None if the last deviation does not exceed it: the rank is not late.
+    """
+    if not len(times_to_end) or times_to_end[-1] <= threshold:
+        return None
+    return int(np.argmax(times_to_end > threshold))
 
 
 def deviations(step: StepKernels, first_gap: FirstGap = "same-step", previous: Integers | None = None) -> Deviations:

@@ -36,6 +36,7 @@ from roofmodel.study.trace.trace import step_range
 
 OPERATIONS = "operations"  # the tool of tables of operations
 THRESHOLD = 100e-6
+MIN_DEVIATION = 0.5e-9  # seconds: timestamps in profiler files are whole nanoseconds
 MAX_COLLECTIVES = 256  # per step, whose times are kept for the clocks and the links
 APART = 0.1  # of the step time, between the ends of a collective, from which a warning follows
 OTHER_STREAMS = 0.01  # share of the kernel time on streams that are not compared, from which a warning follows
@@ -57,9 +58,14 @@ class StepSummary(NamedTuple):
     latest_rank: int
     earliest_seconds: float  # deviation from the mean over ranks, at the kernel before the last collective
     latest_seconds: float
-    diverges_at_kernel: int | None  # index of the kernel from which the latest rank is late by the threshold
+    diverges_at_kernel: int | None  # index of the first kernel at which the latest rank is late by the threshold
     kernel_name: str | None
     cause: str | None
+
+    @property
+    def has_latest(self) -> bool:
+        """Whether one rank is later than the others: ranks that are equal within MIN_DEVIATION have no latest one."""
+        return self.latest_seconds >= MIN_DEVIATION
 
 
 class StepCurves(NamedTuple):
@@ -122,7 +128,10 @@ def jitter(
         table = read_operations(*files).between_steps(low, high)
         if not len(table.rows):
             raise WorkloadError(Option("steps", steps_range), f": {table.file} has no such step")
-        return _of_operations(operation_jitter(table, seconds), seconds, what_if, warnings)
+        operations = operation_jitter(table, seconds)
+        if len(operations.ranks) < 2:
+            raise _too_few_ranks(operations.files, "1 rank with operations", operations.warnings)
+        return _of_operations(operations, seconds, what_if, warnings)
     found: list[str] = []
     tools: list[str] = []
     read: list[str] = []
@@ -142,11 +151,7 @@ def jitter(
             f"{units.count(len(read), 'file')} of {', '.join(tools[:1])} {'has' if len(read) == 1 else 'have'} kernels"
         )
     if len(ranks) < 2:
-        why = f": {found[-1]}" if found else ""
-        raise ProfileError(
-            f"{', '.join(map(str, files[:3]))}: {units.count(len(ranks), 'rank')} with kernels, and a comparison needs "
-            f"at least two; give the files of all ranks{why}"
-        )
+        raise _too_few_ranks(files, f"{units.count(len(ranks), 'rank')} with kernels", found)
     alignment = Alignment(ranks, names.names)
     reduced = _Reduction(alignment, seconds, first_gap, low, high)  # type: ignore[arg-type]
     if not reduced.summaries:
@@ -336,6 +341,14 @@ def _aligned_by(alignment: Alignment) -> str:
     return "sequence of kernels" + (", steps found as its repeating part" if alignment.found_steps else "")
 
 
+def _too_few_ranks(files: Sequence[str], ranks: str, reasons: Sequence[str]) -> ProfileError:
+    why = f": {reasons[-1]}" if reasons else ""
+    return ProfileError(
+        f"{', '.join(map(str, files[:3]))}: {ranks}, and a comparison needs at least two; give the files of all "
+        f"ranks{why}"
+    )
+
+
 def _nothing_common(alignment: Alignment, steps_range: str | None) -> ProfileError | WorkloadError:
     if steps_range is not None:
         return WorkloadError(Option("steps", steps_range), ": at least two ranks must have such a step")
@@ -416,7 +429,9 @@ def _findings(reduced: _Reduction, ranks: Sequence[ComparedRank]) -> list[str]:
 
 
 def _latest_finding(steps: Sequence[StepSummary]) -> str:
-    latest = [step.latest_rank for step in steps]
+    latest = [step.latest_rank for step in steps if step.has_latest]
+    if not latest:
+        return "no rank is later than the others in any step"
     most = max(dict.fromkeys(latest), key=latest.count)
     worst = max(steps, key=lambda step: step.latest_seconds)
     return (

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.operation_table import OperationTable
+from roofmodel.study.jitter.deviations import first_beyond
 from roofmodel.study.jitter.pipeline_causes import PipelineCause, pipeline_causes
 from roofmodel.study.jitter.schedules import BACKWARD, FORWARD, Operation, Schedule, Selection, select
 from roofmodel.study.jitter.what_if import WhatIf, analyze, replay_selection
@@ -39,7 +40,7 @@ class OperationStep(NamedTuple):
     latest_rank: int
     earliest_seconds: float  # deviation from the mean over ranks
     latest_seconds: float
-    diverges_at: int | None  # index of the computation from which the latest rank is late by the threshold
+    diverges_at: int | None  # index of the first computation at which the latest rank is late by the threshold
     operation: str | None  # its name
     cause: str | None  # the kind of cause that concerns the latest rank; None if it is not late by the threshold
 
@@ -97,7 +98,7 @@ def operation_jitter(table: OperationTable, threshold: float) -> OperationJitter
         ranks=_ranks(selection, table),
         step_seconds=float(np.median(_step_seconds(selection))),
         computations=sum(len(curves.names) for curves in found),
-        steps=tuple(_summary(curves, threshold, causes) for curves in found),
+        steps=tuple(step_summary(curves, threshold, causes) for curves in found),
         lateness=np.stack([curves.durations.sum(axis=1) for curves in found]),
         curves=max(found, key=lambda curves: float(curves.durations.sum(axis=1).max())),
         causes=tuple(causes),
@@ -169,11 +170,11 @@ def _ranks(selection: Selection, table: OperationTable) -> tuple[OperationRank, 
     return tuple(found)
 
 
-def _summary(curves: OperationCurves, threshold: float, causes: Sequence[PipelineCause]) -> OperationStep:
+def step_summary(curves: OperationCurves, threshold: float, causes: Sequence[PipelineCause]) -> OperationStep:
+    """Which rank is early and which is late in a step, and from which computation on; `threshold` in seconds."""
     late = curves.durations.sum(axis=1)
     earliest, latest = int(late.argmin()), int(late.argmax())
-    beyond = np.flatnonzero(curves.times_to_end[latest] > threshold)
-    place = int(beyond[0]) if len(beyond) else None
+    place = first_beyond(curves.times_to_end[latest], threshold)
     is_late = late[latest] > threshold
     return OperationStep(
         step=curves.step,
@@ -181,8 +182,8 @@ def _summary(curves: OperationCurves, threshold: float, causes: Sequence[Pipelin
         latest_rank=curves.ranks[latest],
         earliest_seconds=float(late[earliest]),
         latest_seconds=float(late[latest]),
-        diverges_at=place if is_late else None,
-        operation=curves.names[place] if is_late and place is not None else None,
+        diverges_at=place,
+        operation=None if place is None else curves.names[place],
         cause=_cause_of(curves.ranks[latest], causes) if is_late else None,
     )
 

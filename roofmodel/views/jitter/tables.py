@@ -23,13 +23,13 @@ LEGEND = {
     "compute": "compute: kernels that all ranks share, collectives apart",
     "launch → start": "launch → start: median time from a kernel's launch on the CPU to its start",
     "late by": "late by, early by: deviation of the latest and of the earliest rank from the mean over ranks, before "
-    "the last collective of the step; from: the first kernel where the latest rank deviates by the threshold",
+    "the last collective of the step; from: the first kernel at which the latest rank is late by the threshold",
 }
 
 OPERATIONS_LEGEND = {
     "compute": "compute: forward and backward computations",
     "late by": "late by, early by: compute time of the latest and of the earliest rank, minus the mean over ranks; "
-    "from: the first computation where the latest rank deviates by the threshold",
+    "from: the first computation at which the latest rank is late by the threshold",
 }
 
 
@@ -98,7 +98,7 @@ def _ranks(jitter: Jitter) -> RenderableType:
         ("launch → start", count_title),
         _legend(jitter),
     )
-    latest = [step.latest_rank for step in jitter.steps]
+    latest = [step.latest_rank for step in jitter.steps if step.has_latest]
     known = [values[np.isfinite(values)] for values in jitter.lateness.T]
     means = [float(values.mean()) if len(values) else None for values in known]
     order = sorted(range(len(means)), key=lambda place: -(means[place] or 0))
@@ -130,10 +130,10 @@ def _steps(jitter: Jitter) -> RenderableType:
             shown.add(
                 short_name(step.kernel_name) if step.kernel_name else "",
                 str(step.step),
-                str(step.latest_rank),
-                units.seconds(max(step.latest_seconds, 0)),
-                str(step.earliest_rank),
-                units.seconds(max(-step.earliest_seconds, 0)),
+                str(step.latest_rank) if step.has_latest else "–",
+                units.seconds(step.latest_seconds) if step.has_latest else "–",
+                str(step.earliest_rank) if step.has_latest else "–",
+                units.seconds(max(-step.earliest_seconds, 0)) if step.has_latest else "–",
                 "" if step.diverges_at_kernel is None else str(step.diverges_at_kernel),
                 step.cause or "",
             )

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import roofmodel
 from benchmarks.many_ranks import PER_HOST
 from roofmodel.errors import RoofError
 from roofmodel.study.jitter.alignment import Alignment, match_sequences
-from roofmodel.study.jitter.deviations import deviations, first_gaps, kernel_gaps, times_to_end
+from roofmodel.study.jitter.deviations import Deviations, deviations, first_gaps, kernel_gaps, times_to_end
 from roofmodel.study.jitter.jitter import Jitter, jitter
+from roofmodel.study.jitter.operation_deviations import OperationCurves, step_summary
 from roofmodel.study.jitter.ranks import NO_STEP, ComparedRank, Kernels, NameTable
 from tests.profiles.samples import measured
 from tests.study.jitter.runs import Row, analyzed, of_step, planted, tables, write, written
@@ -128,6 +130,29 @@ def test_deviations_are_from_the_mean_over_ranks_and_the_latest_is_found_before_
     assert np.allclose(found.times_to_end.sum(axis=0), 0)
     assert found.diverges_at(1, 2e-6) == 1  # 1.0 us late at kernel 0, 8.9 us at kernel 1
     assert found.diverges_at(1, 1) is None
+
+
+def curves(times_to_end: NDArray[np.float64], last: int) -> Deviations:
+    """Deviations of which only the times to the end are given."""
+    return Deviations(np.zeros_like(times_to_end), np.zeros_like(times_to_end), times_to_end, None, last)
+
+
+def test_a_rank_diverges_where_it_is_late_and_not_where_it_is_early() -> None:
+    late = np.array([-200e-6, -150e-6, 300e-6, 250e-6])
+    found = curves(np.stack([late, -late]), last=2)
+    assert found.diverges_at(0, 100e-6) == 2
+    assert found.diverges_at(1, 100e-6) is None  # early before the last collective
+    assert curves(np.stack([late, -late]), last=1).diverges_at(0, 100e-6) is None
+
+
+@given(st.lists(st.integers(-500, 500), min_size=1, max_size=12), st.integers(1, 400))
+def test_kernels_and_operations_diverge_at_the_same_index(microseconds: list[int], threshold: int) -> None:
+    durations = np.stack([np.array(microseconds), -np.array(microseconds)]) / 1e6
+    operations = OperationCurves(0, (0, 1), tuple(map(str, microseconds)), durations)
+    kernels = curves(operations.times_to_end, last=len(microseconds) - 1)
+    assert step_summary(operations, threshold / 1e6, []).diverges_at == kernels.diverges_at(
+        kernels.latest, threshold / 1e6
+    )
 
 
 def test_the_first_gap_does_not_depend_on_the_clock() -> None:

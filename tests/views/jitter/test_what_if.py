@@ -109,3 +109,30 @@ def test_a_job_without_replay_is_compared_with_a_warning(tmp_path: Path) -> None
     assert report.to_dict()["what_if"] is None
     assert "the steps cannot be replayed" in report.warnings[0]
     assert "What if" not in printed(report)
+
+
+def test_a_table_of_one_rank_is_rejected(tmp_path: Path) -> None:
+    path = written(tmp_path, job(random_seconds(4), dp=1, stages=1, steps=3))
+    with pytest.raises(RoofError, match=r"job\.parquet: 1 rank with operations, and a comparison needs at least two"):
+        roofmodel.jitter(path)
+
+
+def test_a_table_that_leaves_one_rank_names_the_reason(tmp_path: Path) -> None:
+    rows = job(random_seconds(4), dp=2, stages=1, steps=3)
+    path = written(tmp_path, rows[(rows["rank"] == 0) | (rows["seq_id"] > 0)])
+    with pytest.raises(RoofError, match=r"1 rank with operations.*dp_rank 1 is left out"):
+        roofmodel.jitter(path)
+
+
+def test_equal_ranks_have_no_latest_rank(tmp_path: Path) -> None:
+    rows = job(lambda key, step: 0.25, dp=2, stages=2, steps=2)  # exact in binary
+    report = roofmodel.jitter(written(tmp_path, rows))
+    assert report.findings[0] == "no rank is later than the others in any step"
+    assert "is the latest" not in printed(report)
+    assert "0 ns" not in printed(report)
+
+
+def test_steps_in_which_all_ranks_are_equal_count_for_no_rank(tmp_path: Path) -> None:
+    rows = job(lambda key, step: 0.5 if step == 1 and key[0] == 1 else 0.25, dp=2, stages=1, steps=3)
+    report = roofmodel.jitter(written(tmp_path, rows))
+    assert report.findings[0].startswith("rank 1 is the latest in 1 of 3 steps; the largest deviation is")
