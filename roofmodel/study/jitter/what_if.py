@@ -11,16 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.operation_table import OperationTable
 from roofmodel.study.jitter.dependencies import Dependencies, dependencies, transfer_seconds
 from roofmodel.study.jitter.replay import Scenario, step_seconds
-from roofmodel.study.jitter.schedules import COMMUNICATION, POINT_TO_POINT, Schedule, Selection, select
+from roofmodel.study.jitter.schedules import COMMUNICATION, POINT_TO_POINT, Schedule, Selection
 
 LARGE_ERROR = 0.05  # of the replay, from which a warning follows
 WORST_WORKERS = 0.03  # share of the workers that M_W makes ideal (equation 5 of the paper)
@@ -65,19 +64,6 @@ class WhatIf:
     worst_workers: tuple[Worker, ...]  # those of `m_w`
     warnings: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The `what_if` object of `roof jitter --format json`."""
-        return {
-            "replay_error": self.replay_error,
-            "slowdown": self.slowdown,
-            "by_operation": dict(self.by_operation),
-            "by_dp_rank": {str(dp_rank): value for dp_rank, value in self.by_dp_rank.items()},
-            "by_stage": {str(stage): value for stage, value in self.by_stage.items()},
-            "by_worker": {f"{worker.dp_rank}-{worker.stage}": value for worker, value in self.by_worker.items()},
-            "m_w": self.m_w,
-            "m_s": self.m_s,
-        }
-
 
 @dataclass(frozen=True)
 class Replay:
@@ -110,13 +96,11 @@ class Replay:
         )
 
 
-def replay(operations: OperationTable) -> Replay:
-    """Rebuild the dependencies of a job. Raises ProfileError where no whole step can be rebuilt."""
-    return replay_selection(operations.file, select(operations))
-
-
 def replay_selection(file: str, selection: Selection) -> Replay:
-    """As `replay`, for steps that are already selected; `file` is named in messages."""
+    """Rebuild the dependencies of the selected steps of a job; `file` is named in messages.
+
+    Raises ProfileError where no whole step can be rebuilt.
+    """
     try:
         found = tuple(dependencies(schedule) for schedule in selection.schedules)
     except ProfileError as error:
@@ -146,11 +130,6 @@ def ideal_seconds(schedules: Sequence[Schedule], recorded: Sequence[NDArray[np.f
         kind: float((np.median if kind in COMMUNICATION else np.mean)(np.concatenate(found)))
         for kind, found in values.items()
     }
-
-
-def what_if(operations: OperationTable) -> WhatIf:
-    """The slowdowns of a job. Raises ProfileError where no whole step can be rebuilt."""
-    return analyze(replay(operations))
 
 
 def analyze(job: Replay) -> WhatIf:

@@ -8,6 +8,7 @@ import numpy as np
 
 from roofmodel import output_files
 from roofmodel.study.jitter.jitter import Jitter
+from roofmodel.study.jitter.what_if import WhatIf
 from roofmodel.views.kit import encoding
 
 SUFFIXES = (*output_files.PICTURES, "html", "json", "csv")
@@ -33,9 +34,23 @@ def document(jitter: Jitter) -> dict[str, Any]:
         },
         "steps": step_rows(jitter),
         "causes": [cause._asdict() | {"ranks": list(cause.ranks)} for cause in jitter.causes],
-        "what_if": jitter.what_if and jitter.what_if.to_dict(),
+        "what_if": jitter.what_if and what_if_slowdowns(jitter.what_if),
         "findings": list(jitter.findings),
         "warnings": list(map(str, jitter.warnings)),
+    }
+
+
+def what_if_slowdowns(found: WhatIf) -> dict[str, Any]:
+    """The `what_if` object of the document."""
+    return {
+        "replay_error": found.replay_error,
+        "slowdown": found.slowdown,
+        "by_operation": dict(found.by_operation),
+        "by_dp_rank": {str(dp_rank): value for dp_rank, value in found.by_dp_rank.items()},
+        "by_stage": {str(stage): value for stage, value in found.by_stage.items()},
+        "by_worker": {f"{worker.dp_rank}-{worker.stage}": value for worker, value in found.by_worker.items()},
+        "m_w": found.m_w,
+        "m_s": found.m_s,
     }
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pandas
 
 from roofmodel.profiles.operation_table import COLUMNS, OperationTable, read_operations
+from roofmodel.study.jitter.schedules import select
+from roofmodel.study.jitter.what_if import Replay, replay_selection
 
 Key = tuple[int, int, str, int]  # data-parallel rank, stage, kind, number within the kind
 Seconds = Callable[[Key, int], float]  # seconds of an operation in a step
@@ -150,3 +152,8 @@ def written(folder: Path, rows: pandas.DataFrame, name: str = "job.parquet") -> 
 def table(folder: Path, rows: pandas.DataFrame) -> OperationTable:
     """The rows, written and read."""
     return read_operations(written(folder, rows))
+
+
+def rebuilt(operations: OperationTable) -> Replay:
+    """The job of a table with its dependencies."""
+    return replay_selection(operations.file, select(operations))

@@ -11,14 +11,14 @@ import pytest
 
 from roofmodel.profiles.operation_table import OperationTable, read_operations
 from roofmodel.study.jitter.pipeline_causes import PipelineCause, pipeline_causes
-from roofmodel.study.jitter.what_if import analyze, replay
+from roofmodel.study.jitter.what_if import analyze
 from tests.profiles.samples import measured
-from tests.study.jitter.pipelines import Key, Seconds, job, table
+from tests.study.jitter.pipelines import Key, Seconds, job, rebuilt, table
 
 
 def causes(operations: OperationTable) -> list[PipelineCause]:
-    rebuilt = replay(operations)
-    return pipeline_causes(rebuilt, analyze(rebuilt))
+    replay = rebuilt(operations)
+    return pipeline_causes(replay, analyze(replay))
 
 
 def published(name: str) -> list[PipelineCause]:

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.operation_table import COLUMNS, read_operations
-from roofmodel.study.jitter.what_if import WhatIf, Worker, what_if
+from roofmodel.study.jitter.what_if import WhatIf, Worker, analyze
+from roofmodel.views.jitter.data import what_if_slowdowns
 from tests.profiles.samples import measured
-from tests.study.jitter.pipelines import job, random_seconds, table, written
+from tests.study.jitter.pipelines import job, random_seconds, rebuilt, table, written
 
 FOLDER = "traces/stragglers"
 
@@ -26,7 +27,7 @@ def published(name: str) -> Any:
 
 
 def analyzed(folder: Path, rows: pandas.DataFrame) -> WhatIf:
-    return what_if(table(folder, rows))
+    return analyze(rebuilt(table(folder, rows)))
 
 
 # --- Published results ------------------------------------------------------------------------------
@@ -34,7 +35,7 @@ def analyzed(folder: Path, rows: pandas.DataFrame) -> WhatIf:
 
 @pytest.fixture(scope="module", params=["ST", "SE"])
 def trace(request: pytest.FixtureRequest) -> tuple[str, WhatIf]:
-    return request.param, what_if(read_operations(measured(f"{FOLDER}/trace-{request.param}.parquet")))
+    return request.param, analyze(rebuilt(read_operations(measured(f"{FOLDER}/trace-{request.param}.parquet"))))
 
 
 def test_published_slowdowns_are_reproduced(trace: tuple[str, WhatIf]) -> None:
@@ -42,7 +43,7 @@ def test_published_slowdowns_are_reproduced(trace: tuple[str, WhatIf]) -> None:
     expected = published(f"result-{name}")
     # The authors store times as float32.
     assert found.slowdown == pytest.approx(expected["blocking_slowdown"], rel=1e-6)
-    data = found.to_dict()
+    data = what_if_slowdowns(found)
     for ours, theirs in (("operation", "optype"), ("dp_rank", "dp_rank"), ("stage", "stage")):
         assert data[f"by_{ours}"] == pytest.approx(expected[f"blocking_decompose_by_{theirs}"], rel=1e-6)
 
@@ -136,7 +137,7 @@ def test_a_pipeline_of_two_stages_has_the_slowdowns_worked_out_by_hand(tmp_path:
 
 
 def test_the_json_object_has_the_keys_of_the_contract(tmp_path: Path) -> None:
-    data = analyzed(tmp_path, two_stages()).to_dict()
+    data = what_if_slowdowns(analyzed(tmp_path, two_stages()))
     assert list(data) == [
         "replay_error", "slowdown", "by_operation", "by_dp_rank", "by_stage", "by_worker", "m_w", "m_s"
     ]  # fmt: skip
@@ -258,7 +259,7 @@ def test_a_missing_operation_removes_its_step(tmp_path: Path) -> None:
     assert found.steps == (0, 2, 3)
     assert "rank 2 has 2 forward-send operations, 3 expected" in found.warnings[0]
     expected = analyzed(tmp_path, rows[rows["step"] != 1])
-    assert found.to_dict() == expected.to_dict()
+    assert what_if_slowdowns(found) == what_if_slowdowns(expected)
 
 
 def test_a_missing_rank_leaves_out_its_data_parallel_rank(tmp_path: Path) -> None:
@@ -326,7 +327,7 @@ def test_chunks_and_microbatches_need_no_numbers(tmp_path: Path, value: int, chu
     rows = job(random_seconds(5), stages=2, chunks=chunks, microbatches=4, dp=2)
     expected = analyzed(tmp_path, rows)
     found = analyzed(tmp_path, rows.assign(gmc=value, mb_id=value))
-    assert found.to_dict() == expected.to_dict()
+    assert what_if_slowdowns(found) == what_if_slowdowns(expected)
     assert [warning.split(": ", 1)[1][:3] for warning in found.warnings] == ["gmc"] * (value + 1)
 
 
@@ -354,7 +355,7 @@ def test_unknown_kinds_are_named(tmp_path: Path) -> None:
     extra = rows[rows["optype"] == "gc"].assign(optype="checkpoint")
     found = analyzed(tmp_path, pandas.concat([rows.astype({"optype": str}), extra]))
     assert "32 operations of unknown kinds are left out: 'checkpoint'" in found.warnings[0]
-    assert found.to_dict() == analyzed(tmp_path, rows).to_dict()
+    assert what_if_slowdowns(found) == what_if_slowdowns(analyzed(tmp_path, rows))
 
 
 def test_a_table_without_computations_is_refused(tmp_path: Path) -> None:
@@ -374,4 +375,4 @@ def test_a_file_is_analyzed_after_damaged_rows_are_left_out(tmp_path: Path) -> N
     rows.loc[(rows["step"] == 1) & (rows["rank"] == 3) & (rows["optype"] == "optimizer"), "duration"] = float("nan")
     read = read_operations(written(tmp_path, rows))
     assert read.warnings
-    assert what_if(read).steps == (0, 2, 3)
+    assert analyze(rebuilt(read)).steps == (0, 2, 3)
