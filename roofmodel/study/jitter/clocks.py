@@ -40,8 +40,8 @@ def align(steps: Sequence[CollectiveTimes], files: Sequence[str]) -> Clocks:
     if not steps:
         return Clocks(np.zeros(count), None, None)
     groups = [[rank for rank in range(count) if files[rank] == file] for file in dict.fromkeys(files)]
-    offsets = _against_first(steps, count)
     if len(groups) > 1:
+        offsets = _against_first(steps, groups)
         for _ in range(ROUNDS):
             offsets = _refined(steps, offsets, groups)
     else:
@@ -62,13 +62,30 @@ def _relative(times: Integers, ends: Integers) -> Floats:
     return np.asarray(times - ends[0, 0], float)
 
 
-def _against_first(steps: Sequence[CollectiveTimes], count: int) -> Floats:
-    """The median difference of each rank's ends to those of the first rank of each step."""
-    found: list[list[Floats]] = [[] for _ in range(count)]
-    for step in steps:
-        for place, rank in enumerate(step.ranks):
-            found[rank].append(np.asarray(step.ends[place] - step.ends[0], float))
-    return np.array([np.median(np.concatenate(each)) if each else 0.0 for each in found])
+def _against_first(steps: Sequence[CollectiveTimes], groups: list[list[int]]) -> Floats:
+    """The median difference of each file's ends to those of the first file.
+
+    A file without a common step with the first one is compared with a file whose offset is known, until no further
+    file has such a step. If then some are left, the first of them is the reference of the others.
+    """
+    offsets = np.full(sum(map(len, groups)), np.nan)
+    offsets[groups[0]] = 0
+    while np.isnan(offsets).any():
+        found: dict[int, list[Floats]] = {}
+        for step in steps:
+            known = [place for place, rank in enumerate(step.ranks) if not np.isnan(offsets[rank])]
+            if not known or len(known) == len(step.ranks):
+                continue
+            reference, shift = step.ends[known[0]], offsets[step.ranks[known[0]]]
+            for place, rank in enumerate(step.ranks):
+                if np.isnan(offsets[rank]):
+                    found.setdefault(rank, []).append((step.ends[place] - reference) + shift)
+        for group in groups:
+            if values := [each for rank in group for each in found.get(rank, [])]:
+                offsets[group] = np.median(np.concatenate(values))
+        if not found:
+            offsets[next(group for group in groups if np.isnan(offsets[group[0]]))] = 0
+    return offsets
 
 
 def _refined(steps: Sequence[CollectiveTimes], offsets: Floats, groups: list[list[int]]) -> Floats:
