@@ -25,20 +25,43 @@ from roofmodel.study.jitter.deviations import Floats
 from roofmodel.study.jitter.lateness import Lateness
 from roofmodel.study.jitter.ranks import ComparedRank
 
-SIGNIFICANT = 0.005  # share of the step time
-RANDOM = 0.02  # share of the step time from which delays without a persistent cause are reported
-DEVIATIONS = 4.5  # standard deviations of the noise
-DEVIATIONS_OF_LATEST = 3.0  # the same, for a rank that is the latest in most steps
-CHANCE = 1e-4
-FREQUENT = 0.1  # share of the steps
-SECOND = 0.4  # share of a rank's delay from which a second part is a cause as well
-OF_HOST = 0.75  # share of the ranks of a host that must be late for the host to be the cause
-FIRST_ALONE = 3  # first gap / other gaps from which a late start of the step is no general delay of the launches
-EXPLAINED = 0.25  # share of a rank's lateness in a step that its largest part must have, to be the cause
-HOST_SIZES = (16, 8, 4)  # ranks; for files that do not state hosts
-SIMILAR = 2  # ratio of the lengths of two halves
-NORMAL_HALF = 1.349  # length of the shortest half of a normal distribution, in standard deviations
-MAD = 1.4826  # standard deviation / median absolute deviation, of a normal distribution
+# The thresholds are choices of this project, without an external source.
+
+# Shares of the step time from which a delay is reported. A persistent delay costs its share in every step, and can be
+# removed as a whole; smaller ones are not worth the search. Random lateness is never zero and has no single reason to
+# remove, so it is reported from 2 % on.
+SIGNIFICANT, RANDOM = 0.005, 0.02
+
+# Distances from the noise, in standard deviations. With 4.5 and normal noise, one of 1000 equal ranks exceeds the level
+# in one of 300 runs. A rank that is also the latest in more steps than chance allows needs 3. Single steps count from
+# twice 4.5 on, because the times of single steps have more outliers than a normal distribution.
+DEVIATIONS, DEVIATIONS_OF_LATEST, OF_SINGLE_STEPS = 4.5, 3.0, 2 * 4.5
+CHANCE = 1e-4  # probability that one of the equal ranks of a run is the latest as often
+
+# A rank is frequently late in at least a tenth of the steps (two steps at least are needed for it, so runs of 20), and
+# OTHERS_LATE times as often as the median rank: delays that all ranks have now and then are no property of one rank.
+FREQUENT, OTHERS_LATE = 0.1, 5
+
+# Shares of a lateness. A second part is a cause as well if it has nearly half of the rank's delay; less is often a
+# consequence of the first. In a single step, which no median smooths, a part must have a quarter to be named.
+SECOND, EXPLAINED = 0.4, 0.25
+BY_COMPUTE = 0.6  # clearly more than half of random lateness is of kernels: the workload varies
+OFTEN_LATEST = 0.5  # of the steps: a rank that is the latest in half of them is named
+
+# Hosts: 3 of 4 ranks must be late, so that one rank that noise hides does not hide its host. Files that do not state
+# hosts are cut into blocks of the usual numbers of GPUs of a server.
+OF_HOST, HOST_SIZES = 0.75, (16, 8, 4)
+
+# The first gap of a step compared with all its other gaps. A slow CPU delays every launch, and most launches are after
+# the first; if the first gap alone has 3 times the sum of the others, the start of the step is the reason.
+FIRST_ALONE = 3
+SIMILAR = 2  # ratio of the lengths of two halves of the ranks from which they are two groups, not one and its tail
+
+# Statistics of a normal distribution.
+NORMAL_HALF = 1.349  # length of its shortest half, in standard deviations
+MAD = 1.4826  # standard deviation / median absolute deviation
+OF_MEDIAN = 1.25  # standard deviation of the median of n values / standard deviation of their mean: sqrt(pi / 2)
+
 KINDS = {
     "compute": "gpu", "extra": "workload", "input": "input", "first": "input", "launch": "cpu", "queued": "rank",
     "unknown": "rank", "network": "network",
@@ -152,19 +175,19 @@ def _outliers(values: Floats, step_seconds: float) -> Iterator[tuple[int, float,
     centers = np.nanmedian(relative, axis=0)
     usual, spread = _shortest_half(centers[np.isfinite(centers)])
     noise = float(np.nanmedian(MAD * np.nanmedian(np.abs(relative - centers), axis=0)))
-    level = max(SIGNIFICANT * step_seconds, DEVIATIONS * max(spread, 1.25 * noise / math.sqrt(count)))
+    level = max(SIGNIFICANT * step_seconds, DEVIATIONS * max(spread, OF_MEDIAN * noise / math.sqrt(count)))
     lower = max(SIGNIFICANT * step_seconds, DEVIATIONS_OF_LATEST * spread)
     for rank in np.flatnonzero(centers - usual > lower):
         if centers[rank] - usual > level or _is_no_chance(relative, int(rank)):
             yield int(rank), float(centers[rank] - usual), int(np.isfinite(relative[:, rank]).sum()), True
     if count < 2 / FREQUENT:
         return
-    events = relative - usual > max(2 * SIGNIFICANT * step_seconds, 2 * DEVIATIONS * float(np.hypot(spread, noise)))
+    events = relative - usual > max(2 * SIGNIFICANT * step_seconds, OF_SINGLE_STEPS * float(np.hypot(spread, noise)))
     times = events.sum(axis=0)
     means = np.nanmean(relative - usual, axis=0)
     others = float(np.median(times))
     for rank in np.flatnonzero(
-        (times >= FREQUENT * count) & (times >= 5 * others + 1) & (means > SIGNIFICANT * step_seconds)
+        (times >= FREQUENT * count) & (times >= OTHERS_LATE * others + 1) & (means > SIGNIFICANT * step_seconds)
     ):
         if centers[rank] - usual <= lower:
             yield int(rank), float(means[rank]), int(times[rank]), False
@@ -174,7 +197,11 @@ def _is_no_chance(values: Floats, rank: int) -> bool:
     """Whether a rank has the largest value in more steps than equal ranks would have, with probability CHANCE."""
     steps, ranks = values.shape
     largest = int((np.nanargmax(values, axis=1) == rank).sum())
-    return ranks * math.comb(steps, largest) * ranks**-largest < CHANCE if largest > 1 else False
+    if largest < 2:
+        return False
+    # ranks * binomial(steps, largest) * ranks**-largest, in logarithms: the binomial has no float from 1030 steps on
+    sequences = math.lgamma(steps + 1) - math.lgamma(largest + 1) - math.lgamma(steps - largest + 1)
+    return sequences + (1 - largest) * math.log(ranks) < math.log(CHANCE)
 
 
 def _shortest_half(values: Floats) -> tuple[float, float]:
@@ -320,7 +347,7 @@ def _slow_network(transfers: Floats, step_seconds: float) -> Iterator[Cause]:
         return
     excess = transfers - float(np.median(transfers))
     noise = MAD * float(np.median(np.abs(excess)))
-    slow = excess > max(2 * SIGNIFICANT * step_seconds, 2 * DEVIATIONS * noise)
+    slow = excess > max(2 * SIGNIFICANT * step_seconds, OF_SINGLE_STEPS * noise)
     seconds = float(excess[slow].sum()) / len(transfers)
     if seconds > SIGNIFICANT * step_seconds:
         mean = float(excess[slow].mean())
@@ -347,17 +374,17 @@ def _unsystematic(parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], st
     if whole.shape[1] == 2:
         by_compute *= 2
     numbers, times = np.unique(latest, return_counts=True)
-    spread = f"{units.count(len(numbers), 'rank')} are the latest in some step"
-    if by_compute > 0.6:
+    if by_compute > BY_COMPUTE:
         text = (
             f"the kernel times of the ranks differ by {units.seconds(seconds)} per step, in each step on other ranks "
-            f"({spread}): inputs of different lengths"
+            f"({units.count(len(numbers), 'rank')} are the latest in some step): inputs of different lengths"
         )
         yield Cause("workload", (), seconds, text)
         return
-    frequent = numbers[times >= max(2, 0.5 * len(latest))]
+    frequent = numbers[times >= max(2, OFTEN_LATEST * len(latest))]
     text = (
-        f"the latest rank is {units.seconds(seconds)} later than the others on average; {spread}, none in most steps"
+        f"the latest rank is {units.seconds(seconds)} later than the others on average; no rank is the latest in more "
+        "than half of the steps"
         if not len(frequent)
         else f"rank {ranks[frequent[0]].number} is the latest in {int(times.max())} of {len(latest)} steps, by "
         f"amounts that vary too much to be one delay; {units.seconds(seconds)} per step on average"

@@ -14,9 +14,12 @@ from roofmodel.study.jitter.alignment import StepKernels
 from roofmodel.study.jitter.clocks import CollectiveTimes
 from roofmodel.study.jitter.deviations import Floats, first_gaps, last_kernel
 
-TOLERANCE = 20e3  # nanoseconds within which ranks leave a collective together
-
-MAX_LATENCY = 20_000  # nanoseconds from a launch to the start of its kernel on an idle GPU, at most
+# Nanoseconds; both are choices of this project. Ranks leave a collective together within TOLERANCE, which is above the
+# few microseconds by which the alignment of clocks is wrong. MAX_LATENCY limits the time from a launch to the start of
+# its kernel on an idle GPU, which is usually below 10 us: the shortest time in a step includes waiting in the queue if
+# the GPU was never idle.
+TOLERANCE = 20e3
+MAX_LATENCY = 20_000
 
 
 class Lateness(NamedTuple):
