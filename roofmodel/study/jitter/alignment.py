@@ -21,6 +21,7 @@ from roofmodel.study.trace.steps import find_period
 WINDOW = 8  # kernels that must be equal for two sequences to match again after a difference
 SEARCH = 4096  # kernels in which they must match again
 _MATRICES = ("starts", "ends", "launches", "previous_ends", "own_gaps", "input")
+LAST_STEP = 1 << 62  # above all numbers of steps
 LEAST_COMMON = 0.5  # share of the sequence that a rank must have, to be compared
 
 
@@ -77,16 +78,18 @@ class Alignment:
         self.marked = all((rank.compared.steps != NO_STEP).any() for rank in ranks)
         self.found_steps = self.marked
         self.difference: Difference | None = None
-        self.common_kernels = 0
+        self.common_kernels = 0  # of the steps that were read
         self.left_out: Counter[int] = Counter()  # number of a rank: steps in which it is not compared
         self.missing: dict[int, list[int]] = {}  # step: numbers of the ranks without it
 
-    def steps(self, low: int = 0, high: int = 1 << 62) -> Iterator[StepKernels]:
-        """The steps with numbers from `low` up to `high`, in order; `high` is not included."""
-        if self.marked:
-            yield from self._marked(low, high)
-        else:
-            yield from self._whole(low, high)
+    def steps(self, low: int = 0, high: int = LAST_STEP) -> Iterator[StepKernels]:
+        """The steps with numbers from `low` up to `high`, in order; `high` is not included.
+
+        Without marks, all steps include the kernels before the first and after the last complete one.
+        """
+        for step in self._marked(low, high) if self.marked else self._whole(low, high):
+            self.common_kernels += len(step.codes)
+            yield step
 
     def _marked(self, low: int, high: int) -> Iterator[StepKernels]:
         places = [_places(rank.compared.steps) for rank in self.ranks]
@@ -122,7 +125,7 @@ class Alignment:
         for number, (begin, end) in enumerate(pieces):
             complete = number >= first and (end - begin == pieces[first][1] - pieces[first][0] or end < edges[-1])
             step = number - first
-            if not complete or low <= step < high:
+            if low <= step < high if complete else (low, high) == (0, LAST_STEP):
                 yield _columns(matched, begin, end)._replace(step=step, complete=complete)
 
     def _match(self, present: list[int], kernels: list[Kernels], step: int | None) -> StepKernels | None:
@@ -157,7 +160,6 @@ class Alignment:
         place = list(shared).index(reference)
         order = np.argsort(kernels[reference].starts[chosen[place]], kind="stable")
         picked = [kernels[rank].part(each[order]) for rank, each in zip(shared, chosen, strict=True)]
-        self.common_kernels += len(order)
         stacked = {name: np.stack([getattr(each, name) for each in picked]) for name in _MATRICES}
         return StepKernels(
             step=0 if step is None else step,

@@ -17,7 +17,7 @@ from roofmodel.profiles.operation_table import are_operation_tables, read_operat
 from roofmodel.profiles.timelines import reading
 from roofmodel.profiles.timelines.timeline import Timeline
 from roofmodel.study.jitter import clocks
-from roofmodel.study.jitter.alignment import Alignment, Difference, StepKernels
+from roofmodel.study.jitter.alignment import LAST_STEP, Alignment, Difference, StepKernels
 from roofmodel.study.jitter.causes import SIGNIFICANT, Cause, find_causes, kind_in_step, parts_over_steps
 from roofmodel.study.jitter.clocks import Clocks, CollectiveTimes
 from roofmodel.study.jitter.deviations import (
@@ -122,7 +122,7 @@ def jitter(
     if first_gap not in FIRST_GAPS:
         raise WorkloadError(Option("first_gap"), f": unknown definition {first_gap!r}{choices(first_gap, FIRST_GAPS)}")
     seconds = _threshold(threshold)
-    low, high = (0, 1 << 62) if steps_range is None else step_range(steps_range)
+    low, high = (0, LAST_STEP) if steps_range is None else step_range(steps_range)
     warnings: list[Text] = list(_repeated(files))
     if are_operation_tables(files):
         table = read_operations(*files).between_steps(low, high)
@@ -230,8 +230,7 @@ class _Reduction:
     def __init__(self, alignment: Alignment, threshold: float, first_gap: FirstGap, low: int, high: int) -> None:
         self.alignment, self.threshold, self.first_gap = alignment, threshold, first_gap
         count = len(alignment.ranks)
-        self.compute = np.zeros(count)
-        self.compared = np.zeros(count, bool)
+        self.compute: list[Floats] = []  # seconds of each rank in one step; NaN for a rank that the step does not have
         self.late: list[Floats] = []
         self.curves: StepCurves | None = None
         self.divergences: list[tuple[int | None, str | None]] = []
@@ -247,8 +246,9 @@ class _Reduction:
         for step in alignment.steps(low, high):
             last = step
             ranks = list(step.ranks)
-            self.compute[ranks] += np.where(step.collective, 0, step.durations).sum(axis=1) / 1e9
-            self.compared[ranks] = True
+            compute = np.full(count, np.nan)
+            compute[ranks] = np.where(step.collective, 0, step.durations).sum(axis=1) / 1e9
+            self.compute.append(compute)
             collectives.append(_collective_times(step))
             inside, tail = lateness(step, count, single=False)
             if step.complete:
@@ -308,7 +308,21 @@ class _Reduction:
 
     def compute_seconds(self) -> list[float | None]:
         """Seconds of the common kernels, collectives apart, of each rank."""
-        return [float(s) if known else None for s, known in zip(self.compute, self.compared, strict=True)]
+        compute = np.stack(self.compute)
+        compared = ~np.isnan(compute).all(axis=0)
+        return [float(s) if known else None for s, known in zip(np.nansum(compute, axis=0), compared, strict=True)]
+
+    def slowest_compute(self) -> float:
+        """The computation of the slowest rank per step / the median over ranks - 1.
+
+        Means over the steps that all compared ranks have; without such a step, over the steps of each rank.
+        """
+        compute = np.stack(self.compute)
+        compute = compute[:, ~np.isnan(compute).all(axis=0)]
+        complete = ~np.isnan(compute).any(axis=1)
+        means = np.nanmean(compute[complete] if complete.any() else compute, axis=0)
+        median = float(np.median(means))
+        return float(means.max()) / median - 1 if median else 0.0
 
 
 def _collective_times(step: StepKernels) -> CollectiveTimes:
@@ -416,11 +430,10 @@ def _compared_seconds(rank: ComparedRank) -> float:
 def _findings(reduced: _Reduction, ranks: Sequence[ComparedRank]) -> list[str]:
     """The result in words: the latest rank, whether kernels are the cause, and the causes."""
     found = [_latest_finding(reduced.summaries)]
-    compute = np.array([seconds for seconds in reduced.compute_seconds() if seconds is not None])
-    spread = float(compute.max() / np.median(compute) - 1) if np.median(compute) else 0.0
     if not any(cause.kind in ("gpu", "workload") or "longer kernels" in cause.evidence for cause in reduced.causes):
         found.append(
-            f"kernels are not the cause: the computation of the slowest rank is {spread:.1%} longer than the median"
+            "kernels are not the cause: the computation of the slowest rank is "
+            f"{reduced.slowest_compute():.1%} longer than the median"
         )
     found += [cause.evidence for cause in reduced.causes]
     if not reduced.causes:

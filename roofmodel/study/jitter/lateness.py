@@ -79,8 +79,8 @@ def lateness(step: StepKernels, count: int, single: bool) -> tuple[Lateness, Lat
 
 
 def added(before: Lateness | None, step: Lateness) -> Lateness:
-    """The parts of a step with those after the last collective of the step before; None if there is none."""
-    return step if before is None else Lateness(*(b + s for b, s in zip(before, step, strict=True)))
+    """The parts of a step with those after the last collective of the step before, for ranks that have that step."""
+    return step if before is None else Lateness(*(s + np.nan_to_num(b) for b, s in zip(before, step, strict=True)))
 
 
 def link_delays(step: CollectiveTimes, offsets: Floats, count: int) -> Floats:

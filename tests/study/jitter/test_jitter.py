@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -358,6 +359,51 @@ def test_steps_restrict_the_analysis(tmp_path: Path) -> None:
     found = jitter(files, steps_range="2002:2004")
     assert [step.step for step in found.steps] == [2002, 2003]
     assert found.common_kernels == 2 * 120
+
+
+@pytest.mark.parametrize("marks", [True, False])
+@pytest.mark.parametrize("cut", [0, 3])
+def test_steps_restrict_kernels_and_computation_with_and_without_marks(tmp_path: Path, marks: bool, cut: int) -> None:
+    """Six steps of three kernels of 80 us and an all-reduce; `cut` kernels of a seventh step follow."""
+    files = []
+    for rank in range(2):
+        events: list[object] = []
+        for step in range(7 if cut else 6):
+            begin = 1e7 + 2000.0 * step
+            for kernel in range(cut if step == 6 else 3):
+                events += launched(f"gemm_{kernel}", begin + 100 * kernel, begin + 100 * kernel + 80, begin - 10)
+            if step < 6:
+                events += launched("ncclDevKernel_AllReduce", begin + 400, begin + 500, begin + 390)
+            if marks:
+                events.append(event("user_annotation", f"ProfilerStep#{step}", begin - 20, begin + 1900))
+        document = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}}
+        files.append(torch_trace(tmp_path, *events, name=f"{rank}.json", **document))  # type: ignore[arg-type]
+    whole, part = jitter(files), jitter(files, steps_range="2:3")
+    assert [step.step for step in part.steps] == [2]
+    assert part.common_kernels == 4
+    assert [rank.common_compute_seconds for rank in part.ranks] == pytest.approx([3 * 80e-6] * 2)
+    assert whole.common_kernels == 6 * 4 + cut
+    assert [rank.common_compute_seconds for rank in whole.ranks] == pytest.approx([(6 * 3 + cut) * 80e-6] * 2)
+    every = jitter(files, steps_range="0:100")
+    assert every.common_kernels == (whole.common_kernels if marks else 6 * 4)  # without marks the rest is no step
+
+
+@pytest.mark.parametrize("common", [True, False])
+def test_ranks_with_different_numbers_of_steps_are_compared_by_step(tmp_path: Path, common: bool) -> None:
+    """Ranks 2 and 3 lack the first five of ten steps; with no step in common, ranks 0 and 1 lack the last five."""
+
+    def halved(found: dict[int, list[Row]]) -> None:
+        for rank in found:
+            absent = range(5) if rank >= 2 else range(0) if common else range(5, 10)
+            if absent:
+                found[rank] = [row for row in found[rank] if not any(row in of_step([row], step) for step in absent)]
+
+    found = jitter(written(tmp_path, planted(ranks=4), halved))
+    assert len(found.steps) == 10
+    (text,) = [finding for finding in found.findings if "kernels are not the cause" in finding]
+    longer = re.search(r"is ([\d.]+)% longer than the median", text)
+    assert longer is not None
+    assert float(longer[1]) < 1
 
 
 def test_what_if_on_kernels_says_what_it_needs(tmp_path: Path) -> None:
