@@ -309,7 +309,7 @@ class _Reduction:
     def compute_seconds(self) -> list[float | None]:
         """Seconds of the common kernels, collectives apart, of each rank."""
         compute = np.stack(self.compute)
-        compared = ~np.isnan(compute).all(axis=0)
+        compared = np.asarray(~np.isnan(compute).all(axis=0))
         return [float(s) if known else None for s, known in zip(np.nansum(compute, axis=0), compared, strict=True)]
 
     def slowest_compute(self) -> float:
