@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from roofmodel.reports.base import Drawn, WithText
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import ModuleType
 
     import pandas
 
@@ -19,8 +21,39 @@ if TYPE_CHECKING:
     from roofmodel.study.trace.trace import Trace
 
 
-class TraceReport(WithText, Drawn):
+class _RunReport(WithText, Drawn):
+    """A result whose data `views/<command>/data.py` writes."""
+
+    analyzed: Trace | Jitter
+
+    @classmethod
+    @abstractmethod
+    def _view(cls) -> ModuleType:
+        """The module with `document`, `as_csv` and `SUFFIXES`."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Files and ranks that are left out, differences of the ranks, data that the files lack."""
+        return tuple(map(str, self.analyzed.warnings))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that the command prints with `--format json`."""
+        return dict(self._view().document(self.analyzed))
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        return tuple(cls._view().SUFFIXES)
+
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        from roofmodel.views.kit.encoding import as_json
+
+        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: self._view().as_csv(self.analyzed)}
+
+
+class TraceReport(_RunReport):
     """Result of `trace`: per rank the parts of the wall time, idle time by cause, copies, communication, steps."""
+
+    analyzed: Trace
 
     def __init__(self, analyzed: Trace) -> None:
         self.analyzed = analyzed
@@ -35,16 +68,11 @@ class TraceReport(WithText, Drawn):
         """What limits the run, the largest part of the wall time first; before it, whether two runs differ in work."""
         return [finding.text for finding in self.analyzed.findings]
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Data that the files lack."""
-        return tuple(map(str, self.analyzed.warnings))
+    @classmethod
+    def _view(cls) -> ModuleType:
+        from roofmodel.views.trace import data
 
-    def to_dict(self) -> dict[str, Any]:
-        """The document that `roof trace --format json` prints."""
-        from roofmodel.views.trace.data import document
-
-        return document(self.analyzed)
+        return data
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per rank and group, or per group of two runs, with the columns of `roof trace --format csv`."""
@@ -62,18 +90,6 @@ class TraceReport(WithText, Drawn):
 
         return pandas.DataFrame(step_rows(self.analyzed))
 
-    @classmethod
-    def suffixes(cls) -> Sequence[str]:
-        from roofmodel.views.trace.data import SUFFIXES
-
-        return SUFFIXES
-
-    def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.views.kit.encoding import as_json
-        from roofmodel.views.trace.data import as_csv
-
-        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: as_csv(self.analyzed)}
-
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf), the timeline (html, perfetto.json[.gz]) or the data (json, csv)."""
         from roofmodel.views.trace.data import save
@@ -90,8 +106,10 @@ class TraceReport(WithText, Drawn):
         return f"<TraceReport of {', '.join(found.names.values())}: {len(found.ranks)} ranks, by {found.tool}>"
 
 
-class JitterReport(WithText, Drawn):
+class JitterReport(_RunReport):
     """Result of `jitter`: per step the earliest and the latest rank, from which kernel on, and the causes."""
+
+    analyzed: Jitter
 
     def __init__(self, analyzed: Jitter) -> None:
         self.analyzed = analyzed
@@ -101,16 +119,11 @@ class JitterReport(WithText, Drawn):
         """Which rank is late, and the evidence for each cause."""
         return list(self.analyzed.findings)
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Files and ranks that are left out, differences of the sequences, data that the files lack."""
-        return tuple(map(str, self.analyzed.warnings))
+    @classmethod
+    def _view(cls) -> ModuleType:
+        from roofmodel.views.jitter import data
 
-    def to_dict(self) -> dict[str, Any]:
-        """The document that `roof jitter --format json` prints."""
-        from roofmodel.views.jitter.data import document
-
-        return document(self.analyzed)
+        return data
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per step, with the columns of `roof jitter --format csv`."""
@@ -135,18 +148,6 @@ class JitterReport(WithText, Drawn):
         from roofmodel.views.jitter.data import kernel_rows
 
         return pandas.DataFrame(kernel_rows(self.analyzed))
-
-    @classmethod
-    def suffixes(cls) -> Sequence[str]:
-        from roofmodel.views.jitter.data import SUFFIXES
-
-        return SUFFIXES
-
-    def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.views.jitter.data import as_csv
-        from roofmodel.views.kit.encoding import as_json
-
-        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: as_csv(self.analyzed)}
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
