@@ -16,30 +16,23 @@ from roofmodel.file_names import display_names, rename_files
 from roofmodel.profiles.operation_table import are_operation_tables, read_operations
 from roofmodel.profiles.timelines import reading
 from roofmodel.profiles.timelines.timeline import Timeline
-from roofmodel.study.jitter import clocks
-from roofmodel.study.jitter.alignment import LAST_STEP, Alignment, Difference, StepKernels
-from roofmodel.study.jitter.causes import SIGNIFICANT, Cause, find_causes, kind_in_step, parts_over_steps
-from roofmodel.study.jitter.clocks import Clocks, CollectiveTimes
-from roofmodel.study.jitter.deviations import (
-    FIRST_GAPS,
-    Deviations,
-    FirstGap,
-    Floats,
-    deviations,
-    last_collective_ends,
-)
-from roofmodel.study.jitter.lateness import Lateness, added, lateness, link_delays, transfer_seconds
+from roofmodel.study.jitter.alignment import LAST_STEP, Alignment, Difference
+from roofmodel.study.jitter.causes import SIGNIFICANT, Cause
+from roofmodel.study.jitter.clocks import Clocks
+from roofmodel.study.jitter.deviations import FIRST_GAPS, Deviations, Floats
 from roofmodel.study.jitter.operation_deviations import OperationJitter, operation_jitter
-from roofmodel.study.jitter.ranks import ComparedRank, Integers, Kernels, NameTable, read_ranks
+from roofmodel.study.jitter.ranks import ComparedRank, Kernels, NameTable, read_ranks
+from roofmodel.study.jitter.reduced_steps import ReducedSteps, StepCurves, StepSummary, reduce_steps
 from roofmodel.study.jitter.what_if import WhatIf, Worker
 from roofmodel.study.trace.trace import step_range
 
 OPERATIONS = "operations"  # the tool of tables of operations
-THRESHOLD = 100e-6
-MIN_DEVIATION = 0.5e-9  # seconds: timestamps in profiler files are whole nanoseconds
-MAX_COLLECTIVES = 256  # per step, whose times are kept for the clocks and the links
-APART = 0.1  # of the step time, between the ends of a collective, from which a warning follows
-OTHER_STREAMS = 0.01  # share of the kernel time on streams that are not compared, from which a warning follows
+# Choices of this project, without an external source.
+THRESHOLD = 100e-6  # deviation from which a rank is late: above the jitter of single launches
+# Share of the step time between the ends of one collective from which a warning follows. Ranks leave a collective
+# within microseconds; ranks that are matched at different steps leave it up to a whole step apart.
+APART = 0.1
+OTHER_STREAMS = 0.01  # share of the kernel time from which a warning names streams that are not compared
 
 
 class RankSummary(NamedTuple):
@@ -48,33 +41,6 @@ class RankSummary(NamedTuple):
     rank: ComparedRank
     common_compute_seconds: float | None  # None if no step of it is compared
     worker: Worker | None = None  # data-parallel rank and pipeline stage, in tables of operations
-
-
-class StepSummary(NamedTuple):
-    """Lateness in one step. Ranks are numbers."""
-
-    step: int
-    earliest_rank: int
-    latest_rank: int
-    earliest_seconds: float  # deviation from the mean over ranks, at the kernel before the last collective
-    latest_seconds: float
-    diverges_at_kernel: int | None  # index of the first kernel at which the latest rank is late by the threshold
-    kernel_name: str | None
-    cause: str | None
-
-    @property
-    def has_latest(self) -> bool:
-        """Whether one rank is later than the others: ranks that are equal within MIN_DEVIATION have no latest one."""
-        return self.latest_seconds >= MIN_DEVIATION
-
-
-class StepCurves(NamedTuple):
-    """The deviations of one step, by kernel."""
-
-    step: int
-    ranks: tuple[int, ...]  # numbers
-    names: tuple[str, ...]
-    deviations: Deviations
 
 
 @dataclass(frozen=True)
@@ -132,36 +98,23 @@ def jitter(
         if len(operations.ranks) < 2:
             raise _too_few_ranks(operations.files, "1 rank with operations", operations.warnings)
         return _of_operations(operations, seconds, what_if, warnings)
-    found: list[str] = []
-    tools: list[str] = []
-    read: list[str] = []
-
-    def timelines() -> Iterator[Timeline]:
-        for timeline in reading.read_intact(files, found.append):
-            tools.append(timeline.tool)
-            read.append(timeline.file)
-            yield timeline
-
-    names = NameTable()
-    ranks = read_ranks(timelines(), names, found)
-    warnings += found
+    run = _read(files)
+    warnings += run.warnings
     if what_if:
         warnings.append(
             f"no what-if analysis: it needs a table of operations with stages and microbatches (Parquet); "
-            f"{units.count(len(read), 'file')} of {', '.join(tools[:1])} {'has' if len(read) == 1 else 'have'} kernels"
+            f"{units.count(len(run.files), 'file')} of {run.tool} {'has' if len(run.files) == 1 else 'have'} kernels"
         )
-    if len(ranks) < 2:
-        raise _too_few_ranks(files, f"{units.count(len(ranks), 'rank')} with kernels", found)
-    alignment = Alignment(ranks, names.names)
-    reduced = _Reduction(alignment, seconds, first_gap, low, high)  # type: ignore[arg-type]
-    if not reduced.summaries:
+    alignment = Alignment(run.ranks, run.names)
+    reduced = reduce_steps(alignment, seconds, first_gap, low, high)  # type: ignore[arg-type]
+    if not reduced.steps:
         raise _nothing_common(alignment, steps_range)
     warnings += _alignment_warnings(alignment, reduced)
-    labels = display_names(read)
+    labels = display_names(run.files)
     return Jitter(
-        tool=tools[0],
-        files=tuple(read),
-        ranks=tuple(map(RankSummary, ranks, reduced.compute_seconds())),
+        tool=run.tool,
+        files=tuple(run.files),
+        ranks=tuple(map(RankSummary, run.ranks, reduced.compute_seconds())),
         aligned_by=_aligned_by(alignment),
         common_kernels=alignment.common_kernels,
         difference=alignment.difference,
@@ -169,13 +122,42 @@ def jitter(
         threshold=seconds,
         first_gap=first_gap,
         step_seconds=reduced.step_seconds,
-        steps=tuple(reduced.summaries),
-        lateness=np.stack(reduced.late),
+        steps=reduced.steps,
+        lateness=reduced.lateness,
         curves=reduced.curves,
         causes=tuple(reduced.causes),
-        findings=tuple(_findings(reduced, ranks)),
+        findings=tuple(_findings(reduced)),
         warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in warnings)),
     )
+
+
+class _Run(NamedTuple):
+    """The kernels of all ranks, from intact files."""
+
+    tool: str
+    files: list[str]
+    ranks: list[ComparedRank]
+    names: list[str]  # of kernels, by code
+    warnings: list[str]
+
+
+def _read(files: Sequence[str]) -> _Run:
+    """Read the kernels of all ranks. Raises ProfileError if they are fewer than two."""
+    warnings: list[str] = []
+    tools: list[str] = []
+    read: list[str] = []
+
+    def timelines() -> Iterator[Timeline]:
+        for timeline in reading.read_intact(files, warnings.append):
+            tools.append(timeline.tool)
+            read.append(timeline.file)
+            yield timeline
+
+    names = NameTable()
+    ranks = read_ranks(timelines(), names, warnings)
+    if len(ranks) < 2:
+        raise _too_few_ranks(files, f"{units.count(len(ranks), 'rank')} with kernels", warnings)
+    return _Run(tools[0], read, ranks, names.names, warnings)
 
 
 def _of_operations(found: OperationJitter, threshold: float, what_if: bool, warnings: Sequence[Text]) -> Jitter:
@@ -224,114 +206,6 @@ def _of_operations(found: OperationJitter, threshold: float, what_if: bool, warn
     )
 
 
-class _Reduction:
-    """One pass over the steps, which keeps of each only values per rank, and the curves of the worst."""
-
-    def __init__(self, alignment: Alignment, threshold: float, first_gap: FirstGap, low: int, high: int) -> None:
-        self.alignment, self.threshold, self.first_gap = alignment, threshold, first_gap
-        count = len(alignment.ranks)
-        self.compute: list[Floats] = []  # seconds of each rank in one step; NaN for a rank that the step does not have
-        self.late: list[Floats] = []
-        self.curves: StepCurves | None = None
-        self.divergences: list[tuple[int | None, str | None]] = []
-        self.seconds: list[float] = []
-        self._places: list[tuple[int, int]] = []  # earliest and latest
-        collectives: list[CollectiveTimes] = []
-        kept: list[CollectiveTimes] = []
-        parts: list[Lateness] = []
-        self.numbers: list[int] = []
-        previous = None
-        after: Lateness | None = None
-        last: StepKernels | None = None
-        for step in alignment.steps(low, high):
-            last = step
-            ranks = list(step.ranks)
-            compute = np.full(count, np.nan)
-            compute[ranks] = np.where(step.collective, 0, step.durations).sum(axis=1) / 1e9
-            self.compute.append(compute)
-            collectives.append(_collective_times(step))
-            inside, tail = lateness(step, count, single=False)
-            if step.complete:
-                self._add(step, previous)
-                self.numbers.append(step.step)
-                parts.append(added(after, inside))
-                kept.append(collectives[-1])
-            after = tail if step.follows or len(parts) == 1 else None
-            previous = last_collective_ends(step) if len(ranks) == count else None
-        if len(parts) == 1 and last is not None and last.complete:
-            parts = [added(*reversed(lateness(last, count, single=True)))]
-        self.clocks = clocks.align(collectives, [rank.file for rank in alignment.ranks])
-        self.step_seconds = float(np.median(self.seconds)) if self.seconds else 0.0
-        self.summaries: list[StepSummary] = []
-        self.causes: list[Cause] = []
-        self.parts: dict[str, Floats] = {}
-        if parts:
-            parts = [
-                part._replace(network=link_delays(times, self.clocks.offsets, count))
-                for part, times in zip(parts, kept, strict=True)
-            ]
-            self.parts = parts_over_steps(parts)
-            transfers = np.array([transfer_seconds(times) for times in kept])
-            self.causes = find_causes(self.parts, alignment.ranks, self.step_seconds, transfers)
-            self.summaries = [self._summary(index) for index in range(len(parts))]
-
-    def _add(self, step: StepKernels, previous: Integers | None) -> None:
-        found = deviations(step, self.first_gap, previous)
-        late = np.full(len(self.alignment.ranks), np.nan)
-        late[list(step.ranks)] = found.lateness
-        names = self.alignment.names
-        place = found.diverges_at(found.latest, self.threshold)
-        self.divergences.append((place, None if place is None else names[step.codes[place]]))
-        self._places.append((step.ranks[found.earliest], step.ranks[found.latest]))
-        spans = step.ends.max(axis=1) - step.starts.min(axis=1)
-        self.seconds.append(float(np.median(spans)) / 1e9)
-        if not self.late or np.nanmax(late) > max(np.nanmax(each) for each in self.late):
-            numbers = tuple(self.alignment.ranks[rank].number for rank in step.ranks)
-            self.curves = StepCurves(step.step, numbers, tuple(names[code] for code in step.codes), found)
-        self.late.append(late)
-
-    def _summary(self, index: int) -> StepSummary:
-        earliest, latest = self._places[index]
-        late, (place, name) = self.late[index], self.divergences[index]
-        ranks = self.alignment.ranks
-        is_late = late[latest] > self.threshold
-        return StepSummary(
-            step=self.numbers[index],
-            earliest_rank=ranks[earliest].number,
-            latest_rank=ranks[latest].number,
-            earliest_seconds=float(late[earliest]),
-            latest_seconds=float(late[latest]),
-            diverges_at_kernel=place,
-            kernel_name=name,
-            cause=kind_in_step(self.parts, index, latest, late[latest]) if is_late else None,
-        )
-
-    def compute_seconds(self) -> list[float | None]:
-        """Seconds of the common kernels, collectives apart, of each rank."""
-        compute = np.stack(self.compute)
-        compared = np.asarray(~np.isnan(compute).all(axis=0))
-        return [float(s) if known else None for s, known in zip(np.nansum(compute, axis=0), compared, strict=True)]
-
-    def slowest_compute(self) -> float:
-        """The computation of the slowest rank per step / the median over ranks - 1.
-
-        Means over the steps that all compared ranks have; without such a step, over the steps of each rank.
-        """
-        compute = np.stack(self.compute)
-        compute = compute[:, ~np.isnan(compute).all(axis=0)]
-        complete = ~np.isnan(compute).any(axis=1)
-        means = np.nanmean(compute[complete] if complete.any() else compute, axis=0)
-        median = float(np.median(means))
-        return float(means.max()) / median - 1 if median else 0.0
-
-
-def _collective_times(step: StepKernels) -> CollectiveTimes:
-    places = np.flatnonzero(step.collective)
-    if len(places) > MAX_COLLECTIVES:
-        places = places[np.linspace(0, len(places) - 1, MAX_COLLECTIVES).astype(int)]
-    return CollectiveTimes(step.ranks, step.starts[:, places], step.ends[:, places])
-
-
 def _threshold(given: str | float) -> float:
     try:
         seconds = float(units.parse(given, "s") if isinstance(given, str) else given)
@@ -370,7 +244,7 @@ def _nothing_common(alignment: Alignment, steps_range: str | None) -> ProfileErr
     return ProfileError(f"{ranks}: the sequences of kernels have nothing in common; give ranks that do the same work")
 
 
-def _alignment_warnings(alignment: Alignment, reduced: _Reduction) -> list[str]:
+def _alignment_warnings(alignment: Alignment, reduced: ReducedSteps) -> list[str]:
     found = []
     if (difference := alignment.difference) is not None:
         found.append(difference_text(difference))
@@ -427,9 +301,9 @@ def _compared_seconds(rank: ComparedRank) -> float:
     return float((rank.compared.ends - rank.compared.starts).sum()) / 1e9
 
 
-def _findings(reduced: _Reduction, ranks: Sequence[ComparedRank]) -> list[str]:
+def _findings(reduced: ReducedSteps) -> list[str]:
     """The result in words: the latest rank, whether kernels are the cause, and the causes."""
-    found = [_latest_finding(reduced.summaries)]
+    found = [_latest_finding(reduced.steps)]
     if not any(cause.kind in ("gpu", "workload") or "longer kernels" in cause.evidence for cause in reduced.causes):
         found.append(
             "kernels are not the cause: the computation of the slowest rank is "

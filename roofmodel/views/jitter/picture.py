@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel import units
-from roofmodel.study.jitter.jitter import OPERATIONS, Jitter, StepCurves
+from roofmodel.study.jitter.jitter import OPERATIONS, Jitter
+from roofmodel.study.jitter.reduced_steps import StepCurves
 from roofmodel.study.jitter.what_if import WhatIf
 from roofmodel.views.jitter.tables import TOOLS, signed, unit_of_work
 from roofmodel.views.kit import canvas
