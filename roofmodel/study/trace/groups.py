@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,10 @@ from roofmodel.study.trace.steps import Steps
 
 if TYPE_CHECKING:
     import pandas
+
+
+_CALL = re.compile(r", (?:seq|op_id|sizes) = .*$", re.DOTALL)
+"""What `torch.autograd.profiler.emit_nvtx` appends to the name of an operator: numbers and shapes of one call."""
 
 
 class GroupTime(NamedTuple):
@@ -89,11 +94,18 @@ def _kinds(rank: Rank, steps: Steps) -> object:
 
 
 def _ranges(rank: Rank, steps: Steps) -> object:
-    return [label or "(no range)" for label in enclosing.labels(rank.work, rank.timeline.ranges)]
+    labels = enclosing.labels(rank.work, rank.timeline.ranges)
+    return [_CALL.sub("", label) if label else "(no range)" for label in labels]
 
 
 def _operators(rank: Rank, steps: Steps) -> object:
-    return [label or "(no operator)" for label in enclosing.labels(rank.work, rank.timeline.operators)]
+    """The operators of the framework; without them, the ranges that PyTorch's `emit_nvtx` writes for its operators."""
+    events = rank.timeline.operators
+    if not len(events):
+        names = rank.timeline.ranges["name"].astype(object)
+        events = rank.timeline.ranges[names.str.contains(_CALL, na=False).astype(bool)]
+    labels = enclosing.labels(rank.work, events)
+    return [_CALL.sub("", label) if label else "(no operator)" for label in labels]
 
 
 def _steps(rank: Rank, steps: Steps) -> object:

@@ -12,7 +12,7 @@ from roofmodel.study.trace.achieved import Achieved, RunRoofline
 from roofmodel.study.trace.copies import HOST_DIRECTIONS, Copies, host_link
 from roofmodel.study.trace.groups import GroupTime, lecture_shares
 from roofmodel.study.trace.ranks import Rank
-from roofmodel.study.trace.steps import PARTS, Step
+from roofmodel.study.trace.steps import PARTS, Step, window
 from roofmodel.study.trace.trace import RankReport, Trace
 from roofmodel.views.kit import encoding
 from roofmodel.views.trace import comparison, perfetto
@@ -45,6 +45,7 @@ def document(trace: Trace) -> dict[str, Any]:
 def _rank(report: RankReport, names: dict[str, str], link: float | None) -> dict[str, Any]:
     rank = report.rank
     shares = lecture_shares(rank)
+    whole = window(rank, "", *rank.span)
     return {
         "rank": rank.number,
         "file": names[rank.timeline.file],
@@ -55,10 +56,13 @@ def _rank(report: RankReport, names: dict[str, str], link: float | None) -> dict
         "kernel_seconds": rank.kernel_seconds,
         "busy_seconds": intervals.length(rank.kernels) / 1e9,
         "span_seconds": rank.kernel_span_seconds,
+        "wall_seconds": whole.length / 1e9,
+        "compute_only_seconds": whole.compute_only / 1e9,
         "compute_seconds": intervals.length(rank.compute) / 1e9,
         "communication_seconds": intervals.length(rank.communication) / 1e9,
         "communication_exposed_seconds": intervals.length(rank.exposed_communication) / 1e9,
         "communication_overlap": rank.overlap,
+        "overlap_seconds": whole.overlap / 1e9,
         "memory_mgmt_share": shares and shares.memory_mgmt,
         "collective_share": shares and shares.collectives,
         "copies_exposed_seconds": intervals.length(rank.exposed_copies) / 1e9,

@@ -420,3 +420,21 @@ def test_bus_bandwidth_follows_the_definitions_of_nccl_tests() -> None:
     assert math.isclose(bus_factor("allgather", 8), 0.875)
     assert math.isclose(bus_factor("reducescatter", 4), 0.75)
     assert bus_factor("broadcast", 8) == 1
+
+
+# --- Ranges of emit_nvtx ---------------------------------------------------------------------------------
+
+
+def test_calls_of_one_operator_with_different_numbers_are_one_range_and_one_operator(tmp_path: Path) -> None:
+    # the forms of torch.autograd.profiler.emit_nvtx(record_shapes=...)
+    ranges = [
+        "aten::mm, op_id = 7",
+        "aten::mm, seq = 3, op_id = 8, sizes = [[2, 3], [3, 4]], input_op_ids = [[7, 0]]",
+        "optimizer, fused",
+    ]
+    calls = [event("user_annotation", name, 100 * n, 100 * n + 50) for n, name in enumerate(ranges)]
+    kernels = [launched("gemm", 100 * n + 20, 100 * n + 30, 100 * n + 10) for n in range(3)]
+    by_range = analyzed(tmp_path, *calls, *kernels, by="nvtx")
+    assert {(row.group, row.kernels) for row in by_range.groups} == {("aten::mm", 2), ("optimizer, fused", 1)}
+    by_operator = analyzed(tmp_path, *calls, *kernels, by="operator")
+    assert {(row.group, row.kernels) for row in by_operator.groups} == {("aten::mm", 2), ("(no operator)", 1)}

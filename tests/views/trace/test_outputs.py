@@ -71,12 +71,22 @@ def test_the_figures_of_the_rank_follow_from_the_events(report: roofmodel.TraceR
     assert rank["communication_exposed_seconds"] == pytest.approx(4 * 1e-3)
     assert rank["communication_overlap"] == pytest.approx(1 / 3)
     assert rank["span_seconds"] == pytest.approx(35.2e-3)  # 4.6 ms to 39.8 ms
+    assert rank["compute_only_seconds"] == pytest.approx(4 * 3.7e-3)  # 4.2 ms without 0.5 ms under the all-reduce
+    assert rank["overlap_seconds"] == pytest.approx(4 * 0.5e-3)
     (copies,) = rank["copies"]
     assert (copies["kind"], copies["memory"], copies["count"], copies["bytes"]) == ("HtoD", "pageable", 4, 20_000_000)
     assert copies["bytes_per_second"] == pytest.approx(10e9)
     # 16 M floats among four ranks: 64 MiB in 1.5 ms, of which 2 x 3/4 pass each link
     (reduce,) = rank["collectives"]
     assert reduce["bus_bytes_per_second"] == pytest.approx(1.5 * 2**26 / 1.5e-3)
+
+
+@pytest.mark.parametrize("file", ["nsys/one_kernel_rtx_a4500.sqlite", "nsys/two_ranks_training_h100.sqlite"])
+def test_the_parts_of_a_rank_sum_to_its_wall_time(file: str) -> None:
+    for rank in roofmodel.trace(measured(f"traces/{file}")).to_dict()["ranks"]:
+        parts = ("compute_only", "communication_exposed", "copies_exposed", "overlap", "idle")
+        assert sum(rank[f"{part}_seconds"] for part in parts) == pytest.approx(rank["wall_seconds"])
+        assert rank["span_seconds"] <= rank["wall_seconds"]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
