@@ -182,8 +182,8 @@ def jitter(
     A rank is a GPU of a process of a file. `steps` selects a range such as "5:8", without the last; `threshold` is the
     deviation from the mean over ranks from which a rank is late, with a unit or in seconds. `first_gap` defines the gap
     before the first kernel of a step: "same-step" or "previous-step". `what_if` replays operation tables with ideal
-    times. Damaged files and ranks that cannot be compared are left out with a warning. Raises RoofError if fewer than
-    two ranks are left.
+    times. A folder means all its files. Damaged files and ranks that cannot be compared are left out with a warning.
+    Raises RoofError if fewer than two ranks are left.
 
     Examples:
         >>> report = jitter("examples/four_ranks_by_hand.csv")

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from roofmodel.errors import COLLECT, ProfileError, shorten
+from roofmodel.errors import COLLECT, JITTER, ProfileError, Text, shorten
 from roofmodel.file_names import display_names
 from roofmodel.profiles import nsys, nsys_stats, nvprof, torch_trace
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning, without_impossible_values
@@ -148,8 +148,8 @@ def read(paths: Iterable[str | Path], generation: str | None = None) -> Profile:
 class _NotAProfile(ProfileError):
     """A file of no known tool; `reason` says what it is instead."""
 
-    def __init__(self, name: str, reason: str, advice: str) -> None:
-        super().__init__(f"{name}: {reason}; {advice}")
+    def __init__(self, name: str, reason: str, *advice: Text) -> None:
+        super().__init__(f"{name}: {reason}; ", *advice)
         self.name, self.reason = name, reason
 
 
@@ -215,6 +215,8 @@ def recognized(source: InputFile) -> tuple[str, Read]:
         what = "a zip archive; extract it first"
     elif _AMD.search(head):
         raise _NotAProfile(source.name, "files of AMD's rocprof and rocprofiler are not supported", AMD_ALTERNATIVE)
+    elif head.startswith(b"PAR1"):
+        raise _NotAProfile(source.name, "a Parquet file", "for a table of training operations use ", JITTER)
     elif b"\0" in head:
         what = "an unknown binary format"
     else:
@@ -262,6 +264,23 @@ def opened_sources(paths: Iterable[str | Path]) -> Iterator[list[InputFile]]:
                     with file.open("rb") as pipe:
                         sources[len(sources)] = copied(pipe, str(file))
         yield list(sources.values())
+
+
+def expanded_files(argument: str) -> list[str]:
+    """The files that a path, a pattern or a folder names; `-` stays. Raises ProfileError if there are none."""
+    if argument == "-" or not _is_folder(argument):
+        return [argument] if argument == "-" else list(map(str, matching_files(argument)))
+    found = [str(file) for file in sorted(Path(argument).iterdir()) if file.is_file() and file.name[0] != "."]
+    if not found:
+        raise ProfileError(f"{argument}: the folder contains no files; give the files of a run")
+    return found
+
+
+def _is_folder(argument: str) -> bool:
+    try:
+        return bool(argument) and Path(argument).is_dir()
+    except (OSError, ValueError):  # too long, or contains a null byte
+        return False
 
 
 def matching_files(path: str) -> list[Path]:

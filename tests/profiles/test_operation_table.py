@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas
 import pytest
 
+import roofmodel
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.operation_table import are_operation_tables, read_operations
 from tests.profiles.samples import measured
@@ -207,3 +208,9 @@ def test_without_pyarrow_the_message_names_the_extra(tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ProfileError, match=r"Parquet needs pyarrow: pip install 'roofmodel\[parquet\]'"):
         read_operations(path)
+
+
+def test_a_table_of_operations_among_profiles_is_refused_with_the_command_that_reads_it(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"roofmodel\.jitter\(\)") as refused:
+        roofmodel.trace(written(tmp_path, rows()))
+    assert "unknown binary format" not in str(refused.value)

@@ -14,6 +14,7 @@ from roofmodel import units
 from roofmodel.errors import Option, ProfileError, Text, WorkloadError, choices
 from roofmodel.file_names import display_names, rename_files
 from roofmodel.profiles.operation_table import are_operation_tables, read_operations
+from roofmodel.profiles.reading import expanded_files
 from roofmodel.profiles.timelines import reading
 from roofmodel.profiles.timelines.timeline import Timeline
 from roofmodel.study.jitter.alignment import LAST_STEP, Alignment, Difference
@@ -79,7 +80,7 @@ def jitter(
     first_gap: str = "same-step",
     what_if: bool = False,
 ) -> Jitter:
-    """Read the files of a run and compare its ranks.
+    """Read the files of a run and compare its ranks. A folder means all its files.
 
     `steps_range` (`A:B`) selects the steps from A up to, not including, B; `threshold` is the deviation (`100us`, or
     seconds) from which a rank is late; `first_gap` is a definition of `deviations.first_gaps`. Raises RoofError if
@@ -90,6 +91,7 @@ def jitter(
     seconds = _threshold(threshold)
     low, high = (0, LAST_STEP) if steps_range is None else step_range(steps_range)
     warnings: list[Text] = list(_repeated(files))
+    files = [file for argument in files for file in expanded_files(str(argument))]
     if are_operation_tables(files):
         table = read_operations(*files).between_steps(low, high)
         if not len(table.rows):

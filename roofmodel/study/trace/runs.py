@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError
-from roofmodel.profiles.reading import matching_files
+from roofmodel.profiles.reading import expanded_files
 from roofmodel.profiles.timelines import reading
 from roofmodel.profiles.timelines.timeline import RANK_IN_NAME, Timeline
 
@@ -31,10 +31,10 @@ def read(files: Sequence[str], before: Sequence[str] = (), one_run: bool = False
     """
     if before and one_run:
         raise WorkloadError(Option("one_run"), " contradicts ", Option("before"), ", which gives a second run")
-    sides = [_expanded(argument) for argument in files]
+    sides = [expanded_files(argument) for argument in files]
     if before:
         after = reading.read([path for side in sides for path in side])
-        runs = Runs(after, reading.read([path for argument in before for path in _expanded(argument)]))
+        runs = Runs(after, reading.read([path for argument in before for path in expanded_files(argument)]))
         tools = list(dict.fromkeys(timeline.tool for run in (runs.before, runs.after) for timeline in run))
         if len(tools) > 1:
             raise ProfileError(f"the runs are of different tools ({', '.join(tools)}); give two runs of one tool")
@@ -90,23 +90,6 @@ def _gpus(timeline: Timeline) -> Iterable[Hashable]:
 
 def _steps(timeline: Timeline) -> Iterable[Hashable]:
     return [(gpu, text) for gpu in _gpus(timeline) for text in timeline.ranges["name"].astype(object).unique()]
-
-
-def _expanded(argument: str) -> list[str]:
-    """The files of an argument. Raises ProfileError if there are none."""
-    if argument == "-" or not _is_folder(argument):
-        return [argument] if argument == "-" else list(map(str, matching_files(argument)))
-    found = [str(file) for file in sorted(Path(argument).iterdir()) if file.is_file() and file.name[0] != "."]
-    if not found:
-        raise ProfileError(f"{argument}: the folder contains no files; give the files of a run")
-    return found
-
-
-def _is_folder(argument: str) -> bool:
-    try:
-        return bool(argument) and Path(argument).is_dir()
-    except (OSError, ValueError):  # too long, or contains a null byte
-        return False
 
 
 def _place(file: str) -> object:

@@ -13,7 +13,7 @@ from roofmodel import units
 from roofmodel.devices.device import Hardware
 from roofmodel.errors import Option, Text, WorkloadError, choices
 from roofmodel.file_names import display_names, rename_files
-from roofmodel.profiles.timelines.timeline import UNKNOWN
+from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
 from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
 from roofmodel.study.trace import comparison, idle, runs, steps
 from roofmodel.study.trace.achieved import RankWork, RunRoofline, rank_work, run_roofline
@@ -105,6 +105,7 @@ def trace(
         for side in reports
         for each in side
     ]
+    warnings += _different_devices(found.after)
     for report in every:
         warnings += _rank_warnings(report)
     warnings += _shared_gpus(every)
@@ -167,6 +168,17 @@ def _queue_depth_median(rank: Rank) -> float | None:
     starts = rank.starts[known]
     launched = np.searchsorted(np.sort(launches[known]), starts, side="right")
     return float(np.median(launched - np.arange(1, len(starts) + 1)))
+
+
+def _different_devices(timelines: Sequence[Timeline]) -> Iterator[str]:
+    """A warning if two files of a run name different devices."""
+    named = [(timeline.file, {e.name for e in timeline.evidence if e.name}) for timeline in timelines]
+    known = [(file, names) for file, names in named if names]
+    for file, names in known[1:]:
+        if names.isdisjoint(known[0][1]):
+            first, second = (f"{name} on {', '.join(sorted(devices))}" for name, devices in (known[0], (file, names)))
+            yield f"different devices: {first} and {second}: probably not one run; give the files of one run"
+            return
 
 
 def _rank_warnings(report: RankReport) -> list[str]:

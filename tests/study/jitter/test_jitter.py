@@ -470,3 +470,19 @@ def test_ranks_that_are_matched_at_different_steps_are_reported(tmp_path: Path) 
         each["ts"] += 500 * (each["ts"] > 1e7 + 4000 * 3)
     Path(files[1]).write_text(json.dumps(document))
     assert any("do not end together" in str(warning) for warning in jitter(files).warnings)
+
+
+# --- Folders ---------------------------------------------------------------------------------------------
+
+
+def test_a_folder_means_all_its_files(tmp_path: Path) -> None:
+    files = written(tmp_path, planted(ranks=4, steps=4))
+    (tmp_path / ".hidden").write_text("not a table")
+    assert [rank.rank.kernels for rank in jitter([str(tmp_path)]).ranks] == [
+        rank.rank.kernels for rank in jitter(files).ranks
+    ]
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RoofError, match="the folder contains no files"):
+        jitter([str(tmp_path)])

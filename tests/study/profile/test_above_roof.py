@@ -23,12 +23,12 @@ def kernel(
 
 def findings(
     kernels: Kernel | list[Kernel], hw: str = "a100", *, how: Any = "attributes", evidence: tuple[Evidence, ...] = (),
-    clock: str = "boost", ceilings: str = "datasheet",
+    clock: str = "boost", ceilings: str = "datasheet", counted: bool = False,
 ) -> list[str]:  # fmt: skip
     kernels = kernels if isinstance(kernels, list) else [kernels]
     chosen = choose_ceilings(Device.load(hw), clock, ceilings, kernels)
     groups = group(kernels, "name")
-    found = points(groups, chosen.device)
+    found = [point._replace(counted=counted) for point in points(groups, chosen.device)]
     identification = DeviceIdentification(chosen.stated_device, how)
     return finding_warnings(with_findings(found, groups, evidence, identification, chosen), chosen)
 
@@ -129,3 +129,16 @@ def test_points_with_the_same_explanation_share_a_warning_worst_first() -> None:
         [kernel(name, dram=size * 2.039e9) for name, size in zip("abcd", (1.1, 1.4, 1.2, 1.3), strict=True)]
     )
     assert text.startswith("b (140%), d (130%), c (120%) and 1 more exceed their dram ceiling")
+
+
+def test_more_counted_bytes_than_the_ceiling_allows_may_be_of_an_expanded_tensor() -> None:
+    (text,) = findings(kernel(dram=3e9), counted=True)
+    assert "an expanded (broadcast) tensor" in text
+    assert "no clock" not in text
+
+
+def test_warnings_cut_long_names_of_kernels() -> None:
+    name = "void at::native::unrolled_elementwise_kernel<" + 40 * "at::native::BUnaryFunctor, " + ">"
+    (text,) = findings(kernel(name, dram=3e9))
+    assert text.startswith("void at::native::unrolled_elementwise_kernel<at::native::BUnary")
+    assert text.index("… reaches 147%") < 80

@@ -438,3 +438,20 @@ def test_calls_of_one_operator_with_different_numbers_are_one_range_and_one_oper
     assert {(row.group, row.kernels) for row in by_range.groups} == {("aten::mm", 2), ("optimizer, fused", 1)}
     by_operator = analyzed(tmp_path, *calls, *kernels, by="operator")
     assert {(row.group, row.kernels) for row in by_operator.groups} == {("aten::mm", 2), ("(no operator)", 1)}
+
+
+# --- Devices of a run ------------------------------------------------------------------------------------
+
+
+def test_files_of_different_devices_are_probably_not_one_run(tmp_path: Path) -> None:
+    kernels = launched("gemm", 20, 30, 10)
+    files = [
+        written(tmp_path, *kernels, name=f"{n}.json", deviceProperties=[{"id": 0, "name": name, "computeMajor": major,
+                "computeMinor": 0}])
+        for n, (name, major) in enumerate([("NVIDIA A100-SXM4-80GB", 8), ("NVIDIA H100 80GB HBM3", 9)])
+    ]  # fmt: skip
+    found = " ".join(map(str, trace(files, one_run=True).warnings))
+    assert "different devices" in found
+    assert "probably not one run" in found
+    assert "0.json on NVIDIA A100-SXM4-80GB and 1.json on NVIDIA H100 80GB HBM3" in found
+    assert "not one run" not in " ".join(map(str, trace(files[:1]).warnings))
