@@ -23,6 +23,10 @@ TOLERANCE = 1.02  # clocks and times are rounded by this much
 MAX_SAVED = 4  # a direct 3 x 3 convolution over Winograd's F(4 x 4, 3 x 3): 36 multiplications instead of 144
 MAX_NAMES = 3  # names of points in one warning
 _UNEXPLAINED = "no clock, sparsity, cache or known device explains it; check that bytes and times are of the same run"
+_COUNTED_BYTES = (
+    "bytes are counted from shapes: an expanded (broadcast) tensor, or one that is still in the L2 cache, moves fewer"
+)
+MAX_NAME = 76  # characters of a name in a warning
 
 
 def with_findings(
@@ -53,7 +57,8 @@ def with_findings(
         reasons += _count_explanation(point, ceilings)
         if names := [name for name, assumed in elsewhere if _within(assumed[index])]:
             reasons.append(f"it ran on another device, such as {', '.join(names)} (below the ceilings there)")
-        return "; or ".join(reasons) or _UNEXPLAINED
+        counted_bytes = point.counted and point.bound != "compute"
+        return "; or ".join(reasons) or (_COUNTED_BYTES if counted_bytes else _UNEXPLAINED)
 
     return [point._replace(finding=explanation(index, point)) for index, point in enumerate(found)]
 
@@ -159,7 +164,11 @@ def _count_explanation(point: Point, ceilings: Ceilings) -> list[str]:
 def _subject(ceiling: str, found: list[Point]) -> str:
     worst = sorted(found, key=lambda point: -(point.fraction or 0))
     if len(found) == 1:
-        return f"{worst[0].name} reaches {worst[0].fraction:.0%} of its {ceiling} ceiling"
-    names = ", ".join(f"{point.name} ({point.fraction:.0%})" for point in worst[:MAX_NAMES])
+        return f"{_cut(worst[0].name)} reaches {worst[0].fraction:.0%} of its {ceiling} ceiling"
+    names = ", ".join(f"{_cut(point.name)} ({point.fraction:.0%})" for point in worst[:MAX_NAMES])
     rest = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
     return f"{names}{rest} exceed their {ceiling} ceiling"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"

@@ -35,8 +35,8 @@ LEGEND = {
     "waiting": "waiting: part of the time before the last rank started; bandwidths leave it out",
     "bus": "algorithm, bus: bandwidths as in nccl-tests",
     "of link": "of link: bus bandwidth over the link's rate in one direction",
-    "!": "! above the ceiling: tensors come from a cache, or an algorithm (Winograd) takes fewer multiplications than "
-    "were counted",
+    "!": "! above the ceiling: bytes are counted from shapes, and an expanded (broadcast) tensor or one in L2 moves "
+    "fewer; or an algorithm (Winograd) takes fewer multiplications than were counted",
     "achieved": "FLOP/s, B/s: FLOPs and bytes counted from the recorded shapes of operators, over the measured time; "
     "achieved: share of the attainable performance",
 }
