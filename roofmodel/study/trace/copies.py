@@ -42,7 +42,7 @@ def copies(rank: Rank) -> list[Copies]:
         sizes, durations = group["bytes"].to_numpy(), (group["end"] - group["start"]).to_numpy()
         covered = intervals.union(group["start"], group["end"])
         length = intervals.length(covered)
-        hidden = intervals.length(intervals.intersect(covered, rank.kernels))
+        hidden = intervals.length(intervals.intersect(covered, rank.unrestricted.kernels))
         rows.append(
             Copies(
                 kind=str(kind),

@@ -50,8 +50,7 @@ def findings(
 def _of_rank(
     rank: Rank, steps: Steps, copies: list[Copies], causes: dict[str, float], device: Device | None
 ) -> Iterator[Finding]:
-    low, high = rank.span
-    wall = (high - low) / 1e9
+    wall = rank.wall / 1e9
     if not wall:
         return
     if (seconds := causes.get("input", 0)) > INPUT * wall:
@@ -142,15 +141,14 @@ def _straggler(ranks: list[Rank]) -> Finding | None:
         on_time = each == 0
         last = int(on_time.sum(axis=1).argmax())
         waiting = by_number[members[int(total.argmax())]]
-        low, high = waiting.span
         longest = float(total.max())
-        if longest > STRAGGLER * (high - low) / 1e9:
+        if longest > STRAGGLER * waiting.wall / 1e9:
             found.append(
                 Finding(
                     "straggler",
                     longest,
                     f"{by_number[members[last]].label} starts {int(on_time[last].sum())} of {each.shape[1]} "
-                    f"collectives last; {waiting.label} waits {_of(longest, (high - low) / 1e9)} for it",
+                    f"collectives last; {waiting.label} waits {_of(longest, waiting.wall / 1e9)} for it",
                 )
             )
     return max(found, key=lambda finding: finding.seconds, default=None)

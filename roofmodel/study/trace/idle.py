@@ -45,16 +45,27 @@ def by_cause(rank: Rank) -> dict[str, float]:
 
 def stretches_by_cause(rank: Rank) -> dict[str, Intervals]:
     """The idle time by cause as disjoint sets, whose union is the rank's idle time; only causes that occur."""
-    gaps = rank.idle
     if rank.clock_error:  # then the order of launches and gaps is unknown
-        return {"unknown": gaps} if len(gaps) else {}
+        return {"unknown": rank.idle} if len(rank.idle) else {}
+    every = rank.unrestricted  # the activity that ends a gap may start after the selected steps
+    low, high = every.span
+    gaps = intervals.gaps(every.active, min(low, rank.span[0]), max(high, rank.span[1]))
+    within = {cause: intervals.intersect(times, rank.windows) for cause, times in _by_cause(every, gaps).items()}
+    return {cause: times for cause, times in within.items() if len(times)}
+
+
+def _by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
+    """The gaps between activities by cause."""
+    found = {cause: [intervals.NONE] for cause in CAUSES}
+    ended = np.searchsorted(rank.starts, gaps[:, 1], side="left") < len(rank.starts)
+    found["unknown"].append(gaps[~ended])  # after the last activity
+    gaps = gaps[ended]
     first = np.searchsorted(rank.starts, gaps[:, 1], side="left")  # the activity that ends each gap
     launches = rank.work["launch_start"].to_numpy()[first]
     threads = rank.work["launch_thread"].astype(object).to_numpy()[first]
     known = launches != UNKNOWN
     queued = known & (launches <= gaps[:, 0])
     late = known & ~queued
-    found = {cause: [intervals.NONE] for cause in CAUSES}
     found["unknown"].append(gaps[~known])
     found["queued"].append(gaps[queued])
     found["launch"].append(gaps[late & ~_is_text(threads)])

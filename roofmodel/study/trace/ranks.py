@@ -6,7 +6,8 @@ kernels':
 
     kernel time = sum of the durations of K        busy time = length of the union of K
     overlap     = |N and C| / |N|                  exposed communication = N without C
-    idle time   = time within the span of kernels, copies and memsets in which none of them runs
+    idle time   = time within the span of kernels, copies and memsets, or within the selected steps, in which none of
+                  them runs
 """
 
 from __future__ import annotations
@@ -58,9 +59,13 @@ class Rank:
         device: str | None,
         work: pandas.DataFrame,
         run: Run | None = None,
+        selected_from: Rank | None = None,
+        windows: Intervals | None = None,
     ):
         self.number, self.timeline, self.process, self.device = number, timeline, process, device
         self.work, self.run = work, run
+        self.unrestricted = selected_from or self
+        self._windows = windows
         names = work["name"].cat
         communicates = np.array([category(name) == "communication" for name in names.categories], dtype=bool)
         self.is_kernel = (work["kind"] == KERNEL).to_numpy()
@@ -79,44 +84,68 @@ class Rank:
         parts = (self.run, device, f"process {self.process}" if self.process else None)
         return ", ".join(filter(None, parts)) or f"rank {self.number}"
 
-    def restricted(self, mask: Any) -> Rank:
-        """The rank with only the activities that a mask selects."""
-        work = self.work[mask].reset_index(drop=True)
-        return Rank(self.number, self.timeline, self.process, self.device, work, self.run)
+    def restricted(self, windows: Intervals) -> Rank:
+        """The rank with only the activities that start in the windows.
+
+        Its sets of time also contain activities that start before a window and end in it.
+        """
+        place = np.searchsorted(windows[:, 0], self.starts, side="right") - 1
+        inside = (place >= 0) & (self.starts < windows[np.maximum(place, 0), 1])
+        work = self.work[inside].reset_index(drop=True)
+        return Rank(self.number, self.timeline, self.process, self.device, work, self.run, self, windows)
+
+    def _within(self, times: Intervals) -> Intervals:
+        return times if self._windows is None else intervals.intersect(times, self._windows)
 
     def _set(self, mask: Any) -> Intervals:
         return intervals.union(self.starts[mask], self.ends[mask])
 
     @cached_property
     def kernels(self) -> Intervals:
-        return self._set(self.is_kernel)
+        every = self.unrestricted
+        return self._within(every._set(every.is_kernel))
 
     @cached_property
     def communication(self) -> Intervals:
-        return self._set(self.is_collective)
+        every = self.unrestricted
+        return self._within(every._set(every.is_collective))
 
     @cached_property
     def compute(self) -> Intervals:
-        return self._set(self.is_kernel & ~self.is_collective)
+        every = self.unrestricted
+        return self._within(every._set(every.is_kernel & ~every.is_collective))
 
     @cached_property
     def copies(self) -> Intervals:
         """Memory copies and memsets."""
-        return self._set(self.is_copy | self.is_memset)
+        every = self.unrestricted
+        return self._within(every._set(every.is_copy | every.is_memset))
 
     @cached_property
     def active(self) -> Intervals:
-        return self._set(slice(None))
+        return self._within(self.unrestricted._set(slice(None)))
 
     @property
     def span(self) -> tuple[int, int]:
-        """From the start of the first activity to the end of the last."""
+        """From the start of the first activity to the end of the last, or from the first selected step to the last."""
+        if self._windows is not None:
+            return int(self._windows[0, 0]), int(self._windows[-1, 1])
         return (int(self.active[0, 0]), int(self.active[-1, 1])) if len(self.active) else (0, 0)
+
+    @property
+    def windows(self) -> Intervals:
+        """The time that counts: the selected steps, or the span."""
+        return np.array([self.span], np.int64) if self._windows is None else self._windows
+
+    @property
+    def wall(self) -> int:
+        """The length of the windows in nanoseconds."""
+        return intervals.length(self.windows)
 
     @cached_property
     def idle(self) -> Intervals:
-        """The gaps between activities."""
-        return intervals.gaps(self.active, *self.span)
+        """The part of the windows without an activity."""
+        return self._within(intervals.gaps(self.active, *self.span))
 
     @property
     def graph_launches(self) -> int:

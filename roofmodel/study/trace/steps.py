@@ -30,7 +30,7 @@ PARTS = ("compute_only", "communication_exposed", "copies_exposed", "overlap", "
 
 
 class Step(NamedTuple):
-    """A window of a rank's time that is divided into parts; nanoseconds."""
+    """A window of a rank's time, or several, divided into parts; nanoseconds. `length` is the sum of the parts."""
 
     label: str
     start: int
@@ -45,7 +45,7 @@ class Step(NamedTuple):
 
     @property
     def length(self) -> int:
-        return self.end - self.start
+        return self.compute_only + self.communication_exposed + self.copies_exposed + self.overlap + self.idle
 
 
 class Steps(NamedTuple):
@@ -101,8 +101,11 @@ def window(rank: Rank, label: str, start: int, end: int, complete: bool = True) 
 
 
 def total(rank: Rank) -> Step:
-    """The parts of the wall time of a rank."""
-    return window(rank, "", *rank.span)
+    """The parts of the wall time of a rank; of selected steps, their sums."""
+    windows = [window(rank, "", *pair) for pair in rank.windows.tolist()]
+    parts = {part: sum(getattr(each, part) for each in windows) for part in (*PARTS, "kernels")}
+    start, end = rank.span
+    return Step(label="", start=start, end=end, **parts)
 
 
 def _marks(rank: Rank, events: pandas.DataFrame) -> list[tuple[str, int, int, bool]]:

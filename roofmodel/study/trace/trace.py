@@ -15,7 +15,7 @@ from roofmodel.errors import Option, Text, WorkloadError, choices
 from roofmodel.file_names import display_names, rename_files
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
 from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
-from roofmodel.study.trace import comparison, idle, runs, steps
+from roofmodel.study.trace import comparison, idle, intervals, runs, steps
 from roofmodel.study.trace.achieved import RankWork, RunRoofline, rank_work, run_roofline
 from roofmodel.study.trace.communication import CollectiveCalls, collectives, waits
 from roofmodel.study.trace.comparison import Comparison
@@ -149,8 +149,8 @@ def _report(rank: Rank, wanted: tuple[int, int] | None = None) -> RankReport:
     found = steps.find(rank)
     if wanted is not None:
         chosen = _chosen(rank, found, *wanted)
-        start, end = min(step.start for step in chosen), max(step.end for step in chosen)
-        rank, found = rank.restricted((rank.starts >= start) & (rank.starts < end)), found._replace(steps=chosen)
+        windows = intervals.union([step.start for step in chosen], [step.end for step in chosen])
+        rank, found = rank.restricted(windows), found._replace(steps=chosen)
     return RankReport(rank, found, copies(rank), [], idle.by_cause(rank), _queue_depth_median(rank))
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from roofmodel.study.trace.steps import total
 from roofmodel.study.trace.trace import Trace
 from roofmodel.views.trace.data import document
 from roofmodel.views.trace.tables import roofline_text
@@ -108,6 +109,8 @@ def test_steps_that_are_selected_have_their_work_only(tmp_path):
     parts = [gemm(1000 * i + 100, 1000 * i + 900, 1000 * i + 10) for i in range(3)]
     found = analyzed(tmp_path, marks, *parts, hw="a100", steps_range="1:2")
     assert found.roofline.achieved.flops == FLOPS
+    whole = total(found.ranks[0].rank)
+    assert (whole.length, whole.compute_only, whole.idle) == (1_000_000, 800_000, 200_000)
 
 
 # --- Collectives ------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from roofmodel.errors import RoofError
 from roofmodel.study.trace import idle, intervals
 from roofmodel.study.trace.communication import bus_factor, collective_name
 from roofmodel.study.trace.groups import GROUPINGS, grouped
-from roofmodel.study.trace.steps import find_period
+from roofmodel.study.trace.steps import find_period, total
 from roofmodel.study.trace.trace import RankReport, Trace, trace
 from tests.profiles.samples import measured
 from tests.study.trace.runs import STEP_TABLE, Event, analyzed, event, launched, written
@@ -104,11 +104,10 @@ def _sums(report: RankReport) -> None:
     stretches = idle.stretches_by_cause(rank)
     assert intervals.join(*stretches.values()).tolist() == rank.idle.tolist()
     assert sum(map(intervals.length, stretches.values())) == intervals.length(rank.idle)  # no time has two causes
-    low, high = rank.span
-    assert intervals.length(rank.active) + intervals.length(rank.idle) == high - low
+    assert intervals.length(rank.active) + intervals.length(rank.idle) == rank.wall
     for step in report.steps.steps:
         parts = (step.compute_only, step.communication_exposed, step.copies_exposed, step.overlap, step.idle)
-        assert sum(parts) == step.length
+        assert sum(parts) == step.length == step.end - step.start
         assert min(parts) >= 0
     whole = sum(each.seconds for each in grouped(rank, report.steps, "name"))
     for by in GROUPINGS:
@@ -291,6 +290,52 @@ def test_a_range_of_steps_restricts_everything(tmp_path: Path) -> None:
     for wrong in ("4:2", "x", "7:9", "3"):
         with pytest.raises(RoofError):
             trace([path], steps_range=wrong)
+
+
+def test_a_range_of_steps_has_the_idle_time_at_the_start_and_end_of_its_steps(tmp_path: Path) -> None:
+    """By hand, per step of 1000 us: 5 us, 495 us in the data loader, 5 us, a kernel of 400 us, 95 us."""
+    events: list[Event | list[Event]] = []
+    for start in (1000.0 * number for number in range(4)):
+        events += [
+            event("user_annotation", f"ProfilerStep#{start / 1000:.0f}", start, start + 1000),
+            event("cpu_op", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start + 5, start + 500),
+            launched("k", start + 505, start + 905, start + 500),
+        ]
+    found = trace([written(tmp_path, *events)], steps_range="2:3")
+    (report,) = found.ranks
+    (step,) = report.steps.steps
+    assert total(report.rank) == step._replace(label="")
+    assert (report.rank.wall, step.idle) == (1_000_000, 600_000)
+    assert report.idle_by_cause == pytest.approx({"input": 495e-6, "launch": 105e-6})
+    assert kinds(found) == ["input_bound"]
+    _sums(report)
+
+
+def test_steps_with_the_same_number_are_selected_without_those_between_them(tmp_path: Path) -> None:
+    """As in two epochs, each with the steps 0, 1 and 2."""
+    events: list[Event | list[Event]] = []
+    for place, label in enumerate((0, 1, 2, 0, 1, 2)):
+        start = 1000.0 * place
+        events.append(event("user_annotation", f"ProfilerStep#{label}", start, start + 1000))
+        events.append(launched(f"k{label}", start + 100, start + 900, start + 10))
+    found = trace([written(tmp_path, *events)], steps_range="1:2")
+    (report,) = found.ranks
+    assert [(row.group, row.kernels) for row in found.top] == [("k1", 2)]
+    whole = total(report.rank)
+    assert (report.rank.wall, whole.compute_only, whole.idle) == (2_000_000, 1_600_000, 400_000)
+    _sums(report)
+
+
+def test_work_of_the_step_before_is_no_idle_time_of_a_selected_step(tmp_path: Path) -> None:
+    """The kernel of each step runs from 600 us after its start until 200 us after its end."""
+    events: list[Event | list[Event]] = []
+    for start in (1000.0 * number for number in range(4)):
+        events.append(event("user_annotation", f"ProfilerStep#{start / 1000:.0f}", start, start + 1000))
+        events.append(launched("k", start + 600, start + 1200, start + 10))
+    (report,) = trace([written(tmp_path, *events)], steps_range="1:2").ranks
+    assert (report.rank.wall, intervals.length(report.rank.idle)) == (1_000_000, 400_000)
+    assert report.rank.kernel_seconds == pytest.approx(600e-6)
+    _sums(report)
 
 
 # --- Other formats ----------------------------------------------------------------------------------
