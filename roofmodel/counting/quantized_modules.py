@@ -9,6 +9,24 @@ from roofmodel.models.quantization import Quantization
 
 _MLP = ("mlp", "feed_forward", "block_sparse_moe")
 _MLP_MATRICES = {"gate": ("gate_proj", "w1"), "up": ("up_proj", "w3"), "down": ("down_proj", "w2")}
+# Names of one family or a few: OPT, Phi, GPT-2 and StarCoder2, GPT-J, GPT-NeoX, BLOOM and Falcon, MPT
+_OTHER_MLP_NAMES = {
+    "up": ("fc1", "mlp.fc1", "mlp.c_fc", "mlp.fc_in", "mlp.dense_h_to_4h", "ffn.up_proj"),
+    "down": ("fc2", "mlp.fc2", "mlp.c_proj", "mlp.fc_out", "mlp.dense_4h_to_h", "ffn.down_proj"),
+    "gate_up": ("mlp.dense_h_to_4h",),
+}  # fmt: skip
+_FUSED_QKV = (
+    "self_attn.qkv_proj", "attn.c_attn", "attn.Wqkv", "attention.wqkv", "attention.query_key_value",
+    "self_attention.query_key_value",
+)  # fmt: skip
+_OTHER_ATTENTION_NAMES = {
+    **{name: (f"attn.{name}_proj", f"attention.{name}_proj", *_FUSED_QKV) for name in ("q", "k", "v")},
+    "qkv": _FUSED_QKV,
+    "out": (
+        "self_attn.out_proj", "self_attn.dense", "attn.c_proj", "attn.out_proj", "attention.wo", "attention.dense",
+        "self_attention.dense",
+    ),
+}  # fmt: skip
 
 
 def _modules() -> dict[str, tuple[str, ...]]:
@@ -28,6 +46,8 @@ def _modules() -> dict[str, tuple[str, ...]]:
             f"{block}.{shared}.{module}"
             for block in _MLP for shared in ("shared_experts", "shared_expert") for module in modules
         )  # fmt: skip
+    for name, others in {**_OTHER_ATTENTION_NAMES, **_OTHER_MLP_NAMES}.items():
+        found[f"W_{name}"] += others
     linear = {
         "qkv": ("in_proj_qkvz", "in_proj_qkv", "q_proj"), "out": ("out_proj", "o_proj"),
         "gate": ("in_proj_qkvz", "in_proj_z", "g_proj"), "q": ("q_proj",), "k": ("k_proj",), "v": ("v_proj",),

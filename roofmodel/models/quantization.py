@@ -29,7 +29,18 @@ LISTS = (
 OTHER_MODALITIES = re.compile("vis(ual|ion)|audio|mm_projector|multi_modal")
 """Modules that are not part of the text model."""
 _DIGIT = re.compile(r"\d")
+_EXPERT = re.compile(r"\bexperts\.\d+")
 _LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)\.(.+)")
+_OTHER_LAYER_PATHS = {
+    "model.decoder.layers": re.compile("decoder"), "transformer.h": re.compile(r"transformer|\bh\b"),
+    "transformer.blocks": re.compile("transformer|blocks"), "gpt_neox.layers": re.compile("neox"),
+}  # fmt: skip
+"""Names of the list of layers other than model.layers -> a part of the patterns that contain them."""
+_NO_MATRIX_OF_LAYERS = re.compile(
+    r"norm|\bln_|embed|\bwte\b|\bwpe\b|rotary|bias|head|score|router|\bgate(\W|$)|conv1d|A_log|dt_|sinks|mtp|nextn|eh_proj"
+)
+"""Modules other than the weight matrices of the layers, which no format converts or which are not counted."""
+_LAYERS_SEARCHED = 1000
 
 
 class Quantization(NamedTuple):
@@ -54,12 +65,35 @@ class Quantization(NamedTuple):
         parts = {part for module in modules for part in _leading_parts(module)}
         found = {layer for part in parts for layer in for_one.get(part, ()) if layer < layers}
         by_layer = _DIGIT.search(" ".join((*for_all, *self.targets)))
+        paths = _layer_paths((*for_all, *self.targets))
+        targets, ignored = ([_regex(pattern).match for pattern in patterns] for patterns in (self.targets, for_all))
         for layer in range(layers if by_layer else 1):
-            names = [f"model.layers.{layer}.{module}" for module in modules]
-            is_target = not self.targets or any(_matches(name, self.targets) for name in names)
-            if not is_target or any(_matches(name, for_all) for name in names):
+            names = [f"{path}.{layer}.{module}" for path in paths for module in modules]
+            is_target = not targets or any(match(name) for match in targets for name in names)
+            if not is_target or any(match(name) for match in ignored for name in names):
                 found |= {layer} if by_layer else set(range(layers))
         return len(found)
+
+    def unmatched(self, modules: Sequence[str], layers: int) -> Unmatched:
+        """The targets and the ignored names that match none of these modules of any layer.
+
+        Ignored norms, embeddings, routers and heads are left out: no format converts them.
+        """
+        for_all, for_one = _indexed(self.ignored)
+        parts = {part for module in modules for part in _leading_parts(module)}
+        single = [name for name in for_one if _EXPERT.sub("experts.0", name) not in parts]
+        ignored = [*_without_match(for_all, modules, layers), *single]
+        return Unmatched(
+            _without_match(self.targets, modules, layers),
+            [name for name in ignored if not _NO_MATRIX_OF_LAYERS.search(name)],
+        )
+
+
+class Unmatched(NamedTuple):
+    """Patterns of a `quantization_config` that match no weight matrix."""
+
+    targets: list[str]
+    ignored: list[str]
 
 
 class _Weights(NamedTuple):
@@ -243,14 +277,28 @@ def _indexed(patterns: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, set[
     return tuple(of_all), some
 
 
+def _layer_paths(patterns: Iterable[str]) -> list[str]:
+    """The names that the list of layers may have in these patterns."""
+    text = " ".join(patterns)
+    return ["model.layers", *(path for path, part in _OTHER_LAYER_PATHS.items() if part.search(text))]
+
+
+def _without_match(patterns: Iterable[str], modules: Sequence[str], layers: int) -> list[str]:
+    """The patterns that match none of these modules of any layer."""
+    result = []
+    for pattern in patterns:
+        searched = range(min(layers, _LAYERS_SEARCHED) if _DIGIT.search(pattern) else 1)
+        paths = _layer_paths([pattern])
+        names = (f"{path}.{layer}.{module}" for layer in searched for path in paths for module in modules)
+        if not any(map(_regex(pattern).match, names)):
+            result.append(pattern)
+    return result
+
+
 def _leading_parts(module: str) -> list[str]:
     """`mlp.gate` -> `mlp`, `mlp.gate`."""
     words = module.split(".")
     return [".".join(words[: n + 1]) for n in range(len(words))]
-
-
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(_regex(pattern).match(name) for pattern in patterns)
 
 
 @cache

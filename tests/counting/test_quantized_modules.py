@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 import roofmodel
 from roofmodel.counting.quantized_modules import ROUTER, unconverted
 from roofmodel.devices.device import Device
+from roofmodel.errors import RoofError
 from roofmodel.models import hub
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.config import architecture
 from roofmodel.models.quantization import Quantization
 from roofmodel.study.estimate.estimate import estimate
 from tests.models.test_catalog import REAL_CONFIGS
@@ -60,6 +64,124 @@ def test_the_matrices_of_the_targets_are_converted() -> None:
     found = unconverted(Quantization("compressed-tensors", "fp8", None, targets=("re:.*mlp.*",)), 4)
     assert {"W_q", "W_out", ROUTER} <= found.names
     assert not found.names & {"W_up", "W_expert_down", "W_shared_gate"}
+
+
+def quantized(model: str, **settings: Any) -> Architecture:
+    """A packaged model with an fp8 quantization_config."""
+    entry = hub.packaged(model)
+    assert entry
+    settings = {"quant_method": "fp8"} | settings
+    return architecture(entry.config | {"quantization_config": settings}, model, "config.json")
+
+
+def compressed(*targets: str, **settings: Any) -> dict[str, Any]:
+    """The settings of a compressed-tensors checkpoint that converts these targets to fp8."""
+    group = {"targets": [*targets], "weights": {"type": "float", "num_bits": 8, "strategy": "channel"}}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, **settings}
+
+
+def fp8_elements(arch: Architecture) -> float:
+    """The number of weight elements that take one byte instead of two."""
+    plain = estimate(arch, Device.load("h100"), weights="fp16").memory.weights
+    return plain - estimate(arch, Device.load("h100")).memory.weights
+
+
+MLP, ATTENTION = "MLP", "attention"
+# d_model, width of the MLP, layers: facebook/opt-6.7b, microsoft/phi-2, openai-community/gpt2, EleutherAI/gpt-neox-20b,
+# EleutherAI/gpt-j-6b, bigscience/bloom-7b1; their MLPs have two matrices, their attention four of d_model x d_model
+SHAPES = {
+    "opt-6.7b": (4096, 16384, 32), "phi-2": (2560, 10240, 32), "gpt2": (768, 3072, 12),
+    "gpt-neox-20b": (6144, 24576, 44), "gpt-j-6b": (4096, 16384, 28), "bloom-7b1": (4096, 16384, 30),
+}  # fmt: skip
+# The names of the linear layers in transformers' modeling files
+NAMES = [
+    ("opt-6.7b", MLP, ["fc1", "fc2"]),
+    ("opt-6.7b", ATTENTION, ["q_proj", "k_proj", "v_proj", "self_attn.out_proj"]),
+    ("opt-6.7b", MLP, [f"model.decoder.layers.{n}.fc{i}" for n in range(32) for i in (1, 2)]),
+    ("opt-6.7b", MLP, ["model.decoder.layers.*.fc1", "model.decoder.layers.*.fc2"]),
+    ("phi-2", MLP, ["fc1", "fc2"]),
+    ("phi-2", ATTENTION, ["q_proj", "k_proj", "v_proj", "self_attn.dense"]),
+    ("gpt2", MLP, ["mlp.c_fc", "mlp.c_proj"]),
+    ("gpt2", ATTENTION, ["c_attn", "attn.c_proj"]),
+    ("gpt2", MLP, ["transformer.h.*.mlp.c_fc", r"re:^transformer\.h\.\d+\.mlp\.c_proj$"]),
+    ("gpt-neox-20b", MLP, ["dense_h_to_4h", "dense_4h_to_h"]),
+    ("gpt-neox-20b", ATTENTION, ["query_key_value", "attention.dense"]),
+    ("gpt-neox-20b", MLP, ["gpt_neox.layers.*.mlp"]),
+    ("gpt-j-6b", MLP, ["fc_in", "fc_out"]),
+    ("gpt-j-6b", ATTENTION, ["q_proj", "k_proj", "v_proj", "attn.out_proj"]),
+    ("bloom-7b1", ATTENTION, ["query_key_value", "self_attention.dense"]),
+    ("bloom-7b1", MLP, ["dense_h_to_4h", "dense_4h_to_h"]),
+]
+
+
+@pytest.mark.parametrize(("model", "part", "names"), NAMES)
+def test_the_names_of_older_families_are_the_matrices_of_their_layers(model: str, part: str, names: list[str]) -> None:
+    width, inner, layers = SHAPES[model]
+    elements = {MLP: 2 * width * inner * layers, ATTENTION: 4 * width * width * layers}
+    rest = sum(elements.values()) - elements[part]
+    ignoring = quantized(model, modules_to_not_convert=names)
+    assert fp8_elements(ignoring) == rest
+    assert not unmatched(ignoring)
+
+
+@pytest.mark.parametrize(
+    ("model", "part", "names"), [case for case in NAMES if not any("*" in name for name in case[2])]
+)
+def test_targets_with_the_names_of_older_families_are_converted(model: str, part: str, names: list[str]) -> None:
+    width, inner, layers = SHAPES[model]
+    elements = {MLP: 2 * width * inner * layers, ATTENTION: 4 * width * width * layers}
+    targets = [name if name.startswith("re:") else f"re:.*{name.replace('*', '.*')}$" for name in names]
+    converting = quantized(model, **compressed(*targets))
+    assert fp8_elements(converting) == elements[part]
+    assert not unmatched(converting)
+
+
+def test_one_expression_for_both_matrices_of_an_mlp_is_a_target() -> None:
+    arch = quantized("opt-6.7b", **compressed("re:.*fc[12]"))
+    assert fp8_elements(arch) == 2 * 4096 * 16384 * 32
+    assert not unmatched(arch)
+
+
+def unmatched(arch: Architecture) -> list[str]:
+    notes = map(str, estimate(arch, Device.load("h100")).notes)
+    return [note for note in notes if "no weight matrix" in note]
+
+
+@pytest.mark.parametrize(
+    ("settings", "note"),
+    [
+        ({"modules_to_not_convert": ["ffn_one", "lm_head"]}, "has names that match no weight matrix: 'ffn_one'"),
+        ({"modules_to_not_convert": ["model.layers.3.ffn_one", "model.layers.4.ffn_one"]}, "matrix: 'ffn_one'"),
+        (compressed("re:.*feedforward.*"), "targets that match no weight matrix: 're:.*feedforward.*'"),
+        (compressed("re:.*q_proj", ignore=["a", "b", "c", "d"]), "no weight matrix: 'a', 'b', 'c', 1 more"),
+    ],
+)  # fmt: skip
+def test_a_name_of_no_matrix_is_noted(settings: dict[str, Any], note: str) -> None:
+    (found,) = unmatched(quantized("phi-2", **settings))
+    assert found.endswith(note)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lm_head", "re:.*lm_head", "model.embed_tokens", "input_layernorm", "model.layers.0.input_layernorm", "visual.mlp",
+     "model.layers.32.mlp.fc1", "re:.*vision.*", "mlp.gate", "e_score_correction_bias", "model.layers.*.mlp.router"],
+)  # fmt: skip
+def test_a_name_that_changes_no_matrix_of_the_layers_is_not_noted(name: str) -> None:
+    assert not unmatched(quantized("phi-2", modules_to_not_convert=[name]))
+
+
+QUANTIZED_CONFIGS = [file for file in sorted(REAL_CONFIGS.glob("*.json")) if "quantization_config" in file.read_text()]
+
+
+@pytest.mark.parametrize("file", QUANTIZED_CONFIGS, ids=lambda file: file.stem)
+def test_published_checkpoints_name_existing_matrices(file: Path) -> None:
+    """The names that real quantized configs list are modules of their models."""
+    config = json.loads(file.read_text("utf-8"))
+    try:
+        arch = architecture(config, file.stem, file.name)
+    except RoofError:
+        pytest.skip("not supported")
+    assert not unmatched(arch)
 
 
 def test_the_format_of_the_option_replaces_that_of_the_checkpoint() -> None:

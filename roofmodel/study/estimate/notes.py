@@ -11,11 +11,11 @@ from typing import Any
 from roofmodel import units
 from roofmodel.algebra import Number, plain
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.quantized_modules import group_of, unconverted
+from roofmodel.counting.quantized_modules import MODULES, group_of, unconverted
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
-from roofmodel.errors import Message, Option, Text, WarningNote
+from roofmodel.errors import Message, Option, Text, WarningNote, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.study.estimate.capacity import usable_memory
@@ -143,6 +143,21 @@ def weight_format_notes(arch: Architecture, work: Workload, operators: Iterable[
             yield (
                 f"the checkpoint does not convert {' and '.join(groups)} in some layers; these are counted as converted"
             )
+        modules = [module for name in names for module in MODULES.get(name, ())]
+        unmatched = arch.quantization.unmatched(modules, len(arch.stack.layers))
+        if unmatched.targets:
+            yield f"the checkpoint's quantization has targets that match no weight matrix: {_listed(unmatched.targets)}"
+        if unmatched.ignored:
+            yield (
+                "the checkpoint's list of modules that are not converted has names that match no weight matrix: "
+                f"{_listed(unmatched.ignored)}"
+            )
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    """The first names, and how many follow."""
+    more = [f"{len(names) - most} more"] if len(names) > most else []
+    return ", ".join([*map(shorten, names[:most]), *more])
 
 
 def memory_notes(device: Device, work: Workload, needed: Number) -> Iterator[Text]:
