@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "mb_id", "gmc")
 _INTEGERS = tuple(column for column in COLUMNS if column not in ("optype", "start_ts", "duration"))
 _OPERATION = ["dp_rank", "stage", "step", "kind", "seq_id"]  # two rows with these equal are one operation
+_LARGEST = 2**62  # integers from this absolute value on are damaged; it is exact as int64 and as float64
 _RECOGNIZED = 6  # columns of this layout in a file that is meant as such a table
 
 
@@ -189,12 +190,14 @@ def _typed(table: pandas.DataFrame, file: str, warnings: list[str]) -> pandas.Da
             if column in _INTEGERS and (broken := np.isfinite(values) & (values != np.round(values))).any():
                 value = values[broken][0]
                 raise ProfileError(f"{file}: row {int(np.argmax(broken))}: {column} is {value}, not an integer")
+        if column in _INTEGERS:
+            usable &= (values > -_LARGEST) & (values < _LARGEST)
         if column in ("duration", "step", "dp_rank", "stage"):
             usable &= values >= 0
     if bad := np.flatnonzero(~usable).tolist():
         warnings.append(
-            f"{file}: {len(bad)} rows with a missing number or a negative duration, step or rank are left out "
-            f"(rows {units.listed(bad)}, counted from 0)"
+            f"{file}: {len(bad)} rows with a missing number or a negative duration, step or rank, or with a "
+            f"step, rank or index of 2^62 or more, are left out (rows {units.listed(bad)}, counted from 0)"
         )
     rows = pandas.DataFrame({column: numbers[column][usable].astype(np.int64) for column in _INTEGERS})
     kinds = texts[usable].cat.remove_unused_categories()
@@ -205,12 +208,12 @@ def _typed(table: pandas.DataFrame, file: str, warnings: list[str]) -> pandas.Da
 
 
 def _numbers(column: pandas.Series[Any], file: str) -> NDArray[Any]:
-    """The column as int64 or, with fractions or missing values, as float64 with NaN."""
+    """The column as int64, as uint64 or, with fractions or missing values, as float64 with NaN."""
     kind = column.dtype.kind
     if kind not in "iuf" and not (kind == "O" and column.isna().all()):
         raise ProfileError(f"{file}: column {column.name!r} has {column.dtype} values, not numbers")
     if kind in "iu" and not column.hasnans:
-        return column.to_numpy(np.int64)
+        return column.to_numpy(np.int64 if kind == "i" else np.uint64)
     return column.to_numpy(np.float64, na_value=np.nan)
 
 

@@ -8,6 +8,7 @@ import io
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas
 import pytest
 
@@ -70,6 +71,25 @@ def test_rows_with_impossible_times_are_left_out_with_a_warning(tmp_path: Path, 
     found = read_operations(written(tmp_path, table))
     assert len(found.rows) == len(table) - 2
     assert "2 rows with a missing number or a negative duration" in found.warnings[0]
+    assert "rows 5, 9, counted from 0" in found.warnings[0]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("column", ["step", "rank", "mb_id"])
+@pytest.mark.parametrize("value", [1e30, -1e30, 2.0**63])
+def test_integers_beyond_64_bits_are_left_out_with_a_warning(tmp_path: Path, column: str, value: float) -> None:
+    table = rows().astype({column: float})
+    table.loc[[5, 9], column] = value
+    found = read_operations(written(tmp_path, table))
+    assert len(found.rows) == len(table) - 2
+    assert "rows 5, 9, counted from 0" in found.warnings[0]
+
+
+def test_unsigned_integers_beyond_63_bits_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    table = rows().astype({"rank": np.uint64})
+    table.loc[[5, 9], "rank"] = np.uint64(2**64 - 1)
+    found = read_operations(written(tmp_path, table))
+    assert len(found.rows) == len(table) - 2
     assert "rows 5, 9, counted from 0" in found.warnings[0]
 
 
