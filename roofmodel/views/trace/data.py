@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from roofmodel import output_files
+from roofmodel.errors import ProfileError
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.achieved import Achieved, RunRoofline
 from roofmodel.study.trace.copies import HOST_DIRECTIONS, Copies, host_link
@@ -163,12 +164,15 @@ def as_csv(trace: Trace) -> str:
 def save(trace: Trace, path: str, note: Callable[[str], None]) -> Path:
     """Write a picture (png, svg, pdf), the timeline (html, perfetto.json[.gz]) or the data (json, csv), by the suffix.
 
-    `note` receives what a file leaves out.
+    `note` receives what a file leaves out. Raises ProfileError for a picture of a trace without GPU work.
     """
     from roofmodel.views.trace import picture, timeline_page
 
     target = output_files.check(path, SUFFIXES)
-    if (form := output_files.form(target, SUFFIXES)) in perfetto.SUFFIXES:
+    form = output_files.form(target, SUFFIXES)
+    if form in output_files.PICTURES and not trace.ranks:
+        raise ProfileError(f"{', '.join([*trace.names.values()][:3])}: no GPU work: a picture would be empty")
+    if form in perfetto.SUFFIXES:
         output_files.replace(target, lambda file: perfetto.write(trace, file, compressed=form.endswith("gz")))
         return target
 

@@ -51,6 +51,8 @@ def largest_part(ranks: Iterable[RankReport]) -> str:
         seconds["idle time"] += whole.idle / 1e9
         for cause, idle in report.idle_by_cause.items():
             causes[cause] += idle
+    if not seconds:
+        return "no GPU work"
     wall = sum(seconds.values())
     if not wall:
         return "the GPU work takes no time"

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 import roofmodel
+from roofmodel.errors import ProfileError
 from roofmodel.views.trace import timeline_page
 from tests.profiles.samples import measured
 from tests.study.trace.runs import event, launched, written
@@ -87,6 +88,17 @@ def test_the_parts_of_a_rank_sum_to_its_wall_time(file: str) -> None:
         parts = ("compute_only", "communication_exposed", "copies_exposed", "overlap", "idle")
         assert sum(rank[f"{part}_seconds"] for part in parts) == pytest.approx(rank["wall_seconds"])
         assert rank["span_seconds"] <= rank["wall_seconds"]
+
+
+def test_without_gpu_work_the_page_says_so_and_a_picture_is_refused(tmp_path: Path) -> None:
+    report = roofmodel.trace(written(tmp_path, event("cpu_op", "aten::mm", 0, 10)))
+    assert "no GPU work" in printed(report, 80)
+    page = report.save(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "No GPU work" in page
+    assert "omputation takes most" not in page
+    with pytest.raises(ProfileError, match="no GPU work"):
+        report.save(tmp_path / "steps.png")
+    assert not (tmp_path / "steps.png").exists()
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
