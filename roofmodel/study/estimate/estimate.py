@@ -21,6 +21,7 @@ from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, larg
 from roofmodel.study.estimate.notes import (
     device_notes,
     launch_notes,
+    matmul_format_notes,
     memory_notes,
     model_notes,
     timing_notes,
@@ -92,6 +93,7 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             *model_notes(arch, work),
             *device_notes(device, work),
             *weight_format_notes(arch, work, all_operators),
+            *matmul_format_notes(arch, device, work),
             *fitting_notes(arch, device, work, needed, options),
             *memory_notes(device, work, needed.total),
             *timing_notes(device, found),

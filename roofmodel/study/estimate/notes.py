@@ -160,6 +160,17 @@ def _listed(names: Sequence[str], most: int = 3) -> str:
     return ", ".join([*map(shorten, names[:most]), *more])
 
 
+def matmul_format_notes(arch: Architecture, device: Device, work: Workload) -> Iterator[Text]:
+    """The options of fp8 GEMMs for an fp8 checkpoint: inference engines compute it so on devices with fp8 pipes."""
+    widths = work.widths
+    is_fp8 = arch.quantization is not None and widths.weights.name in ("fp8", "fp8_block")
+    if is_fp8 and work.phases != ("train",) and work.dtype == widths.dtype.name != "fp8" and "fp8" in device.types:
+        yield Message(
+            f"GEMMs are counted in {work.dtype}; for fp8 GEMMs use ", Option("dtype", "fp8"), " ",
+            Option("activations", widths.dtype.name), " ", Option("kv", widths.kv.name),
+        )  # fmt: skip
+
+
 def memory_notes(device: Device, work: Workload, needed: Number) -> Iterator[Text]:
     """A warning if the workload fits into the whole memory, but not into the share that it may use."""
     dram = device.levels["dram"]

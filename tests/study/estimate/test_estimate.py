@@ -511,3 +511,15 @@ def test_the_workload_text_has_only_options_of_the_model(model: str, options: di
 def test_if_no_batch_fits_none_is_suggested() -> None:
     report = roofmodel.estimate("llama-3.1-8b", "a100", phase="decode", context=540000)  # 131 kB a token: 71 GB
     assert str(describe_largest(report.estimate)).startswith("0, no batch fits; longest context at batch 1: 53")
+
+
+def test_a_checkpoint_of_fp8_blocks_names_the_options_of_fp8_gemms() -> None:
+    options = {"tp": 8, "batch": 4, "phase": "prefill"}
+    note = next(str(note) for note in run("deepseek-v3", "h200", **options).notes if "GEMMs" in str(note))
+    assert "GEMMs are counted in fp16" in note
+    assert 'dtype="fp8" activations="fp16" kv="fp16"' in note
+    faster = run("deepseek-v3", "h200", dtype="fp8", activations="fp16", kv="fp16", **options)
+    assert faster.phases[0].bound_seconds < run("deepseek-v3", "h200", **options).phases[0].bound_seconds
+    assert not any("GEMMs are counted in" in str(note) for note in faster.notes)
+    on_a100 = run("deepseek-v3", "a100", **options)  # without fp8 tensor cores
+    assert not any("GEMMs are counted in" in str(note) for note in on_a100.notes)
