@@ -14,7 +14,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-(BLOCK,) = re.findall(r"## Eight commands worth knowing\n\n```console\n(.*?)```", README, re.DOTALL)
+(BLOCK,) = re.findall(r"## Ten commands worth knowing\n\n```console\n(.*?)```", README, re.DOTALL)
 COMMANDS = [line.partition("#")[0].strip() for line in BLOCK.splitlines()]
 OPTIONAL = (
     "atheris", "dask", "distributed", "fvcore", "huggingface_hub", "ncu_report", "plotly", "pyarrow", "scipy", "torch",
@@ -28,8 +28,8 @@ main()
 """
 
 
-def test_the_readme_names_eight_commands() -> None:
-    assert len(COMMANDS) == 8
+def test_the_readme_names_ten_commands() -> None:
+    assert len(COMMANDS) == 10
 
 
 @pytest.mark.parametrize("command", COMMANDS)
