@@ -18,14 +18,26 @@ from roofmodel.study.trace.steps import Steps
 # Shares of a rank's wall time from which a part is reported. They are choices of this project, without an external
 # source. Waiting for the loader, for synchronization or for a late rank can be removed completely, and steps of one run
 # vary by a few percent, so 5 % is the smallest part that is more than noise. Launches, communication and copies are
-# never zero in a run; from 15 % on, hiding half of them saves more than those 5 %.
-INPUT, SYNCHRONIZATION, STRAGGLER, LAUNCH, COMMUNICATION, COPY = 0.05, 0.05, 0.05, 0.15, 0.15, 0.15
+# never zero in a run; from 15 % on, hiding half of them saves more than those 5 %. The same holds for other idle time.
+INPUT, SYNCHRONIZATION, STRAGGLER, LAUNCH, COMMUNICATION, COPY, IDLE = 0.05, 0.05, 0.05, 0.15, 0.15, 0.15, 0.15
+
+FEW_GAPS = 5  # gaps, at most, that are named instead of slow launches if they hold this share of the time:
+CONCENTRATED = 0.9
+NEGLIGIBLE = 0.01  # share of the other idle time below which a cause is not named
+
+OTHER_CAUSES = {
+    "queued": "before kernels that are already launched and wait for other work (stream order, events, other devices)",
+    "other_rank": "while the CPU waits for other ranks (a barrier, a collective on the CPU)",
+    "allocation": "while the CPU allocates memory, loads modules or creates streams: leave the warm-up out of the "
+    "trace, or keep the memory for later use",
+}
+"""Causes of idle time without a kind of their own, in words."""
 
 
 class Finding(NamedTuple):
     """A part of a rank's wall time that could be saved, at most `seconds`."""
 
-    kind: str  # input_bound, copy_bound, launch_bound, communication_bound, synchronization, straggler
+    kind: str  # input_bound, copy_bound, launch_bound, communication_bound, synchronization, straggler, idle
     seconds: float
     text: str
 
@@ -76,15 +88,52 @@ def _of_rank(
             "to the CPU), because no kernels were queued when the CPU continued. Synchronize less often",
         )
     if (seconds := causes.get("launch", 0)) > LAUNCH * wall:
-        kernels = int(np.count_nonzero(rank.is_kernel))
-        mean = rank.kernel_seconds / kernels if kernels else 0
-        yield Finding(
-            "launch_bound",
-            seconds,
-            f"the GPU idles {_of(seconds, wall)} because the CPU launches kernels more slowly than the GPU runs them "
-            f"({kernels} kernels of {units.seconds(mean)} on average). CUDA graphs, fused kernels (torch.compile) or "
-            "larger batches help",
+        yield Finding("launch_bound", seconds, _launch_text(rank, seconds, wall))
+    others = {cause: causes[cause] for cause in (*OTHER_CAUSES, "unknown") if causes.get(cause)}
+    if (seconds := sum(others.values())) > IDLE * wall:
+        yield Finding("idle", seconds, _idle_text(rank, others, wall))
+
+
+def _launch_text(rank: Rank, seconds: float, wall: float) -> str:
+    text = f"the GPU idles {_of(seconds, wall)} because the CPU launches kernels"
+    gaps = rank.idle
+    lengths = intervals.covered(idle.stretches_by_cause(rank)["launch"], gaps[:, 0], gaps[:, 1]) / 1e9
+    longest = np.argsort(-lengths)[:FEW_GAPS]
+    needed = int(np.searchsorted(np.cumsum(lengths[longest]), CONCENTRATED * seconds)) + 1
+    if needed <= FEW_GAPS and needed < np.count_nonzero(lengths) / 2:
+        share = lengths[longest[:needed]].sum() / seconds
+        first = longest[0]
+        found = idle.operator_at(rank, gaps[first])
+        return (
+            f"{text} late. {units.count(needed, 'gap')} {'is' if needed == 1 else 'are'} {share:.0%} of this time; the "
+            f"longest has {units.seconds(float(lengths[first]))}{f', in {found}' if found else ''}. Such gaps are "
+            "often initialization: look at what the CPU does in them"
         )
+    kernels, of_graphs = int(np.count_nonzero(rank.is_kernel)), int(np.count_nonzero(rank.in_graph))
+    mean = rank.kernel_seconds / kernels if kernels else 0
+    text += f" more slowly than the GPU runs them ({kernels} kernels of {units.seconds(mean)} on average). "
+    if 2 * of_graphs > kernels:
+        return f"{text}{of_graphs} of {kernels} kernels are already in CUDA graphs: shorten the CPU's work between them"
+    return f"{text}CUDA graphs, fused kernels (torch.compile) or larger batches help"
+
+
+def _idle_text(rank: Rank, causes: dict[str, float], wall: float) -> str:
+    """Idle time by the causes that have no kind of their own, the largest first."""
+    reason = (
+        "the clocks of CPU and GPU differ"
+        if rank.clock_error
+        else "the file has no launch of the work that follows"
+        if len(rank.timeline.calls)
+        else "the file has no CUDA calls of the CPU"
+    )
+    words = OTHER_CAUSES | {"unknown": f"for an unknown reason: {reason}"}
+    ordered = sorted(causes, key=causes.__getitem__, reverse=True)
+    idles = sum(causes.values())
+    ordered = [cause for cause in ordered if causes[cause] > NEGLIGIBLE * idles]
+    text = f"the GPU idles {_of(idles, wall)}"
+    if len(ordered) == 1:
+        return f"{text} {words[ordered[0]]}"
+    return f"{text}: " + "; ".join(f"{units.seconds(causes[cause])} {words[cause]}" for cause in ordered)
 
 
 def _of(seconds: float, wall: float) -> str:
@@ -114,9 +163,10 @@ def _copy_text(rank: Rank, copies: list[Copies], exposed: float, wall: float, de
     longest = max(copies, key=lambda each: each.exposed_seconds)
     busy = intervals.length(rank.kernels) / 1e9
     memory = f", {longest.memory} memory" if longest.memory else ""
+    limits = exposed >= max(busy, intervals.length(rank.idle) / 1e9)
     text = (
-        f"copies limit the run: they take {_of(exposed, wall)} while no kernel runs; kernels run {busy / wall:.1%} "
-        f"of the time. Longest: {longest.kind}{memory}, {units.seconds(longest.seconds)}"
+        f"copies {'limit the run: they take' if limits else 'add'} {_of(exposed, wall)} while no kernel runs; kernels "
+        f"run {busy / wall:.1%} of the time. Longest: {longest.kind}{memory}, {units.seconds(longest.seconds)}"
     )
     if (rate := longest.bytes_per_second) and longest.kind in HOST_DIRECTIONS:
         text += f" at {units.si(rate, 'B/s')}, {link_shares(rate, device)}"

@@ -3,12 +3,15 @@
 A gap ends with the start of an activity. The kernel after a gap is not its cause. The cause is why that kernel had not
 started earlier:
 
-    queued           it was launched before the gap: it waited for its stream, an event, or another device
+    queued           it was already launched: it waited for its stream, an event, or another device
     input            the launching thread fetched a batch from the data loader
     other_rank       the launching thread waited for other ranks (a barrier, a collective on the CPU)
+    allocation       the launching thread allocated or freed memory, loaded a module, or created a stream
     synchronization  the thread was blocked until the GPU had finished, so the queue was empty when it continued
     launch           the CPU had work to launch, but was slower than the GPU
     unknown          the file does not have the launch, or the clocks of CPU and GPU differ
+
+The time after the launching call has returned is `queued`, except for the latency of a launch (MAX_LATENCY).
 """
 
 from __future__ import annotations
@@ -27,14 +30,21 @@ from roofmodel.study.trace.ranks import Rank
 if TYPE_CHECKING:
     import pandas
 
-CAUSES = ("input", "synchronization", "launch", "other_rank", "queued", "unknown")
+CAUSES = ("input", "synchronization", "launch", "other_rank", "queued", "allocation", "unknown")
+MAX_LATENCY = 50_000  # nanoseconds from the end of a launching call to the start of its kernel on an idle GPU, at most
 LOADER = re.compile(
     r"dataloader.*(?:__next__|_next_data|_get_data)|enumerate\(dataloader\)|get_batch|data_?load|next_batch", re.I
 )
 _OTHER_RANK = re.compile(r"barrier|gloo:|store.*wait|monitored", re.I)
 SYNCHRONIZES = re.compile(
     r"(?:cuda|hip)(?:Device|Stream|Event)Synchronize|cu(?:Ctx|Stream|Event)Synchronize|(?:cuda|hip)Memcpy(?!\w*Async)|"
-    r"cuMemcpy\w*(?<!Async)(?:_v\d+)?$|aten::(?:item|_local_scalar_dense)$"
+    r"cuMemcpy\w*(?<!Async)(?:_v\d+)?$|(?:cuda|hip)Free(?!\w*Async)|cuMemFree(?!\w*Async)|"
+    r"aten::(?:item|_local_scalar_dense)$"
+)
+_ALLOCATES = re.compile(
+    r"(?:cuda|hip)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister)|StreamCreate|ModuleLoad)(?!\w*Async)|"
+    r"cu(?:Mem(?:Alloc|Free|HostAlloc|HostRegister|Create|Map|Unmap|AddressReserve)|StreamCreate|ModuleLoad|LibraryLoad|"
+    r"CtxCreate|DevicePrimaryCtxRetain)(?!\w*Async)"
 )
 
 
@@ -63,24 +73,27 @@ def _by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
     first = np.searchsorted(rank.starts, gaps[:, 1], side="left")  # the activity that ends each gap
     launches = rank.work["launch_start"].to_numpy()[first]
     threads = rank.work["launch_thread"].astype(object).to_numpy()[first]
+    returned = rank.work["launch_end"].to_numpy()[first]
     known = launches != UNKNOWN
-    queued = known & (launches <= gaps[:, 0])
-    late = known & ~queued
+    late = known & (launches > gaps[:, 0])
+    # The end of the time in which the CPU delays the kernel: after it, the kernel waits for something on the GPU.
+    delayed = np.where(returned == UNKNOWN, gaps[:, 1], np.minimum(returned + MAX_LATENCY, gaps[:, 1]))
     found["unknown"].append(gaps[~known])
-    found["queued"].append(gaps[queued])
-    found["launch"].append(gaps[late & ~_is_text(threads)])
+    found["queued"] += [gaps[known & ~late], intervals.union(delayed[late], gaps[late, 1])]
+    whole = np.stack([gaps[:, 0], delayed], axis=1)
+    found["launch"].append(whole[late & ~_is_text(threads)])
     for thread in sorted({each for each in threads[late] if isinstance(each, str)}):
         of_thread = late & (threads == thread)
-        whole = gaps[of_thread]
-        before_launch = np.stack([whole[:, 0], np.minimum(launches[of_thread], whole[:, 1])], axis=1)
-        loader = thread_time(rank, thread, LOADER)
-        waits = intervals.subtract(thread_time(rank, thread, _OTHER_RANK), loader)
-        found["input"].append(intervals.intersect(loader, before_launch))
-        found["other_rank"].append(intervals.intersect(waits, before_launch))
-        blocked = _contains(thread_time(rank, thread, SYNCHRONIZES), whole[:, 0])
-        elsewhere = intervals.intersect(intervals.join(loader, waits), before_launch)
-        found["synchronization"].append(intervals.subtract(whole[blocked], elsewhere))
-        found["launch"].append(intervals.subtract(whole[~blocked], elsewhere))
+        own = whole[of_thread]
+        before_launch = np.stack([own[:, 0], np.minimum(launches[of_thread], own[:, 1])], axis=1)
+        elsewhere = intervals.NONE
+        for cause, pattern in (("input", LOADER), ("other_rank", _OTHER_RANK), ("allocation", _ALLOCATES)):
+            spent = intervals.intersect(thread_time(rank, thread, pattern), before_launch)
+            found[cause].append(intervals.subtract(spent, elsewhere))
+            elsewhere = intervals.join(elsewhere, spent)
+        blocked = _contains(thread_time(rank, thread, SYNCHRONIZES), own[:, 0])
+        found["synchronization"].append(intervals.subtract(own[blocked], elsewhere))
+        found["launch"].append(intervals.subtract(own[~blocked], elsewhere))
     return {cause: joined for cause, sets in found.items() if len(joined := intervals.join(*sets))}
 
 
@@ -92,6 +105,19 @@ def thread_time(rank: Rank, thread: str, pattern: re.Pattern[str]) -> Intervals:
         matching = matching[matching["thread"].astype(object) == thread]
         found.append(intervals.union(matching["start"], matching["end"]))
     return intervals.join(*found)
+
+
+def operator_at(rank: Rank, gap: Intervals) -> str | None:
+    """The innermost operator that covers more than half of a gap, on the thread that launched the next activity."""
+    every, events = rank.unrestricted, rank.timeline.operators
+    following = int(np.searchsorted(every.starts, gap[1], side="left"))
+    thread = every.work["launch_thread"].iloc[following] if following < len(every.starts) else None
+    if not isinstance(thread, str) or not len(events):
+        return None
+    events = events[events["thread"].astype(object) == thread]
+    within = np.minimum(events["end"], gap[1]) - np.maximum(events["start"], gap[0])
+    events = events[within > 0.5 * (gap[1] - gap[0])]
+    return str(events["name"].iloc[int((events["end"] - events["start"]).argmin())]) if len(events) else None
 
 
 def named(events: pandas.DataFrame, pattern: re.Pattern[str]) -> pandas.DataFrame:

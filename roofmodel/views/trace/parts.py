@@ -34,6 +34,7 @@ CAUSE_TEXTS = {
     "synchronization": "after the CPU waited for the GPU",
     "launch": "the CPU launches too slowly",
     "other_rank": "the CPU waits for other ranks",
+    "allocation": "the CPU allocates memory or loads modules",
     "queued": "kernels launched but not started (stream order, events, other devices)",
     "unknown": "unknown",
 }

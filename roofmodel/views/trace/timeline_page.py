@@ -50,7 +50,11 @@ CPU_COLORS = {
 }  # fmt: skip
 GPU_COLORS = {"copy": canvas.PURPLE, "memset": canvas.GRAY, STEPS: "#D0D0D0"}
 CAUSE_COLORS = dict(
-    zip(CAUSES, (canvas.RED, canvas.PURPLE, canvas.BLUE, canvas.GREEN, canvas.ORANGE, canvas.GRAY), strict=True)
+    zip(
+        CAUSES,
+        (canvas.RED, canvas.PURPLE, canvas.BLUE, canvas.GREEN, canvas.ORANGE, canvas.YELLOW, canvas.GRAY),
+        strict=True,
+    )
 )
 
 

@@ -139,7 +139,9 @@ def test_kernels_before_their_launch_show_that_the_clocks_differ(tmp_path: Path)
     assert set(report.idle_by_cause) == {"unknown"}
     assert report.rank.launch_to_start_median_seconds is None
     assert report.queue_depth_median is None
-    assert found.findings == ()
+    (finding,) = found.findings
+    assert finding.kind == "idle"
+    assert finding.text.endswith("for an unknown reason: the clocks of CPU and GPU differ")
     (text,) = [str(warning) for warning in found.warnings if "clocks of CPU and GPU differ" in str(warning)]
     assert "14 of 20 kernels" in text  # those with i >= 7: 2 us and more
     assert "by up to 15 µs" in text

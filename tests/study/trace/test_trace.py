@@ -201,6 +201,104 @@ def test_idle_time_after_a_synchronization_is_attributed_to_it(tmp_path: Path) -
     assert kinds(found) == ["synchronization"]
 
 
+def test_a_kernel_that_starts_long_after_its_launch_call_was_queued(tmp_path: Path) -> None:
+    # the call lasts from 250 to 252 us; an idle GPU starts a kernel within 50 us; the kernel starts at 10 ms
+    found = analyzed(tmp_path, launched("first", 100, 200, 50), launched("next", 10_000, 10_100, 250))
+    assert found.ranks[0].idle_by_cause == {"launch": pytest.approx(102e-6), "queued": pytest.approx(9698e-6)}
+    (finding,) = found.findings
+    assert finding.kind == "idle"
+    assert "stream order" in finding.text
+
+
+def test_a_graph_that_waits_for_an_event_is_no_slow_cpu() -> None:
+    # correlation 92158: launched at 42.6 us, the call returned, started at 463.3 ms after a hipStreamWaitEvent
+    found = real("torch/sglang_Qwen3-8B_decode.json.gz")
+    causes = found.ranks[0].idle_by_cause
+    assert causes["queued"] == pytest.approx(463.5e-3, abs=1e-3)
+    assert causes["launch"] < 1e-3
+    assert kinds(found) == ["idle"]
+
+
+def test_idle_time_in_allocations_is_attributed_to_them(tmp_path: Path) -> None:
+    found = analyzed(
+        tmp_path,
+        launched("first", 100, 200, 50),
+        event("cuda_runtime", "cudaMalloc", 60, 1000),
+        event("cuda_runtime", "cudaFree", 1000, 1100),
+        launched("next", 1210, 1300, 1200),
+    )
+    causes = {cause: round(seconds * 1e6, 3) for cause, seconds in found.ranks[0].idle_by_cause.items()}
+    assert causes == {"allocation": 900, "launch": 110}
+    assert kinds(found) == ["idle"]
+    assert "allocates memory" in found.findings[0].text
+
+
+def test_freeing_memory_synchronizes(tmp_path: Path) -> None:
+    found = analyzed(
+        tmp_path,
+        launched("first", 100, 200, 50),
+        event("cuda_runtime", "cudaFree", 60, 210),
+        launched("next", 300, 400, 290),
+    )
+    causes = {cause: round(seconds * 1e6, 3) for cause, seconds in found.ranks[0].idle_by_cause.items()}
+    assert causes == {"allocation": 10, "synchronization": 90}
+
+
+def test_a_few_long_gaps_are_no_slow_launches() -> None:
+    # calls of the warm-up of 1 ms and more, summed from the events of the file: cudaFree 6.55 s, cudaMalloc 1.96 s,
+    # cudaStreamCreateWithFlags 0.73 s, cudaHostAlloc 3.5 ms
+    found = real("torch/critical_path_alexnet_benchmark_result_2869224_1695835535_trace.json.gz")
+    assert found.ranks[0].idle_by_cause["allocation"] == pytest.approx(9.249, rel=0.005)
+    (launch,) = [finding for finding in found.findings if finding.kind == "launch_bound"]
+    assert "CUDA graphs" not in launch.text
+    assert "aten::cudnn_convolution" in launch.text
+
+
+def test_a_long_gap_at_the_end_of_the_selected_steps_has_its_operator(tmp_path: Path) -> None:
+    kernels = [launched("k", 100 + 20 * i, 115 + 20 * i, 116 + 20 * (i - 1)) for i in range(10)]
+    found = analyzed(
+        tmp_path,
+        event("user_annotation", "ProfilerStep#1", 90, 1000),
+        event("user_annotation", "ProfilerStep#2", 1000, 1300),
+        *kernels,
+        event("cpu_op", "aten::convolution", 280, 1210),
+        launched("last", 1200, 1300, 1198),
+        steps_range="1:2",
+    )
+    (finding,) = found.findings
+    assert "1 gap is" in finding.text
+    assert "in aten::convolution" in finding.text
+
+
+def test_kernels_of_cuda_graphs_need_no_advice_on_cuda_graphs(tmp_path: Path) -> None:
+    def graph(start: float) -> list[Event]:
+        work = [event("kernel", "k", start + n, start + n + 1, 0, 7, device=0, stream=7, correlation=int(start))
+                for n in range(4)]  # fmt: skip
+        return [*work, event("cuda_runtime", "cudaGraphLaunch", start - 10, start - 2, correlation=int(start))]
+
+    found = analyzed(tmp_path, *(graph(100.0 * i) for i in range(1, 20)))
+    assert kinds(found) == ["launch_bound"]
+    assert "CUDA graphs, fused" not in found.findings[0].text
+    assert "76 of 76 kernels are already in CUDA graphs" in found.findings[0].text
+
+
+def test_idle_time_of_unknown_cause_is_a_finding() -> None:
+    found = real("nvprof/nvprof_gputrace_tegraX1.csv")
+    (finding,) = found.findings
+    assert finding.kind == "idle"
+    assert "(96%)" in finding.text
+    assert "the file has no CUDA calls of the CPU" in finding.text
+
+
+def test_copies_limit_a_run_only_if_they_are_its_largest_part() -> None:
+    found = real("nsys/one_kernel_rtx_a4500.sqlite")  # idle 43.7 %, kernels 40.9 %, copies 15 %
+    assert kinds(found) == ["idle", "copy_bound"]
+    assert found.findings[1].text.startswith("copies add 546 µs of 3.54 ms (15%)")
+    limited = real("nsys/two_gpus_copying_h100.sqlite")
+    (copies,) = [finding for finding in limited.findings if finding.kind == "copy_bound"]
+    assert "copies limit the run" in copies.text
+
+
 def test_a_slow_cpu_is_launch_bound(tmp_path: Path) -> None:
     launches = [launched("k", 100 + 50 * i, 110 + 50 * i, 95 + 50 * i) for i in range(20)]
     found = analyzed(tmp_path, *launches)
