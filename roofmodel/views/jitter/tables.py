@@ -12,6 +12,7 @@ from rich.text import Text
 from roofmodel import units
 from roofmodel.errors import Option
 from roofmodel.study.jitter.jitter import OPERATIONS, Jitter
+from roofmodel.study.jitter.reduced_steps import StepSummary
 from roofmodel.study.jitter.what_if import WhatIf
 from roofmodel.views.kit.kernel_names import short_name
 from roofmodel.views.profile.tables import FittingTable
@@ -23,13 +24,13 @@ LEGEND = {
     "compute": "compute: kernels that all ranks share, collectives apart",
     "launch → start": "launch → start: median time from a kernel's launch on the CPU to its start",
     "late by": "late by, early by: deviation of the latest and of the earliest rank from the mean over ranks, before "
-    "the last collective of the step; from: the first kernel at which the latest rank is late by the threshold",
+    "the last collective of the step; from kernel: the first kernel at which the latest rank is late by the threshold",
 }
 
 OPERATIONS_LEGEND = {
     "compute": "compute: forward and backward computations",
     "late by": "late by, early by: compute time of the latest and of the earliest rank, minus the mean over ranks; "
-    "from: the first computation at which the latest rank is late by the threshold",
+    "from computation: the first computation at which the latest rank is late by the threshold",
 }
 
 
@@ -121,23 +122,29 @@ def _ranks(jitter: Jitter) -> RenderableType:
 
 
 def _steps(jitter: Jitter) -> RenderableType:
-    unit = unit_of_work(jitter)
-    titles = (unit, "step", "latest", "late by", "earliest", "early by", "from", "cause")
-    shown = FittingTable(titles, unit, ("early by", "earliest", "from"), _legend(jitter))
+    first = f"from {unit_of_work(jitter)}"
+    titles = ("step", "latest", "late by", "earliest", "early by", first, "cause")
+    shown = FittingTable(titles, first, ("early by", "earliest"), _legend(jitter))
     worst = sorted(jitter.steps, key=lambda step: -step.latest_seconds)[:MAX_ROWS]
     for step in jitter.steps:
         if step in worst:
             shown.add(
-                short_name(step.kernel_name) if step.kernel_name else "",
                 str(step.step),
                 str(step.latest_rank) if step.has_latest else "–",
                 units.seconds(step.latest_seconds) if step.has_latest else "–",
                 str(step.earliest_rank) if step.has_latest else "–",
                 units.seconds(max(-step.earliest_seconds, 0)) if step.has_latest else "–",
-                "" if step.diverges_at_kernel is None else str(step.diverges_at_kernel),
+                _first_late(step),
                 step.cause or "",
             )
     return shown
+
+
+def _first_late(step: StepSummary) -> str:
+    """Index and name of the first kernel at which the latest rank is late, such as `6 layer_norm`."""
+    if step.diverges_at_kernel is None:
+        return ""
+    return f"{step.diverges_at_kernel} {short_name(step.kernel_name) if step.kernel_name else ''}".rstrip()
 
 
 def what_if_text(found: WhatIf) -> str:

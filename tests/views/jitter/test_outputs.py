@@ -73,6 +73,12 @@ def test_the_table_answers_first_and_fits_the_terminal(report: roofmodel.JitterR
     assert "rank 2 is the latest in 4 of 4 steps" in " ".join(lines[1:4])
 
 
+def test_the_table_names_the_kernel_from_which_a_rank_is_late_in_one_column(report: roofmodel.JitterReport) -> None:
+    text = printed(report, 120)
+    assert "from kernel" in text
+    assert text.count("6 layer_norm") == 4
+
+
 def test_csv_has_a_line_per_step(report: roofmodel.JitterReport) -> None:
     rows = list(csv.DictReader(io.StringIO(report.text("csv"))))
     assert [row["step"] for row in rows] == ["2000", "2001", "2002", "2003"]
