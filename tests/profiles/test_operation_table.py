@@ -226,7 +226,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 def test_without_pyarrow_the_message_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, rows())
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ProfileError, match=r"Parquet needs pyarrow: pip install 'roofmodel\[parquet\]'"):
+    with pytest.raises(ProfileError, match="Parquet needs pyarrow: pip install pyarrow, or the extra `trace`"):
         read_operations(path)
 
 
