@@ -50,7 +50,8 @@ def read(file: BinaryIO, name: str) -> Timeline:
             "end": table["kernel_end"], "process": process, "device": texts["device"],
             "stream": texts["kernel_stream"], "name": texts["kernel_demangled_name"], "correlation": unknown,
             "bytes": unknown, "direction": missing, "memory": missing, "collective": missing,
-            "message_bytes": unknown, "group_size": unknown, "group_span": unknown, "launch_start": table["crt_start"],
+            "message_bytes": unknown, "group_size": unknown, "group_members": missing, "group_span": unknown,
+            "launch_start": table["crt_start"],
             "launch_end": table["crt_end"], "launch_thread": missing, "launch_call": texts["crt_name"],
         }
     )  # fmt: skip

@@ -38,6 +38,7 @@ WORK = {
     "collective": str,  # of communication kernels, if the file names it: allreduce, allgather, ...
     "message_bytes": int,  # of one rank, as the collective's metadata state them
     "group_size": int,  # ranks of the collective
+    "group_members": str,  # these ranks, sorted: `0,1`
     "group_span": int,  # from its first to its last rank: more than those of a node if it uses the network
     "launch_start": int,
     "launch_end": int,

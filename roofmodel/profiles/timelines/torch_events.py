@@ -208,5 +208,6 @@ def _work_cells(kind: str, label: str, event: Event, args: Event) -> Event:
         cells["collective"] = fields.label(collective)
         cells["message_bytes"] = elements * size if elements and size else None
         cells["group_size"] = fields.integer(args.get("Group size"))
+        cells["group_members"] = ",".join(map(str, sorted(set(members)))) or None
         cells["group_span"] = max(members) - min(members) + 1 if members else None
     return cells

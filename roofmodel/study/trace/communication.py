@@ -20,7 +20,7 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.trace import intervals
-from roofmodel.study.trace.ranks import Rank
+from roofmodel.study.trace.ranks import CLOCK_TOLERANCE, Rank
 
 # Words of kernel names, longer ones first. NVSHMEM: rdxn is an all-reduce, fcollect an all-gather. vLLM and
 # SGLang: cross_device_reduce is an all-reduce. DeepEP: dispatch, combine.
@@ -49,25 +49,51 @@ class CollectiveCalls(NamedTuple):
 
 
 Waits = NDArray[np.int64]
-"""For each collective of a rank, in the order of their starts, nanoseconds until the last rank started it."""
+"""For each collective of a rank, in the order of their starts, nanoseconds until the last rank started it, or UNKNOWN.
+"""
 
 
-def waits(ranks: Iterable[Rank]) -> list[dict[int, Waits]]:
-    """For each group of ranks that run the same sequence of collectives, the waits by number of the rank.
+class GroupWaits(NamedTuple):
+    """The collectives of a group of ranks."""
 
-    Only ranks of one file: the clocks of files are not aligned.
+    ranks: list[Rank]
+    calls: list[NDArray[np.int64]]  # of each rank, their places among its collectives
+    waits: Waits  # one row per rank, one column per call
+
+
+def waits(ranks: Iterable[Rank]) -> list[GroupWaits]:
+    """The waits of each group of ranks: ranks of one file, because the clocks of files are not aligned.
+
+    A group is known where the file records the members of each collective and has all of them; else it is the ranks
+    with the same sequence of collectives. No collective ends before its last rank starts it: other calls are UNKNOWN.
     """
-    groups: dict[tuple[int, tuple[str, ...]], list[Rank]] = {}
+    groups: dict[tuple[int, str, tuple[str, ...]], list[tuple[Rank, NDArray[np.int64]]]] = {}
     for rank in ranks:
-        sequence = tuple(rank.work["name"].astype(object)[rank.is_collective])
-        if sequence:
-            groups.setdefault((id(rank.timeline), sequence), []).append(rank)
+        names = rank.work["name"].astype(object).to_numpy()[rank.is_collective]
+        members = rank.work["group_members"].astype(object).fillna("").to_numpy()[rank.is_collective]
+        for listed in sorted(set(members)):
+            calls = np.flatnonzero(members == listed)
+            groups.setdefault((id(rank.timeline), listed, tuple(names[calls])), []).append((rank, calls))
     found = []
-    for members in groups.values():
-        if len(members) > 1:
-            starts = np.stack([rank.starts[rank.is_collective] for rank in members])
-            each = starts.max(axis=0) - starts
-            found.append({rank.number: each[place] for place, rank in enumerate(members)})
+    for (_, listed, _), group in groups.items():
+        if len(group) < 2 or (listed and len(group) != len(listed.split(","))):
+            continue
+        starts = np.stack([rank.starts[rank.is_collective][calls] for rank, calls in group])
+        ends = np.stack([rank.ends[rank.is_collective][calls] for rank, calls in group])
+        last = starts.max(axis=0)
+        together = last <= ends.min(axis=0) + CLOCK_TOLERANCE
+        waited = np.where(together, last - starts, UNKNOWN)
+        found.append(GroupWaits([rank for rank, _ in group], [calls for _, calls in group], waited))
+    return found
+
+
+def waits_by_rank(groups: Iterable[GroupWaits]) -> dict[int, Waits]:
+    """The waits of all collectives of each rank, by its number."""
+    found: dict[int, Waits] = {}
+    for group in groups:
+        for rank, calls, waited in zip(group.ranks, group.calls, group.waits, strict=True):
+            every = found.setdefault(rank.number, np.full(int(rank.is_collective.sum()), UNKNOWN))
+            every[calls] = waited
     return found
 
 
@@ -89,7 +115,10 @@ def collectives(rank: Rank, device: Device | None = None, waiting: Waits | None 
     waited = None if waiting is None else pandas.Series(np.minimum(waiting, durations_all), index=work.index)
     for (name, members, span), group in work.groupby([names, work["group_size"], work["group_span"]]):
         durations = (group["end"] - group["start"]).to_numpy()
-        wait = None if waited is None else float(waited[group.index].sum()) / 1e9
+        waits_of_group = None if waited is None else waited[group.index].to_numpy()
+        wait = None
+        if waits_of_group is not None and not (waits_of_group == UNKNOWN).any():
+            wait = float(waits_of_group.sum()) / 1e9
         covered = intervals.union(group["start"], group["end"])
         sizes = group["message_bytes"].to_numpy()
         known = len(sizes) > 0 and not (sizes == UNKNOWN).any()

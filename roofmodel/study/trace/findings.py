@@ -10,6 +10,7 @@ import numpy as np
 
 from roofmodel import units
 from roofmodel.devices.device import Device
+from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.trace import communication, idle, intervals
 from roofmodel.study.trace.copies import HOST_DIRECTIONS, HOST_LINKS, Copies, host_link
 from roofmodel.study.trace.ranks import Rank
@@ -183,21 +184,22 @@ def link_shares(rate: float, device: Device | None) -> str:
 
 def _straggler(ranks: list[Rank]) -> Finding | None:
     """The rank that starts collectives last, if the others wait long for it; only for ranks of one file (one clock)."""
-    by_number = {rank.number: rank for rank in ranks}
     found = []
-    for waits in communication.waits(ranks):
-        members, each = list(waits), np.stack(list(waits.values()))
+    for group in communication.waits(ranks):
+        each = group.waits[:, (group.waits != UNKNOWN).all(axis=0)]
+        if not each.shape[1]:
+            continue
         total = each.sum(axis=1) / 1e9  # of each rank
         on_time = each == 0
         last = int(on_time.sum(axis=1).argmax())
-        waiting = by_number[members[int(total.argmax())]]
+        waiting = group.ranks[int(total.argmax())]
         longest = float(total.max())
         if longest > STRAGGLER * waiting.wall / 1e9:
             found.append(
                 Finding(
                     "straggler",
                     longest,
-                    f"{by_number[members[last]].label} starts {int(on_time[last].sum())} of {each.shape[1]} "
+                    f"{group.ranks[last].label} starts {int(on_time[last].sum())} of {each.shape[1]} "
                     f"collectives last; {waiting.label} waits {_of(longest, waiting.wall / 1e9)} for it",
                 )
             )

@@ -17,7 +17,7 @@ from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
 from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
 from roofmodel.study.trace import comparison, idle, intervals, runs, steps
 from roofmodel.study.trace.achieved import RankWork, RunRoofline, rank_work, run_roofline
-from roofmodel.study.trace.communication import CollectiveCalls, collectives, waits
+from roofmodel.study.trace.communication import CollectiveCalls, collectives, waits, waits_by_rank
 from roofmodel.study.trace.comparison import Comparison
 from roofmodel.study.trace.copies import Copies, copies
 from roofmodel.study.trace.findings import Finding, findings
@@ -99,7 +99,7 @@ def trace(
         sides = [ranks(found.after)]
     device = identified.device if identified else None
     reports = [[_report(rank, wanted) for rank in side if len(rank.work)] for side in sides]
-    waiting = {n: wait for side in reports for group in waits(e.rank for e in side) for n, wait in group.items()}
+    waiting = waits_by_rank(group for side in reports for group in waits(each.rank for each in side))
     every = [
         each._replace(collectives=collectives(each.rank, device, waiting.get(each.rank.number)))
         for side in reports

@@ -336,6 +336,25 @@ def test_the_rank_that_starts_collectives_last_is_the_straggler(tmp_path: Path) 
     assert straggler.text.startswith("GPU 1, process 43 starts 3 of 3 collectives last")
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_ranks_of_different_groups_do_not_wait_for_each_other(tmp_path: Path, recorded: bool) -> None:
+    """GPUs 0 and 1 reduce together, and 2 ms later GPUs 2 and 3; GPUs 1 and 3 start 20 us late."""
+    events: list[Event | list[Event]] = []
+    for gpu in range(4):
+        group = [0, 1] if gpu < 2 else [2, 3]
+        facts = {"Collective name": "allreduce", "Group size": 2, "Process Group Ranks": str(group)} if recorded else {}
+        for i in range(5):
+            start = 4000.0 * i + 2000 * (gpu // 2)
+            events.append(
+                launched("ncclKernel_AllReduce", start + 20 * (gpu % 2), start + 1000, 0, device=gpu, process=gpu + 1,
+                         **facts)
+            )  # fmt: skip
+    found = analyzed(tmp_path, *events)
+    waiting = [report.collectives[0].waiting_seconds for report in found.ranks]
+    assert waiting == ([pytest.approx(100e-6), 0, pytest.approx(100e-6), 0] if recorded else [None] * 4)
+    assert "straggler" not in kinds(found)
+
+
 # --- Steps ------------------------------------------------------------------------------------------
 
 
