@@ -373,7 +373,6 @@ def test_irrelevant_keys_are_ignored() -> None:
     extra = {
         "initializer_range": 0.02,
         "rope_scaling": {"factor": 8.0},
-        "torch_dtype": "bfloat16",
         "x": [{}],
         "n_ctx": "?",
     }

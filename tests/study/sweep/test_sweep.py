@@ -134,7 +134,9 @@ def test_each_row_equals_the_estimate_of_its_point(model_type: str) -> None:
             agrees_with_its_estimate(row, arch, A100, context_given=grid.get("context") is not None)
 
 
-def test_each_row_of_each_packaged_model_equals_its_estimate() -> None:
+def test_each_row_of_each_packaged_model_equals_its_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A row has no notes, and the search for layouts that fit walks each model up to 15 times more.
+    monkeypatch.setattr("roofmodel.study.estimate.estimate.fitting_notes", lambda *_: ())
     dice = random.Random(7)
     for name in (entry.id for entry in hub.catalog()):
         arch = hub.load(name)
