@@ -180,7 +180,7 @@ def test_published_checkpoints_name_existing_matrices(file: Path) -> None:
     try:
         arch = architecture(config, file.stem, file.name)
     except RoofError:
-        pytest.skip("not supported")
+        pytest.skip("not applicable: this model is not supported")
     assert not unmatched(arch)
 
 
