@@ -161,6 +161,12 @@ class Rank:
         """From the start of the first kernel to the end of the last."""
         return float(self.kernels[-1, 1] - self.kernels[0, 0]) / 1e9 if len(self.kernels) else 0.0
 
+    @property
+    def mean_gap_seconds(self) -> float | None:
+        """Mean time without a kernel between two consecutive kernels, 0 where they overlap; None below two kernels."""
+        pairs = int(self.is_kernel.sum()) - 1
+        return (self.kernel_span_seconds - intervals.length(self.kernels) / 1e9) / pairs if pairs > 0 else None
+
     @cached_property
     def exposed_communication(self) -> Intervals:
         """Communication without computation at the same time."""

@@ -73,6 +73,7 @@ def _rank(report: RankReport, names: dict[str, str], link: float | None) -> dict
         "idle_by_cause": report.idle_by_cause,
         "launch_to_start_median_seconds": rank.launch_to_start_median_seconds,
         "queue_depth_median": report.queue_depth_median,
+        "mean_gap_seconds": rank.mean_gap_seconds,
         "graph_kernels": int(rank.in_graph.sum()),
         "graph_launches": rank.graph_launches,
     }

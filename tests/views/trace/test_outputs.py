@@ -89,6 +89,8 @@ def test_the_parts_of_a_rank_sum_to_its_wall_time(file: str) -> None:
         parts = ("compute_only", "communication_exposed", "copies_exposed", "overlap", "idle")
         assert sum(rank[f"{part}_seconds"] for part in parts) == pytest.approx(rank["wall_seconds"])
         assert rank["span_seconds"] <= rank["wall_seconds"]
+        gaps = (rank["mean_gap_seconds"] or 0) * (rank["kernels"] - 1)  # none with one kernel
+        assert gaps + rank["busy_seconds"] == pytest.approx(rank["span_seconds"])
 
 
 def test_without_gpu_work_the_page_says_so_and_a_picture_is_refused(tmp_path: Path) -> None:
