@@ -105,7 +105,7 @@ def check(fields: Fields, facts: Mapping[str, Fact], where: ConfigLocation) -> N
 
 
 def check_stages(fields: Fields, facts: Mapping[str, Fact], where: ConfigLocation) -> None:
-    """Raise ModelError for a network whose lists do not have one entry per stage."""
+    """Raise ModelError for a network whose lists do not have one entry per stage, or that is too deep or too narrow."""
     counts = {facts[name].key: len(fields[name]) for name in ("widths", "depths")}
     if "stages" in fields:
         counts[facts["stages"].key] = fields["stages"]
@@ -116,4 +116,10 @@ def check_stages(fields: Fields, facts: Mapping[str, Fact], where: ConfigLocatio
         key = facts["depths"].key or "depths"
         raise ModelError(
             f"{where.at(key)}: {key!r} sums to {sum(fields['depths'])} blocks; at most {MAX_DEPTH} are supported"
+        )
+    if fields.get("block") == "bottleneck" and min(fields["widths"]) < 4:
+        key = facts["widths"].key or "widths"
+        raise ModelError(
+            f"{where.at(key)}: {key!r} contains {min(fields['widths'])}; a bottleneck block computes with a quarter of "
+            "the channels, so each stage needs at least 4"
         )

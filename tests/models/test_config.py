@@ -429,3 +429,11 @@ def test_a_convolutional_network_of_a_million_blocks_is_refused_at_once() -> Non
     config = good("resnet") | {"depths": [3, 4, 10**6, 3]}
     with pytest.raises(ModelError, match="'depths' sums to 1000010 blocks; at most 1000"):
         read(config)
+
+
+def test_a_stage_too_narrow_for_a_bottleneck_is_refused() -> None:
+    """A quarter of one channel is none."""
+    config = {"architectures": ["ResNetForImageClassification"], "model_type": "resnet", "depths": [1, 1]}
+    with pytest.raises(ModelError, match="'hidden_sizes' contains 1; a bottleneck block"):
+        read(config | {"hidden_sizes": [256, 1]})
+    read(config | {"hidden_sizes": [256, 1], "layer_type": "basic"})
