@@ -6,6 +6,7 @@ import math
 
 from roofmodel.study.homework.problem import Draw, Mistake, Problem, Question
 from roofmodel.study.trace import intervals
+from roofmodel.study.trace.findings import workers_to_hide
 
 US, MS = 1e-6, 1e-3
 SECOND = range(500, 901, 20)  # microseconds
@@ -86,7 +87,7 @@ def stall(draw: Draw) -> Problem:
     """A training step that waits for its data loader: the lost share, and the workers that hide the loading time."""
     batch, compute, load = draw("batch", (32, 64, 128, 256)), draw("compute", range(80, 161, 4)), draw("load", LOADING)
     step = compute + load
-    workers = math.ceil(load / compute)
+    workers = workers_to_hide(load, compute)
     values = {"B_img": batch, "t_step": step * MS, "t_load": load * MS}
     return Problem(
         "stall",

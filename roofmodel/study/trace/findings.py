@@ -13,6 +13,7 @@ from roofmodel.devices.device import Device
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.trace import communication, idle, intervals
 from roofmodel.study.trace.copies import HOST_DIRECTIONS, HOST_LINKS, Copies, host_link
+from roofmodel.study.trace.intervals import Intervals
 from roofmodel.study.trace.ranks import Rank
 from roofmodel.study.trace.steps import Steps
 
@@ -44,14 +45,17 @@ class Finding(NamedTuple):
 
 
 def findings(
-    ranks: Iterable[tuple[Rank, Steps, list[Copies], dict[str, float]]], device: Device | None
+    ranks: Iterable[tuple[Rank, Steps, list[Copies], dict[str, Intervals]]], device: Device | None
 ) -> list[Finding]:
-    """The findings of all ranks, most seconds first; of equal kinds the rank with the most."""
+    """The findings of all ranks, most seconds first; of equal kinds the rank with the most.
+
+    A rank comes with its steps, its copies, and its idle time by cause.
+    """
     found: dict[str, Finding] = {}
     every = list(ranks)
-    for rank, steps, copies, causes in every:
+    for rank, steps, copies, stretches in every:
         prefix = f"{rank.label}: " if len(every) > 1 or rank.run else ""
-        for finding in _of_rank(rank, steps, copies, causes, device):
+        for finding in _of_rank(rank, steps, copies, stretches, device):
             known = found.get(finding.kind)
             if known is None or finding.seconds > known.seconds:
                 found[finding.kind] = finding._replace(text=prefix + finding.text)
@@ -61,11 +65,12 @@ def findings(
 
 
 def _of_rank(
-    rank: Rank, steps: Steps, copies: list[Copies], causes: dict[str, float], device: Device | None
+    rank: Rank, steps: Steps, copies: list[Copies], stretches: dict[str, Intervals], device: Device | None
 ) -> Iterator[Finding]:
     wall = rank.wall / 1e9
     if not wall:
         return
+    causes = {cause: intervals.length(times) / 1e9 for cause, times in stretches.items()}
     if (seconds := causes.get("input", 0)) > INPUT * wall:
         yield Finding("input_bound", seconds, _input_text(rank, steps, seconds, wall))
     exposed = intervals.length(rank.exposed_copies) / 1e9
@@ -89,16 +94,17 @@ def _of_rank(
             "to the CPU), because no kernels were queued when the CPU continued. Synchronize less often",
         )
     if (seconds := causes.get("launch", 0)) > LAUNCH * wall:
-        yield Finding("launch_bound", seconds, _launch_text(rank, seconds, wall))
+        yield Finding("launch_bound", seconds, _launch_text(rank, stretches["launch"], wall))
     others = {cause: causes[cause] for cause in (*OTHER_CAUSES, "unknown") if causes.get(cause)}
     if (seconds := sum(others.values())) > IDLE * wall:
         yield Finding("idle", seconds, _idle_text(rank, others, wall))
 
 
-def _launch_text(rank: Rank, seconds: float, wall: float) -> str:
+def _launch_text(rank: Rank, late: Intervals, wall: float) -> str:
+    seconds = intervals.length(late) / 1e9
     text = f"the GPU idles {_of(seconds, wall)} because the CPU launches kernels"
     gaps = rank.idle
-    lengths = intervals.covered(idle.stretches_by_cause(rank)["launch"], gaps[:, 0], gaps[:, 1]) / 1e9
+    lengths = intervals.covered(late, gaps[:, 0], gaps[:, 1]) / 1e9
     longest = np.argsort(-lengths)[:FEW_GAPS]
     needed = int(np.searchsorted(np.cumsum(lengths[longest]), CONCENTRATED * seconds)) + 1
     if needed <= FEW_GAPS and needed < np.count_nonzero(lengths) / 2:
@@ -137,21 +143,27 @@ def _idle_text(rank: Rank, causes: dict[str, float], wall: float) -> str:
     return f"{text}: " + "; ".join(f"{units.seconds(causes[cause])} {words[cause]}" for cause in ordered)
 
 
+def workers_to_hide(load: float, rest: float) -> int:
+    """The smallest number of data-loader workers with which a step takes only the `rest` of its time.
+
+    `load` and `rest` are times of a step without workers, in one unit: fetching its batch, and everything else. Each
+    worker takes `load` for a batch, so W workers have a batch ready every load / W.
+    """
+    return math.ceil(load / rest)
+
+
 def _of(seconds: float, wall: float) -> str:
     return f"{units.seconds(seconds)} of {units.seconds(wall)} ({seconds / wall:.0%})"
 
 
 def _input_text(rank: Rank, steps: Steps, seconds: float, wall: float) -> str:
     text = f"the input pipeline limits the run: the GPU idles {_of(seconds, wall)} while the CPU fetches batches"
-    spent = idle.loader_seconds(rank)
-    complete = steps.complete
-    if spent and complete:
-        thread = max(spent, key=spent.__getitem__)
-        loader = idle.thread_time(rank, thread, idle.LOADER)
+    loader, complete = idle.loader_time(rank), steps.complete
+    if len(loader) and complete:
         within = intervals.covered(loader, [s.start for s in complete], [s.end for s in complete])
         fetch, step = float(within.mean()) / 1e9, sum(s.length for s in complete) / len(complete) / 1e9
         if 0 < fetch < step:
-            workers = math.ceil(fetch / (step - fetch))
+            workers = workers_to_hide(fetch, step - fetch)
             text += (
                 f". The data loader takes {units.seconds(fetch)} of each step of {units.seconds(step)}. "
                 f"{units.count(workers, 'worker process', 'es')} (DataLoader(num_workers={workers})) would hide it, "

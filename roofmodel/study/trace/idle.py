@@ -17,7 +17,6 @@ The time after the launching call has returned is `queued`, except for the laten
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,23 +47,18 @@ _ALLOCATES = re.compile(
 )
 
 
-def by_cause(rank: Rank) -> dict[str, float]:
-    """Idle seconds by cause; they sum to the rank's idle time."""
-    return {cause: intervals.length(stretches) / 1e9 for cause, stretches in stretches_by_cause(rank).items()}
-
-
-def stretches_by_cause(rank: Rank) -> dict[str, Intervals]:
+def by_cause(rank: Rank) -> dict[str, Intervals]:
     """The idle time by cause as disjoint sets, whose union is the rank's idle time; only causes that occur."""
     if rank.clock_error:  # then the order of launches and gaps is unknown
         return {"unknown": rank.idle} if len(rank.idle) else {}
     every = rank.unrestricted  # the activity that ends a gap may start after the selected steps
     low, high = every.span
     gaps = intervals.gaps(every.active, min(low, rank.span[0]), max(high, rank.span[1]))
-    within = {cause: intervals.intersect(times, rank.windows) for cause, times in _by_cause(every, gaps).items()}
+    within = {cause: intervals.intersect(times, rank.windows) for cause, times in _gaps_by_cause(every, gaps).items()}
     return {cause: times for cause, times in within.items() if len(times)}
 
 
-def _by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
+def _gaps_by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
     """The gaps between activities by cause."""
     found = {cause: [intervals.NONE] for cause in CAUSES}
     ended = np.searchsorted(rank.starts, gaps[:, 1], side="left") < len(rank.starts)
@@ -139,8 +133,8 @@ def _contains(intervals_: Intervals, times: np.ndarray) -> np.ndarray:
     return np.asarray(inside)
 
 
-def loader_seconds(rank: Rank) -> Mapping[str, float]:
-    """Seconds in the data loader by launching thread of the rank, threads without are left out."""
+def loader_time(rank: Rank) -> Intervals:
+    """The time in the data loader of the launching thread that spends most there; empty if none does."""
     threads = {each for each in rank.work["launch_thread"].astype(object) if isinstance(each, str)}
-    spent = {thread: thread_time(rank, thread, LOADER) for thread in sorted(threads)}
-    return {thread: intervals.length(time) / 1e9 for thread, time in spent.items() if len(time)}
+    spent = [thread_time(rank, thread, LOADER) for thread in sorted(threads)]
+    return max(spent, key=intervals.length, default=intervals.NONE)

@@ -22,6 +22,7 @@ from roofmodel.study.trace.comparison import Comparison
 from roofmodel.study.trace.copies import Copies, copies
 from roofmodel.study.trace.findings import Finding, findings
 from roofmodel.study.trace.groups import GROUPINGS, GroupTime, grouped
+from roofmodel.study.trace.intervals import Intervals
 from roofmodel.study.trace.ranks import CLOCK_TOLERANCE, ClockError, Rank, ranks
 from roofmodel.study.trace.steps import Step, Steps
 
@@ -35,8 +36,13 @@ class RankReport(NamedTuple):
     steps: Steps
     copies: list[Copies]
     collectives: list[CollectiveCalls]
-    idle_by_cause: dict[str, float]  # seconds; they sum to the idle time
+    idle: dict[str, Intervals]  # the idle time by cause, disjoint
     queue_depth_median: float | None  # kernels launched but not started, when a kernel starts
+
+    @property
+    def idle_by_cause(self) -> dict[str, float]:
+        """Idle seconds by cause; they sum to the rank's idle time."""
+        return {cause: intervals.length(stretches) / 1e9 for cause, stretches in self.idle.items()}
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ def trace(
     what_limits = [
         finding
         for side in reversed(reports)
-        for finding in findings([(e.rank, e.steps, e.copies, e.idle_by_cause) for e in side], device)
+        for finding in findings([(e.rank, e.steps, e.copies, e.idle) for e in side], device)
     ]
     names = display_names(timeline.file for timeline in timelines)
     works = [rank_work(each.rank, device) for each in every]

@@ -206,9 +206,8 @@ def _rank_rows(report: RankReport, threads: _Threads, names: Names) -> Iterator[
         yield TimelineRow(
             STEPS, "steps", _plain([s.start - origin for s in steps], [s.end - origin for s in steps], marks)
         )
-    stretches = idle.stretches_by_cause(rank)
-    if stretches:
-        parts = [(part, names.number(cause, IDLE)) for cause, times in stretches.items() for part in times.tolist()]
+    if report.idle:
+        parts = [(part, names.number(cause, IDLE)) for cause, times in report.idle.items() for part in times.tolist()]
         starts, ends = [part[0] - origin for part, _ in parts], [part[1] - origin for part, _ in parts]
         yield TimelineRow(IDLE, "idle, by cause", _plain(starts, ends, [name for _, name in parts]))
     events = _gpu_events(rank, threads, names)

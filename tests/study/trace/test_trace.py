@@ -101,7 +101,7 @@ def test_parts_and_causes_sum_to_their_wholes(path: str) -> None:
 def _sums(report: RankReport) -> None:
     rank = report.rank
     assert sum(report.idle_by_cause.values()) * 1e9 == pytest.approx(intervals.length(rank.idle), abs=1)
-    stretches = idle.stretches_by_cause(rank)
+    stretches = idle.by_cause(rank)
     assert intervals.join(*stretches.values()).tolist() == rank.idle.tolist()
     assert sum(map(intervals.length, stretches.values())) == intervals.length(rank.idle)  # no time has two causes
     assert intervals.length(rank.active) + intervals.length(rank.idle) == rank.wall
