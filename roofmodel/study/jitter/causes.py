@@ -69,12 +69,16 @@ KINDS = {
 
 
 class Cause(NamedTuple):
-    """A reason for late ranks. `ranks` is empty if it concerns all."""
+    """A reason for late ranks or lost time. `ranks` is empty if it concerns all, or no particular ones.
+
+    `seconds_per_step` is how much later these ranks are than the others, on average; in tables of operations, what a
+    step saves without this cause alone.
+    """
 
     kind: str
     ranks: tuple[int, ...]  # numbers
-    seconds_per_step: float  # by which these ranks are later than the others, on average
-    evidence: str
+    seconds_per_step: float
+    evidence: str  # in words
     evidence_values: dict[str, float | int | str] | None = None  # the numbers of the evidence, where it has names
 
 

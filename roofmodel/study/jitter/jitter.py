@@ -170,12 +170,8 @@ def _of_operations(found: OperationJitter, threshold: float, what_if: bool, warn
     shown = Deviations(curves.durations, nothing, curves.times_to_end, None, last)
     labels = display_names(found.files)
     slowdowns = found.what_if
-    steps = tuple(StepSummary(*step) for step in found.steps)
     compute = [rank.compute_seconds for rank in found.ranks]
-    causes = tuple(
-        Cause(cause.kind, cause.ranks, cause.seconds_per_step, cause.text, cause.evidence) for cause in found.causes
-    )
-    findings = [_latest_finding(steps), *(cause.evidence for cause in causes)]
+    findings = [_latest_finding(found.steps), *(cause.evidence for cause in found.causes)]
     if slowdowns is not None:
         findings.insert(1, f"stragglers make the steps {slowdowns.slowdown - 1:.1%} longer than with ideal times")
     return Jitter(
@@ -198,10 +194,10 @@ def _of_operations(found: OperationJitter, threshold: float, what_if: bool, warn
         threshold=threshold,
         first_gap="same-step",
         step_seconds=found.step_seconds,
-        steps=steps,
+        steps=found.steps,
         lateness=found.lateness,
         curves=StepCurves(curves.step, curves.ranks, curves.names, shown),
-        causes=causes,
+        causes=found.causes,
         findings=tuple(findings),
         warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in (*warnings, *found.warnings))),
         what_if=slowdowns if what_if else None,

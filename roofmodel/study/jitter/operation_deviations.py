@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.operation_table import OperationTable
+from roofmodel.study.jitter.causes import Cause
 from roofmodel.study.jitter.deviations import first_beyond
-from roofmodel.study.jitter.pipeline_causes import PipelineCause, pipeline_causes
+from roofmodel.study.jitter.pipeline_causes import pipeline_causes
+from roofmodel.study.jitter.reduced_steps import StepSummary
 from roofmodel.study.jitter.schedules import BACKWARD, FORWARD, Operation, Schedule, Selection, select
 from roofmodel.study.jitter.what_if import WhatIf, analyze, replay_selection
 
@@ -30,19 +32,6 @@ class OperationRank(NamedTuple):
     stage: int
     operations: int
     compute_seconds: float
-
-
-class OperationStep(NamedTuple):
-    """Lateness in one step."""
-
-    step: int
-    earliest_rank: int
-    latest_rank: int
-    earliest_seconds: float  # deviation from the mean over ranks
-    latest_seconds: float
-    diverges_at: int | None  # index of the first computation at which the latest rank is late by the threshold
-    operation: str | None  # its name
-    cause: str | None  # the kind of cause that concerns the latest rank; None if it is not late by the threshold
 
 
 class OperationCurves(NamedTuple):
@@ -67,10 +56,10 @@ class OperationJitter:
     ranks: tuple[OperationRank, ...]
     step_seconds: float  # median over steps
     computations: int  # that all ranks execute, in all steps
-    steps: tuple[OperationStep, ...]
+    steps: tuple[StepSummary, ...]
     lateness: NDArray[np.float64]  # (steps, ranks), seconds
     curves: OperationCurves  # of the step with the largest lateness
-    causes: tuple[PipelineCause, ...]
+    causes: tuple[Cause, ...]
     what_if: WhatIf | None  # None if the steps cannot be replayed
     warnings: tuple[str, ...]
 
@@ -83,7 +72,7 @@ def operation_jitter(table: OperationTable, threshold: float) -> OperationJitter
     """
     selection = select(table)
     warnings = [*table.warnings, *selection.warnings]
-    causes: list[PipelineCause] = []
+    causes: list[Cause] = []
     slowdowns = None
     try:
         job = replay_selection(table.file, selection)
@@ -170,24 +159,24 @@ def _ranks(selection: Selection, table: OperationTable) -> tuple[OperationRank, 
     return tuple(found)
 
 
-def step_summary(curves: OperationCurves, threshold: float, causes: Sequence[PipelineCause]) -> OperationStep:
+def step_summary(curves: OperationCurves, threshold: float, causes: Sequence[Cause]) -> StepSummary:
     """Which rank is early and which is late in a step, and from which computation on; `threshold` in seconds."""
     late = curves.durations.sum(axis=1)
     earliest, latest = int(late.argmin()), int(late.argmax())
     place = first_beyond(curves.times_to_end[latest], threshold)
     is_late = late[latest] > threshold
-    return OperationStep(
+    return StepSummary(
         step=curves.step,
         earliest_rank=curves.ranks[earliest],
         latest_rank=curves.ranks[latest],
         earliest_seconds=float(late[earliest]),
         latest_seconds=float(late[latest]),
-        diverges_at=place,
-        operation=None if place is None else curves.names[place],
+        diverges_at_kernel=place,
+        kernel_name=None if place is None else curves.names[place],
         cause=_cause_of(curves.ranks[latest], causes) if is_late else None,
     )
 
 
-def _cause_of(rank: int, causes: Sequence[PipelineCause]) -> str:
+def _cause_of(rank: int, causes: Sequence[Cause]) -> str:
     """The largest cause that concerns a rank; a cause without ranks concerns all."""
     return next((cause.kind for cause in causes if not cause.ranks or rank in cause.ranks), "random")

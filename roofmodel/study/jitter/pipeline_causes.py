@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel import units
+from roofmodel.study.jitter.causes import Cause
 from roofmodel.study.jitter.schedules import BACKWARD, FORWARD, Operation
 from roofmodel.study.jitter.what_if import Replay, WhatIf, Worker, all_but, keep_kinds, reported_kind
 
@@ -33,16 +34,6 @@ _OWN_SHARE = 0.1
 _MOST_RANKS = 32  # that are examined: each needs a replay
 
 Evidence = dict[str, float | int | str]
-
-
-class PipelineCause(NamedTuple):
-    """A cause of lost time and the numbers that show it."""
-
-    kind: str  # stage, rank, workload, operation, random
-    ranks: tuple[int, ...]  # empty: no particular ranks
-    seconds_per_step: float  # that a step saves without this cause alone
-    evidence: Evidence
-    text: str  # the evidence in words
 
 
 class _Place(NamedTuple):
@@ -99,7 +90,7 @@ class _Computations:
         return np.asarray(self.worker_means[place][np.searchsorted(self.dp_ranks, dp_ranks)])
 
 
-def pipeline_causes(job: Replay, found: WhatIf) -> list[PipelineCause]:
+def pipeline_causes(job: Replay, found: WhatIf) -> list[Cause]:
     """The causes of lost time, the one that saves most first; empty if the ranks lose no time to each other."""
     replayed = float(found.replayed_seconds.mean())
     lost = replayed - float(found.ideal_seconds.mean())
@@ -117,10 +108,10 @@ def pipeline_causes(job: Replay, found: WhatIf) -> list[PipelineCause]:
     return [_with_share(cause, cause.seconds_per_step / lost) for cause in large]
 
 
-def _with_share(cause: PipelineCause, share: float) -> PipelineCause:
+def _with_share(cause: Cause, share: float) -> Cause:
     saved = units.seconds(cause.seconds_per_step)
-    text = f"{cause.text}; without this a step takes {saved} less ({share:.0%} of the lost time)"
-    return cause._replace(evidence={"share_of_lost_time": share, **cause.evidence}, text=text)
+    text = f"{cause.evidence}; without this a step takes {saved} less ({share:.0%} of the lost time)"
+    return cause._replace(evidence=text, evidence_values={"share_of_lost_time": share, **(cause.evidence_values or {})})
 
 
 def _place(operation: Operation) -> _Place | None:
@@ -129,7 +120,7 @@ def _place(operation: Operation) -> _Place | None:
     return _Place(operation.kind, operation.stage, operation.model_chunk)
 
 
-def _stages(computations: _Computations, found: WhatIf, replayed: float) -> Iterator[PipelineCause]:
+def _stages(computations: _Computations, found: WhatIf, replayed: float) -> Iterator[Cause]:
     """Stages with more work than others: all stages get the mean time, relative differences within a stage remain."""
 
     def balanced(
@@ -162,10 +153,10 @@ def _stages(computations: _Computations, found: WhatIf, replayed: float) -> Iter
         evidence["m_s"] = found.m_s
     ranks = tuple(sorted(rank for worker, rank in found.ranks.items() if worker.stage in slow))
     text = f"stage {worst} computes longer than the other stages" + (f" ({', '.join(words)})" if words else "")
-    yield PipelineCause("stage", ranks, replayed - computations.changed_seconds(balanced), evidence, text)
+    yield Cause("stage", ranks, replayed - computations.changed_seconds(balanced), text, evidence)
 
 
-def _ranks(computations: _Computations, found: WhatIf, replayed: float, least: float) -> Iterator[PipelineCause]:
+def _ranks(computations: _Computations, found: WhatIf, replayed: float, least: float) -> Iterator[Cause]:
     """Workers that are slower than the other data-parallel ranks of their stage in all steps."""
     ratios = _persistent_ratios(computations)
 
@@ -198,7 +189,7 @@ def _ranks(computations: _Computations, found: WhatIf, replayed: float, least: f
         f"rank {units.listed(ranks)} computes longer than the other ranks of its stage in all steps "
         f"(rank {ranks[0]}: {ratios[named[0]]:.2f} times)"
     )
-    yield PipelineCause("rank", ranks, without(named), evidence, text)
+    yield Cause("rank", ranks, without(named), text, evidence)
 
 
 def _persistent_ratios(computations: _Computations) -> dict[Worker, float]:
@@ -217,7 +208,7 @@ def _persistent_ratios(computations: _Computations) -> dict[Worker, float]:
     return ratios
 
 
-def _microbatches(computations: _Computations, replayed: float) -> Iterator[PipelineCause]:
+def _microbatches(computations: _Computations, replayed: float) -> Iterator[Cause]:
     """Differences between microbatches and steps on the same worker: of their inputs, or by chance."""
 
     def balanced(
@@ -259,7 +250,7 @@ def _microbatches(computations: _Computations, replayed: float) -> Iterator[Pipe
         else f"computations vary on each rank ({variation}) without a common reason"
         + (f" (correlation {correlations})" if known else "")
     )
-    yield PipelineCause("workload" if same_reason else "random", (), saved, evidence, text)
+    yield Cause("workload" if same_reason else "random", (), saved, text, evidence)
 
 
 def _correlations(job: Replay) -> tuple[float | None, float | None]:
@@ -320,7 +311,7 @@ class _Pairs:
         return float(np.corrcoef(one, other)[0, 1])
 
 
-def _operations(job: Replay, found: WhatIf, replayed: float) -> Iterator[PipelineCause]:
+def _operations(job: Replay, found: WhatIf, replayed: float) -> Iterator[Cause]:
     """Kinds of operations other than computations, made ideal one at a time."""
     kinds = [kind for kind in found.by_operation if kind not in (FORWARD, BACKWARD)]
     if not kinds:
@@ -344,4 +335,4 @@ def _operations(job: Replay, found: WhatIf, replayed: float) -> Iterator[Pipelin
             f"{kind} varies: median {units.seconds(float(evidence['median_seconds']))}, 99 % below "
             f"{units.seconds(float(evidence['p99_seconds']))}"
         )
-        yield PipelineCause("operation", (), replayed - improved, evidence, text)
+        yield Cause("operation", (), replayed - improved, text, evidence)

@@ -20,7 +20,7 @@ MAX_COLLECTIVES = 256  # per step, whose times are kept for the clocks and the l
 
 
 class StepSummary(NamedTuple):
-    """Lateness in one step. Ranks are numbers."""
+    """Lateness in one step. Ranks are numbers; in tables of operations, computations take the place of kernels."""
 
     step: int
     earliest_rank: int

@@ -151,7 +151,7 @@ def test_kernels_and_operations_diverge_at_the_same_index(microseconds: list[int
     durations = np.stack([np.array(microseconds), -np.array(microseconds)]) / 1e6
     operations = OperationCurves(0, (0, 1), tuple(map(str, microseconds)), durations)
     kernels = curves(operations.times_to_end, last=len(microseconds) - 1)
-    assert step_summary(operations, threshold / 1e6, []).diverges_at == kernels.diverges_at(
+    assert step_summary(operations, threshold / 1e6, []).diverges_at_kernel == kernels.diverges_at(
         kernels.latest, threshold / 1e6
     )
 

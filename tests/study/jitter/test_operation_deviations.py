@@ -35,8 +35,8 @@ def test_a_late_rank_is_found_with_the_operation_from_which_it_is_late(tmp_path:
         # 10 ms more than the three others: deviation from the mean of four ranks 10 - 10/4.
         assert step.latest_seconds == pytest.approx(0.0075)
         assert step.earliest_seconds == pytest.approx(-0.0025)
-        assert step.diverges_at == 3  # the last stage computes F0 B0 F1 B1 F2 B2
-        assert step.operation == "microbatch 1 backward"
+        assert step.diverges_at_kernel == 3  # the last stage computes F0 B0 F1 B1 F2 B2
+        assert step.kernel_name == "microbatch 1 backward"
     assert found.computations == 2 * 6
     assert found.ranks[3].compute_seconds - found.ranks[2].compute_seconds == pytest.approx(2 * 0.01)
     assert found.lateness.shape == (2, 4)
@@ -54,7 +54,7 @@ def test_deviations_of_all_ranks_sum_to_zero(tmp_path: Path) -> None:
 def test_equal_ranks_are_not_late(tmp_path: Path) -> None:
     rows = job(lambda key, step: 0.02, dp=2, stages=2, steps=2)
     for step in operation_jitter(table(tmp_path, rows), THRESHOLD).steps:
-        assert (step.diverges_at, step.operation, step.cause) == (None, None, None)
+        assert (step.diverges_at_kernel, step.kernel_name, step.cause) == (None, None, None)
 
 
 def test_the_last_stage_is_the_latest_in_every_step_of_st() -> None:
