@@ -20,7 +20,7 @@ from roofmodel.profiles.timelines.timeline import Timeline
 from roofmodel.study.jitter.alignment import LAST_STEP, Alignment, Difference
 from roofmodel.study.jitter.causes import SIGNIFICANT, Cause
 from roofmodel.study.jitter.clocks import Clocks
-from roofmodel.study.jitter.deviations import FIRST_GAPS, Deviations, Floats
+from roofmodel.study.jitter.deviations import FIRST_GAPS, Deviations, FirstGap, Floats
 from roofmodel.study.jitter.operation_deviations import OperationJitter, operation_jitter
 from roofmodel.study.jitter.ranks import ComparedRank, Kernels, NameTable, read_ranks
 from roofmodel.study.jitter.reduced_steps import ReducedSteps, StepCurves, StepSummary, reduce_steps
@@ -77,7 +77,7 @@ def jitter(
     *,
     steps_range: str | None = None,
     threshold: str | float = THRESHOLD,
-    first_gap: str = "same-step",
+    first_gap: FirstGap = "same-step",
     what_if: bool = False,
 ) -> Jitter:
     """Read the files of a run and compare its ranks. A folder means all its files.
@@ -88,49 +88,24 @@ def jitter(
     """
     if first_gap not in FIRST_GAPS:
         raise WorkloadError(Option("first_gap"), f": unknown definition {first_gap!r}{choices(first_gap, FIRST_GAPS)}")
-    seconds = _threshold(threshold)
     low, high = (0, LAST_STEP) if steps_range is None else step_range(steps_range)
-    warnings: list[Text] = list(_repeated(files))
-    files = [file for argument in files for file in expanded_files(str(argument))]
-    if are_operation_tables(files):
-        table = read_operations(*files).between_steps(low, high)
-        if not len(table.rows):
-            raise WorkloadError(Option("steps", steps_range), f": {table.file} has no such step")
-        operations = operation_jitter(table, seconds)
-        if len(operations.ranks) < 2:
-            raise _too_few_ranks(operations.files, "1 rank with operations", operations.warnings)
-        return _of_operations(operations, seconds, what_if, warnings)
-    run = _read(files)
-    warnings += run.warnings
-    if what_if:
-        warnings.append(
-            f"no what-if analysis: it needs a table of operations with stages and microbatches (Parquet); "
-            f"{units.count(len(run.files), 'file')} of {run.tool} {'has' if len(run.files) == 1 else 'have'} kernels"
-        )
-    alignment = Alignment(run.ranks, run.names)
-    reduced = reduce_steps(alignment, seconds, first_gap, low, high)  # type: ignore[arg-type]
-    if not reduced.steps:
-        raise _nothing_common(alignment, steps_range)
-    warnings += _alignment_warnings(alignment, reduced)
-    labels = display_names(run.files)
-    return Jitter(
-        tool=run.tool,
-        files=tuple(run.files),
-        ranks=tuple(map(RankSummary, run.ranks, reduced.compute_seconds())),
-        aligned_by=_aligned_by(alignment),
-        common_kernels=alignment.common_kernels,
-        difference=alignment.difference,
-        clocks=reduced.clocks,
-        threshold=seconds,
-        first_gap=first_gap,
-        step_seconds=reduced.step_seconds,
-        steps=reduced.steps,
-        lateness=reduced.lateness,
-        curves=reduced.curves,
-        causes=tuple(reduced.causes),
-        findings=tuple(_findings(reduced)),
-        warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in warnings)),
-    )
+    options = _Options(_threshold(threshold), first_gap, steps_range, low, high, what_if)
+    repeated = _repeated(files)
+    expanded = [file for argument in files for file in expanded_files(str(argument))]
+    if are_operation_tables(expanded):
+        return _of_operations(_read_operations(expanded, options), options, repeated)
+    return _of_kernels(_read(expanded), options, repeated)
+
+
+class _Options(NamedTuple):
+    """The checked options of a comparison."""
+
+    threshold: float  # seconds
+    first_gap: FirstGap
+    steps_range: str | None  # as given
+    low: int  # the first step
+    high: int  # the step after the last
+    what_if: bool
 
 
 class _Run(NamedTuple):
@@ -162,7 +137,52 @@ def _read(files: Sequence[str]) -> _Run:
     return _Run(tools[0], read, ranks, names.names, warnings)
 
 
-def _of_operations(found: OperationJitter, threshold: float, what_if: bool, warnings: Sequence[Text]) -> Jitter:
+def _of_kernels(run: _Run, options: _Options, warnings: Sequence[Text]) -> Jitter:
+    """The comparison of the ranks of profiler files. Raises RoofError if they have no common steps."""
+    alignment = Alignment(run.ranks, run.names)
+    reduced = reduce_steps(alignment, options.threshold, options.first_gap, options.low, options.high)
+    if not reduced.steps:
+        raise _nothing_common(alignment, options.steps_range)
+    every = [*warnings, *run.warnings]
+    if options.what_if:
+        every.append(
+            f"no what-if analysis: it needs a table of operations with stages and microbatches (Parquet); "
+            f"{units.count(len(run.files), 'file')} of {run.tool} {'has' if len(run.files) == 1 else 'have'} kernels"
+        )
+    every += _alignment_warnings(alignment, reduced)
+    labels = display_names(run.files)
+    return Jitter(
+        tool=run.tool,
+        files=tuple(run.files),
+        ranks=tuple(map(RankSummary, run.ranks, reduced.compute_seconds())),
+        aligned_by=_aligned_by(alignment),
+        common_kernels=alignment.common_kernels,
+        difference=alignment.difference,
+        clocks=reduced.clocks,
+        threshold=options.threshold,
+        first_gap=options.first_gap,
+        step_seconds=reduced.step_seconds,
+        steps=reduced.steps,
+        lateness=reduced.lateness,
+        curves=reduced.curves,
+        causes=tuple(reduced.causes),
+        findings=tuple(_findings(reduced)),
+        warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in every)),
+    )
+
+
+def _read_operations(files: Sequence[str], options: _Options) -> OperationJitter:
+    """Read tables of operations. Raises RoofError without such steps, and for fewer than two ranks."""
+    table = read_operations(*files).between_steps(options.low, options.high)
+    if not len(table.rows):
+        raise WorkloadError(Option("steps", options.steps_range), f": {table.file} has no such step")
+    operations = operation_jitter(table, options.threshold)
+    if len(operations.ranks) < 2:
+        raise _too_few_ranks(operations.files, "1 rank with operations", operations.warnings)
+    return operations
+
+
+def _of_operations(found: OperationJitter, options: _Options, warnings: Sequence[Text]) -> Jitter:
     """The comparison of the ranks of a table of operations; computations take the place of kernels."""
     curves = found.curves
     nothing = np.zeros_like(curves.durations)
@@ -191,7 +211,7 @@ def _of_operations(found: OperationJitter, threshold: float, what_if: bool, warn
         common_kernels=found.computations,
         difference=None,
         clocks=Clocks(np.zeros(len(compute)), None, None),
-        threshold=threshold,
+        threshold=options.threshold,
         first_gap="same-step",
         step_seconds=found.step_seconds,
         steps=found.steps,
@@ -200,7 +220,7 @@ def _of_operations(found: OperationJitter, threshold: float, what_if: bool, warn
         causes=found.causes,
         findings=tuple(findings),
         warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in (*warnings, *found.warnings))),
-        what_if=slowdowns if what_if else None,
+        what_if=slowdowns if options.what_if else None,
     )
 
 
