@@ -6,7 +6,7 @@ k key-value heads, g query heads per key-value head, h head size, f MLP width, v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -90,6 +90,21 @@ def through(stack: Stack, step: Step) -> Iterator[Operator]:
     if stack.final_norm:
         x = f"x[b {step.parallel.rows} d]"
         yield norm(Builder({**step.token_axes, "d": stack.hidden}, step.widths), "final", stack.final_norm, x, x)
+
+
+def stage_operators(whole: Sequence[Operator], stack: Stack, step: Step) -> tuple[Operator, ...]:
+    """The operators of a pipeline stage, from those of the whole model; `stack` has the layers of the stage."""
+    own = {layer for _, layers in stack.kinds for layer in layers}
+    in_layers = [n for n, op in enumerate(whole) if op.layers is not None]
+    first, end = in_layers[0], in_layers[-1] + 1
+    layered = (replace(op, layers=tuple(layer for layer in op.layers or () if layer in own)) for op in whole[first:end])
+    return (
+        *(whole[:first] if stack.stage_slice.first else ()),
+        *receive_activations(stack, step),
+        *(op for op in layered if op.layers),
+        *send_activations(stack, step),
+        *(whole[end:] if stack.stage_slice.last else ()),
+    )
 
 
 def image_classifier(arch: Architecture, net: Network, step: Step) -> Iterator[Operator]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from roofmodel.algebra import Number, product, whole
 from roofmodel.counting.collective import Collective
@@ -200,6 +200,37 @@ class Operator:
     def total(self) -> Cost:
         """The cost of all executions, over all layers and passes."""
         return self.count * self.cost  # type: ignore[no-any-return]
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """The numbers of the operator, as `with_numbers` takes them."""
+        parts = tuple(part.numbers for part in self.parts)
+        return (
+            (*self.sizes.values(),),
+            (*self.touched.values(),),
+            self.matmul_flops,
+            self.vector_flops,
+            self.passes,
+            parts,
+        )
+
+    def with_numbers(self, numbers: tuple[Any, ...]) -> Operator:
+        """The same operator with other numbers; without its operators under eager attention."""
+        sizes, touched, matmul_flops, vector_flops, passes, parts = numbers
+        return replace(
+            self,
+            sizes=dict(zip(self.sizes, sizes, strict=True)),
+            touched=dict(zip(self.touched, touched, strict=True)),
+            matmul_flops=matmul_flops,
+            vector_flops=vector_flops,
+            passes=passes,
+            parts=tuple(part.with_numbers(own) for part, own in zip(self.parts, parts, strict=True)),
+            eager=None,
+        )
+
+    def with_widths(self, widths: Widths) -> Operator:
+        """The same operator with other number formats; without its operators under eager attention."""
+        return replace(self, widths=widths, parts=tuple(part.with_widths(widths) for part in self.parts), eager=None)
 
     @property
     def gemm(self) -> Gemm | None:

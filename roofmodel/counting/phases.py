@@ -5,13 +5,14 @@ With several GPUs, operators and memory are those of one GPU and its share of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 
 from roofmodel.algebra import Number, is_just, mean, minimum
 from roofmodel.counting import blocks, memory
 from roofmodel.counting.memory import Memory
+from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.training import InFlight, TrainingStep, build_training_step, training_memory
 from roofmodel.counting.workload import Step, Workload
@@ -19,15 +20,50 @@ from roofmodel.models.architecture import Architecture, Stack, StageSlice
 from roofmodel.models.pipeline_stages import kinds_of_stages, parts_of_stage, stage
 from roofmodel.models.sharding import shard
 
+ONE_FORMAT = Widths(FORMATS["fp16"], FORMATS["fp16"], FORMATS["fp16"])
+Walk = Callable[[Architecture, Step], tuple[Operator, ...]]
+"""A function that gives the operators of one pass on one GPU: `one_pass`, or a cache such as `CachedWalks`."""
+
+
+def one_pass(arch: Architecture, step: Step) -> tuple[Operator, ...]:
+    """The operators of one pass on one GPU, from one walk through its share of the model."""
+    return blocks.operators(gpu_share(arch, step), step)
+
+
+class CachedWalks:
+    """The operators of one pass on one GPU; walks the model once for all pipeline stages and all number formats.
+
+    `counted` has the operators of passes without pipeline parallelism that are already known, by step.
+    """
+
+    def __init__(self, counted: Iterable[tuple[Step, Iterable[Operator]]] = ()) -> None:
+        self._found = {self._key(step): tuple(found) for step, found in counted}
+
+    def add(self, step: Step, found: Iterable[Operator]) -> None:
+        """Add the operators of a pass without pipeline parallelism."""
+        self._found[self._key(step)] = tuple(found)
+
+    def __call__(self, arch: Architecture, step: Step) -> tuple[Operator, ...]:
+        """The operators of a pass, on a GPU of the pipeline stage that the step names."""
+        key = self._key(step)
+        if key not in self._found:
+            self._found[key] = one_pass(arch, key._replace(widths=step.widths))
+        whole = tuple(op if op.widths == step.widths else op.with_widths(step.widths) for op in self._found[key])
+        return whole if step.parallel.pp == 1 else blocks.stage_operators(whole, gpu_share(arch, step).stack, step)
+
+    def _key(self, step: Step) -> Step:
+        """The step without stages, and with one format for all tensors: neither changes the operators of the model."""
+        return step._replace(parallel=step.parallel._replace(pp=1, vpp=1, stage=0), widths=ONE_FORMAT)
+
 
 def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     """All operators of a phase in order; `Operator.stage` names the part of the phase, if the phase has parts."""
     if step.phase == "train":
         return tuple(training_step(arch, step).operators(step.microbatches))
     if step.phase != "generate":
-        passed = _pass(arch, step)
+        passed = one_pass(arch, step)
         return passed if is_just(step.microbatches, 1) else _repeated(passed, step.microbatches)
-    return _staged("prefill", arch, _prompt(step)) + _staged("decodes", arch, _decodes(step))
+    return _staged("prefill", arch, prompt_step(step)) + _staged("decodes", arch, _decodes(step))
 
 
 def operators_and_eager(arch: Architecture, step: Step) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
@@ -56,10 +92,9 @@ def distinct_stages(arch: Architecture, step: Step) -> list[tuple[int, Step]]:
     return [(many, step._replace(parallel=step.parallel._replace(stage=which))) for which, many in kinds.items()]
 
 
-def peak_memory(arch: Architecture, work: Workload, weights: Number | None = None) -> Memory:
+def peak_memory(arch: Architecture, work: Workload, weights: Number | None = None, *, walk: Walk = one_pass) -> Memory:
     """Peak bytes per GPU over all phases of a workload. Pass `weights` (bytes) if they are already counted."""
-    weights = weights or weight_bytes(arch, work.steps()[0])
-    return reduce(Memory.larger, (phase_memory(arch, step, weights) for step in work.steps()))
+    return _peak_memory(arch, work.steps(), weights, walk=walk)
 
 
 def phase_memory(arch: Architecture, step: Step, weights: Number, found: Sequence[Operator] | None = None) -> Memory:
@@ -68,15 +103,36 @@ def phase_memory(arch: Architecture, step: Step, weights: Number, found: Sequenc
     `weights` are the bytes of the weights and `found` the operators of the phase, if already counted; both are used
     only without pipeline parallelism.
     """
-    if len(staged := distinct_stages(arch, step)) == 1:
-        stages = [memory_by_pass(arch, step, weights, found)]
-    else:
-        stages = [memory_by_pass(arch, one, weight_bytes(arch, one)) for _, one in staged]
-    return reduce(Memory.larger, (memory for passes in stages for _, memory in passes))
+    return _peak_memory(arch, (step,), weights, found)
+
+
+def _peak_memory(
+    arch: Architecture,
+    steps: Sequence[Step],
+    weights: Number | None,
+    found: Sequence[Operator] | None = None,
+    *,
+    walk: Walk = one_pass,
+) -> Memory:
+    """Peak bytes per GPU over the steps of a workload, in the pipeline stage that needs most."""
+    staged = distinct_stages(arch, steps[0])
+    passes: list[Memory] = []
+    for _, first in staged:
+        if len(staged) > 1 or weights is None:
+            weights = 0 if first.phase == "train" else weight_bytes(arch, first, walk=walk)  # training counts its own
+        for step in steps:
+            of_stage = step._replace(parallel=first.parallel)
+            passes += (memory for _, memory in memory_by_pass(arch, of_stage, weights, found, walk=walk))
+    return reduce(Memory.larger, passes)
 
 
 def memory_by_pass(
-    arch: Architecture, step: Step, weights: Number, found: Sequence[Operator] | None = None
+    arch: Architecture,
+    step: Step,
+    weights: Number,
+    found: Sequence[Operator] | None = None,
+    *,
+    walk: Walk = one_pass,
 ) -> Iterator[tuple[Step, Memory]]:
     """The passes of a phase that can need the most memory, and the peak memory of each.
 
@@ -84,20 +140,20 @@ def memory_by_pass(
     """
     own = gpu_share(arch, step)
     if step.phase == "train":
-        whole = training_step(arch, step)
+        whole = training_step(arch, step, walk=walk)
         stored = memory.weight_bytes(own, whole.passed)
         in_flight = [*microbatches_in_flight(arch, step, whole)]
         yield step, training_memory(whole, stored, whole.parameters, step, in_flight)
         return
-    for one in (_prompt(step), _last_decode(step)) if step.phase == "generate" else (step,):
+    for one in (prompt_step(step), last_decode_step(step)) if step.phase == "generate" else (step,):
         reusable = found is not None and one is step and is_just(step.microbatches, 1)
-        operators = found if found is not None and reusable else _pass(arch, one)
+        operators = found if found is not None and reusable else walk(arch, one)
         yield one, memory.pass_memory(own, one, operators, weights)
 
 
-def training_step(arch: Architecture, step: Step) -> TrainingStep:
+def training_step(arch: Architecture, step: Step, *, walk: Walk = one_pass) -> TrainingStep:
     """The operators of a training step, by part (forward, backward, ...)."""
-    own, passed = gpu_share(arch, step), _pass(arch, step)
+    own, passed = gpu_share(arch, step), walk(arch, step)
     held = own.stack.stage_slice if isinstance(own.body, Stack) else StageSlice()
     tied = memory.token_table_elements(passed) if arch.tied and held.first != held.last else None
     return build_training_step(passed, memory.parameters(own, passed), step, tied)
@@ -125,14 +181,25 @@ def microbatches_in_flight(arch: Architecture, step: Step, whole: TrainingStep) 
             yield InFlight(minimum(step.microbatches, many), build_training_step(found, 0, step).forward)
 
 
-def weight_bytes(arch: Architecture, step: Step) -> Number:
+def weight_bytes(arch: Architecture, step: Step, *, walk: Walk = one_pass) -> Number:
     """Bytes of all weights on the GPU, including those that the phase does not use."""
-    return memory.weight_bytes(gpu_share(arch, step), model_operators(arch, step))
+    return memory.weight_bytes(gpu_share(arch, step), walk(arch, whole_model_step(step)))
+
+
+def whole_model_step(step: Step) -> Step:
+    """A pass that reads every parameter: the step's own prefill or forward pass if it starts without a cache."""
+    if step.phase == "generate":
+        step = prompt_step(step)
+    return step if step.phase in ("prefill", "forward") and not step.resumed else _forward_step(step)
 
 
 def model_operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     """One forward pass that runs every operator of the model, including the encoder if there is one."""
-    return _pass(arch, step._replace(phase="forward", context=0, passes=1))
+    return one_pass(arch, _forward_step(step))
+
+
+def _forward_step(step: Step) -> Step:
+    return step._replace(phase="forward", context=0, passes=1)
 
 
 def operators_without_cache(arch: Architecture, step: Step) -> tuple[Operator, ...]:
@@ -147,7 +214,8 @@ def operators_without_cache(arch: Architecture, step: Step) -> tuple[Operator, .
     return tuple(replace(op, passes=step.microbatches) if op.group.startswith("encoder ") else op for op in passes)
 
 
-def _prompt(step: Step) -> Step:
+def prompt_step(step: Step) -> Step:
+    """The prefill of generation."""
     return step._replace(phase="prefill", passes=1)
 
 
@@ -157,21 +225,18 @@ def _decodes(step: Step) -> Step:
     return step._replace(phase="decode", tokens=1, context=prompt, logit_positions=1, passes=step.passes - 1)
 
 
-def _last_decode(step: Step) -> Step:
+def last_decode_step(step: Step) -> Step:
+    """The last decode of generation, whose cache has all but the last token."""
     run = _decodes(step)
     return run._replace(context=run.context + run.passes - 1, passes=1)
 
 
 def _staged(name: str, arch: Architecture, step: Step) -> tuple[Operator, ...]:
-    return tuple(replace(op, stage=name) for op in _repeated(_pass(arch, step), step.microbatches * step.passes))
+    return tuple(replace(op, stage=name) for op in _repeated(one_pass(arch, step), step.microbatches * step.passes))
 
 
 def _repeated(passed: tuple[Operator, ...], times: Number) -> tuple[Operator, ...]:
     return tuple(replace(op, passes=times * op.passes) for op in passed)
-
-
-def _pass(arch: Architecture, step: Step) -> tuple[Operator, ...]:
-    return blocks.operators(gpu_share(arch, step), step)
 
 
 def gpu_share(arch: Architecture, step: Step) -> Architecture:

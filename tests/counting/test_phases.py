@@ -10,7 +10,8 @@ import pytest
 
 from roofmodel.counting import blocks, phases
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.workload import Workload
+from roofmodel.counting.workload import Parallel, Phase, Workload
+from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
@@ -113,3 +114,15 @@ def test_one_walk_gives_the_matmul_flops_of_eager_attention_too(model_type: str)
         assert fused == phases.operators(arch, step)
         walked = phases.operators(arch, step._replace(attention="eager"))
         assert [(op.name, op.total.matmul_flops) for op in eager] == [(op.name, op.total.matmul_flops) for op in walked]
+
+
+@pytest.mark.parametrize("model", ["gpt2", "gpt-oss-20b", "deepseek-v3", "qwen3-next-80b-a3b-instruct"])
+@pytest.mark.parametrize("phase", ["prefill", "decode", "generate", "train"])
+def test_cached_walks_give_the_operators_of_a_walk_of_their_own(model: str, phase: Phase) -> None:
+    """For all stages of a pipeline and all formats, with one walk through the model."""
+    arch, walk = hub.load(model), phases.CachedWalks()
+    for pp, weights in ((1, "fp16"), (2, "fp16"), (4, "int4")):
+        work = Workload((phase,), parallel=Parallel(pp=pp), weights=weights)
+        for stage in range(pp):
+            step = work.steps()[0]._replace(parallel=Parallel(pp=pp, stage=stage))
+            assert walk(arch, step) == phases.one_pass(arch, step)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from roofmodel.algebra import Number
 from roofmodel.counting import phases
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.number_formats import FORMATS
+from roofmodel.counting.phases import Walk
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, joined
@@ -15,6 +17,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.options import workload
 from roofmodel.study.estimate.parallelism import possible_tp
+from roofmodel.tracing.trace import Trace
 
 MAX_GPUS = 64
 """The largest tensor-parallel or pipeline-parallel size that is tried."""
@@ -23,19 +26,31 @@ NARROWER = ("fp8", "int4")
 
 
 def fitting_notes(
-    arch: Architecture, device: Device, work: Workload, needed: Memory, options: Mapping[str, Any]
+    arch: Architecture,
+    device: Device,
+    work: Workload,
+    needed: Memory,
+    options: Mapping[str, Any],
+    walk: Walk,
 ) -> Iterator[Text]:
     """If the workload does not fit: the smallest `--tp`, the smallest `--pp` and the widest `--weights` that do.
 
-    Each is tried alone, with the other options as they are.
+    Each is tried alone, with the other options as they are. `walk` has the operators that are already counted.
     """
     if device.capacity is None or needed.total <= usable_memory(device, work):
         return
 
+    usable, memory = usable_memory(device, work), PeakMemory(arch, work, walk)
+
+    def fits(name: str, value: Any) -> bool:
+        try:
+            return bool(memory.total(workload(arch, **{**options, name: value})[0]) <= usable)
+        except WorkloadError:  # the model cannot be sharded in this way
+            return False
+
     def first_that_fits(name: str, candidates: Iterable[tuple[Any, float]]) -> Option | None:
-        usable = usable_memory(device, work)
         possible = (value for value, share in candidates if share * needed.total <= usable)
-        return next((Option(name, value) for value in possible if _fits(arch, device, {**options, name: value})), None)
+        return next((Option(name, value) for value in possible if fits(name, value)), None)
 
     found = [first_that_fits(name, candidates) for name, candidates in _candidates(arch, work, needed)]
     if named := [option for option in found if option is not None]:
@@ -62,11 +77,26 @@ def _candidates(arch: Architecture, work: Workload, needed: Memory) -> Iterator[
         yield "weights", [(name, (kept + share * needed.weights) / needed.total) for name, share in shares.items()]
 
 
-def _fits(arch: Architecture, device: Device, options: Mapping[str, Any]) -> bool:
-    """Whether the workload that the options describe fits; False where it cannot be sharded in this way."""
-    try:
-        work, _ = workload(arch, **options)
-        weights = phases.weight_bytes(arch, work.steps()[0])
-        return bool(phases.peak_memory(arch, work, weights).total <= usable_memory(device, work))
-    except WorkloadError:
-        return False
+class PeakMemory:
+    """Peak memory of a workload after a change of its formats or its parallel layout.
+
+    All formats and pipeline stages share one walk through the model per pass, and so do all tensor-parallel sizes,
+    whose formula is traced.
+    """
+
+    def __init__(self, arch: Architecture, work: Workload, walk: Walk) -> None:
+        self.arch, self.tp, self._walk = arch, work.parallel.tp, walk
+        self._by_tp: dict[Workload, Callable[[Mapping[str, int]], Any]] = {}
+
+    def total(self, work: Workload) -> Number:
+        """The bytes per GPU."""
+        if work.parallel.tp == self.tp or work.parallel.pp > 1:
+            return phases.peak_memory(self.arch, work, walk=self._walk).total
+        layout = work._replace(parallel=work.parallel._replace(tp=0))
+        if layout not in self._by_tp:
+            trace = Trace()
+            traced = work._replace(parallel=work.parallel._replace(tp=trace.input("tp", 2)))
+            formula = trace.cases(lambda: phases.peak_memory(self.arch, traced, walk=phases.CachedWalks()))
+            self._by_tp[layout] = trace.evaluator(formula)
+        found: Memory = self._by_tp[layout]({"tp": work.parallel.tp})
+        return found.total

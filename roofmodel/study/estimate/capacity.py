@@ -7,47 +7,91 @@ and length, which the search then evaluates.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import reduce
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number
-from roofmodel.counting import phases
+from roofmodel.counting import memory, phases
 from roofmodel.counting.memory import Memory
-from roofmodel.counting.workload import Workload
+from roofmodel.counting.operator import Operator
+from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.study.estimate.parallelism import batch_divisor
-from roofmodel.tracing.trace import Trace
+from roofmodel.tracing.trace import Trace, map_cases
 
 SECANTS = 8  # steps after which bisection converges faster
-MIN_TRACED_SIZES = {"batch": 1, "seq": 2, "context": 1}
+MIN_TRACED_SIZES = {"batch": 1, "seq": 2, "context": 1, "new_tokens": 1}
 """The smallest sizes that the formula is valid for. Operators differ for one token and for an empty cache."""
 
 
 class MemoryFormula:
-    """Peak memory of a workload per GPU, as a function of its batch and its length."""
+    """Peak memory of a workload per GPU, as a function of its batch and its length.
+
+    Generation has one formula for its prefill, and one for its last decode, which also gives the operators.
+    `weights` are the bytes of the weights on a GPU.
+    """
 
     def __init__(self, arch: Architecture, work: Workload, weights: Number) -> None:
         self.arch, self.work, self.weights = arch, work, weights
         lengths = () if arch.image else ("seq",) if work.context is None else ("context",)
+        self.generates = work.phases == ("generate",) and work.parallel.pp == 1
         self.sizes = {name: getattr(work, name) for name in ("batch", *lengths)}
-        self._evaluators: dict[frozenset[tuple[str, int]], Callable[[Mapping[str, int]], Any]] = {}
+        if self.generates:
+            self.sizes["new_tokens"] = work.new_tokens
+        self._formulas: dict[tuple[_PassStep | None, frozenset[tuple[str, int]]], _Formula] = {}
 
     def at(self, sizes: Mapping[str, int]) -> Memory:
         """The peak memory with these sizes of the workload replaced: `batch`, and `context` if given, else `seq`."""
+        passes = (phases.prompt_step, phases.last_decode_step) if self.generates else (None,)
+        return reduce(Memory.larger, (self._formula(each, sizes).memory({**self.sizes, **sizes}) for each in passes))
+
+    def decode_operators(self, new_tokens: int) -> tuple[Operator, ...]:
+        """The operators of the last decode of a generation of so many tokens after the first."""
+        sizes = {**self.sizes, "new_tokens": new_tokens}
+        found = self._formula(phases.last_decode_step, sizes)
+        operators, numbers = found.operators(sizes)
+        return tuple(operator.with_numbers(own) for operator, own in zip(operators, numbers, strict=True))
+
+    def _formula(self, which: _PassStep | None, sizes: Mapping[str, int]) -> _Formula:
+        """The formula of a pass, or of all passes. Sizes below MIN_TRACED_SIZES are constants in it."""
         all_sizes = {**self.sizes, **sizes}
         small = {name: size for name, size in all_sizes.items() if size < MIN_TRACED_SIZES[name]}
-        key = frozenset(small.items())
-        if key not in self._evaluators:
-            self._evaluators[key] = self._evaluator(small)
-        found: Memory = self._evaluators[key](all_sizes)
-        return found
+        key = which, frozenset(small.items())
+        if key not in self._formulas:
+            self._formulas[key] = self._traced(which, small)
+        return self._formulas[key]
 
-    def _evaluator(self, fixed: Mapping[str, int]) -> Callable[[Mapping[str, int]], Any]:
+    def _traced(self, which: _PassStep | None, fixed: Mapping[str, int]) -> _Formula:
         """The traced formula of all sizes except the fixed ones."""
         trace = Trace()
         inputs: dict[str, Any] = {name: trace.input(name, MIN_TRACED_SIZES[name]) for name in self.sizes}
         work = self.work._replace(**{**inputs, **fixed})
-        return trace.evaluator(trace.cases(lambda: phases.peak_memory(self.arch, work, self.weights)))
+
+        def found() -> tuple[Memory, list[Operator], tuple[Any, ...]]:
+            if which is None:
+                return phases.peak_memory(self.arch, work, self.weights), [], ()
+            step = which(work.steps()[0])
+            operators = phases.one_pass(self.arch, step)
+            needed = memory.pass_memory(phases.gpu_share(self.arch, step), step, operators, self.weights)
+            return needed, [*operators], tuple(operator.numbers for operator in operators)
+
+        cases = trace.cases(found)
+        return _Formula(
+            trace.evaluator(map_cases(cases, itemgetter(0))), trace.evaluator(map_cases(cases, itemgetter(slice(1, 3))))
+        )
+
+
+class _Formula(NamedTuple):
+    """The memory of one or several passes as a function of sizes, and the operators of a pass with their numbers."""
+
+    memory: Callable[[Mapping[str, int]], Memory]
+    operators: Callable[[Mapping[str, int]], tuple[list[Operator], tuple[Any, ...]]]
+
+
+_PassStep = Callable[[Step], Step]
+"""The step of one pass of generation."""
 
 
 def usable_memory(device: Device, work: Workload) -> Number:
@@ -56,14 +100,24 @@ def usable_memory(device: Device, work: Workload) -> Number:
     return work.memory_utilization * device.capacity
 
 
-def largest_batch(formula: MemoryFormula, capacity: Number, limit: int) -> int | None:
-    """The largest batch that fits and can be sharded evenly over the GPUs; 0 if none fits."""
+def largest_batch(formula: MemoryFormula, needed: Memory, capacity: Number, limit: int) -> int | None:
+    """The largest batch that fits and can be sharded evenly over the GPUs; 0 if none fits.
+
+    `needed` is the memory of the workload.
+    """
+    if exceeds_at_any_size(needed, capacity):
+        return 0
     work, found = formula.work, _largest(formula, "batch", capacity, limit)
     return found and found - found % batch_divisor(work.phases == ("train",), work.parallel, work.micro_batch)
 
 
-def largest_context(formula: MemoryFormula, capacity: Number, limit: int) -> int | None:
-    """The largest `context` that fits if one is given, else the largest `seq`; None if every length fits."""
+def largest_context(formula: MemoryFormula, needed: Memory, capacity: Number, limit: int) -> int | None:
+    """The largest `context` that fits if one is given, else the largest `seq`; None if every length fits.
+
+    `needed` is the memory of the workload.
+    """
+    if exceeds_at_any_size(needed, capacity):
+        return 0
     length = "seq" if formula.work.context is None else "context"
     if _exceeds_at_one_token(formula.at({length: 2}), capacity):
         return 0
@@ -73,11 +127,20 @@ def largest_context(formula: MemoryFormula, capacity: Number, limit: int) -> int
 def _exceeds_at_one_token(at_two: Memory, capacity: Number) -> bool:
     """Whether the capacity is exceeded without activations, by the lower bound that follows from a length of 2.
 
-    The cache of one token is at least half the cache of two, and weights, gradients and optimizer state do not depend
-    on the length. This avoids the walks for a length of 1, which has a formula of its own.
+    The cache of one token is at least half the cache of two. This avoids the walks for a length of 1, which has a
+    formula of its own.
     """
-    fixed = at_two.weights + at_two.gradients + at_two.optimizer
-    return bool(fixed + at_two.kv_cache / 2 > capacity)
+    return bool(_parameter_bytes(at_two) + at_two.kv_cache / 2 > capacity)
+
+
+def exceeds_at_any_size(needed: Memory, capacity: Number) -> bool:
+    """Whether the part of the memory that depends neither on the batch nor on the length exceeds the capacity."""
+    return bool(_parameter_bytes(needed) > capacity)
+
+
+def _parameter_bytes(needed: Memory) -> Number:
+    """Weights, gradients and optimizer state."""
+    return needed.weights + needed.gradients + needed.optimizer
 
 
 def _largest(formula: MemoryFormula, size: str, capacity: Number, limit: int) -> int | None:

@@ -6,13 +6,13 @@ calibrated for every operator. There is no efficiency factor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number, is_just
+from roofmodel.algebra import Number
 from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.workload import ONE_GPU, Parallel, Workload
+from roofmodel.counting.workload import ONE_GPU, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture
@@ -29,7 +29,7 @@ from roofmodel.study.estimate.notes import (
     weight_format_notes,
 )
 from roofmodel.study.estimate.options import MAX_VALUE, workload
-from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, pass_time
 from roofmodel.study.estimate.pipeline import slowest_stage, without_cache
 from roofmodel.study.estimate.stages import first_and_last_decode
 
@@ -65,19 +65,14 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
     Raises WorkloadError for invalid options, and for a number format that the device does not support.
     """
     work, notes = workload(arch, **options)
-    found = []
-    for step in work.steps():
-        phase = slowest_stage(arch, device, step, work.host)
-        if step.phase == "generate":
-            decodes = (slowest_stage(arch, device, one, work.host) for one in first_and_last_decode(phase.step))
-            uncached = without_cache(arch, device, phase.step)
-            phase = phase._replace(uncached=uncached, first_and_last=tuple(decodes))
-        found.append(phase)
-    all_operators = _all_operators(arch, found, ONE_GPU)
-    own = all_operators if work.parallel == ONE_GPU else _all_operators(arch, found, work.parallel)
-    weights = memory.weight_bytes(phases.gpu_share(arch, work.steps()[0]), own)
-    formula = MemoryFormula(arch, work, weights)
-    needed = formula.at({})
+    found = [slowest_stage(arch, device, step, work.host) for step in work.steps()]
+    walk = phases.CachedWalks(_counted(found))
+    first = phases.whole_model_step(work.steps()[0])
+    all_operators = walk(arch, first._replace(parallel=ONE_GPU))
+    formula = MemoryFormula(arch, work, phases.weight_bytes(arch, first, walk=walk))
+    if work.phases == ("generate",):
+        found = [_with_decodes(arch, device, work, found[0], formula, walk)]
+    needed = phases.peak_memory(arch, work, formula.weights, walk=walk)
     usable = None if device.capacity is None else usable_memory(device, work)
     return Estimate(
         architecture=arch,
@@ -94,32 +89,52 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             *device_notes(device, work),
             *weight_format_notes(arch, work, all_operators),
             *matmul_format_notes(arch, device, work),
-            *fitting_notes(arch, device, work, needed, options),
+            *fitting_notes(arch, device, work, needed, options, walk),
             *memory_notes(device, work, needed.total),
             *timing_notes(device, found),
             *utilization_notes(found),
             *launch_notes(found),
         ),
-        largest_batch=usable and largest_batch(formula, usable, MAX_VALUE),
-        largest_context=(None if arch.image else usable and largest_context(formula, usable, MAX_VALUE)),
+        largest_batch=usable and largest_batch(formula, needed, usable, MAX_VALUE),
+        largest_context=None if arch.image else usable and largest_context(formula, needed, usable, MAX_VALUE),
     )
+
+
+def _with_decodes(
+    arch: Architecture,
+    device: Device,
+    work: Workload,
+    phase: PhaseEstimate,
+    formula: MemoryFormula,
+    walk: phases.CachedWalks,
+) -> PhaseEstimate:
+    """Generation with the times of its first and last decode, and its bound without a KV cache.
+
+    Without a pipeline, the operators of both decodes come from the formula; `walk` keeps those of the last one.
+    """
+    decodes = []
+    for new_tokens, step in zip((1, work.new_tokens), first_and_last_decode(phase.step), strict=True):
+        if formula.generates:
+            walk.add(step, formula.decode_operators(new_tokens))
+            decodes.append(pass_time(arch, device, step, work.host, walk(arch, step)))
+        else:
+            one = slowest_stage(arch, device, step, work.host)
+            decodes.append(StageTime(one.bound_seconds, one.expected))
+    return phase._replace(uncached=without_cache(arch, device, phase.step), first_and_last=tuple(decodes))
+
+
+def _counted(found: Sequence[PhaseEstimate]) -> Iterator[tuple[Step, Sequence[Operator]]]:
+    """The passes of the phases whose operators are those of the whole model, and these operators."""
+    for phase in found:
+        if phase.step.parallel.pp > 1:
+            continue
+        if phase.step.phase == "generate":
+            yield phases.prompt_step(phase.step), [each.operator for each in phase.of_stage("prefill")]
+        elif phase.step.phase != "train":
+            yield phase.step, phase.operators
 
 
 def parameters(arch: Architecture) -> tuple[int, int]:
     """The number of parameters of a model, and how many of them are active for a token (MoE: the routed experts)."""
     all_operators = phases.model_operators(arch, workload(arch)[0].steps()[0])
     return memory.parameters(arch, all_operators), memory.active_parameters(arch, all_operators)
-
-
-def _all_operators(arch: Architecture, found: Sequence[PhaseEstimate], parallel: Parallel) -> Sequence[Operator]:
-    """Operators that name every parameter of the share of one GPU.
-
-    Those of a prefill or forward pass, if it was counted for `parallel`, else of a further walk through the model.
-    """
-    first = found[0]
-    step = first.step
-    if step.parallel == parallel and step.phase in ("prefill", "forward", "generate") and is_just(step.context, 0):
-        return (
-            [placed.operator for placed in first.of_stage("prefill")] if step.phase == "generate" else first.operators
-        )
-    return phases.model_operators(arch, step._replace(parallel=parallel))

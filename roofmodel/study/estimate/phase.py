@@ -70,7 +70,7 @@ class PhaseEstimate(NamedTuple):
     kernel_seconds: Expected | None = None  # the sum over all kernels; None where one is unknown
     launch: Expected = NO_TIME  # of one kernel by the host; none with CUDA graphs
     uncached: Uncached | None = None  # generation: the same without a KV cache
-    first_and_last: tuple[PhaseEstimate, ...] = ()  # generation: its first and its last decode
+    first_and_last: tuple[StageTime, ...] = ()  # generation: its first and its last decode
     idle: StageTime = StageTime()  # while the GPU waits for other pipeline stages
     stage_times: tuple[tuple[str, StageTime, StageTime], ...] = ()
     """Part of the phase, time of one microbatch on this stage, time through all stages."""
@@ -186,6 +186,14 @@ def phase_estimate(arch: Architecture, device: Device, step: Step, host: Host) -
         code=arch.code if step.phase == "train" else ReferenceCode(fp32_softmax=arch.code.fp32_softmax),
     )
     return timed(phase, device, host)
+
+
+def pass_time(arch: Architecture, device: Device, step: Step, host: Host, operators: Iterable[Operator]) -> StageTime:
+    """Bound and expected time of one inference pass on a GPU, from its operators."""
+    on_device = placed(operators, device, step.widths.compute)
+    phase = PhaseEstimate(step, on_device, 0, 0, code=ReferenceCode(fp32_softmax=arch.code.fp32_softmax))
+    timed_phase = timed(phase, device, host)
+    return StageTime(timed_phase.bound_seconds, timed_phase.expected)
 
 
 def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[Placed, ...]:

@@ -86,7 +86,7 @@ def generation_totals(phase: PhaseEstimate) -> dict[str, Any]:
         found[f"{kind}tokens_per_second_per_user"] = per_token and 1 / per_token
     for name, step in zip(("first", "last"), phase.first_and_last, strict=False):
         found[f"tpot_{name}_seconds"] = step.expected and plain(step.expected.seconds)
-        found[f"bound_tpot_{name}_seconds"] = step.bound_seconds
+        found[f"bound_tpot_{name}_seconds"] = step.bound
     return found
 
 

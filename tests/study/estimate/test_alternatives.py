@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from roofmodel.counting import phases
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.estimate.alternatives import MAX_GPUS
+from roofmodel.study.estimate.alternatives import MAX_GPUS, PeakMemory
 from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.options import workload
 from roofmodel.study.estimate.parallelism import possible_tp
 
 
@@ -44,3 +46,17 @@ def test_a_workload_that_fits_has_no_such_note() -> None:
 
 def test_a_batch_that_no_layout_fits_is_named_as_such() -> None:
     assert f"up to {MAX_GPUS} or narrower weights" in warning("gpt2-xl", "a100", batch=10**6)
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-20b", "deepseek-v2-lite", "t5-large", "qwen3-next-80b-a3b-instruct"])
+@pytest.mark.parametrize("options", [{}, {"phase": "generate"}, {"phase": "train"}, {"ep": 2, "dp": 2, "batch": 2}])
+def test_the_memory_after_a_change_is_that_of_a_walk_of_its_own(model: str, options: dict[str, Any]) -> None:
+    """The formula for all tensor-parallel sizes, and the shared walks of stages and formats, give the same bytes."""
+    arch = hub.load(model)
+    memory = PeakMemory(arch, workload(arch, **options)[0], phases.CachedWalks())
+    changes: list[dict[str, Any]] = [{"tp": 2}, {"tp": 4}]
+    changes += [] if arch.encoder else [{"pp": 2}, {"pp": 4}]
+    changes += [] if options.get("phase") == "train" else [{"weights": "fp8"}, {"weights": "int4"}]
+    for change in changes:
+        work, _ = workload(arch, **options, **change)
+        assert memory.total(work) == phases.peak_memory(arch, work).total, change

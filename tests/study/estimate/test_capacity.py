@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from roofmodel.counting import phases
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.estimate.capacity import largest
+from roofmodel.study.estimate.capacity import MemoryFormula, largest
 from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.options import workload
 
 
 @given(
@@ -88,3 +89,13 @@ def test_deepseek_v3_in_fp8_does_not_fit_on_eight_h100_at_the_default_share() ->
     assert found.usable_memory == pytest.approx(72 * 2**30)
     assert any("memory_utilization" in str(note) for note in found.notes)
     assert estimate(hub.load("deepseek-v3"), Device.load("h100"), memory_utilization=1, **asked).fits is True
+
+
+@pytest.mark.parametrize("model", ["gpt2", "gpt-oss-20b", "t5-large", "qwen3-next-80b-a3b-instruct", "gemma-3-1b-pt"])
+@pytest.mark.parametrize("new_tokens", [1, 9, 3000])
+def test_the_formula_gives_the_operators_of_a_walk_through_the_last_decode(model: str, new_tokens: int) -> None:
+    arch = hub.load(model)
+    work, _ = workload(arch, phase="generate", batch=3, seq=300, new_tokens=77)
+    step = work._replace(new_tokens=new_tokens).steps()[0]
+    found = MemoryFormula(arch, work, 1).decode_operators(new_tokens)
+    assert found == phases.one_pass(arch, phases.last_decode_step(step))
