@@ -1,4 +1,4 @@
-"""Reference counts from the Hugging Face models: parameters, and FLOPs by FlopCounterMode.
+"""Reference counts from the Hugging Face models: parameters, and FLOPs by the formulas of torch's FlopCounterMode.
 
 Models are small, random and on the CPU. Attention is eager, because torch's counter does not count the inside of fused
 kernels there.
@@ -6,6 +6,7 @@ kernels there.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import random
@@ -15,7 +16,8 @@ from typing import Any
 
 import torch
 import transformers
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, shape_wrapper
 
 from roofmodel.counting.operator import Operator
 
@@ -34,13 +36,50 @@ def build(config: dict[str, Any], device: str = "cpu") -> Any:
         return getattr(transformers, config["architectures"][0])(hf_config).eval()
 
 
-def flop_counter() -> FlopCounterMode:
+class FlopCounter(TorchDispatchMode):
+    """The total of torch's FlopCounterMode, by its formulas.
+
+    FlopCounterMode also attributes FLOPs to modules and looks for a decomposition of every operator that it meets,
+    which takes most of the time of a pass through a tiny model.
+    """
+
+    def __init__(self, formulas: dict[Any, Any]) -> None:
+        super().__init__()
+        self.formulas, self.total = formulas, 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Spares the import of torch._dynamo, which takes seconds; nothing here is compiled."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if _has_decomposition(func):
+            with self:
+                return func.decompose(*args, **kwargs)
+        out = func(*args, **kwargs)
+        formula = self.formulas.get(func.overloadpacket)
+        if formula is not None:
+            self.total += formula(*args, **kwargs, out_val=out)
+        return out
+
+    def get_total_flops(self) -> int:
+        return self.total
+
+
+@functools.cache
+def _has_decomposition(func: Any) -> bool:
+    """Whether the operator consists of others, which are counted in its place."""
+    return bool(func._can_decompose())
+
+
+def flop_counter() -> FlopCounter:
     """Torch's counter, with a formula for the triangular systems of the delta rule, which it does not count.
 
     Each is counted as the multiplication by the inverse, which exported classes compute instead.
     """
     solve = torch.ops.aten.linalg_solve_triangular
-    return FlopCounterMode(display=False, custom_mapping={solve: _triangular_solve_flops})
+    return FlopCounter(flop_registry | {solve: shape_wrapper(_triangular_solve_flops)})
 
 
 def _triangular_solve_flops(system: Any, right: Any, *, out_shape: Any, **settings: bool) -> int:
