@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 
 from roofmodel.devices import calibration_reader, library
 from roofmodel.devices.calibration import Calibration
@@ -43,29 +45,10 @@ class Device:
             return name
         path = library.find(name)
         try:
-            file = DeviceFile(path)
+            return _shipped(path) if path.parent == library.shipped_folder() else _read(path)
         except FileNotFoundError:
             reason = f"{os.fspath(name)}: no such file; give a device's YAML file or a name of "
             raise DeviceError(reason, LIST_HARDWARE) from None
-        device = cls(
-            id=file.id,
-            name=file.name,
-            vendor=file.text("vendor"),
-            generation=file.text("generation"),
-            compute_capability=file.text("compute_capability"),
-            form_factor=file.text("form_factor"),
-            multiprocessors=file.multiprocessors,
-            clocks=file.clocks,
-            pipes=file.pipes,
-            sparse_pipes=file.sparse_pipes,
-            levels=file.levels(),
-            links=file.links(),
-            measured=file.measured(),
-            sources=file.sources,
-        )
-        if file.calibration is None:
-            return device
-        return replace(device, calibration=calibration_reader.read(file.calibration, device, cls.load))
 
     @property
     def calibrated(self) -> bool:
@@ -161,3 +144,32 @@ Hardware = str | os.PathLike[str] | Device
 def device_name(hw: Hardware) -> str:
     """The name or path as given; the id of a Device."""
     return hw.id if isinstance(hw, Device) else os.fspath(hw)
+
+
+@cache
+def _shipped(path: Path) -> Device:
+    """The device of a file that comes with roofmodel; a process reads it once."""
+    return _read(path)
+
+
+def _read(path: Path) -> Device:
+    file = DeviceFile(path)
+    device = Device(
+        id=file.id,
+        name=file.name,
+        vendor=file.text("vendor"),
+        generation=file.text("generation"),
+        compute_capability=file.text("compute_capability"),
+        form_factor=file.text("form_factor"),
+        multiprocessors=file.multiprocessors,
+        clocks=file.clocks,
+        pipes=file.pipes,
+        sparse_pipes=file.sparse_pipes,
+        levels=file.levels(),
+        links=file.links(),
+        measured=file.measured(),
+        sources=file.sources,
+    )
+    if file.calibration is None:
+        return device
+    return replace(device, calibration=calibration_reader.read(file.calibration, device, Device.load))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 from roofmodel.errors import DeviceError, choices, shorten
@@ -39,7 +40,12 @@ def names() -> list[str]:
 def folders() -> tuple[Path, ...]:
     """The user's folder, then the folder of roofmodel."""
     config = expand(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
+    return config / "roofmodel" / "hardware", shipped_folder()
+
+
+@cache
+def shipped_folder() -> Path:
+    """The folder of the files that come with roofmodel."""
     package = Path(__file__).parents[1]
     # A wheel has the files inside the package; a checkout has them next to it.
-    shipped = package / "hardware" if (package / "hardware").is_dir() else package.parent / "hardware"
-    return config / "roofmodel" / "hardware", shipped
+    return package / "hardware" if (package / "hardware").is_dir() else package.parent / "hardware"

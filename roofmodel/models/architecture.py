@@ -6,6 +6,7 @@ ints or SymPy symbols.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from roofmodel.algebra import Number
@@ -186,6 +187,12 @@ class Architecture:
         """Number of parameter sets in these layers; None: an operator outside the layers, which has one."""
         shared = self.body.shared if isinstance(self.body, Stack) else None
         return self.times(layers) if layers is None or shared is None else len({shared[layer] for layer in layers})
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The distinct parts of its layers, those of the encoder too."""
+        layers = (*self.stack.layers, *(self.encoder.layers if self.encoder else ()))
+        return tuple(dict.fromkeys(part for layer in dict.fromkeys(layers) for part in parts(layer)))
 
     @property
     def causal(self) -> bool:

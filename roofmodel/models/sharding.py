@@ -95,7 +95,7 @@ def obstacles(arch: Architecture, tp: int, ep: int) -> Iterator[str]:
         if tp > 1:
             yield "no transformer layers"
         return
-    for part in dict.fromkeys((*arch.stack.parts, *(arch.encoder.parts if arch.encoder else ()))):
+    for part in arch.parts:
         yield from _obstacles_of_part(part, tp, ep)
 
 

@@ -123,7 +123,7 @@ def refuse_stages(work: Workload, why: str) -> None:
 
 def has_experts(arch: Architecture) -> bool:
     """Whether any layer is an MoE layer."""
-    return not isinstance(arch.body, Network) and any(isinstance(part, MoE) for part in arch.stack.parts)
+    return not isinstance(arch.body, Network) and any(isinstance(part, MoE) for part in arch.parts)
 
 
 def nested(tp: int, dp: int, ep: int) -> bool:
