@@ -90,6 +90,8 @@ def sweep(
     *,
     family: str | None = None,
     price: float | str | Mapping[str, float] | None = None,
+    where: str | Iterable[str] = (),
+    sort: str | None = None,
     cluster: str | None = None,
     progress: ProgressCallback = no_progress,
     **options: Unpack[GridOptions],
@@ -98,19 +100,26 @@ def sweep(
 
     `options` are those of `estimate`; each takes one value or several: `batch=range(1, 65), seq="512:4096:*2",
     dtype=["fp16", "fp8"]`. `price` is dollars per hour, of all devices or by device name; `cluster` the address of a
-    Dask scheduler, or `local`. The points are evaluated when the report is read; `progress` is then called with
-    "points", the number of evaluated points, and the number of all points. Raises RoofError.
+    Dask scheduler, or `local`. `where` keeps the points that satisfy one or several conditions, and `sort` orders them
+    by a column (`-` in front: largest first); units are required, as in "tpot<20ms" or "memory<70GiB". The points are
+    evaluated when the report is read, or at once with `where` or `sort`; `progress` is then called with "points", the
+    number of evaluated points, and the number of all points. Raises RoofError.
 
     Examples:
         >>> sweep("gpt2", ["a100", "h100"], phase="decode", batch=[1, 8, 64])
         <SweepReport of 6 points>
+        >>> sweep("gpt2", "a100", phase="decode", runtime="graph", batch="1:64:*8", where="tpot<1ms", sort="-tokens/s")
+        <SweepReport of 2 of 3 points>
     """
+    from roofmodel.study.sweep.selection import conditions, order, selected
     from roofmodel.study.sweep.sweep import sweep as study
 
-    arguments.check_texts(family=family, cluster=cluster)
+    arguments.check_texts(family=family, cluster=cluster, sort=sort)
+    selection = conditions(arguments.as_sequence(where)), order(sort)
     architectures = [arguments.architecture(model, family) for model in arguments.as_sequence(models)]
     devices = [arguments.device(device) for device in arguments.as_sequence(hw)]
-    return SweepReport(study(architectures, devices, price=price, cluster=cluster, progress=progress, **options))
+    found = study(architectures, devices, price=price, cluster=cluster, progress=progress, **options)
+    return SweepReport(selected(found, *selection))
 
 
 def explain(

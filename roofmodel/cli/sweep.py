@@ -27,6 +27,7 @@ app = typer.Typer(add_completion=False)
     epilog=examples(
         "roof sweep gpt2-xl --hw a100,h100 --batch 1:256:*2 --phase decode",
         "roof sweep llama-3.1-8b --hw h100 --batch 1,8,64 --seq 512:4096:512 -o sweep.csv",
+        'roof sweep llama-3.1-70b --hw h100 --phase decode --tp 2,4,8 --where "tpot<30ms" --sort -tokens/s/gpu',
         "roof sweep llama-3.1-8b --hw a100,h100 --batch 1:64 --price a100=1.5,h100=3 -o costs.png",
     ),
 )
@@ -37,6 +38,13 @@ def sweep_command(
     family: Family = None,
     price: Annotated[
         str | None, typer.Option(help="Price in dollars per hour: 2 for every device, or a100=1.5,h100=3.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(help='Keep rows that satisfy a condition: "tpot<20ms", "memory<70GiB", fits=true; several: all.'),
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option(help="Column to sort by, such as tpot; largest first with -, such as -tokens/s.")
     ] = None,
     picture: Annotated[
         str | None,
@@ -60,7 +68,9 @@ def sweep_command(
 
     check_outputs(api.SweepReport, output, [*models, *devices(hw or [])])
     api.SweepReport.check_picture(picture, price is not None)
-    report = api.sweep(models, devices(hw or []), family=family, price=price, cluster=cluster, **grid)
+    report = api.sweep(
+        models, devices(hw or []), family=family, price=price, where=where or (), sort=sort, cluster=cluster, **grid
+    )
     if len(output or ()) > 1 or (output and form != "table"):
         report = report.evaluated()
     for path in output or ():

@@ -168,7 +168,8 @@ class SweepReport(Saved):
         return View(self.sweep)
 
     def __repr__(self) -> str:
-        return f"<SweepReport of {self.sweep.points} points>"
+        selected = f"{self.sweep.row_count} of " if self.sweep.where else ""
+        return f"<SweepReport of {selected}{self.sweep.points} points>"
 
 
 class Derivation(WithText, Saved):

@@ -82,8 +82,8 @@ def generation_totals(phase: PhaseEstimate) -> dict[str, Any]:
     )
     for kind, seconds, per_token in kinds:
         found[f"{kind}e2e_seconds"] = seconds
-        found[f"{kind}tokens_per_second_per_gpu"] = seconds and phase.tokens / seconds / gpus
-        found[f"{kind}tokens_per_second_per_user"] = per_token and 1 / per_token
+        found[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
+        found[f"{kind}tokens_per_second_per_user"] = None if per_token is None else 1 / per_token
     for name, step in zip(("first", "last"), phase.first_and_last, strict=False):
         found[f"tpot_{name}_seconds"] = step.expected and plain(step.expected.seconds)
         found[f"bound_tpot_{name}_seconds"] = step.bound
@@ -92,11 +92,30 @@ def generation_totals(phase: PhaseEstimate) -> dict[str, Any]:
 
 def phase_totals(phase: PhaseEstimate) -> dict[str, Any]:
     """A phase's totals by their JSON keys, with TTFT and TPOT of generation."""
-    found = totals(phase)
-    for name, time in latencies(phase).items():
-        found[f"{name}_seconds"] = time.expected and plain(time.expected.seconds)
-        found[f"bound_{name}_seconds"] = time.bound
-    return found | (generation_totals(phase) if phase.step.phase == "generate" else {})
+    return totals(phase) | (latency_totals(phase) if phase.step.phase == "generate" else {})
+
+
+def latency_totals(phase: PhaseEstimate) -> dict[str, Any]:
+    """TTFT, TPOT, end-to-end latency, tokens/s per GPU and per user of a phase, by their JSON keys.
+
+    A prefill alone has a TTFT, a decode alone a TPOT; tokens/s per GPU exist in every phase with tokens. Missing keys
+    do not apply. The sizes may be arrays.
+    """
+    name, gpus, found = phase.step.phase, phase.step.parallel.gpus, dict[str, Any]()
+    if name == "generate":
+        for latency, time in latencies(phase).items():
+            found[f"{latency}_seconds"] = time.expected and plain(time.expected.seconds)
+            found[f"bound_{latency}_seconds"] = time.bound
+        return found | generation_totals(phase)
+    for kind, seconds in (("bound_", phase.bound_seconds), ("", phase.expected and plain(phase.expected.seconds))):
+        if phase.has_tokens:
+            found[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
+        if name == "prefill":
+            found[f"{kind}ttft_seconds"] = seconds
+        elif name == "decode":
+            found[f"{kind}tpot_seconds"] = seconds
+            found[f"{kind}tokens_per_second_per_user"] = None if seconds is None else 1 / seconds
+    return found
 
 
 def stage_totals(phase: PhaseEstimate) -> dict[str, dict[str, Any]]:

@@ -22,6 +22,7 @@ from roofmodel.study.estimate.options import limited_length
 from roofmodel.study.estimate.parallelism import GPUS
 from roofmodel.study.estimate.phase import PhaseEstimate, totals
 from roofmodel.study.estimate.pipeline import busy_seconds, estimates_by_stage
+from roofmodel.study.estimate.stages import latency_totals
 from roofmodel.study.sweep import grid
 
 BLOCK = 2**15
@@ -49,10 +50,18 @@ TOTALS = (
     "bound_images_per_second", "tokens_per_second", "images_per_second", "mfu", "hfu", "mbu",
     "host_bound",
 )  # fmt: skip
+LATENCIES = tuple(
+    f"{kind}{name}"
+    for name in (
+        "ttft_seconds", "tpot_seconds", "e2e_seconds", "tokens_per_second_per_gpu", "tokens_per_second_per_user",
+    )
+    for kind in ("", "bound_")
+)  # fmt: skip
+"""Latencies of generation, of its prefill or of its decode, and the rates per GPU and per user."""
 ROLES = ("weights", "kv_cache", "activations", "gradients", "optimizer", "total")
 RESULT_COLUMNS = (
-    *TOTALS, "bound", "memory_share", *(f"memory_{role}" for role in ROLES), "fits", "dollars_per_million_tokens",
-    "bound_dollars_per_million_tokens", "note",
+    *TOTALS, *LATENCIES, "bound", "memory_share", *(f"memory_{role}" for role in ROLES), "fits",
+    "dollars_per_million_tokens", "bound_dollars_per_million_tokens", "note",
 )  # fmt: skip
 COLUMNS = (
     "model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED_OPTIONS, "launch_seconds",
@@ -60,7 +69,7 @@ COLUMNS = (
 )  # fmt: skip
 """The columns of a row. `bound` is the ceiling that limits most of the bound's time, or `overhead` where the phase is
 launch-bound; `memory_share` is the part of the bound that memory limits. Counts, times and memory are per GPU; rates
-are of all GPUs."""
+are of all GPUs unless their name ends with `per_gpu` or `per_user`."""
 
 BEYOND_POSITIONS = "beyond the model's positions"
 POINT_NOTES = (None, BEYOND_POSITIONS)
@@ -196,6 +205,7 @@ def _totals(phase: PhaseEstimate) -> dict[str, Any]:
     shares = {"memory": phase.memory_seconds, "link": phase.link_seconds, "bubble": phase.idle.bound}
     return {
         **totals(phase),
+        **latency_totals(phase),
         **{f"{name}_share": seconds / phase.bound_seconds for name, seconds in shares.items()},
     }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting import phases
 from roofmodel.counting.workload import Parallel, Workload
@@ -50,6 +50,9 @@ from roofmodel.study.sweep.case import (
     evaluate,
 )
 
+if TYPE_CHECKING:
+    from roofmodel.study.sweep.selection import Condition, Order
+
 MAX_CASES = 10_000
 """Limit of the combinations of models, devices and options other than batch and lengths. Each takes some 10 ms."""
 MAX_POINTS_IN_MEMORY = 10**6
@@ -63,11 +66,18 @@ class Sweep(NamedTuple):
     notes: tuple[Text, ...]
     cluster: str | None = None  # a Dask scheduler's address, or `local`
     rows: tuple[Columns, ...] | None = None  # by block; None until they are in memory
+    where: tuple[Condition, ...] = ()  # the conditions that `rows` satisfy
+    sort: Order | None = None  # of `rows`; None: the order of the grid
     progress: Callable[[str, int, int], None] = lambda what, done, total: None  # called after each evaluated block
 
     @property
     def points(self) -> int:
         return sum(case.points for case in self.cases)
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows: the points, or those that satisfy the conditions."""
+        return self.points if self.rows is None else sum(len(block["batch"]) for block in self.rows)
 
     def blocks(self) -> Iterator[Columns]:
         """The rows in the order of the grid, block by block, each evaluated on demand."""

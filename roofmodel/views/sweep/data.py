@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from roofmodel.study.sweep.case import COLUMNS, NAMED_OPTIONS, RESULT_COLUMNS, Columns
+from roofmodel.study.sweep.case import COLUMNS
+from roofmodel.study.sweep.columns import concatenated, full_column, known_values
 from roofmodel.study.sweep.sweep import Sweep
 
 if TYPE_CHECKING:
     import pandas
-
-TEXT_COLUMNS = ("model", "hardware", "phase", *NAMED_OPTIONS, "bound", "note")
-"""Columns of strings."""
 
 
 def frame(sweep: Sweep, columns: Iterable[str] = COLUMNS) -> pandas.DataFrame:
@@ -21,35 +19,8 @@ def frame(sweep: Sweep, columns: Iterable[str] = COLUMNS) -> pandas.DataFrame:
 
     kept = [[full_column(block, name) for name in columns] for block in sweep.blocks()]
     return pandas.DataFrame(
-        {name: _joined(parts) for name, parts in zip(columns, zip(*kept, strict=True), strict=True)}
+        {name: concatenated(parts) for name, parts in zip(columns, zip(*kept, strict=True), strict=True)}
     )
-
-
-def full_column(block: Columns, name: str) -> Any:
-    """A column as an array with one element per point; unknown numbers are NaN."""
-    import numpy
-
-    value = block[name]
-    if isinstance(value, numpy.ndarray):
-        return value
-    unknown = value is None and name in RESULT_COLUMNS and name not in TEXT_COLUMNS
-    return numpy.full(len(block["batch"]), float("nan") if unknown else value, dtype=float if unknown else object)
-
-
-def _joined(parts: Sequence[Any]) -> Any:
-    """The blocks of a column as one array, without loss: ints that a float cannot represent make it an object array."""
-    import numpy
-
-    kinds = {part.dtype.kind for part in parts}
-    inexact = kinds == {"i", "f"} and any(part.dtype.kind == "i" and abs(part).max() > 2**53 for part in parts)
-    if inexact or kinds == {"b", "f"}:
-        parts = [numpy.array(known_values(part), dtype=object) for part in parts]
-    return numpy.concatenate(parts)
-
-
-def known_values(column: Any) -> list[Any]:
-    """Python numbers and strings; None for unknown."""
-    return [None if value != value else value for value in column.tolist()]
 
 
 def rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
@@ -66,4 +37,10 @@ def document(sweep: Sweep) -> dict[str, Any]:
 
 def summary(sweep: Sweep) -> dict[str, Any]:
     """The document without its rows."""
-    return {"schema": "roofmodel.sweep/1", "points": sweep.points, "notes": list(map(str, sweep.notes))}
+    return {
+        "schema": "roofmodel.sweep/1",
+        "points": sweep.points,
+        "where": [condition.text for condition in sweep.where],
+        "sort": sweep.sort and sweep.sort.text,
+        "notes": list(map(str, sweep.notes)),
+    }

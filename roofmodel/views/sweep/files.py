@@ -12,9 +12,10 @@ from typing import Any, TextIO, TypeVar
 from roofmodel import output_files
 from roofmodel.errors import OutputError
 from roofmodel.study.sweep.case import COLUMNS, COUNTS, LENGTHS, PARALLELISM_OPTIONS, ROLES, Columns
+from roofmodel.study.sweep.columns import TEXT_COLUMNS, full_column, known_values
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit.encoding import csv_cell
-from roofmodel.views.sweep.data import TEXT_COLUMNS, full_column, known_values, rows, summary
+from roofmodel.views.sweep.data import rows, summary
 
 Item = TypeVar("Item")
 
@@ -73,7 +74,8 @@ def write_json(sweep: Sweep, out: TextIO) -> None:
 
 def _with_first_computed(found: Iterator[Item]) -> Iterator[Item]:
     """The same iterator with its first element computed: if that fails, no file is written."""
-    return chain([next(found)], found)
+    first = next(found, None)
+    return found if first is None else chain([first], found)
 
 
 def write_csv(sweep: Sweep, out: TextIO) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 KINDS = ("rates", "roofs", "costs")
 CONFIGURATION = ("hardware", *NAMED_OPTIONS, *PARALLELISM_OPTIONS)
 """Columns that distinguish the series of a picture. The points of a front differ in these and in the batch."""
+GPU_COUNTS = ("tp", "dp", "pp")
+"""Columns whose product is the number of GPUs; --ep uses GPUs of --tp and --dp."""
 TASK_COLUMNS = ("model", "new_tokens", "image")  # with the given lengths, distinguish tasks: a front per task
 COLORS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY, canvas.GRAY)
 SHAPES = {"●": "o", "■": "s", "▲": "^", "◆": "D", "▼": "v", "✚": "P"}  # of markers: in text and in matplotlib
@@ -39,7 +41,8 @@ LATENCY = {
     "generate": "time of prefill and decodes", "train": "time of a step",
 }  # fmt: skip
 CAPTIONS = {
-    "rates": "Front, per model and lengths: points that no other batch, device or format beats in rate and latency.",
+    "rates": "Front, per model and lengths: points that no other batch, device, layout or format beats in both rate "
+    "and latency.",
     "roofs": "Color: the ceiling that limits most of the bound time; paler if it limits little more than half. "
     "Launches: launch-bound, the host's launches take longer than the kernels.",
     "costs": "Dollars per hour / tokens per hour. Solid: at the expected rate. Dashed: at the bound, the lower limit.",
@@ -68,7 +71,9 @@ def draw(sweep: Sweep, path: Path, form: str, kind: str | None = None) -> None:
         "communication_seconds", "bubble_seconds", "fits", "host_bound",
         "dollars_per_million_tokens", "bound_dollars_per_million_tokens",
     ])  # fmt: skip
-    table = table[table["bound_seconds"].notna()]
+    table = table[table["bound_seconds"].notna()].copy()
+    if table.empty:
+        raise WorkloadError("no point satisfies ", Option("where"), ", so there is nothing to draw")
     kind = kind or ("costs" if table["bound_dollars_per_million_tokens"].notna().any() else "rates")
     asked = [name for i, name in enumerate(LENGTHS) if any(len(case.lengths[i]) > 1 for case in sweep.cases)]
     heading = {"rates": "Rate against latency", "roofs": "Limiting ceiling", "costs": "Cost of tokens"}[kind]
@@ -164,7 +169,11 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     known = table["expected_seconds"].notna().all()
     kind, seconds = ("", "expected_seconds") if known else ("bound_", "bound_seconds")
     what = "images" if table["images_per_second"].notna().any() else "tokens"
-    rate, phases, series = f"{kind}{what}_per_second", list(table["phase"].unique())[:3], _series(table)
+    rate, phases = f"{kind}{what}_per_second", list(table["phase"].unique())[:3]
+    gpus = table[list(GPU_COUNTS)].fillna(1).astype(int).prod(axis=1)
+    if several := bool((gpus > 1).any()):
+        table[rate] = table[rate] / gpus  # layouts of different numbers of GPUs are comparable per GPU only
+    series = _series(table)
     remarks, launch_bound = ["● fits in memory    × does not", "line: front; numbers: batch at its ends"], False
     remarks += ["smaller marks are drawn on top"] * (len(series) > 1)
     edge = _edge(series, remarks)
@@ -188,7 +197,13 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
                 ends = [best.iloc[0], best.iloc[-1]][-len(best) :]
                 signs += [(_short_text(one["batch"]), one[seconds], one[rate]) for one in ends]
                 signs[-1] = (f"{signs[-1][0]}, {words}" if words else signs[-1][0], *signs[-1][1:])
-        _log_axes(axes, LATENCY[phase] + (" (bound)" if kind else ""), f"{what}/s", units.seconds, units.si)
+        _log_axes(
+            axes,
+            LATENCY[phase] + (" (bound)" if kind else ""),
+            f"{what}/s" + " per GPU" * several,
+            units.seconds,
+            units.si,
+        )
         axes.set_title(phase, fontsize=10, loc="left")
         launch_bound_points = table[(table["phase"] == phase) & table["host_bound"].eq(True)]
         for least in launch_bound_points[seconds].unique()[:MAX_FRONTS]:

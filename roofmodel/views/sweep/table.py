@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -18,6 +18,7 @@ from roofmodel.study.sweep.case import (
     NAMED_OPTIONS,
     PARALLELISM_OPTIONS,
 )
+from roofmodel.study.sweep.selection import SHARE_COLUMNS
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit.columns import bare, fitting
 from roofmodel.views.sweep.data import rows
@@ -32,12 +33,22 @@ TITLES = {
 DEFAULTS = {**dict.fromkeys(GPUS, 1), "micro_batch": None, "sequence_parallel": "off", "recompute": "none"}
 """Default values; the heading does not repeat them."""
 BOUND_NAMES = {"overhead": "launches"}  # instead of the names of the JSON document
+SHOWN_COLUMNS = (
+    "bound_seconds", "bound", "expected_seconds", "bound_tokens_per_second", "tokens_per_second",
+    "bound_images_per_second", "images_per_second", "mfu", "memory_total", "fits", "note",
+    "bound_dollars_per_million_tokens", "dollars_per_million_tokens",
+)  # fmt: skip
+"""The columns of results that every table shows."""
+OTHER_TITLES = {
+    "ttft_seconds": "TTFT", "tpot_seconds": "TPOT", "tokens_per_second_per_gpu": "tokens/s/GPU",
+    "tokens_per_second_per_user": "tokens/s/user",
+}  # fmt: skip
 LEGEND = {
     "tokens/s ≤": "tokens/s ≤: at the bound; tokens/s: at the expected time",
     "images/s ≤": "images/s ≤: at the bound; images/s: at the expected time",
     "$/M ≥": "$/M ≥: dollars per million tokens at the bound; $/M tokens: at the expected time",
 }
-EXPENDABLE = ("MFU", "bound by", "memory", "$/M ≥", "tokens/s ≤", "images/s ≤", "bound")
+EXPENDABLE = ("MFU", "bound by", "$/M ≥", "tokens/s ≤", "images/s ≤", "memory", "bound", "tokens/s/user")
 MARKS = {
     "!": "! does not fit in the usable memory (--memory-utilization)",
     "†": "† beyond the model's maximum positions; the limit is not enforced",
@@ -54,9 +65,13 @@ class View:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = list(islice(rows(self.sweep), SHOWN))
         varying = [name for name in TITLES if len(_option_values(self.sweep, name)) > 1]
-        yield Text.assemble((described(self.sweep), "bold"), f" · {self.sweep.points} points")
+        yield Text.assemble((described(self.sweep), "bold"), f" · {counted(self.sweep)}")
+        if not shown:
+            return
+        others = self._other_columns(shown, varying)
         cells = [
-            {**{TITLES[name]: _cell_text(name, row[name]) for name in varying}, **_result_cells(row)} for row in shown
+            {**{TITLES[name]: _cell_text(name, row[name]) for name in varying}, **_result_cells(row, others)}
+            for row in shown
         ]
         titles = [title for title in cells[0] if any(row[title] for row in cells)]
         widths = {title: max(len(title), *(len(row[title]) for row in cells)) for title in titles}
@@ -68,13 +83,25 @@ class View:
         for row in cells:
             table.add_row(*(row[title] for title in kept))
         yield table
-        if (rest := self.sweep.points - len(shown)) > 0:
+        if (rest := self.sweep.row_count - len(shown)) > 0:
             yield Text(f"and {rest} more; -o FILE .csv, .json or .parquet writes all of them", style="dim")
         if meanings := [meaning for title, meaning in LEGEND.items() if title in kept]:
             yield Text("; ".join(meanings), style="dim")
         signs = "".join(row[""] for row in cells)
         yield from (Text(meaning, style="dim") for sign, meaning in MARKS.items() if sign in signs)
         yield from (Text(f"– {note}", style="dim") for note in _refusals(shown))
+
+    def _other_columns(self, shown: Sequence[dict[str, Any]], varying: Sequence[str]) -> list[str]:
+        """Latencies of generation, the rate per GPU of several GPUs, and the columns of conditions and of the order."""
+        generated = any(row["phase"] == "generate" for row in shown)
+        several = any((row["tp"] or 1) * (row["dp"] or 1) * (row["pp"] or 1) > 1 for row in shown)
+        found = [
+            *(("ttft_seconds", "tpot_seconds", "tokens_per_second_per_user") if generated else ()),
+            *(["tokens_per_second_per_gpu"] if several else []),
+            *(condition.column for condition in self.sweep.where),
+            *([self.sweep.sort.column] if self.sweep.sort else []),
+        ]
+        return [name for name in dict.fromkeys(found) if name not in (*varying, *SHOWN_COLUMNS)]
 
 
 def _option_values(sweep: Sweep, name: str) -> set[object]:
@@ -104,8 +131,16 @@ def described(sweep: Sweep) -> str:
     return " · ".join(words)
 
 
-def _result_cells(row: dict[str, Any]) -> dict[str, str]:
-    """The results at a point with units; empty where unknown."""
+def counted(sweep: Sweep) -> str:
+    """The number of points, and of those that satisfy the conditions."""
+    text = units.count(sweep.points, "point")
+    if sweep.where:
+        text = f"{sweep.row_count} of {text} with {' and '.join(condition.text for condition in sweep.where)}"
+    return f"{text}, sorted by {sweep.sort.text}" if sweep.sort else text
+
+
+def _result_cells(row: dict[str, Any], others: Iterable[str]) -> dict[str, str]:
+    """The results at a point with units, with these other columns; empty where unknown."""
 
     def shown(name: str, form: Callable[[Any], str]) -> str:
         return "" if row[name] is None else form(row[name])
@@ -117,6 +152,7 @@ def _result_cells(row: dict[str, Any]) -> dict[str, str]:
         "expected": shown("expected_seconds", units.seconds),
         **{f"{what}/s ≤": shown(f"bound_{what}_per_second", units.si) for what in ("tokens", "images")},
         **{f"{what}/s": shown(f"{what}_per_second", units.si) for what in ("tokens", "images")},
+        **{OTHER_TITLES.get(name, name): _with_unit(name, row[name]) for name in others},
         "MFU": shown("mfu", lambda part: f"{part:.0%}"),
         "memory": shown("memory_total", units.binary),
         "$/M ≥": shown("bound_dollars_per_million_tokens", units.significant),
@@ -125,6 +161,19 @@ def _result_cells(row: dict[str, Any]) -> dict[str, str]:
         + "!" * (row["fits"] is False)
         + "".join(s for s, n in NOTE_MARKS.items() if n in (row["note"] or "")),
     }
+
+
+def _with_unit(name: str, value: Any) -> str:
+    """A value of any column, with a unit."""
+    if value is None or isinstance(value, str | bool):
+        return "" if value is None else str(value).lower()
+    if name.endswith("_seconds"):
+        return units.seconds(value)
+    if name in SHARE_COLUMNS:
+        return f"{value:.1%}"
+    if name.startswith("memory_"):
+        return units.binary(value)
+    return units.si(value, "B") if name.endswith("bytes") else units.si(value)
 
 
 def _refusals(shown: list[dict[str, Any]]) -> list[str]:

@@ -121,6 +121,18 @@ def test_a_table_with_invalid_points_shows_the_others() -> None:
     assert [len(row.split()) > 3 for row in rows[:4]] == [True, False, True, True]  # of two GPUs experts want 1 or 2
 
 
+def test_the_table_of_a_selection_has_the_columns_of_its_conditions(roof: Roof) -> None:
+    """Llama 3.1 70B has 8 KV heads; on 2 GPUs, a GPU reads 66 GiB of weights per token: 21 ms at 3.35 TB/s."""
+    shown = roof(
+        "sweep", "llama-3.1-70b", "--hw", "h100", "--phase", "decode", "--runtime", "graph", "--tp", "2,4,8",
+        "--where", "tpot<20ms", "--sort", "-mbu",
+    ).out.split("\n")  # fmt: skip
+    assert "2 of 3 points with tpot<20ms, sorted by -mbu" in " ".join(shown[:3])
+    title = next(line for line in shown if line.startswith("tp"))
+    assert title.split()[-4:] == ["tokens/s/GPU", "TPOT", "mbu", "memory"]
+    assert [line.split()[0] for line in shown[shown.index(title) + 1 :][:2]] == ["4", "8"]
+
+
 def test_the_table_states_the_parallel_layout() -> None:
     asked: dict[str, Any] = {"phase": "train", "tp": 8, "pp": 4, "batch": 8}
     several = printed(roofmodel.sweep("llama-2-70b-hf", "h100", micro_batch=[1, 2], **asked)).splitlines()
@@ -234,6 +246,8 @@ def test_the_command_writes_the_requested_formats(roof: Roof, tmp_path: Path) ->
         (["gpt2", "--hw", "a100", "--cluster", "nowhere", "--format", "csv"], "--cluster nowhere"),
         (["gpt2", "--hw", "a100", "--cluster", "nowhere"], "--cluster nowhere"),
         (["gpt2", "--hw", "a100", "--format", "xml"], "unknown format 'xml'"),
+        (["gpt2", "--hw", "a100", "--where", "tpot<20"], "--where: 'tpot<20': '20' has no unit"),
+        (["gpt2", "--hw", "a100", "--sort", "tpt"], "--sort: unknown column 'tpt'; did you mean 'tpot'"),
     ],
 )
 def test_errors_name_what_would_work(roof: Roof, arguments: list[str], said: str) -> None:

@@ -1,0 +1,161 @@
+"""Conditions and order of the rows of a sweep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import roofmodel
+from roofmodel.errors import WorkloadError
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.stages import phase_totals
+from roofmodel.study.sweep import selection
+from roofmodel.study.sweep.case import COLUMNS, LATENCIES
+from roofmodel.study.sweep.selection import column_named, conditions
+
+GRID: dict[str, Any] = {
+    "hw": ["a100", "h100"],
+    "phase": "decode",
+    "runtime": "graph",
+    "batch": [1, 16, 256],
+    "tp": [1, 2],
+}
+
+
+@pytest.fixture(scope="module")
+def all_rows() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = roofmodel.sweep("gpt2-medium", **GRID).to_dict()["rows"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("tpot<1ms", lambda row: row["tpot_seconds"] < 1e-3),
+        ("TPOT >= 1500us", lambda row: row["tpot_seconds"] >= 1.5e-3),
+        ("memory<=3GiB", lambda row: row["memory_total"] <= 3 * 2**30),
+        ("tokens/s>1k", lambda row: row["tokens_per_second"] > 1000),
+        ("tokens/s/gpu>2.5e3", lambda row: row["tokens_per_second_per_gpu"] > 2500),
+        ("mbu>20%", lambda row: row["mbu"] > 0.2),
+        ("fits=no", lambda row: row["fits"] is False),
+        ("tp!=1", lambda row: row["tp"] != 1),
+        ("device=h100-sxm", lambda row: row["hardware"] == "h100-sxm"),
+        ("model=GPT2-Medium", lambda row: True),
+        ("bound=memory", lambda row: row["bound"] == "memory"),
+        ("bound<1ms", lambda row: row["bound_seconds"] < 1e-3),
+    ],
+)
+def test_a_condition_keeps_exactly_the_rows_that_satisfy_it(
+    text: str, holds: Any, all_rows: list[dict[str, Any]]
+) -> None:
+    kept = roofmodel.sweep("gpt2-medium", **GRID, where=text).to_dict()
+    assert kept["rows"] == [row for row in all_rows if holds(row)]
+    assert kept["where"] == [text]
+    assert kept["points"] == len(all_rows)
+
+
+def test_several_conditions_must_all_hold(all_rows: list[dict[str, Any]]) -> None:
+    kept = roofmodel.sweep("gpt2-medium", **GRID, where=["batch>1", "tp=2", "hw=h100-sxm"]).to_dict()["rows"]
+    assert [row["batch"] for row in kept] == [16, 256]
+
+
+@pytest.mark.parametrize(
+    ("sort", "key", "backwards"),
+    [
+        ("tpot", "tpot_seconds", False),
+        ("-tokens/s/gpu", "tokens_per_second_per_gpu", True),
+        ("device", "hardware", False),
+        ("-batch", "batch", True),
+    ],
+)
+def test_rows_are_sorted_and_equal_ones_stay_in_order(
+    sort: str, key: str, backwards: bool, all_rows: list[dict[str, Any]]
+) -> None:
+    found = roofmodel.sweep("gpt2-medium", **GRID, sort=sort)
+    assert found.to_dict()["rows"] == sorted(all_rows, key=lambda row: row[key], reverse=backwards)
+    assert list(found.to_frame()[key]) == [row[key] for row in found.to_dict()["rows"]]
+
+
+def test_unknown_values_fail_conditions_and_come_last() -> None:
+    """A prefill has no TPOT, and neither phase has an expected time on a device without calibration."""
+    both = {"hw": ["h100", "mi300x"], "batch": [1, 4]}
+    kept = roofmodel.sweep("gpt2", **both, where="tpot>0ms")
+    assert [(row["phase"], row["hardware"]) for row in kept.to_dict()["rows"]] == [("decode", "h100-sxm")] * 2
+    assert "tpot_seconds is unknown at 6 of 8 points; where leaves them out" in kept.to_dict()["notes"]
+    for sort in ("tpot", "-tpot"):
+        values = [row["tpot_seconds"] for row in roofmodel.sweep("gpt2", **both, sort=sort).to_dict()["rows"]]
+        assert None not in values[:2]
+        assert values[2:] == [None] * 6
+
+
+def test_no_row_is_a_result_with_a_note(tmp_path: Any) -> None:
+    none = roofmodel.sweep("gpt2", "h100", batch=[1, 2], where="mfu>99%")
+    assert none.to_dict()["rows"] == []
+    assert "none of 4 points satisfies mfu>99%" in none.to_dict()["notes"]
+    assert none.to_frame().empty
+    assert none.save(tmp_path / "none.csv").read_text() == ",".join(COLUMNS) + "\n"
+    with pytest.raises(WorkloadError, match="nothing to draw"):
+        none.save(tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
+
+
+@pytest.mark.parametrize("phase", ["generate", "decode", "prefill"])
+@pytest.mark.parametrize("options", [{}, {"tp": 2, "dp": 2}, {"pp": 2, "batch": 4}])
+def test_latencies_and_rates_are_those_of_the_estimate(phase: Any, options: dict[str, int]) -> None:
+    asked = {"batch": 8, "new_tokens": 16, **options} if phase == "generate" else {"batch": 8, **options}
+    (row,) = roofmodel.sweep("gpt2", "h100", phase=phase, **asked).to_dict()["rows"]  # type: ignore[arg-type]
+    (found,) = estimate(
+        roofmodel.arguments.architecture("gpt2", None), roofmodel.Device.load("h100"), phase=phase, **asked
+    ).phases
+    totals, gpus = phase_totals(found), found.step.parallel.gpus
+    if phase == "generate":
+        for name in LATENCIES:
+            assert row[name] == pytest.approx(totals[name], rel=1e-12), name
+        return
+    latency = {"prefill": "ttft", "decode": "tpot"}[phase]
+    for kind, seconds in (("", totals["expected_seconds"]), ("bound_", totals["bound_seconds"])):
+        assert row[f"{kind}{latency}_seconds"] == pytest.approx(seconds, rel=1e-12)
+        assert row[f"{kind}tokens_per_second_per_gpu"] * gpus == pytest.approx(row[f"{kind}tokens_per_second"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"where": "tpot"}, "where: 'tpot' is not a comparison of a column with a value; try 'tpot<20ms'"),
+        ({"where": "tpt<20ms"}, "where: unknown column 'tpt'; did you mean 'tpot'"),
+        ({"where": "tpot<20"}, "where: 'tpot<20': '20' has no unit; write it as in '2.5 us'"),
+        ({"where": "tpot<20GB"}, "expected a quantity in s, got '20GB' in B"),
+        ({"where": "fits>1"}, "compares fits, which has no order; use = or !="),
+        ({"where": "fits=maybe"}, "'maybe' is neither true nor false"),
+        ({"where": "batch<many"}, "'many' is not a number; write it as in 'batch<64'"),
+        ({"where": "batch<50%"}, "batch is no share; write a number without %"),
+        ({"where": ["batch<2", "tpot<<2ms"]}, "'tpot<<2ms' is not a comparison"),
+        ({"sort": "speed"}, "sort: unknown column 'speed'; columns are those of .to_frame(), such as expected"),
+    ],
+)
+def test_a_wrong_condition_is_quoted_with_what_would_work(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(WorkloadError) as error:
+        roofmodel.sweep("gpt2", "h100", **asked)
+    assert said in str(error.value)
+
+
+def test_too_many_rows_to_sort_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "MAX_POINTS_IN_MEMORY", 3)
+    with pytest.raises(WorkloadError, match="more than 3 rows remain"):
+        roofmodel.sweep("gpt2", "h100", batch=[1, 2], sort="tpot")
+    assert len(roofmodel.sweep("gpt2", "h100", batch=[1, 2], sort="tpot", where="batch=1").to_dict()["rows"]) == 2
+
+
+@given(st.text(max_size=20))
+def test_text_that_is_no_condition_is_an_error_that_names_the_option(text: str) -> None:
+    with pytest.raises(WorkloadError) as error:
+        conditions([f"{text}!"])
+    assert error.value.option == "where"
+
+
+@given(st.sampled_from(COLUMNS))
+def test_each_column_has_its_own_name(column: str) -> None:
+    assert column_named("sort", column) == column
