@@ -111,7 +111,8 @@ def sweep(
         >>> sweep("gpt2", "a100", phase="decode", runtime="graph", batch="1:64:*8", where="tpot<1ms", sort="-tokens/s")
         <SweepReport of 2 of 3 points>
     """
-    from roofmodel.study.sweep.selection import conditions, order, selected
+    from roofmodel.study.sweep.conditions import conditions, order
+    from roofmodel.study.sweep.selection import selected
     from roofmodel.study.sweep.sweep import sweep as study
 
     arguments.check_texts(family=family, cluster=cluster, sort=sort)

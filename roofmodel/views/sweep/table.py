@@ -18,7 +18,7 @@ from roofmodel.study.sweep.case import (
     NAMED_OPTIONS,
     PARALLELISM_OPTIONS,
 )
-from roofmodel.study.sweep.selection import SHARE_COLUMNS
+from roofmodel.study.sweep.conditions import SHARE_COLUMNS
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit.columns import bare, fitting
 from roofmodel.views.sweep.data import rows

@@ -14,7 +14,7 @@ from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.stages import phase_totals
 from roofmodel.study.sweep import selection
 from roofmodel.study.sweep.case import COLUMNS, LATENCIES
-from roofmodel.study.sweep.selection import column_named, conditions
+from roofmodel.study.sweep.conditions import column_named, conditions
 
 GRID: dict[str, Any] = {
     "hw": ["a100", "h100"],

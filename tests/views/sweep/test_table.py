@@ -21,7 +21,7 @@ from rich.console import Console
 import roofmodel
 from roofmodel import WorkloadError
 from roofmodel.study.sweep.case import COLUMNS, COUNTS
-from roofmodel.views.sweep import data
+from roofmodel.study.sweep.columns import concatenated
 from roofmodel.views.sweep import picture as sweep_picture
 from tests.test_cli import Roof, roof
 
@@ -73,10 +73,10 @@ def test_keys_are_those_of_an_estimates_totals() -> None:
 
 def test_counts_beyond_float_precision_stay_exact_with_fractions() -> None:
     large = 2**53 + 1
-    joined = data._joined([numpy.array([large]), numpy.array([0.5])])
+    joined = concatenated([numpy.array([large]), numpy.array([0.5])])
     assert joined.tolist() == [large, 0.5]
-    assert data._joined([numpy.array([2]), numpy.array([0.5])]).dtype == float
-    assert data._joined([numpy.array([True]), numpy.array([float("nan")])]).tolist() == [True, None]
+    assert concatenated([numpy.array([2]), numpy.array([0.5])]).dtype == float
+    assert concatenated([numpy.array([True]), numpy.array([float("nan")])]).tolist() == [True, None]
 
 
 def test_parquet_refuses_what_64_bits_cannot_hold_and_other_formats_take_it(tmp_path: Path) -> None:
