@@ -11,8 +11,8 @@ from typer.core import TyperGroup
 from roofmodel.cli.output import print_text
 
 COMMANDS = (
-    "estimate", "sweep", "explain", "crossover", "explore", "kernels", "plot", "compare", "trace", "jitter", "count",
-    "ncu-command", "validate", "calibrate", "measure", "models", "hw", "homework",
+    "estimate", "sweep", "plan", "explain", "crossover", "explore", "kernels", "plot", "compare", "trace", "jitter",
+    "count", "ncu-command", "validate", "calibrate", "measure", "models", "hw", "homework",
 )  # fmt: skip
 """In the order of the help. Each is a module of this package, with `_` for `-`, whose `app` is the command."""
 

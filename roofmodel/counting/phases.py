@@ -27,7 +27,12 @@ Walk = Callable[[Architecture, Step], tuple[Operator, ...]]
 
 def one_pass(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     """The operators of one pass on one GPU, from one walk through its share of the model."""
-    return blocks.operators(gpu_share(arch, step), step)
+    share = gpu_share(arch, step)
+    if step.chunk is None:
+        return blocks.operators(share, step)
+    from roofmodel.counting.mixed_step import mixed_operators
+
+    return tuple(mixed_operators(share, step, step.chunk))
 
 
 class CachedWalks:
@@ -199,7 +204,7 @@ def model_operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
 
 
 def _forward_step(step: Step) -> Step:
-    return step._replace(phase="forward", context=0, passes=1)
+    return step._replace(phase="forward", context=0, passes=1, chunk=None)
 
 
 def operators_without_cache(arch: Architecture, step: Step) -> tuple[Operator, ...]:

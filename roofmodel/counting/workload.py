@@ -195,6 +195,15 @@ class Workload(NamedTuple):
         )  # fmt: skip
 
 
+class PromptChunk(NamedTuple):
+    """Prompt tokens that a decode step computes too (chunked prefill): `tokens` of each of `batch` prompts, after
+    `context` tokens of the same prompt that are in the cache."""
+
+    batch: Number
+    tokens: Number
+    context: Number
+
+
 class Step(NamedTuple):
     """One pass through the model: `tokens` new tokens per sequence after `context` cached tokens.
 
@@ -203,7 +212,8 @@ class Step(NamedTuple):
     over its passes, which is exact because costs are linear in `t`, `s` and `t:s`.
 
     `batch` is what one replica computes at once, in each of `microbatches`; counts are those of one GPU. `source` is
-    the number of encoder tokens per sequence. A training step without an `optimizer` ends with the gradients.
+    the number of encoder tokens per sequence. A training step without an `optimizer` ends with the gradients. A decode
+    with a `chunk` computes prompt tokens in the same pass (`mixed_step.py`).
     """
 
     phase: Phase
@@ -221,6 +231,7 @@ class Step(NamedTuple):
     source: Number = 0
     parallel: Parallel = ONE_GPU
     microbatches: Number = 1
+    chunk: PromptChunk | None = None
 
     @property
     def encodes(self) -> bool:

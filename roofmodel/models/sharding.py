@@ -40,7 +40,7 @@ def _stack(stack: Stack, tp: Number, within: Number) -> Stack:
         table = table._replace(vocabulary=ceil_div(table.vocabulary, tp))
 
     kinds = list(stack.kinds)
-    layers = {index: _layer(layer, tp, within) for layer, indices in kinds for index in indices}
+    layers = {index: shared for layer, indices in kinds for shared in [_layer(layer, tp, within)] for index in indices}
     return stack._replace(
         embedding=table,
         layers=tuple(layers[index] for index in sorted(layers)),

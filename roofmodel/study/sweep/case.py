@@ -170,7 +170,7 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
     work = work._replace(**numbers)
     (step,) = work.steps()
     staged = estimates_by_stage(arch, device, step, work.host)
-    found, peak = _slowest(staged), phases.phase_memory(arch, step, case.weights, staged[0].operators)
+    found, peak = slowest_totals(staged), phases.phase_memory(arch, step, case.weights, staged[0].operators)
     return {
         "batch": step.parallel.dp * step.microbatches * step.batch,
         "seq": work.seq if not is_just(step.tokens, 0) else None,
@@ -183,7 +183,7 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
     }
 
 
-def _slowest(staged: Sequence[PhaseEstimate]) -> dict[str, Any]:
+def slowest_totals(staged: Sequence[PhaseEstimate]) -> dict[str, Any]:
     """The totals on the slowest pipeline stage, point by point."""
     (slow, *others), found = busy_seconds(staged), _totals(staged[0])
     for phase, pace in zip(staged[1:], others, strict=True):

@@ -121,7 +121,7 @@ def sweep(
     chosen_names = [name for name in axes if name not in LENGTHS]
     lengths = {name: tuple(axes[name]) for name in LENGTHS if name in axes}
     _check_cases(len(models) * len(devices), {name: len(axes[name]) for name in chosen_names})
-    prices = _prices(price, devices)
+    prices = prices_by_device(price, devices)
     cases: dict[object, GridCase] = {}
     notes: dict[Text, None] = {}
     for arch in models:
@@ -174,7 +174,7 @@ def _axis(name: str, asked: object) -> list[Any]:
     return values
 
 
-def _prices(asked: float | str | Mapping[str, float] | None, devices: Sequence[Device]) -> dict[str, float]:
+def prices_by_device(asked: float | str | Mapping[str, float] | None, devices: Sequence[Device]) -> dict[str, float]:
     """Dollars per hour, by device."""
     if isinstance(asked, str) and "=" in asked:
         asked = {name: price for name, _, price in (part.partition("=") for part in asked.split(","))}  # type: ignore[misc]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -102,6 +103,29 @@ def frame(axes: Axes, left: float, right: float, bottom: float, top: float) -> N
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.tick_params(axis="y", labelsize=10)
     axes.grid(True, which="major", color="0.92", zorder=0)
+
+
+def log_axes(
+    axes: Axes, across: str, up: str, of_across: Callable[[float], str], of_up: Callable[[float], str]
+) -> None:  # fmt: skip
+    """Logarithmic axes with titles and formatted tick numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.loglog()
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    for axis, words, (low, high) in (
+        (axes.xaxis, of_across, axes.get_xlim()), (axes.yaxis, of_up, axes.get_ylim()),
+    ):  # fmt: skip
+        if high < 30 * low:
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(partial(_tick, words)))
+        axis.set_minor_formatter(NullFormatter())
+    axes.grid(True, which="major", color="0.92", zorder=0)
+
+
+def _tick(words: Callable[[float], str], value: float, place: object) -> str:
+    return words(value)
 
 
 class BandwidthCeiling(NamedTuple):

@@ -45,6 +45,19 @@ def of_measuring(budget: float) -> Iterator[Callback]:
         progress.end()
 
 
+@contextmanager
+def of_searching() -> Iterator[Callback]:
+    """A callback that shows on a terminal how many layouts `roof plan` has evaluated."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    progress = _Line(lambda what, done, total: f"evaluated {done} of {total} {what}")
+    try:
+        yield progress.update
+    finally:
+        progress.end()
+
+
 def _bytes_read(name: str, done: int, total: int | None) -> str:
     return f"reading {printable(name)}: {units.si(done, 'B')} of {units.si(total or 0, 'B')}"
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -197,7 +196,7 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
                 ends = [best.iloc[0], best.iloc[-1]][-len(best) :]
                 signs += [(_short_text(one["batch"]), one[seconds], one[rate]) for one in ends]
                 signs[-1] = (f"{signs[-1][0]}, {words}" if words else signs[-1][0], *signs[-1][1:])
-        _log_axes(
+        canvas.log_axes(
             axes,
             LATENCY[phase] + (" (bound)" if kind else ""),
             f"{what}/s" + " per GPU" * several,
@@ -216,29 +215,6 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
             f"same on every device ({Option('runtime', 'graph')})",
         ]
     _legend(figure, series, edge, *remarks)
-
-
-def _log_axes(
-    axes: Axes, across: str, up: str, of_across: Callable[[float], str], of_up: Callable[[float], str]
-) -> None:  # fmt: skip
-    """Logarithmic axes with titles and formatted tick numbers."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.loglog()
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
-    for axis, words, (low, high) in (
-        (axes.xaxis, of_across, axes.get_xlim()), (axes.yaxis, of_up, axes.get_ylim()),
-    ):  # fmt: skip
-        if high < 30 * low:
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(FuncFormatter(partial(_tick, words)))
-        axis.set_minor_formatter(NullFormatter())
-    axes.grid(True, which="major", color="0.92", zorder=0)
-
-
-def _tick(words: Callable[[float], str], value: float, place: object) -> str:
-    return words(value)
 
 
 def _edge(series: Iterable[str], remarks: Iterable[str]) -> float:
@@ -366,7 +342,7 @@ def _costs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
                 task = task[_fits_memory(task)].sort_values("batch")
                 for column, dashes in (("dollars_per_million_tokens", "-"), ("bound_dollars_per_million_tokens", "--")):
                     axes.plot(task["batch"], task[column], color=color, ls=dashes, marker=SHAPES[marker], ms=4, lw=1.2)
-        _log_axes(
+        canvas.log_axes(
             axes, "batch", "dollars per million tokens", "{:g}".format, lambda value: f"${units.significant(value)}"
         )
         axes.set_title(phase, fontsize=10, loc="left")

@@ -1,0 +1,65 @@
+"""The function of plans: the best layout of a service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from roofmodel import arguments
+from roofmodel.arguments import Model, ProgressCallback, no_progress
+from roofmodel.devices.device import Hardware
+from roofmodel.reports.plans import PlanReport
+
+if TYPE_CHECKING:
+    from roofmodel.study.sweep.grid import Names, Numbers
+
+
+def plan(
+    model: Model,
+    hw: Hardware | Iterable[Hardware],
+    *,
+    gpus: int,
+    isl: int,
+    osl: int,
+    family: str | None = None,
+    ttft: float | str | None = None,
+    tpot: float | str | None = None,
+    requests: float | str | None = None,
+    price: float | str | Mapping[str, float] | None = None,
+    tp: Numbers | None = None,
+    pp: Numbers | None = None,
+    dp: Numbers | None = None,
+    ep: Numbers | None = None,
+    dtype: Names | None = None,
+    weights: Names | None = None,
+    kv: Names | None = None,
+    activations: Names | None = None,
+    memory_utilization: float = 0.9,
+    top: int = 8,
+    cluster: str | None = None,
+    progress: ProgressCallback = no_progress,
+) -> PlanReport:
+    """The layouts, formats and batches with which `gpus` GPUs serve the most output tokens per second.
+
+    A request has `isl` prompt tokens and `osl` new tokens. `ttft` and `tpot` are the latency targets (seconds, or text
+    such as "30ms"), `requests` the required rate ("5/s"). Layouts use all GPUs: `tp` × `pp` × `dp`; these and `ep`,
+    `dtype`, `weights`, `kv`, `activations` restrict the search to the given values. `price` is dollars per hour and
+    GPU, of all devices or by device name; with prices of all devices the cost per token decides. `cluster` is the
+    address of a Dask scheduler, or `local`. `progress` is called with "layouts", the number of evaluated layouts, and
+    the number of all. A result without a layout that fits or meets the targets names the nearest. Raises RoofError.
+
+    Examples:
+        >>> report = plan("llama-3.1-8b", "h100", gpus=1, isl=1024, osl=256, tpot="20ms", dtype="bf16", kv="bf16")
+        >>> report.meets, report.to_dict()["candidates"][0]["tp"]
+        (True, 1)
+    """
+    from roofmodel.study.plan.plan import plan as study
+
+    arguments.check_texts(family=family, cluster=cluster)
+    devices = [arguments.device(device) for device in arguments.as_sequence(hw)]
+    found = study(
+        arguments.architecture(model, family), devices, gpus=gpus, isl=isl, osl=osl, ttft=ttft, tpot=tpot,
+        requests=requests, price=price, memory_utilization=memory_utilization, top=top, cluster=cluster,
+        progress=progress, tp=tp, pp=pp, dp=dp, ep=ep, dtype=dtype, weights=weights, kv=kv, activations=activations,
+    )  # fmt: skip
+    return PlanReport(found)

@@ -1,0 +1,134 @@
+"""Parallel layouts and number formats that a plan searches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+from roofmodel.counting.number_formats import FORMATS
+from roofmodel.counting.workload import Parallel
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
+from roofmodel.models.architecture import Architecture
+from roofmodel.study.estimate.parallelism import has_experts, parallel
+
+QUANTIZED_COMPUTE = "fp8"
+"""The compute format below 16 bits that is searched without being asked for, where the device has it."""
+HALF_FORMATS = ("bf16", "fp16")
+KV_CACHE_FORMATS = ("fp8",)
+"""Formats of the KV cache that are searched in addition to that of the activations."""
+
+
+class Layout(NamedTuple):
+    """The GPUs of a service or a training run: `tp` × `pp` GPUs in each of `dp` replicas; `ep` GPUs share the experts.
+
+    Experts are sharded within a tensor-parallel group, or over the replicas of a group of `ep` / `tp`.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    dp: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs."""
+        return self.tp * self.pp * self.dp
+
+    @property
+    def joint_replicas(self) -> int:
+        """The replicas that share one set of experts, and therefore compute in step."""
+        return max(1, self.ep // self.tp)
+
+    @property
+    def engines(self) -> int:
+        """The groups of GPUs that compute independently of each other."""
+        return self.dp // self.joint_replicas
+
+    @property
+    def engine(self) -> Layout:
+        """The layout of one of these groups."""
+        return self._replace(dp=self.joint_replicas)
+
+
+class Formats(NamedTuple):
+    """Number formats: compute format of GEMMs, weights, KV cache, activations (None: the default of an estimate)."""
+
+    dtype: str
+    weights: str | None = None
+    kv: str | None = None
+    activations: str | None = None
+
+
+def divisors(n: int) -> list[int]:
+    """All divisors of a number, ascending."""
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def layouts(
+    arch: Architecture, gpus: int, given: Mapping[str, Collection[int]], *, is_training: bool = False
+) -> Iterator[Layout]:
+    """The layouts that use exactly this number of GPUs and divide the model evenly.
+
+    `given` restricts options, such as {"tp": [4, 8]}. The experts are on every GPU of a tensor-parallel group (ep 1),
+    one shard per GPU of it (ep = tp), or over all replicas (ep = tp × dp), unless `ep` is given.
+    """
+    for tp, pp in product(divisors(gpus), repeat=2):
+        if gpus % (tp * pp) or not _allowed(given, tp=tp, pp=pp, dp=gpus // (tp * pp)):
+            continue
+        dp = gpus // (tp * pp)
+        sizes = dict.fromkeys((1, tp, tp * dp)) if has_experts(arch) else (1,)
+        for ep in given.get("ep", sizes):
+            if (tp * dp) % ep == 0 and is_possible(arch, Layout(tp, pp, ep, dp), is_training=is_training):
+                yield Layout(tp, pp, ep, dp)
+
+
+def _allowed(given: Mapping[str, Collection[int]], **sizes: int) -> bool:
+    return all(size in given.get(name, (size,)) for name, size in sizes.items())
+
+
+def is_possible(arch: Architecture, layout: Layout, *, is_training: bool = False) -> bool:
+    """Whether the model can be sharded in this way."""
+    sizes = Parallel(layout.tp, layout.dp, layout.pp, layout.ep)
+    try:
+        parallel(arch, is_training, layout.dp * layout.pp, 1, sizes)
+    except WorkloadError:
+        return False
+    return True
+
+
+def formats(arch: Architecture, device: Device, given: Mapping[str, Sequence[str]]) -> list[Formats]:
+    """The formats that are searched on a device: those given, else 16 bits and fp8, each also with a KV cache in fp8.
+
+    A quantized checkpoint keeps its weight format. Formats without a pipe on the device are left out.
+    """
+    half = arch.dtype if arch.dtype in HALF_FORMATS else "fp16"
+    quantized = arch.quantization.weights if arch.quantization else None
+    narrow = quantized is None or FORMATS[quantized].bits >= FORMATS[QUANTIZED_COMPUTE].bits
+    computes = given.get("dtype") or (half, *([QUANTIZED_COMPUTE] * narrow))
+    found: dict[Formats, None] = {}
+    for dtype in dict.fromkeys(half if name == "auto" else name for name in computes):
+        if not _has_pipe(device, dtype):
+            continue
+        working = half if FORMATS[dtype].bits < 16 else dtype
+        for weights, kv, activations in product(
+            given.get("weights") or (quantized,),
+            given.get("kv") or dict.fromkeys((working, *KV_CACHE_FORMATS)),
+            given.get("activations") or (working,),
+        ):
+            found[Formats(dtype, weights, kv, None if activations == dtype else activations)] = None
+    return list(found)
+
+
+def _has_pipe(device: Device, dtype: str) -> bool:
+    try:
+        device.matmul_pipe(dtype)
+    except WorkloadError:
+        return False
+    return True
+
+
+def options_of(layout: Layout, form: Formats) -> dict[str, Any]:
+    """The layout and the formats as options of an estimate."""
+    return {**layout._asdict(), **form._asdict()}

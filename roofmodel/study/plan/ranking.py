@@ -1,0 +1,169 @@
+"""Order of candidates, ties within their intervals, the Pareto front, and the reason for each place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import hypot, log
+from typing import NamedTuple
+
+from roofmodel import units
+from roofmodel.study.plan.candidate import Candidate, Interval
+from roofmodel.study.plan.layouts import Layout
+
+LITTLE = 0.03
+"""A difference of shares below this is not named as a reason."""
+FAR_FROM_CEILING = 0.6
+"""Below this ratio of bound to expected time, faster kernels are named as what raises the limit."""
+NEAR_CAPACITY = 0.9
+"""From this part of the largest batch that fits on, memory capacity is named as what raises the limit."""
+NEAR_TARGET = 0.9
+"""From this part of a latency target on, the target is named."""
+
+
+class Ranked(NamedTuple):
+    """A candidate with its rank, the ranks of the candidates that it ties with, and texts."""
+
+    candidate: Candidate
+    rank: int
+    ties_with: tuple[int, ...]
+    reason: str
+    limit: str  # what would raise its rate
+
+
+def ranked(candidates: Iterable[Candidate], count: int) -> list[Ranked]:
+    """The first candidates in order: those that meet the targets by rate per GPU (by cost, if all have prices), then
+    the others by how far they miss them."""
+    ordered = sorted(candidates, key=_order)
+    priced = all(one.price is not None for one in ordered)
+    ordered.sort(key=lambda one: (_order(one)[0], -_merit(one, priced).value if one.meets else 0))
+    shown = ordered[:count]
+    return [
+        Ranked(one, rank, _ties(one, rank, shown, priced), reason(one, rank, ordered), limit(one))
+        for rank, one in enumerate(shown, 1)
+    ]
+
+
+def _order(one: Candidate) -> tuple[bool, float, float]:
+    return not one.meets, 0.0 if one.meets else one.violation, one.tpot.value
+
+
+def _merit(one: Candidate, priced: bool) -> Interval:
+    """Output tokens per second and GPU, or per dollar."""
+    per = one.price if priced and one.price else 1.0
+    return Interval(*(rate / per for rate in one.per_gpu))
+
+
+def _ties(one: Candidate, rank: int, shown: Sequence[Candidate], priced: bool) -> tuple[int, ...]:
+    others = ((place, other) for place, other in enumerate(shown, 1) if place != rank and other.meets and one.meets)
+    return tuple(place for place, other in others if ties(_merit(one, priced), _merit(other, priced)))
+
+
+def ties(one: Interval, other: Interval) -> bool:
+    """Whether the intervals of two rates do not separate them.
+
+    The logarithms of the rates differ by less than the half-widths of the intervals that face each other, added in
+    quadrature as for independent errors. Errors that both rates share would cancel, so a tie can hide a difference.
+    """
+    high, low = (one, other) if one.value >= other.value else (other, one)
+    down, up = log(high.value / high.low), log(low.high / low.value)
+    return log(high.value / low.value) <= hypot(down, up)
+
+
+def front(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The Pareto front of output tokens per second and GPU against tokens per second and user, by falling rate."""
+    found: list[Candidate] = []
+    for one in sorted(candidates, key=lambda one: (-one.per_gpu.value, one.tpot.value)):
+        if not found or one.tpot.value < found[-1].tpot.value:
+            found.append(one)
+    return found
+
+
+def reason(one: Candidate, rank: int, ordered: Sequence[Candidate]) -> str:
+    """The largest difference between a candidate and the one that it is compared with: the first candidate, or for the
+    first one the best one with another layout."""
+    if not one.meets:
+        return "nearest to the targets" if rank == 1 else ""
+    others = [other for other in ordered if other.meets and (other.layout, other.mode) != (one.layout, one.mode)]
+    other = ordered[0] if rank > 1 else others[0] if others else None
+    if other is None:
+        return "the only layout that meets the targets"
+    change = one.per_gpu.value / other.per_gpu.value - 1
+    return f"{_percent(change)} than {name(other)}: {_cause(one, other)}"
+
+
+def _percent(change: float) -> str:
+    return f"{abs(change):.0%} {'more' if change >= 0 else 'fewer'} tokens/s/GPU" if abs(change) >= 0.005 else "as fast"
+
+
+def _cause(one: Candidate, other: Candidate) -> str:
+    """The largest difference between the two, in the direction of the difference of their rates."""
+    better = one.per_gpu.value >= other.per_gpu.value
+    first, second = (one, other) if better else (other, one)
+    found = [
+        (second.shares.communication - first.shares.communication,
+         f"communication takes {one.shares.communication:.0%} of its step, not {other.shares.communication:.0%}"),
+        (second.shares.idle - first.shares.idle,
+         f"pipeline stages idle {one.shares.idle:.0%} of its step, not {other.shares.idle:.0%}"),
+    ]  # fmt: skip
+    if one.batch != other.batch:
+        found.append((0.5 * (1 - second.batch / first.batch), f"batch {one.batch}, not {other.batch}"))
+    if one.mode == other.mode and one.formats != other.formats:
+        found.append((0.3, f"{format_text(one)}, not {format_text(other)}"))
+    if one.device != other.device:
+        found.append((0.4, f"{one.device}, not {other.device}"))
+    if one.mode != other.mode:
+        words = {"mixed": "prefill and decode share weights in mixed steps",
+                 "disaggregated": "prompts do not delay decodes"}  # fmt: skip
+        found.append((0.35, words[one.mode] if better else f"not {words[other.mode]}"))
+    size, text = max(found)
+    return text if size > LITTLE else "no part of the step differs by much"
+
+
+def limit(one: Candidate) -> str:
+    """What would raise the rate: a larger batch, memory, a faster link, or faster kernels; and the ceiling today."""
+    parts, shares = [], one.shares
+    if one.prefill is not None and one.prefill.limits:
+        parts.append("more prefill engines")
+    elif one.batch >= NEAR_CAPACITY * one.largest_batch:
+        parts.append("more memory per GPU for a larger batch")
+    elif one.violation >= NEAR_TARGET:
+        parts.append("a larger batch, which the latency targets exclude")
+    if shares.bound_by == "communication" or shares.communication > 0.3:
+        parts.append("a faster link")
+    elif shares.ceiling_share < FAR_FROM_CEILING:
+        parts.append(f"faster kernels (at {shares.ceiling_share:.0%} of the bound)")
+    elif shares.bound_by == "memory":
+        parts.append("more memory bandwidth")
+    else:
+        parts.append("more FLOP/s")
+    return "; ".join(parts)
+
+
+def name(one: Candidate) -> str:
+    """The layout as options: `tp 4 dp 2`; `prefill tp 2 dp 2 + decode tp 4` in disaggregated serving."""
+    own = layout_text(one.layout)
+    return f"prefill {layout_text(one.prefill.layout)} + decode {own}" if one.prefill else own
+
+
+def layout_text(layout: Layout) -> str:
+    """The sizes above 1 of a layout."""
+    sizes = layout._asdict()
+    return " ".join(f"{option} {size}" for option, size in sizes.items() if size > 1) or "tp 1"
+
+
+def format_text(one: Candidate) -> str:
+    """The formats, those of weights and KV cache where they differ from the compute format."""
+    dtype, weights, kv, _ = one.formats
+    words = [dtype, *([f"weights {weights}"] if weights != dtype else []), *([f"kv {kv}"] if kv != dtype else [])]
+    return " ".join(words)
+
+
+def violation_text(one: Candidate, ttft: float | None, tpot: float | None) -> str:
+    """How a candidate misses the targets: `TTFT 620 ms of at most 500 ms`."""
+    found = []
+    for label, value, target in (("TTFT", one.ttft.value, ttft), ("TPOT", one.tpot.value, tpot)):
+        if target is not None and value > target:
+            found.append(f"{label} {units.seconds(value)} of at most {units.seconds(target)}")
+    if one.required is not None and one.requests.value < one.required:
+        found.append(f"{units.significant(one.requests.value)} of {units.significant(one.required)} requests/s")
+    return ", ".join(found)

@@ -1,0 +1,127 @@
+"""Times and memory of an engine's steps for many batches and chunks, as arrays through the code of sweeps."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roofmodel.algebra import Number
+from roofmodel.counting import memory, phases
+from roofmodel.counting.workload import PromptChunk, Step, Workload
+from roofmodel.devices.device import Device
+from roofmodel.models.architecture import Architecture
+from roofmodel.study.estimate.capacity import usable_memory
+from roofmodel.study.estimate.options import workload
+from roofmodel.study.estimate.pipeline import estimates_by_stage
+from roofmodel.study.plan.layouts import Formats, Layout, options_of
+from roofmodel.study.sweep.case import slowest_totals
+
+Array = Any
+"""A NumPy array, or a number."""
+
+
+Stored = list[tuple[Number, Number]]
+"""For each distinct pipeline stage: bytes of its weights, and bytes of the KV cache of one sequence per microbatch."""
+
+
+class StepTimes(NamedTuple):
+    """A step of an engine: seconds with their interval, their parts, and the activations of the pass in bytes.
+
+    `memory_bound` and `link_bound` are the parts of the bound that DRAM and links limit, in seconds. Without
+    calibration the times are those of the bound.
+    """
+
+    seconds: Array
+    low: Array
+    high: Array
+    communication: Array
+    idle: Array  # while a pipeline stage waits
+    bound: Array
+    memory_bound: Array
+    link_bound: Array
+    activations: Array = 0
+
+    def __add__(self, other: StepTimes) -> StepTimes:  # type: ignore[override]
+        """Two steps, one after the other; the activations of the larger."""
+        *sums, _ = (a + b for a, b in zip(self, other, strict=True))
+        return StepTimes._make((*sums, np.maximum(self.activations, other.activations)))
+
+    def __rmul__(self, times: Array) -> StepTimes:
+        return StepTimes._make((*(times * value for value in self[:-1]), self.activations))
+
+
+StepTimes.__array_ufunc__ = None  # type: ignore[attr-defined]  # an array scales it as a number does
+
+
+class Engine(NamedTuple):
+    """GPUs that compute a step together: the model on a device, in a layout with number formats.
+
+    `step` is a decode of one sequence per microbatch; each pipeline stage has one microbatch in flight.
+    """
+
+    arch: Architecture
+    device: Device
+    layout: Layout
+    formats: Formats
+    work: Workload
+    step: Step
+
+    @property
+    def sequences_per_batch(self) -> int:
+        """Sequences in flight for each sequence of a microbatch."""
+        return self.layout.pp * self.layout.dp
+
+    @property
+    def usable(self) -> Number | None:
+        """The bytes per GPU that may be used; None where the device's memory is unknown."""
+        return None if self.device.capacity is None else usable_memory(self.device, self.work)
+
+
+def engine(arch: Architecture, device: Device, layout: Layout, form: Formats, memory_utilization: float) -> Engine:
+    """An engine of this layout. Raises WorkloadError where the model or the device does not support it."""
+    work, _ = workload(
+        arch, phase="decode", batch=layout.pp * layout.dp, micro_batch=1, seq=2, runtime="graph",
+        memory_utilization=memory_utilization, **options_of(layout, form),
+    )  # fmt: skip
+    (step,) = work.steps()
+    return Engine(arch, device, layout, form, work, step)
+
+
+def decode_times(engine: Engine, batch: Array, context: Number, tokens: int = 1) -> StepTimes:
+    """A decode of `batch` sequences per microbatch, each with `tokens` new tokens after `context` cached ones."""
+    return _times(engine, engine.step._replace(batch=batch, context=context, tokens=tokens, logit_positions=tokens))
+
+
+def mixed_times(engine: Engine, batch: Array, context: Number, chunk: PromptChunk, tokens: int = 1) -> StepTimes:
+    """The same decode, with a chunk of a prompt in each microbatch."""
+    step = engine.step._replace(batch=batch, context=context, tokens=tokens, logit_positions=tokens)
+    return _times(engine, step._replace(chunk=chunk))
+
+
+def prefill_times(engine: Engine, batch: Array, tokens: Number) -> StepTimes:
+    """A prefill of `batch` whole prompts per microbatch; each pipeline stage works on one of `pp` microbatches."""
+    return _times(engine, engine.step._replace(phase="prefill", batch=batch, tokens=tokens, context=0))
+
+
+def _times(engine: Engine, step: Step) -> StepTimes:
+    staged = estimates_by_stage(engine.arch, engine.device, step, engine.work.host)
+    found = slowest_totals(staged)
+    bound = found["bound_seconds"]
+    names = ("expected_seconds", "expected_low_seconds", "expected_high_seconds", "expected_communication_seconds",
+             "expected_bubble_seconds")  # fmt: skip
+    if found["expected_seconds"] is None:
+        names = ("bound_seconds", "bound_seconds", "bound_seconds", "communication_seconds", "bubble_seconds")
+    activations = reduce(np.maximum, (memory.activation_bytes(phase.operators) for phase in staged))
+    ceilings = (found[f"{ceiling}_share"] * bound for ceiling in ("memory", "link"))
+    return StepTimes._make((*(found[name] for name in names), bound, *ceilings, activations))
+
+
+def weights_and_cache(engine: Engine, tokens: Number) -> Stored:
+    """What each distinct pipeline stage stores, for sequences with this number of tokens."""
+    full = engine.step._replace(context=tokens - 1)
+    return [
+        (phases.weight_bytes(engine.arch, one), memory.kv_cache_bytes(phases.gpu_share(engine.arch, one), one))
+        for _, one in phases.distinct_stages(engine.arch, full)
+    ]

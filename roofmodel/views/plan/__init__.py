@@ -1,0 +1,1 @@
+"""Tables, pictures and data of a plan."""

@@ -1,0 +1,32 @@
+"""Files of a plan: rows as CSV, the document as JSON, the Pareto front as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from roofmodel import output_files
+from roofmodel.study.plan.plan import Plan
+from roofmodel.views.kit.encoding import as_csv, as_json
+from roofmodel.views.plan.data import document, rows
+
+SUFFIXES = (*output_files.PICTURES, "csv", "json")
+FORMATS = ("json", "csv")
+
+
+def as_text(plan: Plan, form: str) -> str:
+    """The text of a format."""
+    if form == "json":
+        return as_json(document(plan))
+    flat = ({**row, "prefill": None, "ties_with": " ".join(map(str, row["ties_with"]))} for row in rows(plan))
+    return as_csv([*flat])
+
+
+def save(plan: Plan, path: str) -> Path:
+    """Write the file, in the format that the suffix names."""
+
+    def draw(file: Path, form: str) -> None:
+        from roofmodel.views.plan.picture import draw
+
+        draw(plan, file, form)
+
+    return output_files.write(path, draw, {form: lambda form=form: as_text(plan, form) for form in FORMATS})  # type: ignore[misc]

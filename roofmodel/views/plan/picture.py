@@ -1,0 +1,76 @@
+"""The picture of a plan: the Pareto front of output tokens/s per GPU against tokens/s per user."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roofmodel import units
+from roofmodel.errors import WorkloadError
+from roofmodel.study.plan.candidate import Candidate
+from roofmodel.study.plan.plan import Plan
+from roofmodel.study.plan.ranking import format_text, name
+from roofmodel.views.kit import canvas, labels
+from roofmodel.views.plan.table import heading
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY, canvas.GRAY)
+SHAPES = "os^DvP"
+MAX_SERIES = 24  # in the legend
+CAPTION = (
+    "Front: candidates that no other one beats in both rates. Numbers: batch. Requests in flight fill every batch."
+)
+
+
+def draw(plan: Plan, path: Path, form: str) -> None:
+    """Draw the Pareto front into a file; `form` is png, svg or pdf. Raises WorkloadError for a front without points."""
+    if not plan.front:
+        raise WorkloadError("no candidate fits and gives the first token in time, so there is no front to draw")
+    with canvas.picture(path, form, "Throughput against speed per user", heading(plan), CAPTION) as (figure, axes):
+        _draw(figure, axes, plan)
+
+
+def _draw(figure: Figure, axes: Axes, plan: Plan) -> None:
+    along = sorted(plan.front, key=lambda one: one.tpot.value)
+    axes.plot(*_places(along), color="0.6", lw=1.2, zorder=2)
+    y = 0.83
+    for place, (series, points) in enumerate(_series(plan).items()):
+        color = COLORS[place % len(COLORS)]
+        marker = SHAPES[place // len(COLORS) % len(SHAPES)]
+        axes.plot(*_places(points), ls="", marker=marker, ms=6, color=color, zorder=3)
+        if place < MAX_SERIES:
+            figure.text(0.68, y, "●" if marker == "o" else "■", color=color, fontsize=10)
+            figure.text(0.697, y, series, fontsize=8.5)
+            y -= 0.03
+    remarks = []
+    if (target := plan.service.targets.tpot) is not None:
+        axes.axvline(1 / target, color="0.3", lw=1, ls="--", zorder=1)
+        remarks.append(f"dashed: TPOT {units.seconds(target)}, users to its right are served in time")
+    best = plan.ranked[0].candidate if plan.ranked else None
+    if best is not None and best.meets:
+        x, height = _places([best])
+        axes.plot(x, height, ls="", marker="o", ms=13, mfc="none", mec="0.1", mew=1.6, zorder=4)
+        remarks.append("circle: the best candidate that meets the targets")
+    canvas.log_axes(axes, "tokens/s per user (1 / TPOT)", "output tokens/s per GPU", units.si, units.si)
+    for remark in remarks:
+        figure.text(0.68, y - 0.01, remark, color="0.35", fontsize=8)
+        y -= 0.03
+    ends = [along[0], *([along[-1]] if len(along) > 1 else []), *([best] if best is not None and best.meets else [])]
+    labels.place(axes, [(f"{one.batch}", 1 / one.tpot.value, one.per_gpu.value) for one in ends], figure.dpi)
+
+
+def _series(plan: Plan) -> dict[str, list[Candidate]]:
+    """The points of the front by layout, formats and device."""
+    found: dict[str, list[Candidate]] = {}
+    for one in plan.front:
+        words = [name(one), format_text(one), *([one.device] if len(plan.devices) > 1 else [])]
+        found.setdefault(" · ".join(words), []).append(one)
+    return found
+
+
+def _places(points: Sequence[Candidate]) -> tuple[list[float], list[float]]:
+    return [1 / one.tpot.value for one in points], [one.per_gpu.value for one in points]

@@ -1,0 +1,85 @@
+"""The terminal table of a plan: the best candidates, the reason for each, and what would raise its rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from roofmodel import units
+from roofmodel.study.plan.plan import Plan
+from roofmodel.study.plan.ranking import Ranked, format_text, name
+from roofmodel.views.kit.columns import bare, fitting
+
+EXPENDABLE = ("chunk", "memory", "requests/s", "bound by")
+"""Columns that a narrow terminal leaves out, in this order."""
+LEFT = ("device", "layout", "formats", "bound by")
+
+
+class PlanView:
+    """The heading, a row for each candidate, then the reasons."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(heading(self.plan), style="bold")
+        yield Text(f"{units.grouped(self.plan.searched)} candidates in {self.plan.layouts} layouts and formats")
+        if not self.plan.ranked:
+            return
+        cells = [_cells(one, len(self.plan.devices) > 1) for one in self.plan.ranked]
+        titles = [title for title in cells[0] if any(row[title] for row in cells)]
+        widths = {title: max(len(title), *(len(row[title]) for row in cells)) for title in titles}
+        kept, table = fitting(widths, EXPENDABLE, options.max_width), bare()
+        for title in kept:
+            table.add_column(title, justify="left" if title in LEFT else "right", no_wrap=True)
+        for row in cells:
+            table.add_row(*(row[title] for title in kept))
+        yield table
+        yield from (Text(line) for line in _reasons(self.plan.ranked))
+        if "ties" in kept:
+            yield Text("ties: ranks whose intervals of the rate do not separate", style="dim")
+
+
+def heading(plan: Plan) -> str:
+    """The question as text."""
+    service = plan.service
+    words = [plan.model, f"{service.gpus} × {' or '.join(plan.devices)}"]
+    words += [f"isl {service.traffic.isl}", f"osl {service.traffic.osl}"]
+    for label, seconds in (("TTFT", service.targets.ttft), ("TPOT", service.targets.tpot)):
+        words += [f"{label} ≤ {units.seconds(seconds)}"] if seconds is not None else []
+    if service.targets.requests is not None:
+        words.append(f"{units.significant(service.targets.requests)} requests/s")
+    return " · ".join(words)
+
+
+def _cells(one: Ranked, several_devices: bool) -> dict[str, str]:
+    found = one.candidate
+    cost = found.dollars_per_million_tokens
+    return {
+        "": f"{one.rank}{'' if found.meets else '!'}",
+        "device": found.device if several_devices else "",
+        "layout": name(found),
+        "formats": format_text(found),
+        "batch": str(found.batch),
+        "chunk": "" if found.chunk is None else str(found.chunk),
+        "TTFT": units.seconds(found.ttft.value),
+        "TPOT": units.seconds(found.tpot.value),
+        "tokens/s/GPU": units.si(found.per_gpu.value),
+        "requests/s": units.significant(found.requests.value),
+        "GPUs": "" if found.gpus_needed is None else str(found.gpus_needed),
+        "$/M": "" if cost is None else units.significant(cost),
+        "memory": units.binary(float(found.memory)),
+        "bound by": found.shares.bound_by,
+        "ties": units.ranges(one.ties_with) if one.ties_with else "",
+    }
+
+
+def _reasons(found: tuple[Ranked, ...]) -> Iterator[str]:
+    """A line for each candidate; for the first one also what would raise its rate."""
+    for one in found:
+        if one.reason:
+            yield f"{one.rank}  {one.reason}"
+        if one.rank == 1:
+            yield f"   a higher rate needs {one.limit}"

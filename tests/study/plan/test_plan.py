@@ -1,0 +1,175 @@
+"""Plans of a service: they fit, meet their targets, and no brute-force candidate is better."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pytest
+
+import roofmodel
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
+from roofmodel.models import hub
+from roofmodel.study.plan.candidate import Interval
+from roofmodel.study.plan.layouts import Layout, formats, layouts
+from roofmodel.study.plan.plan import Plan, plan
+from roofmodel.study.plan.processes import in_processes
+from roofmodel.study.plan.ranking import ties
+from roofmodel.study.plan.serving import batches, chunks
+
+MODEL, ISL, OSL = "llama-3.1-8b", 1024, 128
+ONE_FORMAT = {"dtype": "bf16", "kv": "bf16"}
+
+
+@cache
+def planned(**options: Any) -> Plan:
+    asked = {"gpus": 2, "isl": ISL, "osl": OSL, **ONE_FORMAT, **options}
+    return plan(hub.load(MODEL), [Device.load("h100")], **asked)
+
+
+def test_every_reported_layout_fits_and_meets_the_targets() -> None:
+    found = planned(ttft="100ms", tpot="15ms", requests="2/s")
+    assert found.meets
+    for one in found.ranked:
+        each = one.candidate
+        assert each.fits
+        assert each.memory <= 0.9 * 80 * 2**30
+        assert each.ttft.value <= 0.1
+        assert each.tpot.value <= 0.015
+        assert each.requests.value >= 2
+        assert each.layout.gpus == each.gpus == 2
+        assert each.ttft.low <= each.ttft.value <= each.ttft.high
+        assert each.requests.low <= each.requests.value <= each.requests.high
+
+
+def test_the_best_is_no_worse_than_prefills_that_alternate_with_decodes() -> None:
+    """Without chunks, a step is a decode, or the prefill of one prompt: both are estimates of `roofmodel.estimate`."""
+    found = {tpot: planned(tpot=tpot).ranked[0].candidate.requests.value for tpot in (None, 0.012)}
+    for (tp, dp), batch in product(((1, 2), (2, 1)), (8, 128)):
+        options: dict[str, Any] = {"runtime": "graph", "dtype": "bf16", "tp": tp}
+        decode = roofmodel.estimate(MODEL, "h100", phase="decode", batch=batch, context=ISL + OSL // 2, **options)
+        prefill = roofmodel.estimate(MODEL, "h100", phase="prefill", seq=ISL, **options)
+        prompts = batch / (OSL - 1)  # per decode
+        step = decode.totals["decode"]["expected_seconds"] + prompts * prefill.totals["prefill"]["expected_seconds"]
+        assert decode.to_dict()["memory"]["largest_batch"] > 1.2 * batch  # the cache of a full-length request is larger
+        for tpot, best in found.items():
+            if tpot is None or step <= tpot:
+                assert best >= dp * prompts / step * (1 - 1e-9)
+
+
+def test_a_stricter_target_never_raises_the_rate() -> None:
+    rates = [planned(tpot=tpot).ranked[0].candidate.requests.value for tpot in (None, "20ms", "12ms", "8ms")]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_more_memory_never_lowers_the_rate() -> None:
+    rates = [planned(memory_utilization=share).ranked[0].candidate.requests.value for share in (0.5, 0.7, 0.9)]
+    assert rates == sorted(rates)
+
+
+def test_no_candidate_of_the_front_is_beaten_in_both_rates() -> None:
+    front = planned().front
+    assert len(front) > 5
+    assert [one.per_gpu.value for one in front] == sorted((one.per_gpu.value for one in front), reverse=True)
+    assert [one.tpot.value for one in front] == sorted((one.tpot.value for one in front), reverse=True)
+
+
+def test_targets_that_nothing_meets_name_the_nearest_layout() -> None:
+    found = planned(tpot="1ms")
+    assert not found.meets
+    assert found.ranked
+    violations = [one.candidate.violation for one in found.ranked]
+    assert violations == sorted(violations)
+    assert violations[0] > 1
+    assert any("no layout meets the targets; the nearest is tp 2" in str(note) for note in found.notes)
+
+
+def test_a_model_that_does_not_fit_names_the_layout_that_lacks_least() -> None:
+    found = plan(hub.load("llama-3.1-405b"), [Device.load("a100")], gpus=4, isl=ISL, osl=OSL, **ONE_FORMAT)
+    assert not found.ranked
+    assert not found.meets
+    assert found.shortage is not None
+    assert found.shortage.needed > found.shortage.usable
+    assert any("does not fit: the nearest layout" in str(note) for note in found.notes)
+
+
+def test_a_required_rate_needs_only_some_of_the_replicas() -> None:
+    rate = planned().ranked[0].candidate.requests.value
+    found = planned(requests=rate / 4, dp=2)
+    best = found.ranked[0].candidate
+    assert best.layout == Layout(1, 1, 1, 2)
+    assert best.gpus_needed == 1
+
+
+def test_cost_decides_where_all_devices_have_prices() -> None:
+    devices = [Device.load("h100"), Device.load("a100")]
+    found = plan(hub.load(MODEL), devices, gpus=1, isl=ISL, osl=OSL, price="h100=100,a100=1", **ONE_FORMAT)
+    first, last = found.ranked[0].candidate, found.ranked[-1].candidate
+    assert first.device == "a100-sxm-80gb"
+    assert last.device == "h100-sxm"
+    assert first.dollars_per_million_tokens == pytest.approx(1 / 3600 * 1e6 / first.per_gpu.value)
+    assert found.ranked[0].candidate.per_gpu.value < last.per_gpu.value
+
+
+def test_layouts_use_all_gpus_and_shard_experts() -> None:
+    found = set(layouts(hub.load("mixtral-8x7b-v0.1"), 8, {}))
+    assert all(one.gpus == 8 for one in found)
+    assert {Layout(8, 1, 8, 1), Layout(1, 1, 8, 8), Layout(2, 2, 4, 2), Layout(2, 1, 1, 4)} <= found
+    assert Layout(1, 1, 8, 8).engines == 1
+    assert Layout(2, 1, 2, 4).engines == 4
+    assert {one.tp for one in layouts(hub.load("mixtral-8x7b-v0.1"), 8, {"tp": [4]})} == {4}
+
+
+def test_formats_without_a_pipe_are_not_searched() -> None:
+    arch = hub.load(MODEL)
+    assert {one.dtype for one in formats(arch, Device.load("a100"), {})} == {"bf16"}
+    assert {one.dtype for one in formats(arch, Device.load("h100"), {})} == {"bf16", "fp8"}
+
+
+def test_rates_tie_where_their_intervals_do_not_separate_them() -> None:
+    one, near, far = Interval(100, 90, 110), Interval(95, 85, 105), Interval(50, 45, 55)
+    assert ties(one, near)
+    assert ties(near, one)
+    assert not ties(one, far)
+    assert not ties(far, one)
+
+
+def test_batches_and_chunks_cover_the_range() -> None:
+    assert batches(40).tolist() == [*range(1, 17), 20, 24, 28, 32, 36, 40]
+    assert {prompts * tokens for prompts, tokens, _ in chunks(1024)} >= {128, 256, 512, 1024, 2048}
+    assert all(parts * tokens >= 1000 for _, tokens, parts in chunks(1000))
+    assert (1, 7, 1) in chunks(7)
+
+
+def test_processes_give_the_results_in_order() -> None:
+    assert list(in_processes(abs, range(-40, 0))) == list(range(40, 0, -1))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"osl": 1}, "osl is 1; it must be a whole number from 2"),
+        ({"gpus": 0}, "gpus is 0"),
+        ({"tpot": "30 m"}, "tpot: "),
+        ({"tpot": -1.0}, "tpot is -1.0; it must be above 0"),
+        ({"requests": "5/day"}, "'5/day' is no rate; try requests=\"5/s\""),
+        ({"tp": 3}, "no layout of meta-llama/Llama-3.1-8B uses 2 GPUs with these values of tp"),
+        ({"dtype": "int8"}, None),
+        ({"dtype": "fp4"}, "dtype: unknown value 'fp4'"),
+        ({"top": 0}, "top is 0"),
+    ],
+)  # fmt: skip
+def test_an_invalid_option_is_refused_with_a_value_that_works(options: dict[str, Any], said: str | None) -> None:
+    if said is None:
+        assert planned(**options).ranked
+        return
+    with pytest.raises(WorkloadError) as caught:
+        planned(**options)
+    assert said in str(caught.value)
+
+
+def test_a_model_that_does_not_generate_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="does not generate text"):
+        plan(hub.load("bert-base-uncased"), [Device.load("a100")], gpus=1, isl=128, osl=8)

@@ -1,0 +1,78 @@
+"""What `roof plan` prints and writes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import roofmodel
+from roofmodel.errors import RoofError
+from roofmodel.reports.plans import PlanReport
+
+
+@pytest.fixture(scope="module")
+def report() -> PlanReport:
+    return roofmodel.plan("llama-3.1-8b", "h100", gpus=2, isl=512, osl=64, tpot="20ms", price=2, dtype="bf16")
+
+
+@pytest.fixture(scope="module")
+def impossible() -> PlanReport:
+    return roofmodel.plan("llama-3.1-70b", "l4", gpus=1, isl=512, osl=64, dtype="bf16")
+
+
+def printed(report: PlanReport, width: int = 100) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width).print(report)
+    return out.getvalue()
+
+
+def test_the_table_names_layout_rate_cost_and_reason(report: PlanReport) -> None:
+    lines = printed(report).splitlines()
+    assert lines[0].startswith("meta-llama/Llama-3.1-8B · 2 × h100-sxm · isl 512 · osl 64 · TPOT ≤ 20 ms")
+    assert "tokens/s/GPU" in lines[2]
+    assert "$/M" in lines[2]
+    assert any("tokens/s/GPU than" in line for line in lines[3:])
+    assert any("a higher rate needs" in line for line in lines)
+
+
+def test_a_narrow_terminal_cuts_no_cell(report: PlanReport) -> None:
+    narrow = printed(report, 80)
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert "…" not in narrow
+
+
+def test_the_document_has_the_candidates_in_order(report: PlanReport) -> None:
+    found = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    rates = [one["tokens_per_second_per_gpu"] for one in found["candidates"]]
+    assert found["schema"] == "roofmodel.plan/1"
+    assert rates == sorted(rates, reverse=True)
+    for one in found["candidates"]:
+        assert one["meets"]
+        assert one["tokens_per_second"] == pytest.approx(64 * one["requests_per_second"])
+        assert one["dollars_per_million_tokens"] == pytest.approx(2 / 3600 / one["tokens_per_second_per_gpu"] * 1e6)
+    assert all(one["rank"] in found["candidates"][tie - 1]["ties_with"]
+               for one in found["candidates"] for tie in one["ties_with"])  # fmt: skip
+
+
+def test_files_have_rows_or_a_picture(report: PlanReport, tmp_path: Path) -> None:
+    table, image = report.save(tmp_path / "plan.csv"), report.save(tmp_path / "front.svg")
+    rows = list(csv.DictReader(io.StringIO(table.read_text())))
+    assert [row["tp"] for row in rows] == [str(one["tp"]) for one in report.to_dict()["candidates"]]
+    assert "tokens/s per user" in image.read_text()
+    assert len(report.to_frame()) == len(rows)
+
+
+def test_a_model_that_does_not_fit_has_no_rows_but_a_shortage(impossible: PlanReport, tmp_path: Path) -> None:
+    found = impossible.to_dict()
+    assert (found["candidates"], found["meets"]) == ([], False)
+    assert found["shortage"]["memory"] > found["shortage"]["usable_memory"]
+    assert "does not fit" in impossible.remarks()[0]
+    assert "0 candidates" in printed(impossible)
+    with pytest.raises(RoofError, match="no front to draw"):
+        impossible.save(tmp_path / "front.png")
+    assert not list(tmp_path.iterdir())
