@@ -62,18 +62,19 @@ class ServedErrors(NamedTuple):
 
 def on_one_gpu(folder: Path) -> Iterator[ServedBatch]:
     """The batches of packaged models and devices on one GPU."""
-    return (row for row in _rows(folder, MODELS) if row.gpus == 1)
+    return (row for row in rows(folder, MODELS) if row.gpus == 1)
 
 
 def on_several_gpus(folder: Path) -> Iterator[ServedBatch]:
     """The batches of packaged models and devices on 2 to 8 GPUs."""
-    return (row for row in _rows(folder, SHARDED) if row.gpus > 1)
+    return (row for row in rows(folder, SHARDED) if row.gpus > 1)
 
 
-def _rows(folder: Path, models: dict[str, str]) -> Iterator[ServedBatch]:
+def rows(folder: Path, models: dict[str, str]) -> Iterator[ServedBatch]:
+    """The batches of these models, by the name in the table, on packaged devices."""
     with gzip.open(folder / "trtllm_e2e.csv.gz", "rt", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["model"] in models]
-    for row in rows:
+        found = [row for row in csv.DictReader(file) if row["model"] in models]
+    for row in found:
         if row["gpu_norm"] in DEVICES and row["precision"] in ("fp16", "fp8"):
             batch, prompt, new = (int(float(row[name])) for name in ("batch", "input_len", "output_len"))
             ttft, tpot = (float(row[name]) / 1e3 for name in ("ttft_ms", "tpot_ms"))
@@ -83,7 +84,7 @@ def _rows(folder: Path, models: dict[str, str]) -> Iterator[ServedBatch]:
 
 def phases(row: ServedBatch) -> tuple[PhaseEstimate, PhaseEstimate]:
     """The prefill, and the decode step in the middle of the generation, which takes the mean time of all steps."""
-    model, device = _loaded(row.model, row.hw)
+    model, device = loaded(row.model, row.hw)
     prefill, decode = (
         estimate(
             model, device, phase=phase, batch=row.batch, seq=row.prompt, context=context,
@@ -95,7 +96,8 @@ def phases(row: ServedBatch) -> tuple[PhaseEstimate, PhaseEstimate]:
 
 
 @cache
-def _loaded(model: str, hw: str) -> tuple[Architecture, Device]:
+def loaded(model: str, hw: str) -> tuple[Architecture, Device]:
+    """A model and a device by name."""
     return load(model), Device.load(hw)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import hypot, log
+from math import log, sqrt
 from typing import NamedTuple
 
 from roofmodel import units
 from roofmodel.study.plan.candidate import Candidate, Interval
 from roofmodel.study.plan.layouts import Layout
 
+SHARED_ERROR = 0.6
+"""Correlation of the errors of two expected times of a model on one device: 0.61 between fp16 and fp8, 0.68 between a
+batch and four times that batch, on 264 static batches that TensorRT-LLM served on one GPU (`benchmarks/planned.py`)."""
 LITTLE = 0.03
 """A difference of shares below this is not named as a reason."""
 FAR_FROM_CEILING = 0.6
@@ -55,18 +58,22 @@ def _merit(one: Candidate, priced: bool) -> Interval:
 
 def _ties(one: Candidate, rank: int, shown: Sequence[Candidate], priced: bool) -> tuple[int, ...]:
     others = ((place, other) for place, other in enumerate(shown, 1) if place != rank and other.meets and one.meets)
-    return tuple(place for place, other in others if ties(_merit(one, priced), _merit(other, priced)))
+    return tuple(
+        place
+        for place, other in others
+        if ties(_merit(one, priced), _merit(other, priced), SHARED_ERROR if one.device == other.device else 0.0)
+    )
 
 
-def ties(one: Interval, other: Interval) -> bool:
+def ties(one: Interval, other: Interval, shared: float = SHARED_ERROR) -> bool:
     """Whether the intervals of two rates do not separate them.
 
-    The logarithms of the rates differ by less than the half-widths of the intervals that face each other, added in
-    quadrature as for independent errors. Errors that both rates share would cancel, so a tie can hide a difference.
+    The errors of two rates, as logarithms, have the half-widths of the intervals that face each other and the
+    correlation `shared`, so the difference of the logarithms has the half-width sqrt(a² + b² - 2 shared a b).
     """
     high, low = (one, other) if one.value >= other.value else (other, one)
     down, up = log(high.value / high.low), log(low.high / low.value)
-    return log(high.value / low.value) <= hypot(down, up)
+    return log(high.value / low.value) <= sqrt(max(0.0, down**2 + up**2 - 2 * shared * down * up))
 
 
 def front(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -79,12 +86,13 @@ def front(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def reason(one: Candidate, rank: int, ordered: Sequence[Candidate]) -> str:
-    """The largest difference between a candidate and the one that it is compared with: the first candidate, or for the
-    first one the best one with another layout."""
+    """The largest difference between a candidate and the one that it is compared with: the first candidate; for the
+    first one the best other layout that does not tie with it."""
     if not one.meets:
         return "nearest to the targets" if rank == 1 else ""
     others = [other for other in ordered if other.meets and (other.layout, other.mode) != (one.layout, one.mode)]
-    other = ordered[0] if rank > 1 else others[0] if others else None
+    apart = (other for other in others if not ties(one.per_gpu, other.per_gpu))
+    other = ordered[0] if rank > 1 else next(apart, others[-1] if others else None)
     if other is None:
         return "the only layout that meets the targets"
     change = one.per_gpu.value / other.per_gpu.value - 1

@@ -136,6 +136,12 @@ def test_rates_tie_where_their_intervals_do_not_separate_them() -> None:
     assert not ties(far, one)
 
 
+def test_errors_that_two_rates_share_separate_them() -> None:
+    one, other = Interval(100, 90, 110), Interval(90, 81, 99)
+    assert ties(one, other, shared=0)
+    assert not ties(one, other, shared=0.9)
+
+
 def test_batches_and_chunks_cover_the_range() -> None:
     assert batches(40).tolist() == [*range(1, 17), 20, 24, 28, 32, 36, 40]
     assert {prompts * tokens for prompts, tokens, _ in chunks(1024)} >= {128, 256, 512, 1024, 2048}
