@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from roofmodel import arguments
 from roofmodel.arguments import Model, PathLike, ProgressCallback, no_progress
@@ -21,11 +21,17 @@ from roofmodel.reports.measurements import (
 from roofmodel.reports.runs import JitterReport, TraceReport
 
 if TYPE_CHECKING:
-    from roofmodel.counting.workload import Phase
-    from roofmodel.study.benchmark.measured_table import L2State
+    from roofmodel.option_values import (
+        BenchmarkDevice,
+        CeilingSource,
+        ComputeFormat,
+        FirstGap,
+        KernelGrouping,
+        L2State,
+        Phase,
+        RunGrouping,
+    )
     from roofmodel.study.estimate.options import WorkloadOptions
-    from roofmodel.study.jitter.deviations import FirstGap
-    from roofmodel.study.profile.ceilings import CeilingSource
 
 
 def read_profile(
@@ -56,7 +62,7 @@ def read_profile(
 def plot(
     *paths: PathLike,
     hw: Hardware | None = None,
-    by: str = "name",
+    by: KernelGrouping = "name",
     model: str | None = None,
     family: str | None = None,
     times: PathLike | Iterable[PathLike] = (),
@@ -131,7 +137,7 @@ def trace(
     *paths: PathLike,
     before: PathLike | Iterable[PathLike] = (),
     one_run: bool = False,
-    by: str = "group",
+    by: RunGrouping = "group",
     top: int = 10,
     steps: str | None = None,
     hw: Hardware | None = None,
@@ -228,7 +234,9 @@ def ncu_command(
     )
 
 
-def count(target: str, inputs: Iterable[str], *, dtype: str = "fp16", hw: Hardware | None = None) -> CountReport:
+def count(
+    target: str, inputs: Iterable[str], *, dtype: ComputeFormat = "fp16", hw: Hardware | None = None
+) -> CountReport:
     """FLOPs and bytes of the operators of any torch module; with `hw` the bound of each. Needs torch.
 
     `target` is `MODULE:FACTORY`, as in "torchvision.models:resnet50" or "./my.py:make"; `inputs` are shapes such as
@@ -295,7 +303,7 @@ def measure(
     context: int | None = None,
     l2: L2State = "cold",
     budget: float = 120,
-    device: Literal["cuda", "cpu"] | None = None,
+    device: BenchmarkDevice | None = None,
     seed: int = 0,
     resume: bool = False,
     force: bool = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from roofmodel import arguments
 from roofmodel.arguments import Model, ProgressCallback, no_progress
@@ -11,8 +11,11 @@ from roofmodel.devices.device import Hardware
 from roofmodel.reports.predictions import Derivation, ExplorePage, Report, SweepReport
 
 if TYPE_CHECKING:
-    from roofmodel.counting.workload import (
+    from roofmodel.option_values import (
         AttentionMode,
+        ComputeFormat,
+        CrossoverSize,
+        Dtype,
         LatentMode,
         Logits,
         Optimizer,
@@ -20,8 +23,8 @@ if TYPE_CHECKING:
         Recompute,
         Runtime,
         SequenceParallel,
+        StorageFormat,
     )
-    from roofmodel.study.derive.crossover import Variable
     from roofmodel.study.estimate.options import WorkloadOptions
     from roofmodel.study.sweep.grid import GridOptions
 
@@ -35,10 +38,10 @@ def estimate(
     batch: int = 1,
     seq: int | None = None,
     context: int | None = None,
-    dtype: str = "fp16",
-    weights: str | None = None,
-    kv: str | None = None,
-    activations: str | None = None,
+    dtype: Dtype = "fp16",
+    weights: StorageFormat | None = None,
+    kv: StorageFormat | None = None,
+    activations: ComputeFormat | None = None,
     attention: AttentionMode = "flash",
     logits: Logits | None = None,
     new_tokens: int | None = None,
@@ -155,7 +158,7 @@ def crossover(
     model: Model,
     hw: Hardware,
     *,
-    over: Variable | Literal["n"] | None = None,
+    over: CrossoverSize | None = None,
     op: str | None = None,
     family: str | None = None,
     explain: bool = False,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from roofmodel import arguments
 from roofmodel.arguments import PathLike
+from roofmodel.option_values import SheetName
 from roofmodel.reports.predictions import Derivation, HomeworkSheet
 
 
-def homework(student: str, sheet: str = "lectures", *, seed: str = "", key: bool = False) -> HomeworkSheet:
+def homework(student: str, sheet: SheetName = "lectures", *, seed: str = "", key: bool = False) -> HomeworkSheet:
     """A student's sheet of problems with blanks; with `key` the answers and their derivations.
 
     `sheet` is lectures, rooflines, transformers, measuring, scaling or runs. The numbers depend on `student` and on
@@ -24,7 +25,7 @@ def homework(student: str, sheet: str = "lectures", *, seed: str = "", key: bool
     return HomeworkSheet(document(study(student, sheet, seed), key))
 
 
-def check_homework(answers: PathLike, student: str, sheet: str | None = None, *, seed: str = "") -> Derivation:
+def check_homework(answers: PathLike, student: str, sheet: SheetName | None = None, *, seed: str = "") -> Derivation:
     """The right and wrong answers of a completed sheet, with the likely mistake in each wrong one.
 
     Raises AnswerError for a file without answers.

@@ -18,6 +18,7 @@ from roofmodel.cli.options import (
     takes_workload,
 )
 from roofmodel.cli.output import check_format, check_outputs, present
+from roofmodel.option_values import OutputFormat
 
 app = typer.Typer(add_completion=False)
 
@@ -42,7 +43,7 @@ def compare_command(
         str | None, typer.Option(help="Number of the GPU to compare, if the files contain several.")
     ] = None,
     family: Family = None,
-    form: Annotated[str, format_option("table, json or csv.")] = "table",
+    form: Annotated[OutputFormat, format_option("table, json or csv.")] = "table",
     output: Annotated[list[str] | None, output_option("Also write FILE: .png .svg .pdf .json .csv")] = None,
     **workload: Any,
 ) -> None:

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.options import examples, format_option
+from roofmodel.cli.options import examples, format_option, name_option
 from roofmodel.cli.output import check_format, present
+from roofmodel.option_values import ComputeFormat, OutputFormat
 
 app = typer.Typer(add_completion=False)
 
@@ -37,8 +38,8 @@ def count_command(
     hw: Annotated[
         str | None, typer.Option("--hw", help="Also print the bound of each operator on this device.")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="Format of all floating-point tensors.")] = "fp16",
-    form: Annotated[str, format_option("table, json or csv.")] = "table",
+    dtype: Annotated[ComputeFormat, name_option("Format of all floating-point tensors.")] = "fp16",
+    form: Annotated[OutputFormat, format_option("table, json or csv.")] = "table",
 ) -> None:
     """Count FLOPs and bytes of each operator of a torch module, with bounds (needs torch)."""
     check_format(form, ("table", "json", "csv"))

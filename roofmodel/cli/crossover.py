@@ -13,10 +13,12 @@ from roofmodel.cli.options import (
     Hardware,
     ModelOrKernel,
     examples,
+    name_option,
     required_device,
     takes_workload,
 )
 from roofmodel.cli.output import DOCUMENT_FORMATS, check_format, check_outputs, present
+from roofmodel.option_values import CrossoverSize
 
 app = typer.Typer(add_completion=False)
 
@@ -34,9 +36,9 @@ def crossover_command(
     model: Annotated[str, typer.Argument(help=ModelOrKernel)],
     hw: Hardware = None,
     over: Annotated[
-        str | None,
-        typer.Option(
-            help="Size that varies: batch, seq (prefill), context (decode) or gpus (default: batch; n for a kernel)."
+        CrossoverSize | None,
+        name_option(
+            "Size that varies: batch, seq (prefill), context (decode) or gpus (default: batch; n for a kernel)."
         ),
     ] = None,
     op: Annotated[
@@ -57,8 +59,5 @@ def crossover_command(
     from roofmodel import api
 
     check_outputs(api.Derivation, output, [model, hw])
-    report = api.crossover(
-        model, hw or "", op=op, family=family, explain=explain, **workload,
-        over=over,  # type: ignore[arg-type]  # the function checks it
-    )  # fmt: skip
+    report = api.crossover(model, hw or "", over=over, op=op, family=family, explain=explain, **workload)
     present(report, form, output)

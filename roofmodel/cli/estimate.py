@@ -18,6 +18,7 @@ from roofmodel.cli.options import (
     takes_workload,
 )
 from roofmodel.cli.output import check_format, check_outputs, ignored, present
+from roofmodel.option_values import OutputFormat
 
 app = typer.Typer(add_completion=False)
 
@@ -37,7 +38,7 @@ def estimate_command(
     model: Model,
     hw: Hardware = None,
     family: Family = None,
-    form: Annotated[str, format_option("table, json, csv or markdown, on stdout.")] = "table",
+    form: Annotated[OutputFormat, format_option("table, json, csv or markdown, on stdout.")] = "table",
     output: Annotated[list[str] | None, output_option("Also write FILE: .png .svg .pdf .html .json .csv .md")] = None,
     ops: Annotated[
         bool,

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.options import DocumentFiles, DocumentFormat, examples
+from roofmodel.cli.options import DocumentFiles, DocumentFormat, examples, name_option
 from roofmodel.cli.output import DOCUMENT_FORMATS, check_format, check_outputs, note, present
+from roofmodel.option_values import SheetName
 
 app = typer.Typer(
     add_completion=False,
@@ -35,7 +36,7 @@ Seed = Annotated[
 def homework_new(
     student: Student,
     sheet: Annotated[
-        str, typer.Option(help="Sheet: lectures, rooflines, transformers, measuring, scaling or runs.")
+        SheetName, name_option("Sheet: lectures, rooflines, transformers, measuring, scaling or runs.")
     ] = "lectures",
     seed: Seed = "",
     key: Annotated[
@@ -60,7 +61,7 @@ def homework_new(
 def homework_check(
     answers: Annotated[str, typer.Argument(help="The completed sheet, or a YAML file with the answers.")],
     student: Student,
-    sheet: Annotated[str | None, typer.Option(help="Name of the sheet, if the answers do not state it.")] = None,
+    sheet: Annotated[SheetName | None, name_option("Name of the sheet, if the answers do not state it.")] = None,
     seed: Seed = "",
     form: DocumentFormat = "table",
     output: DocumentFiles = None,

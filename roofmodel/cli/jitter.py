@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.options import examples, format_option, output_option
+from roofmodel.cli.options import examples, format_option, name_option, output_option
 from roofmodel.cli.output import check_format, check_outputs, present
+from roofmodel.option_values import FirstGap, OutputFormat
 
 app = typer.Typer(add_completion=False)
 
@@ -34,13 +35,13 @@ def jitter_command(
         str, typer.Option("--threshold", help="A rank is late if it deviates by more from the mean over ranks.")
     ] = "100us",
     first_gap: Annotated[
-        str,
-        typer.Option("--first-gap", help="Gap before a step, from the collective of the same-step or previous-step."),
+        FirstGap,
+        name_option("Gap before a step, from the collective of the same-step or previous-step.", "--first-gap"),
     ] = "same-step",
     what_if: Annotated[
         bool, typer.Option("--what-if", help="Replay the steps with ideal times (tables of operations, Parquet).")
     ] = False,
-    form: Annotated[str, format_option("table, json or csv.")] = "table",
+    form: Annotated[OutputFormat, format_option("table, json or csv.")] = "table",
     output: Annotated[list[str] | None, output_option("FILE .png .svg .pdf .html .json .csv")] = None,
 ) -> None:
     """Find which of many ranks is late, from which kernel on, and why: GPU, CPU launches, input or network."""
@@ -51,7 +52,6 @@ def jitter_command(
     check_outputs(api.JitterReport, output, files)
     with progress.of_reading() as callback:
         report = api.jitter(
-            *files, steps=steps, threshold=threshold, what_if=what_if, progress=callback,
-            first_gap=first_gap,  # type: ignore[arg-type]  # the function checks it
+            *files, steps=steps, threshold=threshold, first_gap=first_gap, what_if=what_if, progress=callback
         )  # fmt: skip
     present(report, form, output)

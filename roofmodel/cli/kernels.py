@@ -8,6 +8,7 @@ import typer
 
 from roofmodel.cli.options import Files, ProfileHardware, Times, examples, format_option, output_option
 from roofmodel.cli.output import check_format, check_outputs, present
+from roofmodel.option_values import OutputFormat
 
 app = typer.Typer(add_completion=False)
 
@@ -24,7 +25,7 @@ def kernels_command(
     files: Files,
     hw: ProfileHardware = None,
     times: Times = None,
-    form: Annotated[str, format_option("table, json or csv.")] = "table",
+    form: Annotated[OutputFormat, format_option("table, json or csv.")] = "table",
     output: Annotated[list[str] | None, output_option("FILE .json .csv .parquet")] = None,
 ) -> None:
     """Read profiler files (ncu, nvprof, nsys, PyTorch) into one table of kernels."""

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.options import examples
+from roofmodel.cli.options import examples, name_option
 from roofmodel.cli.output import ignored, print_line, print_rich, remark
+from roofmodel.option_values import BenchmarkDevice, L2State, Phase
 
 app = typer.Typer(add_completion=False)
 
@@ -33,13 +34,13 @@ def measure_command(
     model: Annotated[
         str | None, typer.Option(help="Measure the operators of this model instead of random shapes.")
     ] = None,
-    phase: Annotated[str | None, typer.Option(help="With --model: as for estimate.")] = None,
+    phase: Annotated[Phase | None, name_option("With --model: as for estimate.")] = None,
     batch: Annotated[int, typer.Option(help="With --model: as for estimate.")] = 1,
     seq: Annotated[int | None, typer.Option(help="With --model: as for estimate.")] = None,
     context: Annotated[int | None, typer.Option(help="With --model: as for estimate.")] = None,
-    l2: Annotated[str, typer.Option("--l2", help="cold (L2 cache flushed before each launch) or warm.")] = "cold",
+    l2: Annotated[L2State, name_option("cold (L2 cache flushed before each launch) or warm.", "--l2")] = "cold",
     budget: Annotated[float, typer.Option(help="Seconds after which the run stops and keeps its rows.")] = 120,
-    device: Annotated[str | None, typer.Option(help="cuda or cpu (default: cuda if a GPU is found).")] = None,
+    device: Annotated[BenchmarkDevice | None, name_option("cuda or cpu (default: cuda if a GPU is found).")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random shapes.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run that wrote to FILE.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
@@ -53,8 +54,8 @@ def measure_command(
         ignored((name for name, value in given.items() if value is not None), MODEL_ONLY)
     with progress.of_measuring(budget) as callback:
         report = api.measure(
-            output, ops=ops, dtype=dtype, model=model, phase=phase, batch=batch, seq=seq, context=context,  # type: ignore[arg-type]
-            l2=l2, budget=budget, device=device, seed=seed, resume=resume, force=force, progress=callback,  # type: ignore[arg-type]
+            output, ops=ops, dtype=dtype, model=model, phase=phase, batch=batch, seq=seq, context=context,
+            l2=l2, budget=budget, device=device, seed=seed, resume=resume, force=force, progress=callback,
         )  # fmt: skip
     print_rich(report)
     print_line(f"wrote {report.path}: {report.measurement.rows} rows of {report.measurement.cases} cases")

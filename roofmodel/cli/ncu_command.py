@@ -9,6 +9,7 @@ import typer
 
 from roofmodel.cli.options import examples, format_option
 from roofmodel.cli.output import check_format, print_text, remark
+from roofmodel.option_values import TextFormat
 
 app = typer.Typer(add_completion=False)
 
@@ -33,7 +34,7 @@ def ncu_command(
     nvprof: Annotated[
         bool, typer.Option("--nvprof", help="Print an nvprof command instead, for times on a V100.")
     ] = False,
-    form: Annotated[str, format_option("line or json.")] = "line",
+    form: Annotated[TextFormat, format_option("line or json.")] = "line",
 ) -> None:
     """Print the ncu command that collects the metrics for a roofline; its parts are explained on stderr."""
     check_format(form, ("line", "json"))

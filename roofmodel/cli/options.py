@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from roofmodel.errors import Option, WorkloadError
+from roofmodel.option_values import OutputFormat
 
 Command = Callable[..., None]
 
@@ -30,23 +31,26 @@ Times = Annotated[
     list[str] | None,
     typer.Option("--times", help="Take the times from this nsys, nvprof or PyTorch file, not from FILES."),
 ]
-ListingFormat = Annotated[str, typer.Option("--format", help="table or json.", rich_help_panel=OUTPUT)]
-DocumentFormat = Annotated[
-    str, typer.Option("--format", help="table, json, markdown or latex, on stdout.", rich_help_panel=OUTPUT)
-]
-DocumentFiles = Annotated[
-    list[str] | None, typer.Option("-o", "--output", help="Also write FILE: .md .tex .json", rich_help_panel=OUTPUT)
-]
+
+
+def name_option(help_text: str, *flags: str, panel: str | None = None) -> Any:
+    """An option with a type of `option_values`. The library checks its value, and suggests a similar one."""
+    return typer.Option(*flags, help=help_text, parser=str, rich_help_panel=panel)
 
 
 def format_option(help_text: str) -> Any:
     """`--format`, in the group of output options."""
-    return typer.Option("--format", help=help_text, rich_help_panel=OUTPUT)
+    return name_option(help_text, "--format", panel=OUTPUT)
 
 
 def output_option(help_text: str) -> Any:
     """`-o FILE`, in the group of output options."""
     return typer.Option("-o", "--output", help=help_text, rich_help_panel=OUTPUT)
+
+
+ListingFormat = Annotated[OutputFormat, format_option("table or json.")]
+DocumentFormat = Annotated[OutputFormat, format_option("table, json, markdown or latex, on stdout.")]
+DocumentFiles = Annotated[list[str] | None, output_option("Also write FILE: .md .tex .json")]
 
 
 def examples(*commands: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import Command, Option, Text, WorkloadError, choices
 from roofmodel.file_names import printable
+from roofmodel.option_values import OutputFormat
 from roofmodel.output_files import check_not_input
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def check_outputs(report: Any, paths: Iterable[str] | None, inputs: Iterable[str
         check_not_input(path, filter(None, inputs))
 
 
-def present(report: Any, form: str, paths: Iterable[str] | None = None, table: Any = None) -> None:
+def present(report: Any, form: OutputFormat, paths: Iterable[str] | None = None, table: Any = None) -> None:
     """Write a report to files and to stdout (as `table` if it is given); its notes and warnings to stderr."""
     save(report, paths)
     if form == "table":

@@ -6,9 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.options import Family, ProfileHardware, Times, examples, format_option, output_option, takes_workload
+from roofmodel.cli.options import (
+    Family,
+    ProfileHardware,
+    Times,
+    examples,
+    format_option,
+    name_option,
+    output_option,
+    takes_workload,
+)
 from roofmodel.cli.output import check_format, check_outputs, present, print_line, save
 from roofmodel.errors import OutputError
+from roofmodel.option_values import CeilingSource, KernelGrouping, OutputFormat
 
 app = typer.Typer(add_completion=False)
 
@@ -35,21 +45,21 @@ def plot_command(
         ),
     ] = "boost",
     ceilings: Annotated[
-        str, typer.Option("--ceilings", help="datasheet, or measured (reached in benchmarks).")
+        CeilingSource, name_option("datasheet, or measured (reached in benchmarks).", "--ceilings")
     ] = "datasheet",
     model: Annotated[
         str | None, typer.Option("--model", help="Also show the operators of this model at their bounds.")
     ] = None,
     times: Times = None,
     by: Annotated[
-        str,
-        typer.Option(
+        KernelGrouping,
+        name_option(
+            "Group kernels by name, base (without template arguments), nvtx, category, or lecture (four groups).",
             "--by",
-            help="Group kernels by name, base (without template arguments), nvtx, category, or lecture (four groups).",
         ),
     ] = "name",
     family: Family = None,
-    form: Annotated[str, format_option("table, json or csv.")] = "table",
+    form: Annotated[OutputFormat, format_option("table, json or csv.")] = "table",
     output: Annotated[list[str] | None, output_option("FILE .png .svg .pdf .html .json .csv")] = None,
     **workload: Any,
 ) -> None:
@@ -62,8 +72,7 @@ def plot_command(
     check_outputs(api.PlotReport, output, inputs)
     with progress.of_reading() as callback:
         report = api.plot(
-            *files or [], hw=hw, by=by, model=model, family=family, times=times or (), clock=clock,
-            ceilings=ceilings,  # type: ignore[arg-type]  # the function checks it
+            *files or [], hw=hw, by=by, model=model, family=family, times=times or (), clock=clock, ceilings=ceilings,
             progress=callback, **workload,
         )  # fmt: skip
     present(report, form, output)

@@ -13,11 +13,13 @@ from roofmodel.cli.options import (
     devices,
     examples,
     format_option,
+    name_option,
     output_option,
     required_device,
     takes_grid,
 )
 from roofmodel.cli.output import check_format, check_outputs, ignored, print_line, print_rich, remark
+from roofmodel.option_values import OutputFormat, SweepPicture
 
 app = typer.Typer(add_completion=False)
 
@@ -47,16 +49,16 @@ def sweep_command(
         str | None, typer.Option(help="Column to sort by, such as tpot; largest first with -, such as -tokens/s.")
     ] = None,
     picture: Annotated[
-        str | None,
-        typer.Option(
-            help="Picture in -o FILE.png: rates, roofs (limiting ceiling) or costs (default: rates; costs if --price)."
+        SweepPicture | None,
+        name_option(
+            "Picture in -o FILE.png: rates, roofs (limiting ceiling) or costs (default: rates; costs if --price)."
         ),
     ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(help="Compute with Dask: the address of a scheduler, or local for processes on this machine."),
     ] = None,
-    form: Annotated[str, format_option("table, json or csv, on stdout.")] = "table",
+    form: Annotated[OutputFormat, format_option("table, json or csv, on stdout.")] = "table",
     output: Annotated[list[str] | None, output_option("Also write FILE: .csv .json .parquet .png .svg .pdf")] = None,
     **grid: Any,
 ) -> None:

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.options import ProfileHardware, examples, format_option, output_option
+from roofmodel.cli.options import ProfileHardware, examples, format_option, name_option, output_option
 from roofmodel.cli.output import check_format, check_outputs, present
+from roofmodel.option_values import OutputFormat, RunGrouping
 
 app = typer.Typer(add_completion=False)
 
@@ -32,9 +33,9 @@ def trace_command(
         ),
     ],
     by: Annotated[
-        str,
-        typer.Option(
-            "--by", help="Sum GPU work by group (such as GEMM), lecture, name, nvtx, operator, device, stream or step."
+        RunGrouping,
+        name_option(
+            "Sum GPU work by group (such as GEMM), lecture, name, nvtx, operator, device, stream or step.", "--by"
         ),
     ] = "group",
     top: Annotated[int, typer.Option("--top", help="Number of the longest kernels and copies that are listed.")] = 10,
@@ -47,7 +48,7 @@ def trace_command(
     ] = None,
     one_run: Annotated[bool, typer.Option("--one-run", help="All files are ranks of one run.")] = False,
     hw: ProfileHardware = None,
-    form: Annotated[str, format_option("table, json or csv.")] = "table",
+    form: Annotated[OutputFormat, format_option("table, json or csv.")] = "table",
     output: Annotated[
         list[str] | None, output_option("FILE .png .svg .pdf .html .json .csv .perfetto.json[.gz]")
     ] = None,

@@ -8,6 +8,7 @@ import typer
 
 from roofmodel.cli.options import examples, format_option, output_option
 from roofmodel.cli.output import check_format, check_outputs, present
+from roofmodel.option_values import OutputFormat
 
 app = typer.Typer(add_completion=False)
 
@@ -25,7 +26,7 @@ def validate_command(
         str, typer.Argument(help="CSV table of measured operations: op, dtype, latency_us and the shape columns.")
     ],
     hw: Annotated[str, typer.Option("--hw", help="The device on which the operations were measured.")],
-    form: Annotated[str, format_option("table or json.")] = "table",
+    form: Annotated[OutputFormat, format_option("table or json.")] = "table",
     output: Annotated[
         list[str] | None,
         output_option("FILE .csv (all rows, with bound and expected time) .json .png .svg .pdf"),

@@ -15,10 +15,11 @@ A format has bits per element and, for block formats, a scale per block. Sources
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from roofmodel.algebra import Number, ceil_div, either
 from roofmodel.counting.notation import Tensor
+from roofmodel.option_values import ComputeFormat
 
 
 class Format(NamedTuple):
@@ -60,7 +61,7 @@ FORMATS: dict[str, Format] = {
         Format("nvfp4", 4, block=16, scale_bits=8),
     )
 }
-COMPUTE_FORMATS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+COMPUTE_FORMATS: tuple[str, ...] = get_args(ComputeFormat)
 """Formats for arithmetic; the others are for storage only."""
 
 

@@ -22,7 +22,8 @@ from roofmodel.counting.communication import all_reduce
 from roofmodel.counting.notation import Tensor
 from roofmodel.counting.number_formats import Widths
 from roofmodel.counting.operator import Builder, Operator
-from roofmodel.counting.workload import Optimizer, Recompute, Step
+from roofmodel.counting.workload import Step
+from roofmodel.option_values import Optimizer, Recompute
 
 OPTIMIZER_STATES: dict[str, tuple[str, ...]] = {"adam": ("m", "v"), "momentum": ("m",), "sgd": ()}
 SCORE_KINDS = ("bmm", "softmax")  # kinds of the attention operators on scores, whose size is quadratic in the length

@@ -1,19 +1,12 @@
 """The workload (phases, lengths, formats, parallelism), its passes through the model, and query-key pair counts."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, half, is_just, mean, minimum, quotient, whole
 from roofmodel.counting.number_formats import FORMATS, Widths
+from roofmodel.option_values import AttentionMode, LatentMode, Logits, Optimizer, Phase, Recompute, Runtime
 
-Phase = Literal["prefill", "decode", "forward", "generate", "train"]
-Optimizer = Literal["adam", "momentum", "sgd"]
-Recompute = Literal["none", "selective", "full"]
-Runtime = Literal["eager", "autocast", "megatron", "graph"]
-AttentionMode = Literal["flash", "eager"]
-LatentMode = Literal["absorbed", "naive"]  # of multi-head latent attention
-Logits = Literal["last", "all"]
-SequenceParallel = Literal["off", "on"]
 NO_IMAGE = (0, 0)
 """Rows and columns of pixels for models that read no image."""
 MEMORY_UTILIZATION = 0.9

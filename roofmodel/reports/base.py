@@ -13,6 +13,7 @@ from roofmodel.errors import Text, WarningNote
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from roofmodel.option_values import TextFormat
     from roofmodel.views.kit.notebook import Picture
 
 
@@ -59,7 +60,7 @@ class WithText(Shown):
     def _texts(self) -> Mapping[str, Callable[[], str]]:
         """For each format, a function that returns the text."""
 
-    def text(self, form: str) -> str:
+    def text(self, form: TextFormat) -> str:
         """The text that `--format FORM` prints. Raises RoofError, which lists the formats, for an unknown one."""
         texts = self._texts()
         return texts[arguments.one_of("form", form, texts)]()

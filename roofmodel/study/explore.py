@@ -28,13 +28,14 @@ from roofmodel.counting import phases, training
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.number_formats import FORMATS, Format, Widths
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.workload import Host, Optimizer, Parallel, Phase, Workload
+from roofmodel.counting.workload import Host, Parallel, Workload
 from roofmodel.devices.calibration import Calibration, Fit, Fitted
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Link, Pipe
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
+from roofmodel.option_values import Optimizer, Phase
 from roofmodel.prediction.roofline import place
 from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.options import (

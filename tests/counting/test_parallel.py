@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from roofmodel.algebra import plain
 from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.workload import Parallel, Phase, Workload
+from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.pipeline_stages import parts, stage
+from roofmodel.option_values import Phase
 
 GPT = {
     "model_type": "gpt2", "n_embd": 8, "n_layer": 3, "n_head": 4, "n_inner": 12, "vocab_size": 11, "n_positions": 16,

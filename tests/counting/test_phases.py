@@ -10,12 +10,13 @@ import pytest
 
 from roofmodel.counting import blocks, phases
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.workload import Parallel, Phase, Workload
+from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.layers import MoE
+from roofmodel.option_values import Phase
 from tests import draws
 
 

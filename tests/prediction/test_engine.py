@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from roofmodel.counting.workload import Phase
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
+from roofmodel.option_values import Phase
 from roofmodel.prediction.timing import expect, expect_elementwise
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.estimate.estimate import estimate

@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, get_args
+from typing import IO, Any, NamedTuple, get_args
 
 from roofmodel import output_files
 from roofmodel.errors import Command, Message, Option, OutputError, Text, WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture
+from roofmodel.option_values import L2State
 from roofmodel.study.benchmark import cases, stopwatch
 from roofmodel.study.benchmark.measure import COLUMNS, Done, Failed, Plan, chosen, identity_of_row, measure, row, types
 from roofmodel.study.benchmark.stopwatch import Machine
 from roofmodel.study.profile.device import UnknownDevice, identify
 
-L2State = Literal["cold", "warm"]
 L2_STATES: tuple[str, ...] = get_args(L2State)
 
 

@@ -11,17 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from roofmodel.algebra import Number, minimum
 from roofmodel.counting import phases, textbook_kernels
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.workload import Phase, Step, Workload
+from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, ignored
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
+from roofmodel.option_values import CrossoverVariable, Phase
 from roofmodel.prediction.links import link_bandwidth
 from roofmodel.prediction.roofline import place
 from roofmodel.study.derive.bound_changes import (
@@ -38,8 +39,7 @@ from roofmodel.study.estimate.notes import exceeds_positions, length_notes, link
 from roofmodel.study.estimate.options import DEFAULT_SEQ, check_kernel, non_default_options, workload
 from roofmodel.study.estimate.parallelism import possible_tp, refuse_stages
 
-Variable = Literal["batch", "seq", "context", "gpus"]
-VARIABLES: tuple[str, ...] = get_args(Variable)
+VARIABLES: tuple[str, ...] = get_args(CrossoverVariable)
 SYMBOLS = {"batch": "B", "seq": "S", "context": "C", "gpus": "N_tp", "n": "n"}
 OPTION_NAMES = {"gpus": "tp"}  # of variables whose option has another name
 

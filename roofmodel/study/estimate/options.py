@@ -7,24 +7,24 @@ from roofmodel import units
 from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.quantized_modules import unconverted
-from roofmodel.counting.workload import (
-    MEMORY_UTILIZATION,
-    NO_IMAGE,
-    AttentionMode,
-    LatentMode,
-    Logits,
-    Optimizer,
-    Parallel,
-    Phase,
-    Recompute,
-    Runtime,
-    SequenceParallel,
-    Workload,
-)
+from roofmodel.counting.workload import MEMORY_UTILIZATION, NO_IMAGE, Parallel, Workload
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.attention import Attention, LatentAttention
 from roofmodel.models.embeddings import Patches
+from roofmodel.option_values import (
+    AttentionMode,
+    ComputeFormat,
+    Dtype,
+    LatentMode,
+    Logits,
+    Optimizer,
+    Phase,
+    Recompute,
+    Runtime,
+    SequenceParallel,
+    StorageFormat,
+)
 from roofmodel.prediction.casting import AUTOCAST_FORMATS, PARAMETER_FORMAT
 from roofmodel.study.estimate.parallelism import GPUS, parallel
 
@@ -73,10 +73,10 @@ class WorkloadOptions(TypedDict, total=False):
     batch: int
     seq: int | None
     context: int | None
-    dtype: str
-    weights: str | None
-    kv: str | None
-    activations: str | None
+    dtype: Dtype
+    weights: StorageFormat | None
+    kv: StorageFormat | None
+    activations: ComputeFormat | None
     attention: AttentionMode
     logits: Logits | None
     new_tokens: int | None
@@ -101,10 +101,10 @@ DEFAULTS: Mapping[str, Any] = Options._field_defaults
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "phase": get_args(Phase),
-    "dtype": (*COMPUTE_FORMATS, "auto"),
-    "weights": tuple(FORMATS),
-    "kv": tuple(FORMATS),
-    "activations": COMPUTE_FORMATS,
+    "dtype": get_args(Dtype),
+    "weights": get_args(StorageFormat),
+    "kv": get_args(StorageFormat),
+    "activations": get_args(ComputeFormat),
     "attention": get_args(AttentionMode),
     "logits": get_args(Logits),
     "mla": get_args(LatentMode),

@@ -13,17 +13,17 @@ Multiple Nodes" (NVIDIA, 2020). For rank r and kernel i of a step:
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from roofmodel.option_values import FirstGap
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.jitter.alignment import StepKernels
 from roofmodel.study.jitter.ranks import Integers
 
 Floats = NDArray[np.float64]
-FirstGap = Literal["same-step", "previous-step"]
 FIRST_GAPS: tuple[str, ...] = get_args(FirstGap)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from roofmodel import units
 from roofmodel.errors import Option, ProfileError, Text, WorkloadError, choices
 from roofmodel.file_names import display_names, rename_files
+from roofmodel.option_values import FirstGap
 from roofmodel.profiles.operation_table import are_operation_tables, read_operations
 from roofmodel.profiles.reading import expanded_files
 from roofmodel.profiles.timelines import reading
@@ -20,7 +21,7 @@ from roofmodel.profiles.timelines.timeline import Timeline
 from roofmodel.study.jitter.alignment import LAST_STEP, Alignment, Difference
 from roofmodel.study.jitter.causes import SIGNIFICANT, Cause
 from roofmodel.study.jitter.clocks import Clocks
-from roofmodel.study.jitter.deviations import FIRST_GAPS, Deviations, FirstGap, Floats
+from roofmodel.study.jitter.deviations import FIRST_GAPS, Deviations, Floats
 from roofmodel.study.jitter.operation_deviations import OperationJitter, operation_jitter
 from roofmodel.study.jitter.ranks import ComparedRank, Kernels, NameTable, read_ranks
 from roofmodel.study.jitter.reduced_steps import ReducedSteps, StepCurves, StepSummary, reduce_steps

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from roofmodel.option_values import FirstGap
 from roofmodel.study.jitter import clocks
 from roofmodel.study.jitter.alignment import Alignment, StepKernels
 from roofmodel.study.jitter.causes import Cause, find_causes, kind_in_step, parts_over_steps
 from roofmodel.study.jitter.clocks import Clocks, CollectiveTimes
-from roofmodel.study.jitter.deviations import Deviations, FirstGap, Floats, deviations, last_collective_ends
+from roofmodel.study.jitter.deviations import Deviations, Floats, deviations, last_collective_ends
 from roofmodel.study.jitter.lateness import Lateness, added, lateness, link_delays, transfer_seconds
 from roofmodel.study.jitter.ranks import ComparedRank, Integers
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from roofmodel import units
 from roofmodel.errors import Option, WorkloadError, choices
+from roofmodel.option_values import SweepPicture
 from roofmodel.study.sweep.case import LENGTHS, NAMED_OPTIONS, PARALLELISM_OPTIONS
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit import canvas, labels
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-KINDS = ("rates", "roofs", "costs")
+KINDS: tuple[str, ...] = get_args(SweepPicture)
 CONFIGURATION = ("hardware", *NAMED_OPTIONS, *PARALLELISM_OPTIONS)
 """Columns that distinguish the series of a picture. The points of a front differ in these and in the batch."""
 GPU_COUNTS = ("tp", "dp", "pp")

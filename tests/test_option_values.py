@@ -1,0 +1,27 @@
+"""Each type of option values has the values that its function accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, get_args
+
+import pytest
+
+from roofmodel import option_values
+from roofmodel.counting.number_formats import FORMATS
+from roofmodel.study.homework.homework import SHEETS
+from roofmodel.study.profile import points
+from roofmodel.study.trace import groups
+
+
+@pytest.mark.parametrize(
+    ("values", "accepted"),
+    [
+        (option_values.StorageFormat, FORMATS),
+        (option_values.KernelGrouping, points.GROUPINGS),
+        (option_values.RunGrouping, groups.GROUPINGS),
+        (option_values.SheetName, SHEETS),
+    ],
+)
+def test_a_type_has_the_values_that_its_function_accepts(values: Any, accepted: Iterable[str]) -> None:
+    assert get_args(values) == tuple(accepted)
