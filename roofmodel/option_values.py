@@ -15,6 +15,7 @@ AttentionMode = Literal["flash", "eager"]
 LatentMode = Literal["absorbed", "naive"]  # of multi-head latent attention
 Logits = Literal["last", "all"]
 SequenceParallel = Literal["off", "on"]
+CopyMode = Literal["pinned", "pageable", "async"]  # of a batch from the host to the GPU
 ComputeFormat = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 StorageFormat = Literal[
     "fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "int8", "int4", "int4_g64", "int4_g32", "int4_sym",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from roofmodel.option_values import (
         AttentionMode,
         ComputeFormat,
+        CopyMode,
         CrossoverSize,
         Dtype,
         LatentMode,
@@ -60,13 +61,18 @@ def estimate(
     micro_batch: int | None = None,
     sequence_parallel: SequenceParallel = "off",
     memory_utilization: float = 0.9,
+    loader: float | str | None = None,
+    workers: int | None = None,
+    copy: CopyMode | None = None,
 ) -> Report:
     """FLOPs, bytes, bound and expected time of a model on a device, by operator and by phase; memory.
 
     `model` is a packaged name, a path, or a Hub id; `hw` a device's name, alias or YAML file, or a Device. `family`
     reads a config of an unknown `model_type` as one of a known family. `launch` is seconds, or text such as "12us".
-    The other options are those of `roof estimate`. None selects the default, which depends on the model, the phase or
-    another option. Raises RoofError.
+    `loader` is the time of one of the data loader's `workers` (default: none) for a batch of one GPU, and `copy` how a
+    batch is copied to the GPU (default: "pageable"); `.to_dict()["input_pipeline"]` has the result. The other options
+    are those of `roof estimate`. None selects the default, which depends on the model, the phase or another
+    option. Raises RoofError.
 
     Examples:
         >>> report = estimate("gpt2-xl", "a100", batch=8)
@@ -76,6 +82,7 @@ def estimate(
         'mlp.up'
     """
     from roofmodel.study.estimate.estimate import estimate as study
+    from roofmodel.study.estimate.input_pipeline import loader_options
 
     options: WorkloadOptions = {
         "phase": phase, "batch": batch, "seq": seq, "context": context, "dtype": dtype, "weights": weights, "kv": kv,
@@ -84,7 +91,8 @@ def estimate(
         "launch": launch, "tp": tp, "dp": dp, "pp": pp, "ep": ep, "vpp": vpp, "micro_batch": micro_batch,
         "sequence_parallel": sequence_parallel, "memory_utilization": memory_utilization,
     }  # fmt: skip
-    return Report(study(arguments.architecture(model, family), arguments.device(hw), **options))
+    data_loader = loader_options(loader, workers, copy)
+    return Report(study(arguments.architecture(model, family), arguments.device(hw), loader=data_loader, **options))
 
 
 def sweep(

@@ -7,18 +7,20 @@ from typing import Annotated, Any
 import typer
 
 from roofmodel.cli.options import (
+    INPUT,
     OUTPUT,
     Family,
     Hardware,
     Model,
     examples,
     format_option,
+    name_option,
     output_option,
     required_device,
     takes_workload,
 )
 from roofmodel.cli.output import check_format, check_outputs, ignored, present
-from roofmodel.option_values import OutputFormat
+from roofmodel.option_values import CopyMode, OutputFormat
 
 app = typer.Typer(add_completion=False)
 
@@ -30,6 +32,7 @@ FORMATS = ("table", "json", "csv", "markdown")
     epilog=examples(
         "roof estimate gpt2-xl --hw a100 --batch 8",
         "roof estimate llama-3.1-70b --hw h100 --tp 8 --phase generate --new-tokens 256 -o estimate.html",
+        "roof estimate resnet-50 --hw v100 --phase train --batch 32 --dtype fp32 --loader 1500ms --workers 7",
         "roof estimate gpt2-xl --hw a100 --phase train --runtime graph --format json",
     ),
 )
@@ -50,6 +53,23 @@ def estimate_command(
             "--roofline", help="Also draw the rows of the tables on a roofline chart.", rich_help_panel=OUTPUT
         ),
     ] = False,
+    loader: Annotated[
+        str | None,
+        typer.Option(
+            help="Time of one worker of the data loader for a batch of one GPU, such as 1500ms (train and forward).",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Workers of the data loader (default: 0).", rich_help_panel=INPUT)
+    ] = None,
+    copy: Annotated[
+        CopyMode | None,
+        name_option(
+            "Copy of a batch to the GPU: pinned, pageable or async (pinned and overlapped; default: pageable).",
+            panel=INPUT,
+        ),
+    ] = None,
     **workload: Any,
 ) -> None:
     """Estimate latency, throughput, memory and the limiting ceiling; FLOPs, bytes and times of each operator."""
@@ -58,7 +78,7 @@ def estimate_command(
 
     check_outputs(api.Report, output, [model, hw])
     required_device(hw, "a device such as --hw a100")
-    report = api.estimate(model, hw or "", family=family, **workload)
+    report = api.estimate(model, hw or "", family=family, loader=loader, workers=workers, copy=copy, **workload)
     present(report, form, output, table=report.table(ops=ops, roofline=roofline, hint=True))
     if form != "table":
         shown = {"ops": ops, "roofline": roofline}

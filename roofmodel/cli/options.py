@@ -13,7 +13,8 @@ from roofmodel.option_values import OutputFormat
 
 Command = Callable[..., None]
 
-WORKLOAD, PRECISION, PARALLELISM, TRAINING, OUTPUT = "Workload", "Precision", "Parallelism", "Training", "Output"
+WORKLOAD, PRECISION, PARALLELISM, TRAINING = "Workload", "Precision", "Parallelism", "Training"
+INPUT, OUTPUT = "Input pipeline", "Output"
 """Groups of options in `--help`."""
 
 Model = Annotated[str, typer.Argument(help="A packaged name, a config.json or its folder, or a Hub id.")]

@@ -102,6 +102,12 @@ class Device:
         return next((one for one in self.links.values() if one.to_host), self.links.get("pcie"))
 
     @property
+    def host_bandwidth(self) -> float | None:
+        """Bytes per second between CPU and device in one direction; None where the file has no such link."""
+        link = self.host_link
+        return link.bandwidth / 2 if link else None
+
+    @property
     def link(self) -> float | None:
         """Bytes per second to a neighbor in one direction, over the fastest link; None without any link."""
         fastest = self.bridge or self.inside

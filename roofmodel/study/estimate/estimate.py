@@ -18,6 +18,7 @@ from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture
 from roofmodel.study.estimate.alternatives import fitting_notes
 from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
+from roofmodel.study.estimate.input_pipeline import FED_PHASES, InputPipeline, Loader, input_notes, input_pipeline
 from roofmodel.study.estimate.notes import (
     device_notes,
     launch_notes,
@@ -47,6 +48,7 @@ class Estimate(NamedTuple):
     notes: tuple[Text, ...]
     largest_batch: int | None  # that fits; None where the device's memory is unknown
     largest_context: int | None  # that fits, of --context if given, else of --seq; None also where any length fits
+    input_pipeline: InputPipeline | None = None  # of the phase, with --loader
 
     @property
     def usable_memory(self) -> Number | None:
@@ -59,10 +61,11 @@ class Estimate(NamedTuple):
         return None if self.usable_memory is None else bool(self.memory.total <= self.usable_memory)
 
 
-def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
+def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None, **options: Any) -> Estimate:
     """The estimate of the workload that the options describe (see `options.Options`) on the device.
 
-    Raises WorkloadError for invalid options, and for a number format that the device does not support.
+    With a `loader` also of the input pipeline of a training step or a forward pass. Raises WorkloadError for invalid
+    options, and for a number format that the device does not support.
     """
     work, notes = workload(arch, **options)
     found = [slowest_stage(arch, device, step, work.host) for step in work.steps()]
@@ -74,6 +77,8 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
         found = [_with_decodes(arch, device, work, found[0], formula, walk)]
     needed = phases.peak_memory(arch, work, formula.weights, walk=walk)
     usable = None if device.capacity is None else usable_memory(device, work)
+    fed = None if loader is None or found[0].step.phase not in FED_PHASES else found[0]
+    pipeline = input_pipeline(arch, device, fed, loader) if fed and loader else None
     return Estimate(
         architecture=arch,
         device=device,
@@ -94,9 +99,11 @@ def estimate(arch: Architecture, device: Device, **options: Any) -> Estimate:
             *timing_notes(device, found),
             *utilization_notes(found),
             *launch_notes(found),
+            *(input_notes(pipeline, device) if loader else ()),
         ),
         largest_batch=usable and largest_batch(formula, needed, usable, MAX_VALUE),
         largest_context=None if arch.image else usable and largest_context(formula, needed, usable, MAX_VALUE),
+        input_pipeline=pipeline,
     )
 
 

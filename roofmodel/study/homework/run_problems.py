@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from roofmodel.study.estimate.input_pipeline import workers_to_hide
 from roofmodel.study.homework.problem import Draw, Mistake, Problem, Question
 from roofmodel.study.trace import intervals
-from roofmodel.study.trace.findings import workers_to_hide
 
 US, MS = 1e-6, 1e-3
 SECOND = range(500, 901, 20)  # microseconds

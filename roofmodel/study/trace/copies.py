@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roofmodel.devices.device import Device
 from roofmodel.profiles.timelines.timeline import COPY, MEMSET
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.ranks import Rank
@@ -55,9 +54,3 @@ def copies(rank: Rank) -> list[Copies]:
             )
         )
     return sorted(rows, key=lambda row: -row.seconds)
-
-
-def host_link(device: Device | None) -> float | None:
-    """Bytes per second between host and GPU in one direction; None if the device file has no link to the host."""
-    link = device.host_link if device else None
-    return link.bandwidth / 2 if link else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -11,8 +10,9 @@ import numpy as np
 from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.profiles.timelines.timeline import UNKNOWN
+from roofmodel.study.estimate.input_pipeline import workers_to_hide
 from roofmodel.study.trace import communication, idle, intervals
-from roofmodel.study.trace.copies import HOST_DIRECTIONS, HOST_LINKS, Copies, host_link
+from roofmodel.study.trace.copies import HOST_DIRECTIONS, HOST_LINKS, Copies
 from roofmodel.study.trace.intervals import Intervals
 from roofmodel.study.trace.ranks import Rank
 from roofmodel.study.trace.steps import Steps
@@ -143,15 +143,6 @@ def _idle_text(rank: Rank, causes: dict[str, float], wall: float) -> str:
     return f"{text}: " + "; ".join(f"{units.seconds(causes[cause])} {words[cause]}" for cause in ordered)
 
 
-def workers_to_hide(load: float, rest: float) -> int:
-    """The smallest number of data-loader workers with which a step takes only the `rest` of its time.
-
-    `load` and `rest` are times of a step without workers, in one unit: fetching its batch, and everything else. Each
-    worker takes `load` for a batch, so W workers have a batch ready every load / W.
-    """
-    return math.ceil(load / rest)
-
-
 def _of(seconds: float, wall: float) -> str:
     return f"{units.seconds(seconds)} of {units.seconds(wall)} ({seconds / wall:.0%})"
 
@@ -188,8 +179,8 @@ def _copy_text(rank: Rank, copies: list[Copies], exposed: float, wall: float, de
 
 def link_shares(rate: float, device: Device | None) -> str:
     """A rate as a share of the device's host link, or of the PCIe generations if the device is unknown."""
-    if link := host_link(device):
-        return f"{rate / link:.0%} of {device.name if device else ''}'s PCIe link ({units.si(link, 'B/s')})"
+    if device and (link := device.host_bandwidth):
+        return f"{rate / link:.0%} of {device.name}'s PCIe link ({units.si(link, 'B/s')})"
     reachable = [(name, peak) for name, peak in HOST_LINKS.items() if rate <= peak]
     return " or ".join(f"{rate / peak:.0%} of {name}" for name, peak in reachable) or "more than PCIe 5.0 x16"
 

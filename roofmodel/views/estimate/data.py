@@ -60,7 +60,29 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "largest_batch": estimate.largest_batch,
             "largest_context": estimate.largest_context,
         },
+        **({} if estimate.input_pipeline is None else {"input_pipeline": input_document(estimate)}),
         "notes": list(map(str, estimate.notes)),
+    }
+
+
+def input_document(estimate: Estimate) -> dict[str, Any]:
+    """The input pipeline of an estimate that has one: times of a step on one GPU, the largest rate of all GPUs."""
+    pipeline, phase = estimate.input_pipeline, estimate.phases[0]
+    assert pipeline is not None
+    unit = "images" if phase.is_vision else "tokens"
+    return {
+        "loader_seconds": pipeline.loader.seconds,
+        "workers": pipeline.loader.workers,
+        "copy": pipeline.loader.copy,
+        "copy_bytes": pipeline.copy_bytes,
+        "copy_seconds": pipeline.copy_seconds,
+        "gpu_seconds": pipeline.gpu_seconds,
+        "gpu_seconds_from": "expected" if pipeline.is_expected else "bound",
+        "step_seconds": pipeline.seconds,
+        "limited_by": pipeline.limit,
+        "gpu_utilization": pipeline.utilization,
+        f"{unit}_per_second": plain(phase.sequences if phase.is_vision else phase.tokens) / pipeline.seconds,
+        "workers_to_hide": pipeline.workers_to_hide,
     }
 
 

@@ -36,6 +36,7 @@ def summary(estimate: Estimate) -> list[Answer]:
         *(answer for phase in estimate.phases for answer in _latencies(phase)),
         *_rates(estimate.phases),
         *(Answer("utilization", text) for text in _utilization(estimate.phases)),
+        *_input(estimate),
         Answer("limited by", _of_phases(estimate.phases, [_limit(phase) for phase in estimate.phases])),
         Answer("memory", describe_memory(estimate)),
         Answer("max batch", describe_largest(estimate)),
@@ -102,6 +103,25 @@ def _utilization(phases: tuple[PhaseEstimate, ...]) -> Iterator[str]:
         rewritten = {"ssm", "linear"} & {placed.operator.group for placed in phase.placed}
         text += f" (MFU counts {'the GEMMs of the reference code' if rewritten else 'masked pairs'})"
     yield text
+
+
+def _input(estimate: Estimate) -> Iterator[Answer]:
+    """With a data loader: the least time of a step with its input, and the workers that hide the loader."""
+    pipeline = estimate.input_pipeline
+    if pipeline is None:
+        return
+    loader, rate = pipeline.loader, describe_rate(estimate.phases[0], pipeline.seconds)
+    copy = "" if pipeline.copy_seconds is None else f", {loader.copy} copy {units.seconds(pipeline.copy_seconds)}"
+    limit = {
+        "loader": "limited by the data loader",
+        "copy": "limited by the copy",
+        "gpu": "limited by the GPU",
+        "serial": "loading, then computing",
+    }[pipeline.limit]
+    batch = f"{units.seconds(loader.seconds)} per batch, {units.count(loader.workers, 'worker')}"
+    yield Answer("input", f"{batch}{copy}; {units.count(pipeline.workers_to_hide, 'worker')} would hide the loader")
+    busy = f"GPU busy ≤ {pipeline.utilization:.0%}"
+    yield Answer("with input", f"step ≥ {units.seconds(pipeline.seconds)}, ≤ {rate}, {busy}: {limit}")
 
 
 def _limit(phase: PhaseEstimate) -> str:

@@ -10,7 +10,7 @@ from roofmodel import output_files
 from roofmodel.errors import ProfileError
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.achieved import Achieved, RunRoofline
-from roofmodel.study.trace.copies import HOST_DIRECTIONS, Copies, host_link
+from roofmodel.study.trace.copies import HOST_DIRECTIONS, Copies
 from roofmodel.study.trace.groups import GroupTime, lecture_shares
 from roofmodel.study.trace.ranks import Rank
 from roofmodel.study.trace.steps import PARTS, Step, window
@@ -24,7 +24,7 @@ SUFFIXES = (*output_files.PICTURES, "html", "json", "csv", *perfetto.SUFFIXES)
 def document(trace: Trace) -> dict[str, Any]:
     """The document `roofmodel.trace/1`; times in seconds, steps relative to the first activity of their file."""
     identified = trace.identified
-    link = host_link(identified.device if identified else None)
+    link = identified.device.host_bandwidth if identified else None
     return {
         "schema": "roofmodel.trace/1",
         "source": {"tool": trace.tool, "files": list(trace.names.values())},
