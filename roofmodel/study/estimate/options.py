@@ -35,6 +35,10 @@ MAX_LAUNCH_SECONDS = 1.0
 MIN_TRAINING_BITS = 16
 
 
+# The options of a workload are defined five times: `Options` has their defaults, `WorkloadOptions` types them as
+# keywords, `GridOptions` (sweep/grid.py) as lists of values, `api.estimate` writes them out for editors, and
+# `cli/options.py` adds their help without importing this module. Python derives none of these from another; a test
+# compares them.
 class Options(NamedTuple):
     """The options of the command line. The default of None depends on the model, the phase, or another option."""
 

@@ -140,7 +140,7 @@ def _ncu(generation: str) -> list[CommandOption]:
             "keeps them in L2",
         ),
         CommandOption(("--target-processes", "all"), "profile child processes, too, such as the ranks of torchrun"),
-        CommandOption(("--nvtx",), "record the NVTX ranges of each launch, for --by nvtx"),
+        CommandOption(("--nvtx",), f"record the NVTX ranges of each launch, for {Option('by', 'nvtx')}"),
     ]
 
 

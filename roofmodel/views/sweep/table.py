@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from roofmodel import units
+from roofmodel.errors import Command, Message, Option
 from roofmodel.study.estimate.parallelism import GPUS
 from roofmodel.study.sweep.case import (
     BEYOND_POSITIONS,
@@ -49,8 +50,9 @@ LEGEND = {
     "$/M ≥": "$/M ≥: dollars per million tokens at the bound; $/M tokens: at the expected time",
 }
 EXPENDABLE = ("MFU", "bound by", "$/M ≥", "tokens/s ≤", "images/s ≤", "memory", "bound", "tokens/s/user")
-MARKS = {
-    "!": "! does not fit in the usable memory (--memory-utilization)",
+ALL_ROWS = Command("-o FILE .csv, .json or .parquet", "save() to .csv, .json or .parquet")
+MARKS: dict[str, str | Message] = {
+    "!": Message("! does not fit in the usable memory (", Option("memory_utilization"), ")"),
     "†": "† beyond the model's maximum positions; the limit is not enforced",
 }
 NOTE_MARKS = {"†": BEYOND_POSITIONS}
@@ -84,11 +86,11 @@ class View:
             table.add_row(*(row[title] for title in kept))
         yield table
         if (rest := self.sweep.row_count - len(shown)) > 0:
-            yield Text(f"and {rest} more; -o FILE .csv, .json or .parquet writes all of them", style="dim")
+            yield Text(f"and {rest} more; {ALL_ROWS} writes all of them", style="dim")
         if meanings := [meaning for title, meaning in LEGEND.items() if title in kept]:
             yield Text("; ".join(meanings), style="dim")
         signs = "".join(row[""] for row in cells)
-        yield from (Text(meaning, style="dim") for sign, meaning in MARKS.items() if sign in signs)
+        yield from (Text(str(meaning), style="dim") for sign, meaning in MARKS.items() if sign in signs)
         yield from (Text(f"– {note}", style="dim") for note in _refusals(shown))
 
     def _other_columns(self, shown: Sequence[dict[str, Any]], varying: Sequence[str]) -> list[str]:

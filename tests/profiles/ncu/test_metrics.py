@@ -171,7 +171,7 @@ def test_vector_flops_without_a_tensor_metric_say_so():
     notes = interpret(ops(fadd=1, fmul=1, ffma=1), "8.0").notes
     (missing,) = (note for note in notes if "no tensor metric was collected" in note)
     assert TENSOR.format("src_fp16_dst_fp16") in missing
-    assert missing.endswith("and 3 more ('roof ncu-command' prints them all)")
+    assert missing.endswith("and 3 more (roofmodel.ncu_command() prints them all)")
     assert TENSOR.format("src_tf32_dst_fp32") in commanded_metrics("a100")  # one of these three
     assert not any("tensor" in note for note in interpret(ops(fadd=1, fmul=1, ffma=1), "6.1").notes)  # it has none
 
@@ -185,7 +185,7 @@ def test_an_uncollected_metric_is_null_with_a_note_that_names_it():
         assert pipe in said
     added = set(re.findall(r"\w+__\w+\.sum", said))
     assert added >= {OP.format("dfma"), OP.format("dadd"), "lts__t_bytes.sum", "l1tex__t_bytes.sum"}
-    assert "'roof ncu-command' prints them all" in said  # those of fp16 are not listed
+    assert "roofmodel.ncu_command() prints them all" in said  # those of fp16 are not listed
     assert OP.format("hfma") in commanded_metrics("a100")
     assert TENSOR.format("src_bf16_dst_fp32") in added
     # what was collected is not asked for again

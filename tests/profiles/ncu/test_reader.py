@@ -553,7 +553,7 @@ def test_a_raw_page_of_an_a100_names_the_tensor_counters_that_nobody_collected()
     assert {k.flops.tensor_tf32 for k in profile.kernels} == {None}
     (missing,) = (warning for warning in profile.warnings if "tensor-core FLOPs" in warning)
     assert missing.count("sm__ops_path_tensor_src_") == 3  # a long list is summarized
-    assert missing.endswith("more ('roof ncu-command' prints them all)")
+    assert missing.endswith("more (roofmodel.ncu_command() prints them all)")
     assert "sm__ops_path_tensor_src_tf32_dst_fp32.sum" in metric_catalog.tensor_operations("8.0")
 
 

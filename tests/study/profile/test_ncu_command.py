@@ -80,7 +80,7 @@ def test_json_has_the_texts_and_reasons():
     document = json.loads(as_json(views.document(collect(["./a.out"], "v100"))))
     assert document["schema"] == "roofmodel.ncu-command/1"
     assert document["command"][0] == "ncu"
-    assert {"part": "--nvtx", "why": "record the NVTX ranges of each launch, for --by nvtx"} in document["why"]
+    assert {"part": "--nvtx", "why": 'record the NVTX ranges of each launch, for by="nvtx"'} in document["why"]
 
 
 def test_nvprof_collects_times_and_ignores_filters():

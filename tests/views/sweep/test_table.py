@@ -143,7 +143,7 @@ def test_the_table_states_the_parallel_layout() -> None:
 
 
 def test_a_shortened_table_names_the_command_for_all_rows() -> None:
-    assert "and 960 more; -o FILE" in printed(roofmodel.sweep("gpt2", "a100", batch="1:500"))
+    assert "and 960 more; save() to .csv" in printed(roofmodel.sweep("gpt2", "a100", batch="1:500"))
 
 
 @pytest.mark.parametrize("picture", sweep_picture.KINDS)
