@@ -115,6 +115,8 @@ BAD: list[tuple[str, list[str]]] = [
     ("plan gpt2 --hw a100 --gpus 1 --isl 8", ["--osl is missing", "--isl 4096 --osl 512"]),
     ("plan gpt2 --hw a100 --gpus 1 --isl 8 --osl 8 --tpot 30", ["--tpot", "'30' has no unit", "--tpot 30ms"]),
     ("plan gpt2 --hw a100 --gpus 1 --isl 8 --osl 8 --requests 5/d", ["--requests", "'5/d'", "--requests 5/s"]),
+    ("plan gpt2 --hw a100 --gpus 1 --isl 8 --osl 8 --mode mixt", ["--mode", "'mixt'", "did you mean 'mixed'"]),
+    ("plan gpt2 --hw a100 --gpus 1 --isl 8 --osl 8 --acceptance 0.5", ["--acceptance 0.5", "--draft mtp"]),
     ("plan gpt2 --hw a100 --gpus 7 --isl 8 --osl 8 --tp 7", ["--gpus 7", "no layout", "--tp"]),
     ("plan gpt2 --hw a100 --gpus 1 --isl 8 --osl 8 --dtype fp8", ["--dtype fp8", "no device has a pipe", "fp16"]),
     ("estimate gpt2 --hw a100 --recompute some", ["--recompute", "'some'", "none, selective, full"]),

@@ -35,6 +35,10 @@ def plan(
     kv: Names | None = None,
     activations: Names | None = None,
     memory_utilization: float = 0.9,
+    mode: Names | None = None,
+    draft: Model | None = None,
+    draft_tokens: int | None = None,
+    acceptance: float | None = None,
     top: int = 8,
     cluster: str | None = None,
     progress: ProgressCallback = no_progress,
@@ -44,7 +48,10 @@ def plan(
     A request has `isl` prompt tokens and `osl` new tokens. `ttft` and `tpot` are the latency targets (seconds, or text
     such as "30ms"), `requests` the required rate ("5/s"). Layouts use all GPUs: `tp` × `pp` × `dp`; these and `ep`,
     `dtype`, `weights`, `kv`, `activations` restrict the search to the given values. `price` is dollars per hour and
-    GPU, of all devices or by device name; with prices of all devices the cost per token decides. `cluster` is the
+    GPU, of all devices or by device name; with prices of all devices the cost per token decides. `mode` is "mixed"
+    (prefill and decode on the same engines), "disaggregated" (on engines of their own) or both. With speculative
+    decoding, `draft` is a model, or "mtp" for multi-token prediction, that drafts `draft_tokens` tokens per step
+    (default 3), each of them right with the probability `acceptance` (default 0.7). `cluster` is the
     address of a Dask scheduler, or `local`. `progress` is called with "layouts", the number of evaluated layouts, and
     the number of all. A result without a layout that fits or meets the targets names the nearest. Raises RoofError.
 
@@ -57,9 +64,11 @@ def plan(
 
     arguments.check_texts(family=family, cluster=cluster)
     devices = [arguments.device(device) for device in arguments.as_sequence(hw)]
+    drafter = draft if draft is None or draft == "mtp" else arguments.architecture(draft, None)
     found = study(
         arguments.architecture(model, family), devices, gpus=gpus, isl=isl, osl=osl, ttft=ttft, tpot=tpot,
         requests=requests, price=price, memory_utilization=memory_utilization, top=top, cluster=cluster,
-        progress=progress, tp=tp, pp=pp, dp=dp, ep=ep, dtype=dtype, weights=weights, kv=kv, activations=activations,
+        progress=progress, mode=mode, draft=drafter, draft_tokens=draft_tokens, acceptance=acceptance,
+        tp=tp, pp=pp, dp=dp, ep=ep, dtype=dtype, weights=weights, kv=kv, activations=activations,
     )  # fmt: skip
     return PlanReport(found)

@@ -22,7 +22,7 @@ from roofmodel.cli.options import (
 from roofmodel.cli.output import check_format, check_outputs, present
 
 app = typer.Typer(add_completion=False)
-TARGETS = "Targets"
+TARGETS, SPECULATION = "Targets", "Speculative decoding"
 
 
 def _option(panel: str, help_text: str) -> typer.models.OptionInfo:
@@ -67,6 +67,17 @@ def plan_command(
         str | None, _option(PRECISION, "Only these formats of the tensors between operators (default: 16 bits).")
     ] = None,
     memory_utilization: Annotated[float, _option(WORKLOAD, "Share of a device's memory that may be used.")] = 0.9,
+    mode: Annotated[
+        str | None,
+        _option(WORKLOAD, "mixed (prefill and decode on the same engines) or disaggregated (default: both)."),
+    ] = None,
+    draft: Annotated[
+        str | None, _option(SPECULATION, "Draft model of speculative decoding, or mtp for multi-token prediction.")
+    ] = None,
+    draft_tokens: Annotated[int | None, _option(SPECULATION, "Tokens drafted per step (default: 3).")] = None,
+    acceptance: Annotated[
+        float | None, _option(SPECULATION, "Probability that a draft token is right (default: 0.7).")
+    ] = None,
     family: Family = None,
     top: Annotated[int, _option(OUTPUT, "Number of candidates that are shown.")] = 8,
     cluster: Annotated[
@@ -94,6 +105,6 @@ def plan_command(
             model, devices(hw or []), gpus=gpus, isl=isl, osl=osl, family=family, ttft=ttft, tpot=tpot,
             requests=requests, price=price, tp=tp, pp=pp, dp=dp, ep=ep, dtype=dtype, weights=weights, kv=kv,
             activations=activations, memory_utilization=memory_utilization, top=top, cluster=cluster,
-            progress=callback,
+            progress=callback, mode=mode, draft=draft, draft_tokens=draft_tokens, acceptance=acceptance,
         )  # fmt: skip
     present(report, form, output)

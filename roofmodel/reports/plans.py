@@ -43,9 +43,9 @@ class PlanReport(WithText, Drawn):
         """One row per candidate, the best first, with the columns of `roof plan --format csv`."""
         import pandas
 
-        from roofmodel.views.plan.data import rows
+        from roofmodel.views.plan.data import flat_rows
 
-        return pandas.DataFrame(rows(self.plan))
+        return pandas.DataFrame(flat_rows(self.plan))
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from roofmodel.algebra import Number
 from roofmodel.study.plan.layouts import Formats, Layout
 from roofmodel.study.plan.serving import Points
-from roofmodel.study.plan.step_times import Engine
+from roofmodel.study.plan.step_times import Engine, StepTimes
 
 Mode = Literal["mixed", "disaggregated"]
 """Prefill and decode on the same engines, or on engines of their own."""
@@ -145,7 +145,7 @@ def candidate(
         device=engine.device.id, mode="mixed", layout=layout, formats=resolved(engine), gpus=layout.gpus,
         batch=int(points.batch[place]) * layout.engines, chunk=int(points.chunk[place]), ttft=ttft, tpot=tpot,
         requests=requests, osl=osl, memory=points.memory[place].item(), usable=engine.usable,
-        shares=shares(points, place), violation=float(targets.violation(ttft.value, tpot.value, requests.value)),
+        shares=shares(points.step, place), violation=float(targets.violation(ttft.value, tpot.value, requests.value)),
         largest_batch=largest * engine.sequences_per_batch * layout.engines, price=price, required=targets.requests,
     )  # fmt: skip
 
@@ -158,9 +158,8 @@ def resolved(engine: Engine) -> Formats:
     )  # fmt: skip
 
 
-def shares(points: Points, place: int) -> Shares:
-    """The parts of the mean step at a point."""
-    step = points.step
+def shares(step: StepTimes, place: int) -> Shares:
+    """The parts of a step at one of its points."""
     seconds, bound = (float(value[place]) for value in (step.seconds, step.bound))
     memory, link, idle = (float(value[place]) for value in (step.memory_bound, step.link_bound, step.idle))
     return Shares(

@@ -9,22 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from roofmodel import units
-from roofmodel.algebra import Number
 from roofmodel.counting.workload import MEMORY_UTILIZATION
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.study.estimate.options import CHOICES, MAX_VALUE, check_choice, memory_utilization
 from roofmodel.study.estimate.parallelism import GPUS
-from roofmodel.study.plan.candidate import Candidate, Targets, candidate
-from roofmodel.study.plan.layouts import Formats, Layout, formats, layouts
+from roofmodel.study.plan.candidate import Candidate, Targets
+from roofmodel.study.plan.disaggregated import Matching, link_bandwidth, matched
+from roofmodel.study.plan.layouts import formats, layouts
 from roofmodel.study.plan.processes import in_processes
 from roofmodel.study.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
-from roofmodel.study.plan.serving import Points, Traffic, largest_batch, steady_states
-from roofmodel.study.plan.step_times import Engine, engine, weights_and_cache
+from roofmodel.study.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
+from roofmodel.study.plan.serving import Traffic
+from roofmodel.study.plan.speculation import Speculation, prediction_module
 from roofmodel.study.sweep import grid
 from roofmodel.study.sweep.sweep import prices_by_device
 
@@ -33,46 +32,9 @@ SHOWN = 8
 MAX_GPUS = 4096
 FORMAT_OPTIONS = ("dtype", "weights", "kv", "activations")
 LAYOUT_OPTIONS = tuple(option for option in GPUS if option != "vpp")
-MODES = ("mixed", "disaggregated")
-
-
-class Service(NamedTuple):
-    """The question: requests, targets, number of GPUs, and how much of their memory may be used."""
-
-    traffic: Traffic
-    targets: Targets
-    gpus: int
-    memory_utilization: float = MEMORY_UTILIZATION
-
-
-class Piece(NamedTuple):
-    """One layout with one set of formats on one device."""
-
-    arch: Architecture
-    device: Device
-    layout: Layout
-    formats: Formats
-    service: Service
-    price: float | None = None
-
-
-class Shortage(NamedTuple):
-    """A layout that does not fit with one sequence: the bytes per GPU that it needs and may use."""
-
-    device: str
-    layout: Layout
-    formats: Formats
-    needed: Number
-    usable: Number
-
-
-class Found(NamedTuple):
-    """The result of a piece: the number of its candidates, the best or nearest one, the Pareto front."""
-
-    points: int = 0
-    best: Candidate | None = None
-    front: tuple[Candidate, ...] = ()
-    shortage: Shortage | None = None
+MTP = "mtp"
+"""The value of `draft` for multi-token prediction."""
+DRAFT_TOKENS, ACCEPTANCE = 3, 0.7
 
 
 class Plan(NamedTuple):
@@ -106,6 +68,10 @@ def plan(
     requests: float | str | None = None,
     price: float | str | Mapping[str, float] | None = None,
     memory_utilization: float = MEMORY_UTILIZATION,
+    mode: grid.Names | None = None,
+    draft: Architecture | str | None = None,
+    draft_tokens: int | None = None,
+    acceptance: float | None = None,
     top: int = SHOWN,
     cluster: str | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
@@ -114,11 +80,15 @@ def plan(
     """The best layouts, formats and batches of a service.
 
     `given` restricts the search: `tp`, `pp`, `dp`, `ep`, `dtype`, `weights`, `kv`, `activations`, each with one or
-    several values. `ttft` and `tpot` are seconds, or text with a unit; `requests` is a rate such as `5/s`. Raises
-    WorkloadError for an invalid value, and where no layout divides the model.
+    several values. `ttft` and `tpot` are seconds, or text with a unit; `requests` is a rate such as `5/s`. `mode` is
+    "mixed", "disaggregated" or both. `draft` is a draft model, or "mtp"; it drafts `draft_tokens` per step, each of
+    which is right with probability `acceptance`. Raises WorkloadError for an invalid value, and where no layout divides
+    the model.
     """
     _check_model(arch)
-    service = _service(gpus, isl, osl, ttft, tpot, requests, memory_utilization)
+    service = _service(gpus, isl, osl, ttft, tpot, requests, memory_utilization)._replace(
+        speculation=_speculation(arch, draft, draft_tokens, acceptance), modes=_modes(mode)
+    )
     _check_count("top", top, 1, MAX_VALUE)
     restricted = _restrictions(given)
     prices = prices_by_device(price, devices)
@@ -131,11 +101,13 @@ def plan(
     if not pieces:
         raise WorkloadError(*_no_layout(arch, devices, gpus, restricted))
     found = list(_reported(_evaluated(pieces, cluster), len(pieces), progress))
-    best = [one.best for one in found if one.best is not None]
+    apart, apart_points = _disaggregated(found, devices, service, prices)
+    points = [*(point for one in found for point in one.front), *apart_points]
+    best = [*(one.best for one in found if one.best is not None), *apart]
     shortages = [one.shortage for one in found if one.shortage is not None]
     result = Plan(
         model=arch.name, devices=tuple(device.id for device in devices), service=service,
-        ranked=tuple(ranked(best, top)), front=tuple(front(point for one in found for point in one.front)),
+        ranked=tuple(ranked(best, top)), front=tuple(front(points)),
         shortage=None if best or not shortages else min(shortages, key=lambda one: one.needed / one.usable),
         searched=sum(one.points for one in found), layouts=len(pieces), notes=(),
     )  # fmt: skip
@@ -156,52 +128,24 @@ def _reported(found: Iterable[Found], total: int, progress: Callable[[str, int, 
         yield one
 
 
-# --- One piece --------------------------------------------------------------------------------------
-
-
-def evaluate(piece: Piece) -> Found:
-    """All candidates of one layout with one set of formats."""
-    service, layout = piece.service, piece.layout
-    served = engine(piece.arch, piece.device, layout.engine, piece.formats, service.memory_utilization)
-    stored = weights_and_cache(served, sum(service.traffic))
-    largest = largest_batch(served, stored)
-    if not largest:
-        needed = max(weights + cache for weights, cache in stored)
-        return Found(shortage=Shortage(piece.device.id, layout, piece.formats, needed, served.usable))
-    points = steady_states(served, service.traffic, stored)
-    fitting = points if served.usable is None else points.at(points.memory <= served.usable)
-    if not len(fitting.batch):
-        needed = points.memory.min().item() if len(points.batch) else max(weights for weights, _ in stored)
-        return Found(len(points.batch), shortage=Shortage(
-            piece.device.id, layout, piece.formats, needed, served.usable
-        ))  # fmt: skip
-    return _chosen(piece, served, fitting, len(points.batch), largest)
-
-
-def _chosen(piece: Piece, served: Engine, points: Points, searched: int, largest: int) -> Found:
-    """The best or nearest of the points, and their Pareto front."""
-    targets, layout = piece.service.targets, piece.layout
-
-    def at(place: Any) -> Candidate:
-        return candidate(
-            served, layout, points, int(place), osl=piece.service.traffic.osl, targets=targets, price=piece.price,
-            largest=largest,
-        )  # fmt: skip
-
-    missed = targets.violation(points.ttft[0], points.tpot[0], points.requests[0] * layout.engines)
-    rates, met = points.requests[0], missed <= 1
-    best = np.lexsort((points.tpot[0], -rates, ~met))[0] if met.any() else np.argmin(missed)
-    in_time = np.flatnonzero(points.ttft[0] <= targets.ttft) if targets.ttft else np.arange(len(rates))
-    return Found(searched, at(best), tuple(map(at, in_time[_front(points.tpot[0][in_time], rates[in_time])])))
-
-
-def _front(latency: Any, rate: Any) -> Any:
-    """The indices of the Pareto front (lower latency, higher rate), by increasing latency."""
-    if not len(latency):
-        return np.array([], dtype=int)
-    order = np.lexsort((-rate, latency))
-    highest = np.maximum.accumulate(rate[order])
-    return order[np.concatenate(([True], highest[1:] > highest[:-1]))]
+def _disaggregated(
+    found: Sequence[Found], devices: Sequence[Device], service: Service, prices: Mapping[str, float]
+) -> tuple[list[Candidate], list[Candidate]]:
+    """The best candidates with engines of their own for prefill and decode, and candidates for the Pareto front."""
+    best: list[Candidate] = []
+    points: list[Candidate] = []
+    for device in devices:
+        bandwidth = link_bandwidth(device, service.gpus)
+        prefill = [one.prefill for one in found if one.prefill is not None and one.prefill.device == device.id]
+        decode = [one.decode for one in found if one.decode is not None and one.decode.device == device.id]
+        if bandwidth is None or not prefill:
+            continue
+        common = Matching(service.gpus, service.traffic, service.targets, prices.get(device.id), bandwidth)
+        for one, several in matched(prefill, decode, common):
+            best.append(one)
+            limit = service.targets.ttft
+            points += [each for each in several if limit is None or each.ttft.value <= limit]
+    return best, points
 
 
 # --- Options ----------------------------------------------------------------------------------------
@@ -257,6 +201,38 @@ def _rate(value: float | str | None) -> float | None:
             Option("requests", "300/min"),
         )  # fmt: skip
     return found
+
+
+def _modes(given: object) -> tuple[str, ...]:
+    if given is None:
+        return MODES
+    found = grid.names(given)
+    for value in found:
+        if value not in MODES:
+            raise WorkloadError(Option("mode"), f": unknown value {shorten(value)}{choices(str(value), MODES)}")
+    return tuple(map(str, found))
+
+
+def _speculation(
+    arch: Architecture, draft: Architecture | str | None, tokens: int | None, acceptance: float | None
+) -> Speculation | None:
+    """Speculative decoding as the options describe it; None without a draft model."""
+    if draft is None:
+        for option, value in (("draft_tokens", tokens), ("acceptance", acceptance)):
+            if value is not None:
+                raise WorkloadError(
+                    Option(option, value), " needs a draft model: ", Option("draft", "MODEL"), " or ",
+                    Option("draft", MTP),
+                )  # fmt: skip
+        return None
+    tokens, share = DRAFT_TOKENS if tokens is None else tokens, ACCEPTANCE if acceptance is None else acceptance
+    _check_count("draft_tokens", tokens, 1, 64)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise WorkloadError(Option("acceptance"), f" is {shorten(share)}; it must be a number from 0 to 1, such as 0.7")
+    if isinstance(draft, str):
+        return Speculation(prediction_module(arch), tokens, float(share), is_mtp=True)
+    _check_model(draft)
+    return Speculation(draft, tokens, float(share))
 
 
 def _restrictions(given: Mapping[str, Any]) -> dict[str, list[Any]]:

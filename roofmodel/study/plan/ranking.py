@@ -96,11 +96,11 @@ def reason(one: Candidate, rank: int, ordered: Sequence[Candidate]) -> str:
     if other is None:
         return "the only layout that meets the targets"
     change = one.per_gpu.value / other.per_gpu.value - 1
-    return f"{_percent(change)} than {name(other)}: {_cause(one, other)}"
-
-
-def _percent(change: float) -> str:
-    return f"{abs(change):.0%} {'more' if change >= 0 else 'fewer'} tokens/s/GPU" if abs(change) >= 0.005 else "as fast"
+    if abs(change) < 0.005:
+        return f"as fast as {name(other)}"
+    return (
+        f"{abs(change):.0%} {'more' if change > 0 else 'fewer'} tokens/s/GPU than {name(other)}: {_cause(one, other)}"
+    )
 
 
 def _cause(one: Candidate, other: Candidate) -> str:
@@ -120,9 +120,9 @@ def _cause(one: Candidate, other: Candidate) -> str:
     if one.device != other.device:
         found.append((0.4, f"{one.device}, not {other.device}"))
     if one.mode != other.mode:
-        words = {"mixed": "prefill and decode share weights in mixed steps",
-                 "disaggregated": "prompts do not delay decodes"}  # fmt: skip
-        found.append((0.35, words[one.mode] if better else f"not {words[other.mode]}"))
+        apart = first.mode == "disaggregated"
+        mixed = "delay" if apart else "share weights with"
+        found.append((0.35, f"in mixed steps, prompts {mixed} decodes"))
     size, text = max(found)
     return text if size > LITTLE else "no part of the step differs by much"
 
@@ -148,9 +148,9 @@ def limit(one: Candidate) -> str:
 
 
 def name(one: Candidate) -> str:
-    """The layout as options: `tp 4 dp 2`; `prefill tp 2 dp 2 + decode tp 4` in disaggregated serving."""
+    """The layout as options: `tp 4 dp 2`; `tp 2 dp 2 → tp 4`, prefill → decode, in disaggregated serving."""
     own = layout_text(one.layout)
-    return f"prefill {layout_text(one.prefill.layout)} + decode {own}" if one.prefill else own
+    return f"{layout_text(one.prefill.layout)} → {own}" if one.prefill else own
 
 
 def layout_text(layout: Layout) -> str:

@@ -28,14 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roofmodel.counting.workload import PromptChunk
-from roofmodel.study.plan.step_times import (
-    Array,
-    Engine,
-    StepTimes,
-    Stored,
-    decode_times,
-    mixed_times,
-)
+from roofmodel.study.plan.speculation import GenerationTimes
+from roofmodel.study.plan.step_times import Array, Engine, StepTimes, Stored
 
 MAX_BATCH = 4096
 """The largest number of sequences per microbatch that is searched."""
@@ -114,18 +108,16 @@ def largest_batch(engine: Engine, stored: Stored) -> int:
     return max(0, min(limits))
 
 
-def steady_states(engine: Engine, traffic: Traffic, stored: Stored) -> Points:
-    """The steady states that keep the batch filled, for all chunks and all batches that may fit.
+def steady_states(engine: Engine, traffic: Traffic, stored: Stored, times: GenerationTimes) -> Points:
+    """The steady states that keep the batch filled, for all batches and all chunks.
 
-    `stored` is the result of `weights_and_cache` for requests at their full length.
+    `stored` is what the pipeline stages store for requests at their full length.
     """
     isl, osl = traffic
-    searched, b = chunks(isl), batches(largest_batch(engine, stored))[:, None]
+    searched, b, accepted = chunks(isl), times.batch[:, None], times.accepted
     prompts, tokens, parts = (np.array(column)[None, :] for column in zip(*searched, strict=True))
-    accepted, new_tokens = 1.0, 1
-    context = isl + osl // 2
-    decode = decode_times(engine, b, context, new_tokens)
-    mixed = mixed_times(engine, b, context, PromptChunk(prompts, tokens, (isl - tokens) // 2), new_tokens)
+    mixed = times.mixed(PromptChunk(prompts, tokens, (isl - tokens) // 2))
+    decode = StepTimes._make(np.asarray(value)[..., None] for value in times.decode)
     finished = b * accepted / (osl - 1)  # sequences per step
     share = finished * isl / (prompts * tokens)  # of the steps, those with a chunk
     mean = (1 - share) * decode + share * mixed

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.study.plan.candidate import Candidate
-from roofmodel.study.plan.plan import Plan, Shortage
+from roofmodel.study.plan.plan import Plan
 from roofmodel.study.plan.ranking import Ranked
+from roofmodel.study.plan.search import Shortage
 
 
 def document(plan: Plan) -> dict[str, Any]:
@@ -19,6 +20,8 @@ def document(plan: Plan) -> dict[str, Any]:
         "workload": {
             "gpus": plan.service.gpus, "isl": traffic.isl, "osl": traffic.osl,
             "memory_utilization": plan.service.memory_utilization,
+            "modes": list(plan.service.modes),
+            "speculation": _speculation(plan),
         },
         "targets": {
             "ttft_seconds": targets.ttft, "tpot_seconds": targets.tpot, "requests_per_second": targets.requests,
@@ -36,6 +39,19 @@ def document(plan: Plan) -> dict[str, Any]:
 def rows(plan: Plan) -> list[dict[str, Any]]:
     """A row for each candidate, in order."""
     return [row(one) for one in plan.ranked]
+
+
+def flat_rows(plan: Plan) -> list[dict[str, Any]]:
+    """The same rows without lists and dicts: `prefill_tp` and further columns for the prefill engines."""
+    found = []
+    for one in rows(plan):
+        prefill = one.pop("prefill") or dict.fromkeys(PREFILL_KEYS)
+        ties = " ".join(map(str, one["ties_with"]))
+        found.append({**one, "ties_with": ties, **{f"prefill_{key}": prefill[key] for key in PREFILL_KEYS}})
+    return found
+
+
+PREFILL_KEYS = ("tp", "pp", "ep", "dp", "batch", "transfer_seconds", "limits")
 
 
 def row(one: Ranked) -> dict[str, Any]:
@@ -94,6 +110,15 @@ def shortage(one: Shortage) -> dict[str, Any]:
 
 def _layout(one: Candidate) -> dict[str, Any]:
     return {**one.layout._asdict(), "batch": one.batch, **one.formats._asdict()}
+
+
+def _speculation(plan: Plan) -> dict[str, Any] | None:
+    found = plan.service.speculation
+    if found is None:
+        return None
+    return {
+        "draft": found.draft.name, "tokens": found.tokens, "acceptance": found.acceptance, "accepted": found.accepted,
+    }  # fmt: skip
 
 
 def _prefill(one: Candidate) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from roofmodel import output_files
 from roofmodel.study.plan.plan import Plan
 from roofmodel.views.kit.encoding import as_csv, as_json
-from roofmodel.views.plan.data import document, rows
+from roofmodel.views.plan.data import document, flat_rows
 
 SUFFIXES = (*output_files.PICTURES, "csv", "json")
 FORMATS = ("json", "csv")
@@ -17,8 +17,7 @@ def as_text(plan: Plan, form: str) -> str:
     """The text of a format."""
     if form == "json":
         return as_json(document(plan))
-    flat = ({**row, "prefill": None, "ties_with": " ".join(map(str, row["ties_with"]))} for row in rows(plan))
-    return as_csv([*flat])
+    return as_csv([*flat_rows(plan)])
 
 
 def save(plan: Plan, path: str) -> Path:

@@ -12,7 +12,7 @@ from roofmodel.study.plan.plan import Plan
 from roofmodel.study.plan.ranking import Ranked, format_text, name
 from roofmodel.views.kit.columns import bare, fitting
 
-EXPENDABLE = ("chunk", "memory", "requests/s", "bound by")
+EXPENDABLE = ("chunk", "memory", "requests/s", "bound by", "ties", "TTFT", "batch", "device")
 """Columns that a narrow terminal leaves out, in this order."""
 LEFT = ("device", "layout", "formats", "bound by")
 
@@ -38,6 +38,8 @@ class PlanView:
             table.add_row(*(row[title] for title in kept))
         yield table
         yield from (Text(line) for line in _reasons(self.plan.ranked))
+        if any(one.candidate.prefill for one in self.plan.ranked):
+            yield Text("→: prefill engines → decode engines", style="dim")
         if "ties" in kept:
             yield Text("ties: ranks whose intervals of the rate do not separate", style="dim")
 

@@ -39,7 +39,7 @@ def test_every_reported_layout_fits_and_meets_the_targets() -> None:
         assert each.ttft.value <= 0.1
         assert each.tpot.value <= 0.015
         assert each.requests.value >= 2
-        assert each.layout.gpus == each.gpus == 2
+        assert each.layout.gpus + (each.prefill.layout.gpus if each.prefill else 0) == each.gpus == 2
         assert each.ttft.low <= each.ttft.value <= each.ttft.high
         assert each.requests.low <= each.requests.value <= each.requests.high
 

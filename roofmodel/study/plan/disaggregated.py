@@ -1,0 +1,200 @@
+"""Disaggregated serving: engines that only compute prompts, and engines that only decode.
+
+A request goes to a prefill engine, which gives its first token. Its KV cache then goes over the link to a decode engine
+(Zhong et al., DistServe, arXiv 2401.09670; Patel et al., Splitwise, arXiv 2311.18677). With x prefill engines and y
+decode engines,
+
+    requests per second = min(x × rate of a prefill engine, y × rate of a decode engine)
+    TTFT = prefill + bytes of the KV cache per GPU / bandwidth of its link
+
+The engine whose GPUs hold more of the cache limits the transfer. It is not overlapped with the prefill, which makes
+TTFT an upper bound. A pipeline of prefill stages works on one microbatch of prompts per stage: a prompt takes the time
+through all stages, and the slowest stage sets the rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roofmodel.algebra import Number
+from roofmodel.devices.device import Device
+from roofmodel.study.plan.candidate import (
+    Candidate,
+    Interval,
+    PrefillEngines,
+    Targets,
+    resolved,
+    shares,
+)
+from roofmodel.study.plan.layouts import Formats, Layout
+from roofmodel.study.plan.serving import Traffic, peak_memory
+from roofmodel.study.plan.speculation import GenerationTimes, Speculation
+from roofmodel.study.plan.step_times import Array, Engine, StepTimes, Stored, prefill_times, weights_and_cache
+
+MAX_PROMPT_TOKENS = 32768
+"""Tokens of the prompts that a prefill engine computes in one pass."""
+
+
+class DecodeRates(NamedTuple):
+    """One decode engine, by batch: seconds per token and requests per second with their intervals, bytes per GPU."""
+
+    device: str
+    layout: Layout
+    formats: Formats
+    batch: Array  # sequences of the engine
+    tpot: tuple[Array, ...]
+    requests: tuple[Array, ...]
+    memory: Array
+    usable: Number | None
+    step: StepTimes
+    cache: Number  # bytes per GPU of the KV cache of one prompt
+
+
+class PrefillRates(NamedTuple):
+    """One prefill engine, by the number of prompts in a pass."""
+
+    device: str
+    layout: Layout
+    formats: Formats
+    batch: Array  # prompts of the engine
+    ttft: tuple[Array, ...]
+    requests: tuple[Array, ...]
+    memory: Array
+    step: StepTimes
+    cache: Number
+
+
+def decode_rates(served: Engine, traffic: Traffic, stored: Stored, times: GenerationTimes) -> DecodeRates | None:
+    """The rates of an engine that only decodes, for the batches that fit; None if none does."""
+    step, batch = times.decode, times.batch
+    memory = peak_memory(stored, batch, step.activations)
+    kept = _fitting(memory, served.usable)
+    if not kept.any():
+        return None
+    batch, memory, step = batch[kept], memory[kept], _at(step, kept)
+    sequences = batch * served.sequences_per_batch
+    return DecodeRates(
+        served.device.id, served.layout, resolved(served), sequences,
+        tpot=tuple(t / times.accepted for t in step[:3]),
+        requests=tuple(sequences * times.accepted / ((traffic.osl - 1) * step[at]) for at in (0, 2, 1)),
+        memory=memory, usable=served.usable, step=step, cache=_cache_of_prompt(served, traffic),
+    )  # fmt: skip
+
+
+def prefill_rates(served: Engine, traffic: Traffic, speculation: Speculation | None) -> PrefillRates | None:
+    """The rates of an engine that only computes prompts, for the batches that fit; None if none does."""
+    del speculation  # the draft model's prefill is left out: it takes a small part of the model's
+    most = max(1, MAX_PROMPT_TOKENS // traffic.isl)
+    batch = np.array([2**power for power in range(most.bit_length())])
+    step, pp = prefill_times(served, batch, traffic.isl), served.layout.pp
+    memory = peak_memory(weights_and_cache(served, traffic.isl), batch, step.activations)
+    kept = _fitting(memory, served.usable)
+    if not kept.any():
+        return None
+    batch, memory, step = batch[kept], memory[kept], _at(step, kept)
+    busy = 1 - step.idle / step.seconds  # of a pass of one microbatch per stage
+    prompts = batch * served.sequences_per_batch
+    return PrefillRates(
+        served.device.id, served.layout, resolved(served), prompts,
+        ttft=tuple(t * (1 - (pp - 1) / pp * busy) for t in step[:3]),
+        requests=tuple(prompts / (step[at] * busy) for at in (0, 2, 1)),
+        memory=memory, step=step, cache=_cache_of_prompt(served, traffic),
+    )  # fmt: skip
+
+
+def _fitting(memory: Array, usable: Number | None) -> Any:
+    return np.ones(len(memory), dtype=bool) if usable is None else memory <= usable
+
+
+def _at(step: StepTimes, places: Array) -> StepTimes:
+    size = len(places)
+    return StepTimes._make(np.broadcast_to(value, size)[places] for value in step)
+
+
+def _cache_of_prompt(served: Engine, traffic: Traffic) -> Number:
+    """Bytes per GPU of the KV cache of one prompt, on the pipeline stage with most of it."""
+    return max(cache for _, cache in weights_and_cache(served, traffic.isl))
+
+
+def link_bandwidth(device: Device, gpus: int) -> float | None:
+    """Bytes per second that a GPU sends to one of another engine: between nodes if the service needs several."""
+    network = device.network
+    link = network if network and network.beyond and gpus > network.beyond else device.inside
+    return link and link.bandwidth / 2
+
+
+class Matching(NamedTuple):
+    """What all pairs of engines share."""
+
+    gpus: int
+    traffic: Traffic
+    targets: Targets
+    price: float | None
+    bandwidth: float
+
+
+def matched(
+    prefill: Iterable[PrefillRates], decode: Iterable[DecodeRates], common: Matching
+) -> Iterator[tuple[Candidate, list[Candidate]]]:
+    """For each decode engine, the best candidate over all prefill engines with the same formats, and its front."""
+    engines = list(prefill)
+    for two in decode:
+        found = [_pair(one, two, common) for one in engines if one.formats == two.formats]
+        found = [each for each in found if each]
+        if found:
+            every = [one for each in found for one in each]
+            yield min(every, key=_order), every
+
+
+def _order(one: Candidate) -> tuple[bool, float, float]:
+    return not one.meets, -one.per_gpu.value if one.meets else one.violation, one.tpot.value
+
+
+def _pair(one: PrefillRates, two: DecodeRates, common: Matching) -> list[Candidate]:
+    """The candidates of a prefill and a decode engine, one per number of each: the best, and the fastest per user."""
+    transfer = max(one.cache, two.cache) / common.bandwidth
+    targets, found = common.targets, []
+    in_time = one.ttft[0] + transfer <= (targets.ttft or np.inf)
+    chosen = int(np.argmax(np.where(in_time, one.requests[0], -1))) if in_time.any() else int(np.argmin(one.ttft[0]))
+    ttft = float(one.ttft[0][chosen]) + transfer
+    for decoders in range(1, (common.gpus - one.layout.gpus) // two.layout.gpus + 1):
+        prefillers = (common.gpus - decoders * two.layout.gpus) // one.layout.gpus
+        rate = np.minimum(prefillers * one.requests[0][chosen], decoders * two.requests[0])
+        missed = targets.violation(np.full(len(rate), ttft), two.tpot[0], rate)
+        met = missed <= 1
+        places = {int(np.lexsort((two.tpot[0], -rate, ~met))[0] if met.any() else np.argmin(missed))}
+        places |= {int(np.argmin(two.tpot[0])), int(np.argmax(rate))}
+        found += [
+            _candidate((one, prefillers, chosen), (two, decoders, place), transfer, float(missed[place]), common)
+            for place in places
+        ]
+    return found
+
+
+def _candidate(
+    first: tuple[PrefillRates, int, int], second: tuple[DecodeRates, int, int], transfer: float, violation: float,
+    common: Matching,
+) -> Candidate:  # fmt: skip
+    (one, prefillers, prompts), (two, decoders, place) = first, second
+    requests = Interval(*(
+        min(prefillers * float(rate[prompts]), decoders * float(other[place]))
+        for rate, other in zip(one.requests, two.requests, strict=True)
+    ))  # fmt: skip
+    limits = prefillers * one.requests[0][prompts] < decoders * two.requests[0][place]
+    return Candidate(
+        device=two.device, mode="disaggregated", layout=_times(two.layout, decoders), formats=two.formats,
+        gpus=common.gpus, batch=int(two.batch[place]) * decoders, chunk=None,
+        ttft=Interval(*(float(value[prompts]) + transfer for value in one.ttft)),
+        tpot=Interval(*(float(value[place]) for value in two.tpot)), requests=requests, osl=common.traffic.osl,
+        memory=max(two.memory[place].item(), one.memory[prompts].item()), usable=two.usable,
+        shares=shares(one.step, prompts) if limits else shares(two.step, place), violation=violation,
+        largest_batch=int(two.batch[-1]) * decoders, price=common.price, required=common.targets.requests,
+        prefill=PrefillEngines(_times(one.layout, prefillers), int(one.batch[prompts]), transfer, bool(limits)),
+    )  # fmt: skip
+
+
+def _times(layout: Layout, engines: int) -> Layout:
+    return layout._replace(dp=layout.dp * engines)

@@ -1,0 +1,127 @@
+"""The evaluation of one layout with one set of formats: its candidates on mixed engines, its rates on engines of its
+own for prefill or decode."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roofmodel.algebra import Number
+from roofmodel.counting.workload import MEMORY_UTILIZATION
+from roofmodel.devices.device import Device
+from roofmodel.models.architecture import Architecture
+from roofmodel.study.plan.candidate import Candidate, Targets, candidate
+from roofmodel.study.plan.disaggregated import DecodeRates, PrefillRates, decode_rates, prefill_rates
+from roofmodel.study.plan.layouts import Formats, Layout
+from roofmodel.study.plan.serving import Points, Traffic, batches, largest_batch, steady_states
+from roofmodel.study.plan.speculation import Speculation, generation_times, stored_with_draft
+from roofmodel.study.plan.step_times import Engine, engine
+
+MODES = ("mixed", "disaggregated")
+
+
+class Service(NamedTuple):
+    """The question: requests, targets, number of GPUs, how much of their memory may be used, and how they serve."""
+
+    traffic: Traffic
+    targets: Targets
+    gpus: int
+    memory_utilization: float = MEMORY_UTILIZATION
+    speculation: Speculation | None = None
+    modes: tuple[str, ...] = MODES
+
+
+class Piece(NamedTuple):
+    """One layout with one set of formats on one device."""
+
+    arch: Architecture
+    device: Device
+    layout: Layout
+    formats: Formats
+    service: Service
+    price: float | None = None
+
+
+class Shortage(NamedTuple):
+    """A layout that does not fit with one sequence: the bytes per GPU that it needs and may use."""
+
+    device: str
+    layout: Layout
+    formats: Formats
+    needed: Number
+    usable: Number
+
+
+class Found(NamedTuple):
+    """The result of a piece: the number of its candidates, the best or nearest one, the Pareto front; the rates of one
+    engine that only decodes or only computes prompts."""
+
+    points: int = 0
+    best: Candidate | None = None
+    front: tuple[Candidate, ...] = ()
+    shortage: Shortage | None = None
+    decode: DecodeRates | None = None
+    prefill: PrefillRates | None = None
+
+
+def evaluate(piece: Piece) -> Found:
+    """All candidates of one layout with one set of formats."""
+    service, layout, traffic = piece.service, piece.layout, piece.service.traffic
+    served = engine(piece.arch, piece.device, layout.engine, piece.formats, service.memory_utilization)
+    stored = stored_with_draft(served, service.speculation, sum(traffic))
+    largest = largest_batch(served, stored)
+    if not largest:
+        return Found(shortage=_shortage(piece, served, max(weights + cache for weights, cache in stored)))
+    sequences = batches(largest)
+    times = generation_times(served, service.speculation, traffic, sequences)
+    found = Found()
+    if "mixed" in service.modes:
+        points = steady_states(served, traffic, stored, times)
+        found = _mixed(piece, served, points, largest)
+    if "disaggregated" in service.modes and layout.engine.gpus < service.gpus:
+        decode = decode_rates(served, traffic, stored, times)
+        prefill = prefill_rates(served, traffic, service.speculation)
+        rates = sum(len(one.batch) for one in (decode, prefill) if one is not None)
+        found = found._replace(decode=decode, prefill=prefill, points=found.points + rates)
+    return found
+
+
+def _mixed(piece: Piece, served: Engine, points: Points, largest: int) -> Found:
+    """The candidates on engines that compute prefill and decode together."""
+    fitting = points if served.usable is None else points.at(points.memory <= served.usable)
+    if len(fitting.batch):
+        return _chosen(piece, served, fitting, len(points.batch), largest)
+    if not len(points.batch):
+        return Found()
+    return Found(len(points.batch), shortage=_shortage(piece, served, points.memory.min().item()))
+
+
+def _shortage(piece: Piece, served: Engine, needed: Number) -> Shortage:
+    return Shortage(piece.device.id, piece.layout, piece.formats, needed, served.usable)
+
+
+def _chosen(piece: Piece, served: Engine, points: Points, searched: int, largest: int) -> Found:
+    """The best or nearest of the points, and their Pareto front."""
+    targets, layout = piece.service.targets, piece.layout
+
+    def at(place: Any) -> Candidate:
+        return candidate(
+            served, layout, points, int(place), osl=piece.service.traffic.osl, targets=targets, price=piece.price,
+            largest=largest,
+        )  # fmt: skip
+
+    missed = targets.violation(points.ttft[0], points.tpot[0], points.requests[0] * layout.engines)
+    rates, met = points.requests[0], missed <= 1
+    best = np.lexsort((points.tpot[0], -rates, ~met))[0] if met.any() else np.argmin(missed)
+    in_time = np.flatnonzero(points.ttft[0] <= targets.ttft) if targets.ttft else np.arange(len(rates))
+    return Found(searched, at(best), tuple(map(at, in_time[_front(points.tpot[0][in_time], rates[in_time])])))
+
+
+def _front(latency: Any, rate: Any) -> Any:
+    """The indices of the Pareto front (lower latency, higher rate), by increasing latency."""
+    if not len(latency):
+        return np.array([], dtype=int)
+    order = np.lexsort((-rate, latency))
+    highest = np.maximum.accumulate(rate[order])
+    return order[np.concatenate(([True], highest[1:] > highest[:-1]))]

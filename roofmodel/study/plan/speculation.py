@@ -1,0 +1,108 @@
+"""Speculative decoding: a draft model, or multi-token prediction, proposes tokens that one decode verifies.
+
+Each step drafts k tokens, and the model computes k + 1 tokens of each sequence in one pass. If a draft token is right
+with probability p, independently of the others, the expected number of tokens per sequence and step is
+
+    (1 - p^(k+1)) / (1 - p)
+
+(Leviathan et al., arXiv 2211.17192, equation 1). The step takes the pass of the model, and k decodes of the draft model
+one after the other. The draft model also computes each chunk of a prompt, in one of its decodes. It runs on the GPUs of
+the engine, with the largest tensor parallelism that divides both; its weights and its KV cache are on every stage.
+
+A module of multi-token prediction is counted as the last layer of the model, with embedding and head (DeepSeek-V3,
+arXiv 2412.19437, section 2.2); its projection of two hidden states to one is left out. One module drafts all k tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from roofmodel.counting.workload import PromptChunk
+from roofmodel.models.architecture import Architecture
+from roofmodel.study.plan.layouts import Formats, Layout, divisors, is_possible
+from roofmodel.study.plan.step_times import (
+    Array,
+    Engine,
+    StepTimes,
+    Stored,
+    decode_times,
+    engine,
+    mixed_times,
+    weights_and_cache,
+)
+
+
+class Speculation(NamedTuple):
+    """The draft model, the tokens that it drafts per step, and the probability that a draft token is right."""
+
+    draft: Architecture
+    tokens: int
+    acceptance: float
+    is_mtp: bool = False
+
+    @property
+    def accepted(self) -> float:
+        """Expected tokens per sequence and step."""
+        if self.acceptance == 1:
+            return self.tokens + 1.0
+        return (1 - self.acceptance ** (self.tokens + 1)) / (1 - self.acceptance)
+
+
+class GenerationTimes(NamedTuple):
+    """The times of an engine that decodes: batches per microbatch, tokens per sequence and step, the step without a
+    chunk, and with one."""
+
+    batch: Array
+    accepted: float
+    decode: StepTimes
+    mixed: Callable[[PromptChunk], StepTimes]
+
+
+def prediction_module(arch: Architecture) -> Architecture:
+    """A module of multi-token prediction: embedding, the last layer of the model, and head."""
+    stack = arch.stack
+    return replace(arch, name=f"{arch.name} (MTP)", body=stack._replace(layers=stack.layers[-1:], layer_groups=()))
+
+
+def generation_times(
+    served: Engine, speculation: Speculation | None, traffic: tuple[int, int], batch: Array
+) -> GenerationTimes:
+    """The times of the engine's steps for these batches per microbatch, with a cache of mean length."""
+    isl, osl = traffic
+    context, column = isl + osl // 2, batch[:, None]
+    if speculation is None:
+        return GenerationTimes(
+            batch, 1.0, decode_times(served, batch, context),
+            lambda chunk: mixed_times(served, column, context, chunk),
+        )  # fmt: skip
+    verified, drafted = speculation.tokens + 1, speculation.tokens
+    drafter, stages = draft_engine(served, speculation), served.layout.pp
+
+    def mixed(chunk: PromptChunk) -> StepTimes:
+        pass_of_model = mixed_times(served, column, context, chunk, verified)
+        every = chunk._replace(batch=chunk.batch * stages)
+        drafts = mixed_times(drafter, column * stages, context, every)
+        return pass_of_model + drafts + (drafted - 1) * decode_times(drafter, column * stages, context)
+
+    decode = decode_times(served, batch, context, verified) + drafted * decode_times(drafter, batch * stages, context)
+    return GenerationTimes(batch, speculation.accepted, decode, mixed)
+
+
+def draft_engine(served: Engine, speculation: Speculation) -> Engine:
+    """The engine of the draft model, on the GPUs of an engine. Module and model have the same formats."""
+    draft, share = speculation.draft, served.work.memory_utilization
+    tp = max(size for size in divisors(served.layout.tp) if is_possible(draft, Layout(size)))
+    own = served.formats
+    form = own if speculation.is_mtp else Formats(own.activations or own.dtype)
+    return engine(draft, served.device, Layout(tp), form, share)
+
+
+def stored_with_draft(served: Engine, speculation: Speculation | None, tokens: int) -> Stored:
+    """What each pipeline stage stores for sequences of this length, with weights and cache of the draft model."""
+    stored = weights_and_cache(served, tokens)
+    if speculation is None:
+        return stored
+    ((weights, cache),) = weights_and_cache(draft_engine(served, speculation), tokens)
+    return [(own + weights, each + served.layout.pp * cache) for own, each in stored]

@@ -1,0 +1,61 @@
+"""Engines of their own for prefill and decode: their rates and latencies are those of `roofmodel.estimate`."""
+
+from functools import cache
+
+import pytest
+
+import roofmodel
+from roofmodel.devices.device import Device
+from roofmodel.models import hub
+from roofmodel.study.plan.candidate import Candidate
+from roofmodel.study.plan.disaggregated import link_bandwidth
+from roofmodel.study.plan.plan import Plan, plan
+
+MODEL, ISL, OSL = "llama-3.1-8b", 2048, 64
+H100 = Device.load("h100")
+
+
+@cache
+def planned(gpus: int = 2, tpot: str | None = None) -> Plan:
+    return plan(
+        hub.load(MODEL), [H100], gpus=gpus, isl=ISL, osl=OSL, tpot=tpot, mode="disaggregated", dtype="bf16", kv="bf16"
+    )
+
+
+def best(gpus: int = 2, tpot: str | None = None) -> Candidate:
+    return planned(gpus, tpot).ranked[0].candidate
+
+
+def test_a_pair_of_engines_serves_as_fast_as_its_slower_side() -> None:
+    one = best()
+    assert one.prefill is not None
+    options = {"runtime": "graph", "dtype": "bf16"}
+    prefill = roofmodel.estimate(MODEL, "h100", phase="prefill", batch=one.prefill.batch, seq=ISL, **options)  # type: ignore[arg-type]
+    decode = roofmodel.estimate(MODEL, "h100", phase="decode", batch=one.batch, context=ISL + OSL // 2, **options)  # type: ignore[arg-type]
+    first = prefill.totals["prefill"]["expected_seconds"]
+    each = decode.totals["decode"]["expected_seconds"]
+    assert one.tpot.value == pytest.approx(each)
+    assert one.requests.value == pytest.approx(min(one.prefill.batch / first, one.batch / ((OSL - 1) * each)))
+    cache = 2 * ISL * 32 * 8 * 128 * 2  # K and V, tokens, layers, heads, head size, bf16
+    bandwidth = link_bandwidth(H100, 2)
+    assert bandwidth == 450e9  # NVLink 4 per direction
+    assert one.ttft.value == pytest.approx(first + cache / bandwidth)
+
+
+def test_no_number_of_prefill_and_decode_engines_is_better() -> None:
+    found = best(4)
+    assert found.prefill is not None
+    engine = best()
+    assert found.requests.value >= 2 * engine.requests.value * (1 - 1e-9)  # two pairs of one engine each
+    assert found.prefill.layout.gpus + found.layout.gpus <= 4
+
+
+def test_decode_engines_meet_a_target_that_mixed_steps_miss() -> None:
+    mixed = plan(hub.load(MODEL), [H100], gpus=2, isl=ISL, osl=OSL, tpot="7ms", mode="mixed", dtype="bf16", kv="bf16")
+    assert best(2, "7ms").tpot.value <= 7e-3
+    assert best(2, "7ms").requests.value > mixed.ranked[0].candidate.requests.value
+
+
+def test_one_gpu_has_no_engines_to_divide() -> None:
+    found = planned(1)
+    assert not found.ranked
