@@ -244,4 +244,14 @@ def shorten(value: object, limit: int = 60) -> str:
         text = "a number of thousands of digits"
     except RecursionError:
         text = "a value nested too deeply to print"
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return cut(text, limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """The text, cut to `limit` characters; the last one is then an ellipsis.
+
+    Examples:
+        >>> cut("volta_sgemm", 6)
+        'volta…'
+    """
+    return text if len(text) <= limit else f"{text[: max(limit - 1, 0)]}…"

@@ -23,7 +23,7 @@ from roofmodel.counting import vector_flops
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
-from roofmodel.errors import Option, RoofError, WorkloadError, choices, shorten
+from roofmodel.errors import Option, RoofError, WorkloadError, choices, cut, shorten
 from roofmodel.file_names import printable
 from roofmodel.prediction.roofline import Placement, place
 
@@ -154,8 +154,7 @@ def user_errors(what: str) -> Iterator[None]:
         at = f" at {user_frames[-1].filename}:{user_frames[-1].lineno}" if user_frames else ""
         if isinstance(error, SyntaxError) and error.filename:
             at = f" at {error.filename}:{error.lineno}"
-        message = " ".join(str(error).split())
-        message = message if len(message) <= 200 else f"{message[:199]}…"
+        message = cut(" ".join(str(error).split()), 200)
         raise WorkloadError(f"{what}: {type(error).__name__}: {message}{at}") from None
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from roofmodel import units
-from roofmodel.errors import Option, ProfileError, Text, WorkloadError, choices
+from roofmodel.errors import Option, ProfileError, Text, WorkloadError, choices, cut
 from roofmodel.file_names import display_names, rename_files
 from roofmodel.option_values import FirstGap
 from roofmodel.profiles.operation_table import are_operation_tables, read_operations
@@ -34,6 +34,7 @@ THRESHOLD = 100e-6  # deviation from which a rank is late: above the jitter of s
 # Share of the step time between the ends of one collective from which a warning follows. Ranks leave a collective
 # within microseconds; ranks that are matched at different steps leave it up to a whole step apart.
 APART = 0.1
+MAX_NAME = 60  # characters of a kernel's name in a warning
 OTHER_STREAMS = 0.01  # share of the kernel time from which a warning names streams that are not compared
 
 
@@ -306,14 +307,11 @@ def difference_text(difference: Difference) -> str:
         which = "fewer" if difference.name is None else "more"
         what = f"rank {difference.rank} has {more} {which} than the other ranks"
     else:
-        what = f"rank {difference.rank} runs {_short(difference.name)}, other ranks {_short(difference.expected)}"
+        own, others = (cut(name, MAX_NAME) for name in (difference.name, difference.expected))
+        what = f"rank {difference.rank} runs {own}, other ranks {others}"
         if difference.kernels != difference.expected_kernels:
             what += f" ({difference.kernels} kernels, {difference.expected_kernels} on other ranks)"
     return f"the sequences of kernels differ from {where} on: {what}; the common kernels are compared"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 60 else f"{name[:59]}…"
 
 
 def _compared_seconds(rank: ComparedRank) -> float:

@@ -15,11 +15,12 @@ from roofmodel.study.jitter.clocks import CollectiveTimes
 from roofmodel.study.jitter.deviations import Floats, first_gaps, last_kernel
 
 # Nanoseconds; both are choices of this project. Ranks leave a collective together within TOLERANCE, which is above the
-# few microseconds by which the alignment of clocks is wrong. MAX_LATENCY limits the time from a launch to the start of
-# its kernel on an idle GPU, which is usually below 10 us: the shortest time in a step includes waiting in the queue if
-# the GPU was never idle.
+# few microseconds by which the alignment of clocks is wrong. MAX_ESTIMATED_LATENCY limits the launch latency that a
+# step shows: its shortest time from a launch to the start of the kernel. That time is usually below 10 us, but includes
+# waiting in the queue if the GPU was never idle. The limit is lower than MAX_LAUNCH_LATENCY of study/trace/idle.py,
+# which holds for each kernel, because it limits a minimum over kernels.
 TOLERANCE = 20e3
-MAX_LATENCY = 20_000
+MAX_ESTIMATED_LATENCY = 20_000
 
 
 class Lateness(NamedTuple):
@@ -47,7 +48,7 @@ def lateness(step: StepKernels, count: int, single: bool) -> tuple[Lateness, Lat
         found = first_gaps(step) if single else None
         own[:, first] = 0 if found is None else found
     delays = step.starts - step.launches
-    latency = min(int(delays[launched].min()), MAX_LATENCY) if launched.any() else 0
+    latency = min(int(delays[launched].min()), MAX_ESTIMATED_LATENCY) if launched.any() else 0
     late = launched & (step.launches + max(latency, 0) >= step.starts - own)
     if not step.follows:
         late[:, first] = launched[:, first]

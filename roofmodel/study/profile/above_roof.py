@@ -13,7 +13,7 @@ from roofmodel import units
 from roofmodel.devices import library
 from roofmodel.devices.ceilings import with_ceilings
 from roofmodel.devices.device import Device
-from roofmodel.errors import DeviceError
+from roofmodel.errors import DeviceError, cut
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.study.profile.ceilings import CLOCK_TOLERANCE, Ceilings
 from roofmodel.study.profile.device import DeviceIdentification, contradictions
@@ -164,11 +164,7 @@ def _count_explanation(point: Point, ceilings: Ceilings) -> list[str]:
 def _subject(ceiling: str, found: list[Point]) -> str:
     worst = sorted(found, key=lambda point: -(point.fraction or 0))
     if len(found) == 1:
-        return f"{_cut(worst[0].name)} reaches {worst[0].fraction:.0%} of its {ceiling} ceiling"
-    names = ", ".join(f"{_cut(point.name)} ({point.fraction:.0%})" for point in worst[:MAX_NAMES])
+        return f"{cut(worst[0].name, MAX_NAME)} reaches {worst[0].fraction:.0%} of its {ceiling} ceiling"
+    names = ", ".join(f"{cut(point.name, MAX_NAME)} ({point.fraction:.0%})" for point in worst[:MAX_NAMES])
     rest = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
     return f"{names}{rest} exceed their {ceiling} ceiling"
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"

@@ -11,7 +11,7 @@ started earlier:
     launch           the CPU had work to launch, but was slower than the GPU
     unknown          the file does not have the launch, or the clocks of CPU and GPU differ
 
-The time after the launching call has returned is `queued`, except for the latency of a launch (MAX_LATENCY).
+The time after the launching call has returned is `queued`, except for the latency of a launch (MAX_LAUNCH_LATENCY).
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     import pandas
 
 CAUSES = ("input", "synchronization", "launch", "other_rank", "queued", "allocation", "unknown")
-MAX_LATENCY = 50_000  # nanoseconds from the end of a launching call to the start of its kernel on an idle GPU, at most
+# Nanoseconds after the return of a launching call that still count as `launch`; the rest until the kernel starts is
+# `queued`. A choice of this project: an idle GPU usually starts a kernel within 10 us, and this limit holds for each
+# kernel, also for the slowest one.
+MAX_LAUNCH_LATENCY = 50_000
 LOADER = re.compile(
     r"dataloader.*(?:__next__|_next_data|_get_data)|enumerate\(dataloader\)|get_batch|data_?load|next_batch", re.I
 )
@@ -71,7 +74,7 @@ def _gaps_by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
     known = launches != UNKNOWN
     late = known & (launches > gaps[:, 0])
     # The end of the time in which the CPU delays the kernel: after it, the kernel waits for something on the GPU.
-    delayed = np.where(returned == UNKNOWN, gaps[:, 1], np.minimum(returned + MAX_LATENCY, gaps[:, 1]))
+    delayed = np.where(returned == UNKNOWN, gaps[:, 1], np.minimum(returned + MAX_LAUNCH_LATENCY, gaps[:, 1]))
     found["unknown"].append(gaps[~known])
     found["queued"] += [gaps[known & ~late], intervals.union(delayed[late], gaps[late, 1])]
     whole = np.stack([gaps[:, 0], delayed], axis=1)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofmodel import units
+from roofmodel.errors import cut
 from roofmodel.study.compare.comparison import Comparison, ComparisonRow
 from roofmodel.views.compare.text import finding_texts, row_label
 from roofmodel.views.kit import canvas
@@ -43,7 +44,7 @@ def draw(comparison: Comparison, path: Path, form: str) -> None:
         axes.set_position((0.27, 0.11 + below, LABELS_LEFT - 0.28, 0.71 - below))
         with_phase = len(comparison.passes) > 1
         names = [row_label(comparison, row) + (f" · {row.phase}" if with_phase else "") for row in bars]
-        axes.set_yticks(range(len(bars)), [_shortened(name, LABEL_LENGTH) for name in names])
+        axes.set_yticks(range(len(bars)), [cut(name, LABEL_LENGTH) for name in names])
         axes.set_ylim(-0.7, len(bars) - 0.3)
         axes.set_xscale("log")
         if bars:
@@ -62,10 +63,6 @@ def draw(comparison: Comparison, path: Path, form: str) -> None:
 
 def _achieved(row: ComparisonRow) -> float:
     return row.measured_seconds or 0.0
-
-
-def _shortened(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _label(axes: Axes, place: float, text: str, alignment: str = "center") -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Pipe
+from roofmodel.errors import cut
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.profile.place import RooflinePlot, pipes_in_use
 from roofmodel.study.profile.points import LEVELS, Point
@@ -153,7 +154,7 @@ def shorten(name: str, width: int) -> str:
     """A kernel's name in at most `width` characters: without return type and namespaces if necessary, then cut."""
     while len(name) > width and (base := _BASE.match(name)) and base.end() >= width and (lead := _LEADING.match(name)):
         name = name[lead.end() :]
-    return name if len(name) <= width else f"{name[: max(width - 1, 0)]}…"
+    return cut(name, width)
 
 
 def category_color(category: str) -> str:
