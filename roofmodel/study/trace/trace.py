@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from roofmodel import units
-from roofmodel.devices.device import Hardware
+from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError, choices
 from roofmodel.file_names import display_names, rename_files
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
@@ -90,61 +90,83 @@ def trace(
     wanted = None if steps_range is None else step_range(steps_range)
     found = runs.read(files, before, one_run)
     timelines = found.before + found.after
-    warnings: list[Text] = [text for timeline in timelines for text in timeline.warnings]
-    identified = None
-    try:
-        evidence = [replace(e, file=t.file) for t in timelines for e in t.evidence]
-        identified = identify(evidence, hw, [t.file for t in timelines])
-        warnings += identified.warnings
-    except UnknownDevice as error:
-        warnings.append(f"no device ceilings: {error.reason}")
-    if found.before:
-        old = ranks(found.before, "before")
-        sides = [old, ranks(found.after, "after", first=len(old))]
-    else:
-        sides = [ranks(found.after)]
+    identified, device_warnings = _identified(timelines, hw)
     device = identified.device if identified else None
-    reports = [[_report(rank, wanted) for rank in side if len(rank.work)] for side in sides]
-    waiting = waits_by_rank(group for side in reports for group in waits(each.rank for each in side))
-    every = [
-        each._replace(collectives=collectives(each.rank, device, waiting.get(each.rank.number)))
-        for side in reports
-        for each in side
-    ]
-    warnings += _different_devices(found.after)
-    for report in every:
-        warnings += _rank_warnings(report)
-    warnings += _shared_gpus(every)
-    what_limits = [
-        finding
-        for side in reversed(reports)
-        for finding in findings([(e.rank, e.steps, e.copies, e.idle) for e in side], device)
-    ]
-    names = display_names(timeline.file for timeline in timelines)
+    sides = [_with_collectives(side, device) for side in _reports_by_run(found, wanted)]
+    every = [report for side in sides for report in side]
     works = [rank_work(each.rank, device) for each in every]
-    compared = None
-    if found.before:
-        first, second = ([(each.rank, each.steps) for each in side] for side in reports)
-        flops = _flops(works[: len(first)]), _flops(works[len(first) :])
-        compared = comparison.compare(first, second, by, *flops)
-        if compared.different_work is not None:
-            what_limits.insert(0, compared.different_work)
-    counted = list(zip(every, works, strict=True))
-    listed = [row for each, work in counted for row in grouped(each.rank, each.steps, "name", work)]
+    compared = _comparison(sides, works, by) if found.before else None
+    groups, names = _groups(every, works, by), display_names(timeline.file for timeline in timelines)
+    warnings = [
+        *(text for timeline in timelines for text in timeline.warnings),
+        *device_warnings,
+        *_different_devices(found.after),
+        *(text for report in every for text in _rank_warnings(report)),
+        *_shared_gpus(every),
+    ]
     return Trace(
         tool=timelines[0].tool,
         files=tuple(dict.fromkeys(timeline.file for timeline in timelines)),
         identified=identified,
         ranks=tuple(every),
         by=by,
-        groups=tuple(row for each, work in counted for row in grouped(each.rank, each.steps, by, work)),
-        top=tuple(sorted(listed, key=lambda row: -row.seconds)[:top]),
-        findings=tuple(what_limits),
+        groups=groups,
+        top=tuple(sorted(_groups(every, works, "name"), key=lambda row: -row.seconds)[:top]),
+        findings=tuple(_findings(sides, device, compared)),
         warnings=tuple(dict.fromkeys(rename_files(warning, names) for warning in warnings)),
         roofline=run_roofline(works, sum(each.rank.kernel_seconds for each in every)),
         reading=found.reading,
         comparison=compared,
     )
+
+
+def _identified(timelines: Sequence[Timeline], hw: Hardware | None) -> tuple[DeviceIdentification | None, list[Text]]:
+    """The device of the files, None if it is unknown, and warnings."""
+    evidence = [replace(each, file=timeline.file) for timeline in timelines for each in timeline.evidence]
+    try:
+        identified = identify(evidence, hw, [timeline.file for timeline in timelines])
+    except UnknownDevice as error:
+        return None, [f"no device ceilings: {error.reason}"]
+    return identified, list(identified.warnings)
+
+
+def _reports_by_run(found: runs.Runs, wanted: tuple[int, int] | None) -> list[list[RankReport]]:
+    """The analysis of each rank that has GPU work, by run: the run before the change first. No collectives yet."""
+    sides = [ranks(found.after)]
+    if found.before:
+        old = ranks(found.before, "before")
+        sides = [old, ranks(found.after, "after", first=len(old))]
+    return [[_report(rank, wanted) for rank in side if len(rank.work)] for side in sides]
+
+
+def _with_collectives(reports: Sequence[RankReport], device: Device | None) -> list[RankReport]:
+    """The ranks of a run with their collectives, and the time that each rank waits in them for the others."""
+    waiting = waits_by_rank(waits(each.rank for each in reports))
+    return [
+        each._replace(collectives=collectives(each.rank, device, waiting.get(each.rank.number))) for each in reports
+    ]
+
+
+def _comparison(sides: Sequence[Sequence[RankReport]], works: Sequence[RankWork | None], by: str) -> Comparison:
+    """The comparison of two runs; `works` are those of all ranks, in order."""
+    first, second = ([(each.rank, each.steps) for each in side] for side in sides)
+    return comparison.compare(first, second, by, _flops(works[: len(first)]), _flops(works[len(first) :]))
+
+
+def _findings(
+    sides: Sequence[Sequence[RankReport]], device: Device | None, compared: Comparison | None
+) -> Iterator[Finding]:
+    """What limits each run, the run after the change first; before it, whether two runs do different work."""
+    if compared is not None and compared.different_work is not None:
+        yield compared.different_work
+    for side in reversed(sides):
+        yield from findings([(each.rank, each.steps, each.copies, each.idle) for each in side], device)
+
+
+def _groups(reports: Sequence[RankReport], works: Sequence[RankWork | None], by: str) -> tuple[GroupTime, ...]:
+    """The GPU work of each rank, grouped."""
+    counted = zip(reports, works, strict=True)
+    return tuple(row for each, work in counted for row in grouped(each.rank, each.steps, by, work))
 
 
 def _report(rank: Rank, wanted: tuple[int, int] | None = None) -> RankReport:
