@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         FirstGap,
         KernelGrouping,
         L2State,
+        Optimizer,
         Phase,
         RunGrouping,
     )
@@ -235,9 +236,17 @@ def ncu_command(
 
 
 def count(
-    target: str, inputs: Iterable[str], *, dtype: ComputeFormat = "fp16", hw: Hardware | None = None
+    target: str,
+    inputs: Iterable[str],
+    *,
+    dtype: ComputeFormat = "fp16",
+    hw: Hardware | None = None,
+    optimizer: Optimizer = "adam",
 ) -> CountReport:
     """FLOPs and bytes of the operators of any torch module; with `hw` the bound of each. Needs torch.
+
+    `.to_dict()["memory"]` has the bytes of a training step with the optimizer: weights, gradients, optimizer state, and
+    the activations that autograd keeps for the backward pass.
 
     `target` is `MODULE:FACTORY`, as in "torchvision.models:resnet50" or "./my.py:make"; `inputs` are shapes such as
     "1x3x224x224" or "int:1x1024"; `dtype` the format of all floating-point tensors. Raises RoofError.
@@ -247,8 +256,9 @@ def count(
     """
     from roofmodel.study.count import count as study
 
-    arguments.check_required_texts(target=target, dtype=dtype)
-    return CountReport(study(target, arguments.words("inputs", inputs), dtype, arguments.optional_device(hw)))
+    arguments.check_required_texts(target=target, dtype=dtype, optimizer=optimizer)
+    device = arguments.optional_device(hw)
+    return CountReport(study(target, arguments.words("inputs", inputs), dtype, device, optimizer))
 
 
 def validate(table: PathLike, hw: Hardware) -> ValidationReport:

@@ -1,4 +1,4 @@
-"""`roof count`: FLOPs and bytes of any torch module."""
+"""`roof count`: FLOPs, bytes and training memory of any torch module."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from roofmodel.cli.options import examples, format_option, name_option
 from roofmodel.cli.output import check_format, present
-from roofmodel.option_values import ComputeFormat, OutputFormat
+from roofmodel.option_values import ComputeFormat, Optimizer, OutputFormat
 
 app = typer.Typer(add_completion=False)
 
@@ -39,10 +39,11 @@ def count_command(
         str | None, typer.Option("--hw", help="Also print the bound of each operator on this device.")
     ] = None,
     dtype: Annotated[ComputeFormat, name_option("Format of all floating-point tensors.")] = "fp16",
+    optimizer: Annotated[Optimizer, name_option("Optimizer of the training memory: adam, momentum or sgd.")] = "adam",
     form: Annotated[OutputFormat, format_option("table, json or csv.")] = "table",
 ) -> None:
-    """Count FLOPs and bytes of each operator of a torch module, with bounds (needs torch)."""
+    """Count FLOPs and bytes of each operator of a torch module, and its training memory (needs torch)."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
 
-    present(api.count(target, inputs, dtype=dtype, hw=hw), form)
+    present(api.count(target, inputs, dtype=dtype, hw=hw, optimizer=optimizer), form)

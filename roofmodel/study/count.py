@@ -1,4 +1,4 @@
-"""FLOPs and bytes of any torch module, from the operators that torch dispatches on meta tensors without computing.
+"""FLOPs, bytes and training memory of any torch module, from what torch dispatches on meta tensors without computing.
 
 Matmul FLOPs come from `torch.utils.flop_counter`, vector FLOPs from the tables below, in the convention of
 `counting/vector_flops.py`. Bytes are the sizes of the tensors that an operator reads and writes. Views cost nothing. An
@@ -25,7 +25,9 @@ from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, RoofError, WorkloadError, choices, cut, shorten
 from roofmodel.file_names import printable
+from roofmodel.option_values import Optimizer
 from roofmodel.prediction.roofline import Placement, place
+from roofmodel.study.module_memory import TrainingMemory, check_optimizer, tensors, training_memory
 
 # FLOPs per element of the output
 ELEMENTWISE = {
@@ -93,6 +95,8 @@ class Count(NamedTuple):
     layers: tuple[LeafModule, ...]
     fvcore: int | None  # multiply-adds; None if fvcore is not installed or fails
     device: Device | None
+    memory: TrainingMemory | None  # None for formats below 16 bits, and if the module cannot run in training mode
+    memory_error: str = ""  # why it cannot
 
     @property
     def uncounted(self) -> dict[str, int]:
@@ -105,13 +109,22 @@ class Count(NamedTuple):
         return sum((op.cost for op in self.operators), Cost())
 
 
-def count(target: str, inputs: list[str], dtype: str = "fp16", device: Device | None = None) -> Count:
+def count(
+    target: str,
+    inputs: list[str],
+    dtype: str = "fp16",
+    device: Device | None = None,
+    optimizer: Optimizer = "adam",
+) -> Count:
     """Count the module that `MODULE:FACTORY` creates, on inputs such as `1x3x224x224` or `int:1x1024`.
+
+    FLOPs and bytes are those of a forward pass, memory that of a training step with the optimizer.
 
     Raises WorkloadError for invalid options, and for an error in the module's code, with its file and line.
     """
     if dtype not in COMPUTE_FORMATS:
         raise WorkloadError(Option("dtype"), f": unknown value {shorten(dtype)}{choices(dtype, COMPUTE_FORMATS)}")
+    check_optimizer(optimizer)
     shapes = [_shape(text) for text in inputs]
     try:
         import torch
@@ -119,7 +132,12 @@ def count(target: str, inputs: list[str], dtype: str = "fp16", device: Device | 
         raise WorkloadError("counting a module needs torch; install it with pip install torch") from None
     module = _build(target, torch)
     with user_errors(f"{target} on {' '.join(inputs)}"):
-        return _run(module, printable(os.path.basename(target)), shapes, tuple(inputs), dtype, device)
+        counted = _run(module, printable(os.path.basename(target)), shapes, tuple(inputs), dtype, device)
+    try:
+        with user_errors("training mode"):
+            return counted._replace(memory=training_memory(module, _on_meta(shapes), dtype, optimizer))
+    except WorkloadError as error:
+        return counted._replace(memory_error=str(error))
 
 
 def _shape(text: str) -> tuple[bool, tuple[int, ...]]:
@@ -226,8 +244,8 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
             viewed = [r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns]
             if operator in WITHOUT_COST or operator.startswith("detach") or (viewed and all(viewed)):
                 return output
-            read = {id(t): t for t in _tensors((args, kwargs))}
-            written = list(_tensors(output))
+            read = {id(t): t for t in tensors((args, kwargs))}
+            written = tensors(output)
             matmul, flops, known = 0, 0, True
             if func._overloadpacket in flop_registry:
                 matmul = int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=output))
@@ -244,20 +262,29 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
 
     def leaf(path: str) -> Callable[[Any, Any, Any], None]:
         def hook(module: Any, _: Any, output: Any) -> None:
-            first = next(_tensors(output), None)
+            first = next(iter(tensors(output)), None)
             own = sum(p.numel() for p in module.parameters())
             layers.append(LeafModule(path, type(module).__name__, tuple(first.shape) if first is not None else (), own))
 
         return hook
 
     hooks = [one.register_forward_hook(leaf(path)) for path, one in module.named_modules() if not [*one.children()]]
-    on_meta = [torch.zeros(shape, dtype=torch.long if integers else None, device="meta") for integers, shape in shapes]
+    on_meta = _on_meta(shapes)
     with torch.no_grad(), tracker, Recorder():  # type: ignore[no-untyped-call]
         module(*on_meta)
     for hook in hooks:
         hook.remove()
     total = sum(p.numel() for p in module.parameters())
-    return Count(name, inputs, dtype, total, tuple(found), tuple(layers), _fvcore(module, tuple(on_meta)), device)
+    return Count(name, inputs, dtype, total, tuple(found), tuple(layers), _fvcore(module, on_meta), device, None)
+
+
+def _on_meta(shapes: list[tuple[bool, tuple[int, ...]]]) -> tuple[Any, ...]:
+    """Inputs of these shapes, of integers or floats, on the meta device."""
+    import torch
+
+    return tuple(
+        torch.zeros(shape, dtype=torch.long if integers else None, device="meta") for integers, shape in shapes
+    )
 
 
 def _vector(name: str, args: Any, read: list[Any], written: list[Any]) -> int | None:
@@ -272,19 +299,6 @@ def _vector(name: str, args: Any, read: list[Any], written: list[Any]) -> int | 
     if name in ELEMENTWISE:
         return int(ELEMENTWISE[name] * written[0].numel())
     return int(OVER_INPUT[name] * read[0].numel()) if name in OVER_INPUT and read else None
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _tensors(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _tensors(inner)
 
 
 def _fvcore(module: Any, inputs: tuple[Any, ...]) -> int | None:

@@ -31,7 +31,20 @@ def document(count: Count) -> dict[str, Any]:
             "bound_seconds": count.device and sum(op.placement.bound_seconds for op in count.operators if op.placement),
             "fvcore_multiply_adds": count.fvcore,
         },
+        "memory": _memory(count),
         "uncounted": count.uncounted,
+    }
+
+
+def _memory(count: Count) -> dict[str, Any] | None:
+    need = count.memory
+    return need and {
+        "weights": need.weights,
+        "gradients": need.gradients,
+        "optimizer": need.optimizer,
+        "kept_activations": need.kept_activations,
+        "total": need.total,
+        "optimizer_name": need.optimizer_name,
     }
 
 
@@ -99,6 +112,14 @@ def table(count: Count) -> RenderableType:
 
 def _notes(count: Count) -> list[str]:
     lines = []
+    if need := count.memory:
+        lines.append(
+            f"training with {need.optimizer_name}: {units.binary(need.total)} (weights {units.binary(need.weights)}, "
+            f"gradients {units.binary(need.gradients)}, optimizer {units.binary(need.optimizer)}, activations kept for "
+            f"the backward pass {units.binary(need.kept_activations)}), without temporary tensors"
+        )
+    elif count.memory_error:
+        lines.append(f"training memory is unknown: {count.memory_error}")
     if count.fvcore is not None:
         macs = units.si(count.cost.matmul_flops / 2)
         theirs = units.si(count.fvcore)
