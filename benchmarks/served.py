@@ -88,7 +88,8 @@ def phases(row: ServedBatch) -> tuple[PhaseEstimate, PhaseEstimate]:
     prefill, decode = (
         estimate(
             model, device, phase=phase, batch=row.batch, seq=row.prompt, context=context,
-            dtype=row.precision, activations=ACTIVATIONS.get(row.precision), runtime="graph", tp=row.gpus,
+            dtype=row.precision, activations=ACTIVATIONS.get(row.precision), runtime="graph",
+            engine="trtllm-0.9", tp=row.gpus,
         ).phases[0]
         for phase, context in (("prefill", None), ("decode", row.prompt + row.new // 2))
     )  # fmt: skip

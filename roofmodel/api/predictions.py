@@ -16,7 +16,9 @@ if TYPE_CHECKING:
         ComputeFormat,
         CopyMode,
         CrossoverSize,
+        DataParallel,
         Dtype,
+        Engine,
         LatentMode,
         Logits,
         Optimizer,
@@ -64,6 +66,8 @@ def estimate(
     loader: float | str | None = None,
     workers: int | None = None,
     copy: CopyMode | None = None,
+    data_parallel: DataParallel | None = None,
+    engine: Engine = "current",
 ) -> Report:
     """FLOPs, bytes, bound and expected time of a model on a device, by operator and by phase; memory.
 
@@ -90,6 +94,7 @@ def estimate(
         "mla": mla, "optimizer": optimizer, "recompute": recompute, "decoder_seq": decoder_seq, "runtime": runtime,
         "launch": launch, "tp": tp, "dp": dp, "pp": pp, "ep": ep, "vpp": vpp, "micro_batch": micro_batch,
         "sequence_parallel": sequence_parallel, "memory_utilization": memory_utilization,
+        "data_parallel": data_parallel, "engine": engine,
     }  # fmt: skip
     data_loader = loader_options(loader, workers, copy)
     return Report(study(arguments.architecture(model, family), arguments.device(hw), loader=data_loader, **options))

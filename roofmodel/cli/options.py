@@ -161,6 +161,21 @@ def workload_options(
         str,
         _option(PARALLELISM, "on: also shard the tokens of norms and residual adds over the --tp GPUs, for training."),
     ] = "off",
+    data_parallel: Annotated[
+        str | None,
+        _option(
+            PARALLELISM,
+            "How --dp replicas train: ddp (DistributedDataParallel: gradients are exchanged during the backward pass), "
+            "dataparallel (torch.nn.DataParallel: one process), or sequential (gradients are exchanged after the "
+            "backward pass). Default: ddp; sequential with --runtime megatron.",
+        ),
+    ] = None,
+    engine: Annotated[
+        str,
+        _option(
+            WORKLOAD, "Inference engine of --runtime graph (expected times only): current libraries, or trtllm-0.9."
+        ),
+    ] = "current",
     memory_utilization: Annotated[
         float, _option(WORKLOAD, "Share of a device's memory that may be used: sets fits, max batch and context.")
     ] = 0.9,

@@ -5,7 +5,17 @@ from typing import NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, half, is_just, mean, minimum, quotient, whole
 from roofmodel.counting.number_formats import FORMATS, Widths
-from roofmodel.option_values import AttentionMode, LatentMode, Logits, Optimizer, Phase, Recompute, Runtime
+from roofmodel.option_values import (
+    AttentionMode,
+    DataParallel,
+    Engine,
+    LatentMode,
+    Logits,
+    Optimizer,
+    Phase,
+    Recompute,
+    Runtime,
+)
 
 NO_IMAGE = (0, 0)
 """Rows and columns of pixels for models that read no image."""
@@ -83,10 +93,15 @@ ONE_GPU = Parallel()
 
 
 class Host(NamedTuple):
-    """The host runtime that launches kernels, and its seconds per operator; None: the default of the runtime."""
+    """The host runtime that launches kernels, and its seconds per operator; None: the default of the runtime.
+
+    `engine` names the inference engine of a graph. `data_parallel` is how replicas train; None: without a wrapper.
+    """
 
     runtime: str = "eager"
     launch: float | None = None
+    engine: str = "current"
+    data_parallel: str | None = None
 
 
 class Workload(NamedTuple):
@@ -102,7 +117,10 @@ class Workload(NamedTuple):
     * `logits`: positions with logits; None: the last one for a prefill, all for a forward pass;
     * `runtime`, `launch`: how the host launches kernels (PyTorch eager, autocast, Megatron-LM's fused kernels, CUDA
       graph) and its seconds per kernel; no effect on counts;
-    * `memory_utilization`: the share of the device's memory that the workload may use.
+    * `memory_utilization`: the share of the device's memory that the workload may use;
+    * `data_parallel`: how replicas train (PyTorch's DistributedDataParallel or DataParallel, or gradients exchanged
+      after the backward pass); None: one replica without a wrapper;
+    * `engine`: the inference engine whose kernels run in a graph; no effect on counts.
     """
 
     phases: tuple[Phase, ...]
@@ -127,11 +145,13 @@ class Workload(NamedTuple):
     launch: float | None = None
     unconverted: frozenset[str] = frozenset()
     memory_utilization: float = MEMORY_UTILIZATION
+    data_parallel: DataParallel | None = None
+    engine: Engine = "current"
 
     @property
     def host(self) -> Host:
         """The runtime that launches the kernels."""
-        return Host(self.runtime, self.launch)
+        return Host(self.runtime, self.launch, self.engine, self.data_parallel)
 
     @property
     def joined(self) -> Number:

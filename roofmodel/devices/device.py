@@ -86,10 +86,19 @@ class Device:
 
     @property
     def bridge(self) -> Link | None:
-        """A link among some devices of a node that is faster than `inside`; None where there is none."""
-        inside = self.inside
-        found = [link for link in self.links.values() if link.joins and inside and link.bandwidth > inside.bandwidth]
-        return max(found, key=lambda link: link.bandwidth, default=None)
+        """The link among the smallest group of devices of a node, such as a bridge of two; None where there is none."""
+        return next(iter(self._groups), None)
+
+    @property
+    def half(self) -> Link | None:
+        """The link among the next larger group of devices of a node, such as half of it; None where there is none."""
+        return next(iter(self._groups[1:]), None)
+
+    @property
+    def _groups(self) -> list[Link]:
+        """Links among some devices of a node, from the smallest group."""
+        found = [link for link in self.links.values() if link.joins and link != self.inside]
+        return sorted(found, key=lambda link: link.joins or 0)
 
     @property
     def network(self) -> Link | None:
@@ -110,8 +119,8 @@ class Device:
     @property
     def link(self) -> float | None:
         """Bytes per second to a neighbor in one direction, over the fastest link; None without any link."""
-        fastest = self.bridge or self.inside
-        return fastest and fastest.bandwidth / 2
+        found = [link.bandwidth for link in (self.bridge, self.inside) if link]
+        return max(found) / 2 if found else None
 
     @property
     def capacity(self) -> int | None:

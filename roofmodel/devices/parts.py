@@ -48,7 +48,8 @@ class Level(NamedTuple):
 class Link(NamedTuple):
     """A connection to other devices or the host; bandwidth is the total of both directions.
 
-    `joins` is the number of devices that it connects; None: all devices of a node. A network connects nodes: `beyond`
+    `joins` is the number of neighboring devices that it connects; None: all devices of a node. In a mesh, where the
+    bandwidth depends on the group, each size of group has a link. A network connects nodes: `beyond`
     is the number of devices per node, each of which has a network port of this bandwidth. `to_host` marks a link that
     connects a device with its CPU only, such as NVLink-C2C.
     """
@@ -63,7 +64,7 @@ class Link(NamedTuple):
     @property
     def parameters(self) -> str:
         """The key of its collective parameters: `network`, `pcie` (through the host), or `any` other link."""
-        return "network" if self.beyond is not None else "pcie" if self.name == "pcie" else "any"
+        return "network" if self.beyond is not None else "pcie" if self.name.startswith("pcie") else "any"
 
 
 class Measured(NamedTuple):

@@ -7,6 +7,8 @@ fusions that all of them apply are counted:
 - Where GEMMs compute in a narrower format than `--activations`, the previous kernel writes their input in that format.
 - Residual adds and rotary embedding run inside a neighboring kernel: they cost their bytes and no launch.
 
+`trtllm-0.9` is TensorRT-LLM 0.9 (2024), whose kernels differ in two ways (`_decode_by_head`, `_two_shot`).
+
 Every other operator is a kernel of its own. Collectives are NCCL's: with the parameters of engines' own all-reduces,
 which are a few microseconds faster, expected times of models on several GPUs are not closer to the measurements
 (`benchmarks/accuracy.py`).
@@ -18,16 +20,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, minimum
+from roofmodel.algebra import Number, either, maximum, minimum
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
+from roofmodel.prediction.formula import PORT, chip
+from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.stream import stream_kind
 from roofmodel.prediction.timing import (
     Expected,
     Formula,
+    attention_work,
     clamp_to_bound,
     expect,
+    is_decode,
     merged_gemms,
 )
 
@@ -46,7 +52,24 @@ class Fused(NamedTuple):
     absorbed: bool = False
 
 
-def fused(operators: Iterable[Operator], placed: Iterable[Placement], device: Device, dtype: str) -> Iterator[Fused]:
+MAX_GROUP = 16
+"""Largest number of query heads per key-value head for which TensorRT-LLM 0.9 has a kernel that shares the reads."""
+BYTES_PER_CLOCK, ELEMENTS_PER_CLOCK = 34, 38
+"""Bytes that its other decode kernel reads, and elements that it converts and multiplies, per clock and SM. From the
+decode steps of Falcon-180B (29 query heads per key-value head) on A100, H100 and H200, in fp16 and fp8."""
+TWO_SHOT_PASS_BYTES = 24 * 1024 * 16
+"""Bytes of one GPU's part in a pass of its two-shot all-reduce: 24 blocks of 1024 threads with 16 bytes each
+(TensorRT-LLM, customAllReduceKernels.h)."""
+MAX_CUSTOM_BYTES = 8_000_000
+"""Largest message of its own all-reduces on more than two GPUs; NCCL reduces larger ones (customAllReduceUtils.h)."""
+TWO_SHOT_SECONDS = 36.5e-6
+"""Seconds per GPU that a two-shot all-reduce of several passes takes longer than NCCL's, from steps of Falcon-180B. The
+maintainers disabled it later because of `significant performance issues` (allreducePlugin.cpp)."""
+
+
+def fused(
+    operators: Iterable[Operator], placed: Iterable[Placement], device: Device, dtype: str, engine: str = "current"
+) -> Iterator[Fused]:
     """How an engine runs each operator, in order.
 
     Merged GEMMs share their time by columns. An absorbed operator takes its bound, at most its time as a kernel of its
@@ -59,10 +82,47 @@ def fused(operators: Iterable[Operator], placed: Iterable[Placement], device: De
             continue
         for operator, bound in zip(several, bounds, strict=True):
             time, absorbed = expect(operator, device, dtype, placed=bound), _is_absorbed(operator)
+            if time and engine == "trtllm-0.9":
+                time = _two_shot(operator, device, _decode_by_head(operator, device, dtype, time))
             if time and absorbed:
                 least = minimum(time.seconds, bound.bound_seconds)  # the bound, where an expected time is known
                 time = Expected(least, least, time.high)
             yield Fused(time, absorbed=absorbed)
+
+
+def _decode_by_head(operator: Operator, device: Device, dtype: str, time: Expected) -> Expected:
+    """The time of a decode attention with a block per query head, where no kernel shares the reads of a group.
+
+    Each block reads its keys and values from L2 and multiplies them on the CUDA cores.
+    """
+    ceilings = chip(device, dtype)
+    if operator.kind != "attention" or "t:s" not in operator.sizes or ceilings is None:
+        return time
+    work = attention_work(operator)
+    if not is_decode(work):
+        return time
+    width = operator.widths.kv.bits / 8
+    clocks = work.heads / work.kv_heads * work.kv_bytes / width * (width / BYTES_PER_CLOCK + 1 / ELEMENTS_PER_CLOCK)
+    by_head = either(work.heads > MAX_GROUP * work.kv_heads, clocks * PORT / ceilings.port, 0.0)
+    return _at_least(time, by_head)
+
+
+def _two_shot(operator: Operator, device: Device, time: Expected) -> Expected:
+    """The time of an all-reduce over NVLink, with the two-shot kernel for messages of several passes."""
+    collective = operator.collective
+    path = route(collective, device) if collective and collective.name == "all_reduce" else None
+    if collective is None or path is None or any(link.parameters != "any" for link in path.links(device)):
+        return time
+    size = operator.writes[0].elements(operator.sizes) * operator.widths.dtype.bits / 8
+    own = (collective.gpus > 2) * (size <= MAX_CUSTOM_BYTES) * (size > TWO_SHOT_PASS_BYTES * collective.gpus)
+    extra = own * TWO_SHOT_SECONDS * collective.gpus
+    return time + Expected(extra, extra, extra)
+
+
+def _at_least(time: Expected, seconds: Number) -> Expected:
+    """The time, or `seconds` with the same relative interval where that is longer."""
+    longer = maximum(time.seconds, seconds)
+    return Expected(longer, time.low * longer / time.seconds, time.high * longer / time.seconds)
 
 
 def _shares(

@@ -1,4 +1,4 @@
-"""Links of a collective, and its bandwidth per GPU: a bridge between neighbors, a node's links, the network.
+"""Links of a collective, and its bandwidth per GPU: links of a group of neighbors, a node's links, the network.
 
 GPUs are placed so that a group of neighbors is on one node where it fits. For an X-byte all-gather, reduce-scatter or
 half of an all-reduce over n GPUs on N nodes with g GPUs each: every node receives and sends X (N - 1) / N bytes through
@@ -41,10 +41,12 @@ class NodeCrossing(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The path of a collective: bytes per second per GPU and direction; whether it is a bridge, or leaves a node."""
+    """The path of a collective: bytes per second per GPU and direction; whether it uses the links of the smallest group
+    of neighbors (`bridged`) or of the next larger one (`halved`), or leaves a node."""
 
     bandwidth: Number
     bridged: Number = False
+    halved: Number = False
     leaves: Number = False
     crossing: NodeCrossing | None = None
 
@@ -55,7 +57,7 @@ class Route(NamedTuple):
 
     def links(self, device: Device) -> tuple[Link, ...]:
         """The links used: inside a node, unless each node has one GPU of the collective, and between nodes."""
-        near = device.bridge if self.bridged else device.inside
+        near = device.bridge if self.bridged else device.half if self.halved else device.inside
         far = device.network if self.leaves else None
         inside = far is None or (self.crossing is not None and self.crossing.staying > 0)
         return tuple(dict.fromkeys(link for link in (near if inside else None, far) if link))
@@ -66,6 +68,9 @@ def route(collective: Collective, device: Device) -> Route | None:
     if device.inside is None:
         return None
     found = Route(device.inside.bandwidth / 2)
+    if half := device.half:
+        halved = collective.span <= half.joins
+        found = found._replace(bandwidth=either(halved, half.bandwidth / 2, found.bandwidth), halved=halved)
     if bridge := device.bridge:
         bridged = collective.span <= bridge.joins
         found = found._replace(bandwidth=either(bridged, bridge.bandwidth / 2, found.bandwidth), bridged=bridged)

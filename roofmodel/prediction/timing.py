@@ -6,11 +6,11 @@ arrays. An expected time is never below its bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf, log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofmodel.algebra import Number, either, maximum, minimum, plain, product, trace_branches
+from roofmodel.algebra import Number, either, is_just, maximum, minimum, plain, product, trace_branches
 from roofmodel.counting.collective import ROUNDS
 from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.operator import Operator
@@ -133,7 +133,8 @@ def _exchange(operator: Operator, calibration: Calibration, device: Device, impl
     def over(link: Link | None) -> ParameterSet | None:
         return link and choose_set(calibration.collectives, implementation, link.parameters)
 
-    inside = _either(path.bridged, over(device.bridge), over(device.inside))
+    node = _either(path.halved, over(device.half), over(device.inside))
+    inside = _either(path.bridged, over(device.bridge), node)
     found, bandwidth = _either(path.leaves, over(device.network), inside), path.bandwidth
     if path.crossing and found and inside:  # inside the node, with the parameters of its own links
         ratio = inside.timing.bandwidth / found.timing.bandwidth
@@ -209,7 +210,7 @@ def _kernel(
 
     if operator.kind == "attention" and "t:s" in operator.sizes:
         work = attention_work(operator)
-        if _is_decode(work):
+        if is_decode(work):
             return found(
                 attention.DECODE, attention.generation_seconds, work, sets=calibration.generation, name=implementation
             )
@@ -225,10 +226,35 @@ def _kernel(
         moved, function = placed.cost.bytes - placed.cost.weight_bytes, experts.separate_gemm_seconds
         return found(experts.DESCRIPTION, function, grouped, moved, sets=calibration.experts, name=implementation)
     if matrices := gemm_work(operator, dtype):
+        if uses_winograd(operator, dtype):
+            matrices = matrices._replace(k=WINOGRAD_SHARE * matrices.k)
         return found(gemm.DESCRIPTION, gemm.seconds, matrices, sets=calibration.gemm, name=implementation)
     name = implementation if implementation and implementation in calibration.stream else stream_kind(operator)
     data, compute = plain(placed.cost.bytes), placed.compute_seconds
     return found(stream.DESCRIPTION, stream.seconds, data, compute, sets=calibration.stream, name=name)
+
+
+WINOGRAD_SHARE = 4 / 9
+"""Multiplications of a 3 x 3 convolution by Winograd's algorithm F(2 x 2, 3 x 3): 16 for four outputs instead of 36
+(Lavin and Gray, arXiv 1509.09308, section 4.1)."""
+
+
+def uses_winograd(operator: Operator, dtype: str) -> bool:
+    """Whether cuDNN computes a convolution by Winograd's algorithm: 3 x 3 with stride 1, in fp32 on CUDA cores.
+
+    In a trace of ResNet-50's training on a V100 (pytorch/kineto@94979607), the forward pass and both gradients of all
+    of these use it, and no others do.
+    """
+    sizes = operator.sizes
+    if operator.kind != "conv" or dtype != "fp32" or not {"r", "s", "i", "j", "i+r", "j+s"} <= sizes.keys():
+        return False
+    square = sizes["r"] == sizes["s"] == 3 and is_just(sizes.get("g", 1), 1)
+    return bool(square and _has_unit_stride(sizes))
+
+
+def _has_unit_stride(sizes: Mapping[str, Number]) -> bool:
+    """Whether a filter of 3 rows and columns moves by one pixel: it reads at most two rows more than it writes."""
+    return all(bool(sizes[f"{axis}+{side}"] <= sizes[axis] + 2) for axis, side in (("i", "r"), ("j", "s")))
 
 
 class ParameterSet(NamedTuple):
@@ -382,7 +408,7 @@ def attention_work(operator: Operator) -> AttentionWork:
     )
 
 
-def _is_decode(work: AttentionWork) -> bool:
+def is_decode(work: AttentionWork) -> bool:
     """Whether each sequence has one query and earlier keys; for arrays, all of them. One token alone is a prefill."""
     conditions = (work.queries == 1, work.keys > 1)
     return all(bool(each.all() if hasattr(each, "all") else each) for each in conditions)

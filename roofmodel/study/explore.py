@@ -280,6 +280,10 @@ class _TracedDevice(Device):
         return self.links["bridge"]
 
     @property
+    def half(self) -> Link:
+        return self.links["half"]
+
+    @property
     def network(self) -> Link:
         return self.links["network"]
 
@@ -302,6 +306,7 @@ def traced_device(trace: Trace) -> Device:
         links={
             "inside": _TracedLink("inside", figure("inside|bandwidth", 1)),
             "bridge": _TracedLink("bridge", figure("bridge|bandwidth"), joins=figure("bridge|joins")),
+            "half": _TracedLink("half", figure("half|bandwidth"), joins=figure("half|joins")),
             "network": _TracedLink("network", figure("network|bandwidth", 1), beyond=figure("network|beyond", 1)),
         },
         calibration=Calibration("any", **{kind: _TracedParameterSets(trace, kind) for kind in TIMINGS}),

@@ -3,6 +3,8 @@ a framework does, with kernels beside them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from roofmodel.devices.device import Device
@@ -142,3 +144,36 @@ def test_the_time_of_an_operator_includes_its_extra_kernels() -> None:
     assert softmax.expected
     assert softmax.expected.seconds == pytest.approx(alone.seconds + 2 * scale.seconds + dropout.seconds)
     assert softmax.expected.high == pytest.approx(alone.high + 2 * scale.high + dropout.high)
+
+
+def test_trtllm_0_9_decodes_large_groups_head_by_head() -> None:
+    def attention(model: str, engine: str, **options: Any) -> float:
+        asked = {"phase": "decode", "batch": 64, "context": 2048, "runtime": "graph", "engine": engine, **options}
+        (phase,) = estimate(load(model), Device.load("h100"), **asked).phases
+        found = next(one for one in phase.placed if one.operator.kind == "attention")
+        assert found.expected
+        return float(found.expected.seconds)
+
+    # Falcon 180B on 8 GPUs: 29 query heads share a key-value head of 64; keys and values in fp16
+    elements = 64 * 2048 * 64 * 2
+    clocks = 29 * elements * (2 / 34 + 1 / 38)
+    own = attention("falcon-180b", "trtllm-0.9", tp=8)
+    assert own == pytest.approx(clocks / (132 * 1.98e9), rel=0.01)
+    assert own > 2 * attention("falcon-180b", "current", tp=8)
+    for model in ("llama-2-70b-hf", "llama-2-7b-hf"):  # groups of 8 and 1
+        assert attention(model, "trtllm-0.9", tp=8) == attention(model, "current", tp=8)
+
+
+def test_trtllm_0_9_reduces_messages_of_some_megabytes_slowly() -> None:
+    def reduction(batch: int, engine: str) -> float:
+        (phase,) = estimate(
+            load("falcon-180b"), Device.load("h100"), phase="decode", batch=batch, seq=128, tp=8, runtime="graph",
+            engine=engine,
+        ).phases  # fmt: skip
+        found = next(one for one in phase.exchanges if one.operator.name.endswith("all_reduce"))
+        assert found.expected
+        return float(found.expected.seconds)
+
+    # 8 x 393 kB = 3.1 MB to 8 MB of 14848 numbers of 2 bytes: batches of 106 to 269
+    for batch, extra in ((64, 0), (128, 8 * 36.5e-6), (256, 8 * 36.5e-6), (512, 0)):
+        assert reduction(batch, "trtllm-0.9") - reduction(batch, "current") == pytest.approx(extra, abs=1e-12)

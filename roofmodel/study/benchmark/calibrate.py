@@ -224,8 +224,10 @@ def _by_form(sample: Sample, device: Device) -> Iterator[tuple[str, Sample]]:
     if operator.collective is None:
         yield operator_format_key(operator, sample.group.compute), sample
     elif path := route(operator.collective, device):
-        link_of_row = np.select([path.leaves, path.bridged], [2, 1], np.zeros(len(sample.measured), int))
-        for number, link in enumerate((device.inside, device.bridge, device.network)):
+        link_of_row = np.select(
+            [path.leaves, path.bridged, path.halved], [3, 1, 2], np.zeros(len(sample.measured), int)
+        )
+        for number, link in enumerate((device.inside, device.bridge, device.half, device.network)):
             if link and (link_of_row == number).any():
                 yield link.parameters, sample.select(np.flatnonzero(link_of_row == number))
 

@@ -15,7 +15,9 @@ from roofmodel.models.embeddings import Patches
 from roofmodel.option_values import (
     AttentionMode,
     ComputeFormat,
+    DataParallel,
     Dtype,
+    Engine,
     LatentMode,
     Logits,
     Optimizer,
@@ -26,7 +28,7 @@ from roofmodel.option_values import (
     StorageFormat,
 )
 from roofmodel.prediction.casting import AUTOCAST_FORMATS, PARAMETER_FORMAT
-from roofmodel.study.estimate.parallelism import GPUS, parallel
+from roofmodel.study.estimate.parallelism import GPUS, data_parallel, parallel
 
 DEFAULT_SEQ = 1024
 NEW_TOKENS = 128
@@ -68,6 +70,8 @@ class Options(NamedTuple):
     micro_batch: int | None = None
     sequence_parallel: SequenceParallel = "off"
     memory_utilization: float = MEMORY_UTILIZATION
+    data_parallel: DataParallel | None = None
+    engine: Engine = "current"
 
 
 class WorkloadOptions(TypedDict, total=False):
@@ -99,6 +103,8 @@ class WorkloadOptions(TypedDict, total=False):
     micro_batch: int | None
     sequence_parallel: SequenceParallel
     memory_utilization: float
+    data_parallel: DataParallel | None
+    engine: Engine
 
 
 DEFAULTS: Mapping[str, Any] = Options._field_defaults
@@ -116,6 +122,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "recompute": get_args(Recompute),
     "runtime": get_args(Runtime),
     "sequence_parallel": get_args(SequenceParallel),
+    "data_parallel": get_args(DataParallel),
+    "engine": get_args(Engine),
 }
 """The values of the options that are names."""
 
@@ -162,11 +170,12 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
                 f": a GPU with {tokens_per_gpu} tokens is counted",
             )
         )
+    replicas = data_parallel(is_training, options.data_parallel, options.runtime, layout)
     work = Workload(
         phases, options.batch, seq, options.context, options.dtype, options.weights, options.kv, options.activations,
         options.attention, options.logits, options.new_tokens or NEW_TOKENS, pixels, options.mla,
         options.optimizer or "adam", options.recompute, decoder_seq, options.runtime, layout, micro_batch,
-        options.launch, unconverted_matrices, options.memory_utilization,
+        options.launch, unconverted_matrices, options.memory_utilization, replicas, options.engine,
     )  # fmt: skip
     return work, (*notes, *layout_notes)
 
@@ -270,8 +279,11 @@ def _inapplicable_options(
         yield "mla", f"{arch.name} has no multi-head latent attention"
     if options.runtime == "graph":
         yield "launch", "a graph is launched once, not operator by operator"
+    else:
+        yield "engine", Message("only ", Option("runtime", "graph"), " runs the kernels of an inference engine")
     if phases != ("train",):
         yield "optimizer", "only training runs an optimizer"
+        yield "data_parallel", "only training exchanges gradients"
         yield "recompute", "only training recomputes activations"
 
 

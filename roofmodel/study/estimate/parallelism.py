@@ -12,6 +12,7 @@ from roofmodel.models.embeddings import Embedding
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.pipeline_stages import pipeline_obstacles
 from roofmodel.models.sharding import MAX_SUGGESTED_EXPERT_GPUS, MAX_SUGGESTED_GPUS, obstacles
+from roofmodel.option_values import DataParallel
 
 GPUS = tuple(ONE_GPU.ways)
 """The options of the parallel layout."""
@@ -84,6 +85,21 @@ def _sequence_obstacle(arch: Architecture) -> str | None:
     if not arch.head.stages or arch.head.stages[0].out != "vocabulary":
         return "has a head that computes more than logits"
     return None
+
+
+def data_parallel(is_training: bool, asked: DataParallel | None, runtime: str, layout: Parallel) -> DataParallel | None:
+    """How replicas train: as asked, else DistributedDataParallel, or as Megatron-LM; None for one replica alone.
+
+    Raises WorkloadError for DataParallel with models that are sharded: it runs all replicas in one process.
+    """
+    if not is_training or (asked is None and layout.dp == 1):
+        return None
+    if asked == "dataparallel" and layout.tp * layout.pp > 1:
+        raise WorkloadError(
+            Option("data_parallel", asked), " replicates a model that is on one GPU; try ",
+            Message(Option("tp", 1), " ", Option("pp", 1)), " or ", Option("data_parallel", "ddp"),
+        )  # fmt: skip
+    return asked or ("sequential" if runtime == "megatron" else "ddp")
 
 
 def interleaves(is_training: bool, layout: Parallel) -> bool:

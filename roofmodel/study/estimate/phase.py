@@ -21,6 +21,7 @@ from roofmodel.prediction.engine import fused
 from roofmodel.prediction.extra_kernels import ExtraKernel
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import EAGER_LAUNCH, Expected, assumed_launch
+from roofmodel.study.estimate.replicas import ReplicaTimes, batch_norm_buffers, with_replicas
 
 NO_TIME = Expected(0.0, 0.0, 0.0)
 
@@ -74,6 +75,8 @@ class PhaseEstimate(NamedTuple):
     idle: StageTime = StageTime()  # while the GPU waits for other pipeline stages
     stage_times: tuple[tuple[str, StageTime, StageTime], ...] = ()
     """Part of the phase, time of one microbatch on this stage, time through all stages."""
+    replicas: ReplicaTimes = ReplicaTimes()  # data-parallel training
+    buffers: int = 0  # of batch norms
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -94,7 +97,7 @@ class PhaseEstimate(NamedTuple):
 
     @property
     def bound_seconds(self) -> Number:
-        return total_seconds(self.placed) + self.idle.bound
+        return total_seconds(self.placed) + self.idle.bound - self.replicas.hidden_bound
 
     @property
     def memory_seconds(self) -> Number:
@@ -106,7 +109,7 @@ class PhaseEstimate(NamedTuple):
     def link_seconds(self) -> Number:
         """The part of the bound that the link to other GPUs limits."""
         ceilings = ((p.placement.link_seconds == p.placement.bound_seconds, p.seconds) for p in self.exchanges)
-        return sum(either(link, seconds, 0.0) for link, seconds in ceilings)
+        return sum(either(link, seconds, 0.0) for link, seconds in ceilings) - self.replicas.hidden_bound
 
     @property
     def exchanges(self) -> tuple[Placed, ...]:
@@ -125,9 +128,15 @@ class PhaseEstimate(NamedTuple):
         For generation, of each stage: no decode is launched before the prefill has given the first token.
         """
         if self.step.phase != "generate":
-            return _longer(self.kernel_seconds, self.kernels * self.launch)
+            return _longer(self.work_seconds, self.kernels * self.launch)
         prefill, decodes = (running(self.of_stage(stage), self.launch) for stage in self.stages)
         return prefill and decodes and prefill + decodes
+
+    @property
+    def work_seconds(self) -> Expected | None:
+        """The time of its kernels and of the wrapper of data-parallel replicas, without the hidden communication."""
+        kernels, added, hidden = self.kernel_seconds, self.replicas.added, self.replicas.hidden
+        return kernels and added and hidden and kernels + added + -1 * hidden
 
     @property
     def expected(self) -> Expected | None:
@@ -142,7 +151,7 @@ class PhaseEstimate(NamedTuple):
         Generation is launch-bound if its prefill or its decodes are.
         """
         if self.step.phase != "generate":
-            return is_launch_bound(self.kernel_seconds, self.kernels * self.launch)
+            return is_launch_bound(self.work_seconds, self.kernels * self.launch)
         found = (self.of_stage(stage) for stage in self.stages)
         return reduce(or_, (is_launch_bound(sum_of(each), launches(each) * self.launch) for each in found))
 
@@ -184,6 +193,7 @@ def phase_estimate(arch: Architecture, device: Device, step: Step, host: Host) -
         model_flops=sum(each for stage, each in flops if stage != "recomputation"),
         ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
         code=arch.code if step.phase == "train" else ReferenceCode(fp32_softmax=arch.code.fp32_softmax),
+        buffers=batch_norm_buffers(arch) if step.phase == "train" else 0,
     )
     return timed(phase, device, host)
 
@@ -206,7 +216,7 @@ def timed(phase: PhaseEstimate, device: Device, host: Host) -> PhaseEstimate:
     CUDA graph (`graph`)."""
     dtype = phase.step.widths.compute
     if host.runtime == "graph":
-        runs = fused(phase.operators, [one.placement for one in phase.placed], device, dtype)
+        runs = fused(phase.operators, [one.placement for one in phase.placed], device, dtype, host.engine)
         placed = [one._replace(expected=run.expected) for one, run in zip(phase.placed, runs, strict=True)]
         launch = NO_TIME
     else:
@@ -219,7 +229,10 @@ def timed(phase: PhaseEstimate, device: Device, host: Host) -> PhaseEstimate:
             for one, kernels in zip(phase.placed, others, strict=True)
         ]
         launch = EAGER_LAUNCH if host.launch is None else assumed_launch(host.launch)
-    return phase._replace(placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch)
+    if host.data_parallel == "dataparallel":  # one interpreter launches the kernels of all replicas
+        launch = phase.step.parallel.dp * launch
+    placed, replicas = with_replicas(placed, phase.step, device, host.data_parallel, phase.buffers)
+    return phase._replace(placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch, replicas=replicas)
 
 
 # --- Totals -----------------------------------------------------------------------------------------
@@ -273,7 +286,7 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
     """
     found = totals_of(phase.placed) | {"bound_seconds": phase.bound_seconds}
     expected, (peak, bandwidth) = phase.expected, phase.ceilings
-    exchanged = sum_of(phase.exchanges)
+    exchanged, hidden, added = sum_of(phase.exchanges), phase.replicas.hidden, phase.replicas.added
     seconds, images = expected and plain(expected.seconds), phase.sequences
     return {
         **found,
@@ -287,6 +300,11 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "mbu": expected and plain(found["bytes"]) / seconds / bandwidth,
         "communication_seconds": total_seconds(phase.exchanges),
         "expected_communication_seconds": exchanged and plain(exchanged.seconds),
+        "communication_exposed_seconds": total_seconds(phase.exchanges) - phase.replicas.hidden_bound,
+        "expected_communication_exposed_seconds": exchanged
+        and hidden
+        and plain(exchanged.seconds) - plain(hidden.seconds),
+        "expected_replica_seconds": added and plain(added.seconds),
         "bubble_seconds": phase.idle.bound,
         "expected_bubble_seconds": phase.idle.expected and plain(phase.idle.expected.seconds),
         "kernels": phase.kernels,

@@ -36,7 +36,7 @@ LENGTHS = ("batch", "seq", "decoder_seq", "context")
 """The options whose values become arrays."""
 NAMED_OPTIONS = (
     "dtype", "weights", "kv", "activations", "attention", "runtime", "logits", "mla", "optimizer", "recompute",
-    "sequence_parallel",
+    "sequence_parallel", "data_parallel", "engine",
 )  # fmt: skip
 FORMAT_OPTIONS = ("weights", "kv", "activations")
 """Of these, the formats that default to `dtype`."""
@@ -45,6 +45,7 @@ PARALLELISM_OPTIONS = (*GPUS, "micro_batch")
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
 TOTALS = (
     *COUNTS, "link_bytes", "kernels", "bound_seconds", "communication_seconds", "expected_communication_seconds",
+    "communication_exposed_seconds", "expected_communication_exposed_seconds", "expected_replica_seconds",
     "bubble_seconds", "expected_bubble_seconds",
     "expected_seconds", "expected_low_seconds", "expected_high_seconds", "bound_tokens_per_second",
     "bound_images_per_second", "tokens_per_second", "images_per_second", "mfu", "hfu", "mbu",

@@ -53,6 +53,8 @@ class GridOptions(TypedDict, total=False):
     vpp: Numbers | None
     micro_batch: Numbers | None
     sequence_parallel: Names | None
+    data_parallel: Names | None
+    engine: Names | None
     memory_utilization: float | str | Iterable[float | str] | None
 
 

@@ -287,6 +287,7 @@ def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
     trains = phase == "train"
     return {
         **{name: getattr(work, name) for name in NAMED_OPTIONS},
+        "engine": work.engine if work.runtime == "graph" else None,
         "attention": None if isinstance(arch.body, Network) else work.attention,
         "launch_seconds": work.launch,
         "memory_utilization": work.memory_utilization,

@@ -151,10 +151,11 @@ def link_of(device: Device, span: int) -> Link | None:
 
     Ranks are assumed to be numbered node by node. None for a device file without links.
     """
-    network, bridge = device.network, device.bridge
+    network = device.network
     if network and network.beyond and span > network.beyond:
         return network
-    return bridge if bridge and bridge.joins and span <= bridge.joins else device.inside
+    groups = (link for link in (device.bridge, device.half) if link and link.joins and span <= link.joins)
+    return next(groups, device.inside)
 
 
 def collective_name(kernel: str) -> str:

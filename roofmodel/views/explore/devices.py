@@ -39,8 +39,8 @@ def describe_device(device: Device, used: Sequence[tuple[str, str, str]], sets: 
 
 
 def _links(device: Device) -> dict[str, Link | None]:
-    """The links by range: inside a node, across a bridge, between nodes."""
-    return {"inside": device.inside, "bridge": device.bridge, "network": device.network}
+    """The links by range: inside a node, in two sizes of groups of neighbors, between nodes."""
+    return {"inside": device.inside, "bridge": device.bridge, "half": device.half, "network": device.network}
 
 
 def _network_note(device: Device) -> str:

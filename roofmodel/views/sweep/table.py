@@ -31,7 +31,14 @@ TITLES = {
     **{name: name.replace("_", "-") for name in (*NAMED_OPTIONS, *PARALLELISM_OPTIONS)},
     "launch_seconds": "launch",
 }  # fmt: skip
-DEFAULTS = {**dict.fromkeys(GPUS, 1), "micro_batch": None, "sequence_parallel": "off", "recompute": "none"}
+DEFAULTS = {
+    **dict.fromkeys(GPUS, 1),
+    "micro_batch": None,
+    "sequence_parallel": "off",
+    "recompute": "none",
+    "data_parallel": None,
+    "engine": "current",
+}
 """Default values; the heading does not repeat them."""
 BOUND_NAMES = {"overhead": "launches"}  # instead of the names of the JSON document
 SHOWN_COLUMNS = (

@@ -1,0 +1,177 @@
+"""What data-parallel training changes in the expected time of a step, by kind of wrapper.
+
+`ddp`: PyTorch's DistributedDataParallel. Each gradient is copied into a bucket, which is divided by the number of
+replicas, and back: also on one GPU. Before each forward pass, the buffers of batch norms are broadcast as one tensor;
+the GPU waits while the host slices it and copies each buffer. The gradients of the last microbatch are exchanged
+during its backward pass (`prediction/replicas.py`).
+
+`dataparallel`: torch.nn.DataParallel. One process broadcasts the weights from the first GPU, runs all replicas in
+threads that share one interpreter, gathers the outputs and sums the gradients on the first GPU. Nothing overlaps. The
+scattered inputs are not counted.
+
+`sequential`: the gradients are exchanged after the backward pass, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from roofmodel.algebra import Number, maximum, minimum
+from roofmodel.counting.workload import Step
+from roofmodel.devices.device import Device
+from roofmodel.models.architecture import Architecture, Network
+from roofmodel.models.norms_and_activations import Norm
+from roofmodel.prediction.links import link_bandwidth
+from roofmodel.prediction.replicas import (
+    BUCKET_BYTES,
+    CHUNK_BYTES,
+    COPY_LAUNCH,
+    buckets,
+    contention_seconds,
+    exposed_seconds,
+    slowest_of,
+)
+from roofmodel.prediction.timing import Expected, expect, expect_elementwise
+
+if TYPE_CHECKING:
+    from roofmodel.study.estimate.phase import Placed
+
+NOTHING = Expected(0.0, 0.0, 0.0)
+COPIES_OF_GRADIENTS = 2  # into a bucket and back
+BUFFERS_OF_BATCH_NORM = 3  # running mean, running variance, number of batches
+HOST_OPERATORS_PER_BUFFER = 2  # a slice of the received tensor, and its copy
+
+
+class ReplicaTimes(NamedTuple):
+    """Seconds per step that the wrapper of the replicas adds, and seconds of the exchange that it hides.
+
+    None: unknown, because a part of it has no expected time.
+    """
+
+    copies: Expected | None = NOTHING
+    contention: Expected | None = NOTHING
+    waiting: Expected | None = NOTHING  # for the slowest replica
+    hidden: Expected | None = NOTHING
+    hidden_bound: Number = 0.0
+
+    @property
+    def added(self) -> Expected | None:
+        """All seconds that are added to those of the kernels."""
+        parts = (self.copies, self.contention, self.waiting)
+        known = [each for each in parts if each is not None]
+        return sum(known, NOTHING) if len(known) == len(parts) else None
+
+
+def batch_norm_buffers(arch: Architecture) -> int:
+    """The number of buffers that the batch norms of a convolutional network store."""
+    if not isinstance(arch.body, Network):
+        return 0
+    net = arch.body
+    parts = [*net.stem]
+    for stage in net.stages:
+        parts += [*stage.entry]
+        for block in stage.blocks:
+            parts += [*block.path, *block.shortcut, *block.after]
+    return BUFFERS_OF_BATCH_NORM * sum(isinstance(part, Norm) and part.kind == "batchnorm" for part in parts)
+
+
+def with_replicas(
+    placed: Sequence[Placed], step: Step, device: Device, wrapper: str | None, buffers: int
+) -> tuple[list[Placed], ReplicaTimes]:
+    """The operators with the times of their exchange under this wrapper, and what the wrapper adds to a step."""
+    if step.phase != "train" or wrapper in (None, "sequential"):
+        return [*placed], ReplicaTimes()
+    exchanged = [one for one in placed if one.operator.name.startswith("gradients.")]
+    parameters = next(one.operator.sizes["W"] for one in placed if one.operator.stage == "optimizer")
+    tensors = sum(
+        len(one.operator.parameters) * one.operator.count for one in placed if one.operator.stage == "forward"
+    )
+    tensors = int(tensors / step.microbatches)
+    size = float(step.widths.weights.bytes(parameters))
+    work = _sum(one for one in placed if one not in exchanged)
+    slower = slowest_of(int(step.parallel.dp))
+    waiting = work and slower * work
+    if wrapper == "dataparallel":
+        timed = {one.operator.name: _in_chunks(one, step, device) for one in exchanged}
+        copies = _copies(2 * COPIES_OF_GRADIENTS * tensors, 2 * COPIES_OF_GRADIENTS * size, step, device)
+        gathered = _gather_seconds(placed, step, device)
+        copies = copies and copies + Expected(gathered, gathered, gathered)
+        return _replaced(placed, timed), ReplicaTimes(copies, NOTHING, waiting)
+    sizes = buckets(size)
+    copies = _copies(COPIES_OF_GRADIENTS * tensors, COPIES_OF_GRADIENTS * size, step, device)
+    divided = _copies(sizes.full + 2, size, step, device)
+    host = COPY_LAUNCH * HOST_OPERATORS_PER_BUFFER * buffers
+    copies = copies and divided and copies + divided + Expected(host, host, host)
+    timed, hidden, contention = {}, NOTHING, NOTHING
+    backward = [one for one in placed if one not in exchanged and one.operator.stage in ("backward", "recomputation")]
+    passes = 1 / step.microbatches
+    whole, bound = _sum(backward), passes * sum(one.seconds for one in backward)
+    last_pass = whole and passes * whole
+    hidden_bound: Number = 0.0
+    for one in exchanged:
+        op = one.operator
+        own = buckets(float(op.widths.weights.bytes(op.sizes["W"])))
+        times = [_of_size(one, bytes_ / own.total, step, device) for bytes_ in (own.first, BUCKET_BYTES, own.last)]
+        first, full, last = times
+        hidden_bound = hidden_bound + minimum(one.seconds, maximum(bound - hidden_bound, 0.0))
+        if last_pass is None or first is None or full is None or last is None:
+            return [*placed], ReplicaTimes(None, None, None, None, hidden_bound)
+        total = first + own.full * full + last
+        timed[op.name] = total
+        exposed = Expected(*(exposed_seconds(own, *each) for each in zip(first, full, last, last_pass, strict=True)))
+        mine = Expected(*(t - e for t, e in zip(total, exposed, strict=True)))
+        rate = link_bandwidth(op.collective, device) or device.bandwidth
+        sent = float(op.link_bytes) * (mine.seconds / total.seconds)
+        slow = contention_seconds(mine.seconds, sent, rate, device.multiprocessors or 1, device.bandwidth)
+        hidden, contention = hidden + mine, contention + Expected(slow, slow, slow)
+    return _replaced(placed, timed), ReplicaTimes(copies, contention, waiting, hidden, hidden_bound)
+
+
+def _sum(placed: Iterable[Placed]) -> Expected | None:
+    total = NOTHING
+    for one in placed:
+        if one.expected is None:
+            return None
+        total = total + one.operator.count * one.expected
+    return total
+
+
+def _replaced(placed: Sequence[Placed], timed: dict[str, Expected | None]) -> list[Placed]:
+    """The operators with these expected times, by name."""
+    return [one._replace(expected=timed[one.operator.name]) if one.operator.name in timed else one for one in placed]
+
+
+def _of_size(one: Placed, share: float, step: Step, device: Device) -> Expected | None:
+    """The expected time of an exchange of a share of the bytes."""
+    sizes = {axis: size * share for axis, size in one.operator.sizes.items()}
+    return expect(replace(one.operator, sizes=sizes), device, step.widths.compute)
+
+
+def _in_chunks(one: Placed, step: Step, device: Device) -> Expected | None:
+    """The broadcast of the weights and the reduction of the gradients in chunks.
+
+    Together they send n / (n - 1) times the bytes of a ring all-reduce.
+    """
+    gpus, size = one.operator.collective.gpus, float(one.operator.widths.weights.bytes(one.operator.sizes["W"]))
+    count = max(1.0, size / CHUNK_BYTES)
+    each = _of_size(one, 1 / count, step, device)
+    return each and (count * gpus / (gpus - 1)) * each
+
+
+def _copies(kernels: Number, size: float, step: Step, device: Device) -> Expected | None:
+    """The expected time of copies of `size` bytes in all, by this many kernels."""
+    if kernels == 0:
+        return NOTHING
+    one = expect_elementwise(2 * size / kernels, device, step.widths.compute)
+    return one and kernels * one
+
+
+def _gather_seconds(placed: Sequence[Placed], step: Step, device: Device) -> Number:
+    """Seconds in which the first GPU receives the outputs of the other replicas, and sends their gradients."""
+    forward = [one.operator for one in placed if one.operator.stage == "forward" and one.operator.group == "head"]
+    if not forward or not device.link:
+        return 0.0
+    outputs = forward[-1].reads[0] if forward[-1].name == "head.loss" else forward[-1].writes[0]
+    return 2 * (step.parallel.dp - 1) * forward[-1].bytes_of(outputs) / device.link

@@ -1,0 +1,62 @@
+"""Training with replicas: what each wrapper adds to a step and what it hides."""
+
+from typing import Any
+
+import pytest
+
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
+from roofmodel.models import hub
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.phase import PhaseEstimate, totals
+
+V100 = Device.load("v100")
+
+
+def train(replicas: int = 1, model: str = "resnet-18", **options: Any) -> PhaseEstimate:
+    asked = {"phase": "train", "batch": 8 * replicas, "dp": replicas, "dtype": "fp32", **options}
+    return estimate(hub.load(model), V100, **asked).phases[0]
+
+
+def test_one_replica_has_no_wrapper_unless_asked() -> None:
+    alone, wrapped = train(), train(data_parallel="ddp")
+    assert alone.replicas.added.seconds == 0
+    assert wrapped.replicas.copies.seconds > 0
+    assert totals(wrapped)["expected_seconds"] == pytest.approx(
+        alone.work_seconds.seconds + wrapped.replicas.copies.seconds
+    )
+
+
+def test_the_backward_pass_hides_part_of_the_exchange() -> None:
+    hidden, exposed = totals(train(8)), totals(train(8, data_parallel="sequential"))
+    sent = hidden["expected_communication_seconds"]
+    assert 0 < hidden["expected_communication_exposed_seconds"] < sent
+    assert exposed["expected_communication_exposed_seconds"] == exposed["expected_communication_seconds"]
+    assert hidden["communication_exposed_seconds"] == 0  # the bound of the exchange is below that of the backward pass
+    assert exposed["communication_exposed_seconds"] == exposed["communication_seconds"] > 0
+
+
+def test_no_expectation_is_below_the_bound_where_links_are_slow() -> None:
+    slow = Device.load("v100-pcie-16gb")
+    for wrapper in ("ddp", "dataparallel", "sequential"):
+        found = estimate(
+            hub.load("resnet-18"), slow, phase="train", batch=4, dp=4, dtype="fp32", data_parallel=wrapper
+        ).phases[0]
+        assert found.expected is None or found.expected.seconds >= found.bound_seconds
+
+
+def test_one_process_launches_the_kernels_of_all_replicas() -> None:
+    one, four = train(data_parallel="dataparallel"), train(4, data_parallel="dataparallel")
+    assert four.launch.seconds == 4 * one.launch.seconds
+
+
+def test_megatron_exchanges_after_the_backward_pass() -> None:
+    found = estimate(hub.load("gpt2"), Device.load("a100"), phase="train", batch=8, dp=2, runtime="megatron")
+    assert found.workload.data_parallel == "sequential"
+
+
+def test_dataparallel_needs_whole_replicas() -> None:
+    with pytest.raises(WorkloadError, match="replicates a model that is on one GPU"):
+        estimate(
+            hub.load("gpt2"), Device.load("a100"), phase="train", batch=8, dp=2, tp=2, data_parallel="dataparallel"
+        )
