@@ -154,6 +154,7 @@ def _in_chunks(one: Placed, step: Step, device: Device) -> Expected | None:
 
     Together they send n / (n - 1) times the bytes of a ring all-reduce.
     """
+    assert one.operator.collective is not None
     gpus, size = one.operator.collective.gpus, float(one.operator.widths.weights.bytes(one.operator.sizes["W"]))
     count = max(1.0, size / CHUNK_BYTES)
     each = _of_size(one, 1 / count, step, device)
