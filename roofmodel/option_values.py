@@ -33,6 +33,7 @@ CeilingSource = Literal["datasheet", "measured"]
 FirstGap = Literal["same-step", "previous-step"]
 L2State = Literal["cold", "warm"]
 BenchmarkDevice = Literal["cuda", "cpu"]
+FlopCounter = Literal["fvcore", "calflops", "deepspeed", "llm-flops"]
 SheetName = Literal["lectures", "rooflines", "transformers", "measuring", "scaling", "runs"]
 SweepPicture = Literal["rates", "roofs", "costs"]
 

@@ -9,6 +9,7 @@ import pytest
 
 from roofmodel import option_values
 from roofmodel.counting.number_formats import FORMATS
+from roofmodel.study.derive.reconcile import TOOLS
 from roofmodel.study.homework.homework import SHEETS
 from roofmodel.study.profile import points
 from roofmodel.study.trace import groups
@@ -21,6 +22,7 @@ from roofmodel.study.trace import groups
         (option_values.KernelGrouping, points.GROUPINGS),
         (option_values.RunGrouping, groups.GROUPINGS),
         (option_values.SheetName, SHEETS),
+        (option_values.FlopCounter, TOOLS),
     ],
 )
 def test_a_type_has_the_values_that_its_function_accepts(values: Any, accepted: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         DataParallel,
         Dtype,
         Engine,
+        FlopCounter,
         LatentMode,
         Logits,
         Optimizer,
@@ -206,7 +207,9 @@ def conventions() -> Derivation:
     return Derivation(document())
 
 
-def reconcile(model: Model, tool: str, *, family: str | None = None, **workload: Unpack[WorkloadOptions]) -> Derivation:
+def reconcile(
+    model: Model, tool: FlopCounter, *, family: str | None = None, **workload: Unpack[WorkloadOptions]
+) -> Derivation:
     """The FLOPs that another tool reports, derived from ours: fvcore, calflops, llm-flops or deepspeed.
 
     Raises RoofError for a model whose architecture is not covered.

@@ -13,10 +13,12 @@ from roofmodel.cli.options import (
     ModelOrKernel,
     changed,
     examples,
+    name_option,
     takes_workload,
 )
 from roofmodel.cli.output import DOCUMENT_FORMATS, check_format, check_outputs, ignored, note, present
 from roofmodel.errors import ModelError
+from roofmodel.option_values import FlopCounter
 
 app = typer.Typer(add_completion=False)
 
@@ -40,8 +42,8 @@ def explain_command(
     n: Annotated[int | None, typer.Option("--n", help="Size n of a kernel such as matmul (default: 1024).")] = None,
     conventions: Annotated[bool, typer.Option("--conventions", help="Print the counting conventions.")] = False,
     reconcile: Annotated[
-        str | None,
-        typer.Option(help="Derive another tool's FLOPs from ours: fvcore, calflops, llm-flops or deepspeed."),
+        FlopCounter | None,
+        name_option("Derive another tool's FLOPs from ours: fvcore, calflops, llm-flops or deepspeed."),
     ] = None,
     timing: Annotated[bool, typer.Option("--timing", help="Also show how each expected time is computed.")] = False,
     form: DocumentFormat = "table",

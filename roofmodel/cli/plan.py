@@ -20,6 +20,7 @@ from roofmodel.cli.options import (
     required_device,
 )
 from roofmodel.cli.output import check_format, check_outputs, present
+from roofmodel.option_values import OutputFormat
 
 app = typer.Typer(add_completion=False)
 TARGETS, SPECULATION = "Targets", "Speculative decoding"
@@ -84,7 +85,7 @@ def plan_command(
         str | None,
         typer.Option(help="Compute with Dask: the address of a scheduler, or local for processes on this machine."),
     ] = None,
-    form: Annotated[str, format_option("table, json or csv, on stdout.")] = "table",
+    form: Annotated[OutputFormat, format_option("table, json or csv, on stdout.")] = "table",
     output: Annotated[list[str] | None, output_option("Also write FILE: .csv .json .png .svg .pdf")] = None,
 ) -> None:
     """Find the layout, formats and batch that serve the most tokens within the latency targets, and their cost."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import pandas
 
+    from roofmodel.option_values import SweepPicture
     from roofmodel.study.estimate.estimate import Estimate
     from roofmodel.study.sweep.sweep import Sweep
     from roofmodel.views.kit.document import Document
@@ -132,7 +133,7 @@ class SweepReport(Saved):
         return SUFFIXES
 
     @staticmethod
-    def check_picture(kind: str | None, priced: bool) -> None:
+    def check_picture(kind: SweepPicture | None, priced: bool) -> None:
         """Raises RoofError for an unknown kind of picture, and for `costs` without prices."""
         from roofmodel.views.sweep.picture import check
 
@@ -146,7 +147,7 @@ class SweepReport(Saved):
         writers = {"json": write_json, "csv": write_csv}
         writers[arguments.one_of("form", form, writers)](self.sweep, out)
 
-    def save(self, path: PathLike, picture: str | None = None) -> Path:
+    def save(self, path: PathLike, picture: SweepPicture | None = None) -> Path:
         """Write the rows (csv, json, parquet) or a picture (png, svg, pdf) of `rates`, `roofs` or `costs`.
 
         Returns the path. Raises RoofError for a path that cannot be written, and for an unknown kind of picture.
@@ -156,7 +157,7 @@ class SweepReport(Saved):
         self.check_picture(picture, any(case.price is not None for case in self.sweep.cases))
         return save(self.sweep, arguments.path("path", path), picture)
 
-    def picture(self, kind: str | None = None, dpi: int = 100) -> Picture:
+    def picture(self, kind: SweepPicture | None = None, dpi: int = 100) -> Picture:
         """A picture of `rates`, `roofs` or `costs`, for a notebook. Raises RoofError for an unknown kind."""
         from roofmodel.views.kit.notebook import picture
 
