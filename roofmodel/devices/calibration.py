@@ -38,6 +38,7 @@ class GemmTiming(NamedTuple):
     dot: Annotated[float, "least seconds of that kernel per element of K"] = 0.0
     part: Annotated[float, "additional seconds per part of K"] = 0.0
     late: Annotated[float, "additional seconds of a small GEMM with more than 16 rows"] = 0.0
+    resident: Annotated[float, "fraction of L2 that keeps operands from launch to launch; 0: all come from DRAM"] = 0.0
 
 
 class ContextTiming(NamedTuple):
@@ -50,6 +51,7 @@ class ContextTiming(NamedTuple):
     tail: Annotated[float, "fraction of the longest tile's time during which not all SMs are busy at the end"]
     dram: Annotated[float, "fraction of the DRAM bandwidth"]
     packed: Annotated[float, "1: a tile holds the queries of all heads that share a key-value head; 0: of one head"]
+    resident: Annotated[float, "fraction of L2 that keeps the tensors of a repeated attention; 0: all from DRAM"] = 0.0
 
 
 class GenerationTiming(NamedTuple):
@@ -69,6 +71,7 @@ class GenerationTiming(NamedTuple):
     row: Annotated[float, "additional seconds per wave for each query head of a block"] = 0.0
     alone: Annotated[float, "latency in seconds of the kernel with one head per block; 0: the same"] = 0.0
     single: Annotated[float, "seconds per wave of the kernel with one head per block; 0: the same"] = 0.0
+    resident: Annotated[float, "fraction of L2 that keeps the tensors of a repeated attention; 0: all from DRAM"] = 0.0
 
 
 class ExpertsTiming(NamedTuple):
@@ -85,6 +88,7 @@ class ExpertsTiming(NamedTuple):
         "token-expert pairs whose expert is on another GPU: 0 skipped; 1 moved; 2 moved and multiplied, for tokens "
         "that also have an expert on this GPU",
     ]
+    resident: Annotated[float, "fraction of L2 that keeps the weights of a repeated layer; 0: all from DRAM"] = 0.0
 
 
 class CollectiveTiming(NamedTuple):
@@ -108,7 +112,7 @@ class StreamTiming(NamedTuple):
 class Fit(NamedTuple):
     """The data of a fit, and its error on rows that the fit did not use.
 
-    `rows` counts the rows available to the fit, which uses at most 3000 of them, evenly spaced. `low` and `high` are
+    `rows` counts the rows available to the fit, which uses at most 800 of them, evenly spaced. `low` and `high` are
     the 10th and 90th percentiles of measured / expected: the interval that contains 80 % of the measurements.
     """
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum, part
+from roofmodel.algebra import Number, ceil_div, formula, is_array, maximum, minimum, part
 from roofmodel.devices.calibration import ContextTiming, GenerationTiming
 from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription
 
@@ -32,12 +33,13 @@ PREFILL = FormulaDescription(
         ),
         ("longest_tile", "time of the longest tile"),
         ("tail", "timing.tail × longest_tile, where there are more tiles than SMs"),
-        ("stream", "bytes / (DRAM bandwidth × dram)"),
+        ("stream", "bytes that are not in L2 / (DRAM bandwidth × dram)"),
         ("overlap(a, b)", "(a^1.5 + b^1.5)^(1/1.5): the two overlap, but not perfectly"),
     ),
     notes=(
         "Where the implementation packs (`packed`), a tile holds the queries of all heads that share a key-value head, "
         "so that few queries per sequence still fill a tile.",
+        "If a benchmark repeats the attention, L2 keeps the tensors that fit in `resident` of it.",
     ),
     source="Exponentials and packing: FlashAttention-3, arXiv 2407.08608, section 3.1; packing also in FlashInfer, "
     "arXiv 2501.01005. Parameters: ContextTiming, fitted by `roof calibrate`. "
@@ -53,7 +55,7 @@ DECODE = FormulaDescription(
     terms=(
         ("waves", "⌈blocks / SMs⌉"),
         ("read", "bytes of a block / (L2 port of one SM × stream)"),
-        ("stream", "bytes / (DRAM bandwidth × dram)"),
+        ("stream", "bytes that are not in L2 / (DRAM bandwidth × dram)"),
         ("split", "a fixed time, and the partial outputs over the DRAM bandwidth; 0 without a split"),
         ("reread", "keys and values that further blocks of a group of heads read again from L2"),
     ),
@@ -63,6 +65,7 @@ DECODE = FormulaDescription(
         "A block holds at most `group` query heads. With more, or with one, some libraries use another kernel that "
         "gives each query head a block of its own, with its own latency and wave time; keys and values then come from "
         "L2 again for each block.",
+        "If a benchmark repeats the attention, L2 keeps the tensors that fit in `resident` of it.",
     ),
     source="Split of the KV cache: Flash-Decoding. Choice of the kernel by the number of heads: TensorRT-LLM, "
     "decoderXQAImplJIT.cpp. Parameters: GenerationTiming, fitted by `roof calibrate`. "
@@ -83,6 +86,7 @@ class AttentionWork(NamedTuple):
     flops: Annotated[Number, "FLOPs of its matrix multiplications"]
     bytes: Annotated[Number, "bytes read and written"]
     kv_bytes: Annotated[Number, "bytes of keys and values among them"]
+    repeated: Annotated[int, "1: a benchmark repeats the attention with the same tensors; 0: the KV cache is new"] = 0
 
 
 @formula
@@ -109,7 +113,17 @@ def context_seconds(att: AttentionWork, chip: Chip, timing: ContextTiming) -> Nu
     tail = timing.tail * longest_tile * (head_groups * tiles > chip.multiprocessors)
     sm_seconds = part("sm_time", maximum(balanced + tail, longest_tile), "s")
     stream = part("stream", att.bytes / (timing.dram * chip.bandwidth), "s")
-    return timing.latency + _overlap(sm_seconds, stream)
+    return timing.latency + _overlap(sm_seconds, stream * _from_dram(att, chip, timing))
+
+
+def _from_dram(att: AttentionWork, chip: Chip, timing: ContextTiming | GenerationTiming) -> Number:
+    """The fraction of the bytes that comes from DRAM; L2 keeps the rest from the launch before.
+
+    All of them come from DRAM where they are at least twice as large as the part of L2 that keeps them.
+    """
+    capacity = timing.resident * chip.l2
+    missed = minimum(maximum(att.bytes - capacity, 0) / maximum(capacity, 1), 1)
+    return part("from_dram", 1 - att.repeated * (1 - missed))
 
 
 def _overlap(sm_seconds: Number, stream: Number) -> Number:
@@ -119,29 +133,68 @@ def _overlap(sm_seconds: Number, stream: Number) -> Number:
 @formula
 def generation_seconds(att: AttentionWork, chip: Chip, timing: GenerationTiming) -> Number:
     """Seconds for one query per sequence, by DECODE; elementwise for arrays."""
+    terms = _decode_terms(att, chip, timing)
     best: Number = float("inf")
+    for parts in SPLITS:
+        best = minimum(best, _split_seconds(att, parts, terms, chip, timing))
+    return terms.latency + best
+
+
+CANDIDATES = tuple((parts,) for parts in SPLITS)
+"""The numbers of parts of a sequence's KV cache among which a library chooses."""
+
+
+def candidate_seconds(att: AttentionWork, candidate: Sequence[Number], chip: Chip, timing: GenerationTiming) -> Number:
+    """Seconds of a decode with `candidate`, the number of parts of a KV cache: a number or an array.
+
+    The minimum over CANDIDATES is `generation_seconds`.
+    """
+    terms = _decode_terms(att, chip, timing)
+    return terms.latency + _split_seconds(att, candidate[0], terms, chip, timing)
+
+
+class DecodeTerms(NamedTuple):
+    """What does not depend on the number of parts: rates in bytes per second, bytes, and seconds."""
+
+    bandwidth: Number
+    sm_bandwidth: Number
+    other_bytes: Number
+    blocks_per_group: Number
+    wave: Number
+    latency: Number
+    stream: Number
+
+
+def _decode_terms(att: AttentionWork, chip: Chip, timing: GenerationTiming) -> DecodeTerms:
     bandwidth = part("dram_rate", timing.dram * chip.bandwidth, "B/s")
     sm_bandwidth = part("sm_bandwidth", timing.stream * chip.port / chip.multiprocessors, "B/s")
-    padding = part("padding", TILE_KEYS * ceil_div(att.keys, TILE_KEYS) / att.keys)
     other_bytes = part("other_bytes", att.bytes - att.kv_bytes, "B")  # queries and outputs
     group = part("group", att.heads / att.kv_heads)
     shared = (group > 1) * (group <= timing.group) if timing.group else 1  # 1: a block holds a group of query heads
     blocks_per_group = part("blocks_per_group", shared * ceil_div(group, MAX_BLOCK_HEADS) + (1 - shared) * group)
     wave = shared * (timing.wave + timing.row * group) + (1 - shared) * (timing.single or timing.wave)
     latency = shared * timing.latency + (1 - shared) * (timing.alone or timing.latency)
-    for parts in SPLITS:
-        split = part("parts", parts)
-        keys = part("block_keys", TILE_KEYS * ceil_div(ceil_div(att.keys, split), TILE_KEYS))
-        blocks = part("blocks", att.batch * att.kv_heads * split * blocks_per_group)
-        block_bytes = part("block_bytes", att.kv_bytes / (att.batch * att.kv_heads) * (keys / att.keys), "B")
-        reread = part("reread", att.kv_bytes * (blocks_per_group - 1) / (REREAD_BANDWIDTH * chip.port), "s")
-        waves = part("waves", ceil_div(blocks, chip.multiprocessors))
-        read = part("read", block_bytes / sm_bandwidth, "s")
-        stream = part("stream", (att.kv_bytes * padding + other_bytes) / bandwidth, "s")
-        time = wave * waves + (_overlap(waves * read, stream) if timing.queue else read + stream) + reread
-        if split > 1:
-            time = time + timing.split + 4 * split * other_bytes / bandwidth
-            if timing.queue:
-                time = time * (1 + EXCLUSION_FACTOR * (waves > 1))
-        best = minimum(best, time)
-    return latency + best
+    stream = att.bytes / bandwidth * _from_dram(att, chip, timing)
+    return DecodeTerms(
+        bandwidth, sm_bandwidth, other_bytes, blocks_per_group, wave, latency, part("stream", stream, "s")
+    )
+
+
+def _split_seconds(
+    att: AttentionWork, split: Number, terms: DecodeTerms, chip: Chip, timing: GenerationTiming
+) -> Number:
+    """Seconds after the latency, with the KV cache of a sequence in `split` parts."""
+    split = part("parts", split)
+    keys = part("block_keys", TILE_KEYS * ceil_div(ceil_div(att.keys, split), TILE_KEYS))
+    blocks = part("blocks", att.batch * att.kv_heads * split * terms.blocks_per_group)
+    block_bytes = part("block_bytes", att.kv_bytes / (att.batch * att.kv_heads) * (keys / att.keys), "B")
+    reread = part("reread", att.kv_bytes * (terms.blocks_per_group - 1) / (REREAD_BANDWIDTH * chip.port), "s")
+    waves = part("waves", ceil_div(blocks, chip.multiprocessors))
+    read = part("read", block_bytes / terms.sm_bandwidth, "s")
+    time = terms.wave * waves + (_overlap(waves * read, terms.stream) if timing.queue else read + terms.stream) + reread
+    if is_array(split) or split > 1:
+        combine = timing.split + 4 * split * terms.other_bytes / terms.bandwidth
+        time = time + (combine * (split > 1) if is_array(split) else combine)
+        if timing.queue:
+            time = time * (1 + EXCLUSION_FACTOR * (waves > 1) * (split > 1))
+    return time

@@ -24,12 +24,13 @@ DESCRIPTION = FormulaDescription(
         ("GEMM", "overlap(waves × padded_k × max(multiply, load), stream)"),
         ("multiply", "FLOPs of a tile per element of K / (peak of one SM × pipe)"),
         ("load", "bytes of a tile's rows of A and columns of B, of all active SMs, / (L2 ports × l2)"),
-        ("stream", "weights of these experts / (DRAM bandwidth × dram)"),
+        ("stream", "weights of these experts that are not in L2 / (DRAM bandwidth × dram)"),
         ("overlap(a, b)", "(a^1.6 + b^1.6)^(1/1.6): the two overlap, but not perfectly"),
     ),
     notes=(
         "The router spreads rows unevenly. With r rows per expert on average, distributed exponentially, an expert has "
         "1 / (1 - exp(-tile_rows / r)) tiles on average: 1 for small r, r / tile_rows + 1/2 for large r.",
+        "If a benchmark repeats the layer, L2 keeps weights that fit in `resident` of it.",
         "With experts on several GPUs, implementations differ in how they handle token-expert pairs whose expert is on "
         "another GPU (`elsewhere`).",
     ),
@@ -58,10 +59,34 @@ class MoeWork(NamedTuple):
     pairs: Annotated[Number, "token-expert pairs on all GPUs"]
     token_bytes: Annotated[Number, "bytes of the tokens, in and out"]
     row_bytes: Annotated[Number, "bytes that move between the kernels for the rows of this GPU's experts"]
+    repeated: Annotated[int, "1: a benchmark repeats the layer with the same weights; 0: the weights are new"] = 0
+
+
+CANDIDATES = tuple((*first, *second) for first in TILES for second in TILES)
+"""Rows and columns of the tiles of the two GEMMs among which a library chooses."""
 
 
 def seconds(work: MoeWork, chip: Chip, timing: ExpertsTiming) -> Number:
     """Seconds of a fused MoE layer, by DESCRIPTION; elementwise for arrays."""
+    fixed, idle, streamed = _outside_gemms(work, chip, timing)
+    return fixed + sum(gemm_seconds(gemm, chip, timing, idle, streamed) for gemm in work.gemms)
+
+
+def candidate_seconds(work: MoeWork, candidate: Sequence[Number], chip: Chip, timing: ExpertsTiming) -> Number:
+    """Seconds with the tiles `candidate` of the GEMMs (rows, columns of each), which are numbers or arrays.
+
+    The minimum over CANDIDATES is `seconds`.
+    """
+    fixed, idle, streamed = _outside_gemms(work, chip, timing)
+    tiles = [(candidate[2 * i], candidate[2 * i + 1]) for i in range(len(work.gemms))]
+    return fixed + sum(
+        _tile_seconds(gemm, tile, _gemm_terms(gemm, chip, timing, streamed), chip, timing, idle)
+        for gemm, tile in zip(work.gemms, tiles, strict=True)
+    )
+
+
+def _outside_gemms(work: MoeWork, chip: Chip, timing: ExpertsTiming) -> tuple[Number, Number, Number]:
+    """Seconds outside the GEMMs, rows that are multiplied without use, and whether weights come from DRAM (1 or 0)."""
     first = work.gemms[0]
     rows, pairs, idle = first.rows, work.pairs, 0
     moved = rows if timing.elsewhere == 0 else pairs
@@ -71,8 +96,10 @@ def seconds(work: MoeWork, chip: Chip, timing: ExpertsTiming) -> Number:
         moved = maximum(reaching * active, rows)
         idle = moved - rows
     data = work.token_bytes + work.row_bytes * (moved / rows)
-    gemms = sum(gemm_seconds(gemm, chip, timing, idle) for gemm in work.gemms)
-    return timing.latency + first.experts * timing.expert + gemms + data / (timing.rows * chip.bandwidth)
+    weights = sum(gemm.experts * gemm.n * gemm.k * gemm.b for gemm in work.gemms)
+    streamed = 1 - work.repeated * (weights <= timing.resident * chip.l2)
+    fixed = timing.latency + first.experts * timing.expert + data / (timing.rows * chip.bandwidth)
+    return fixed, idle, streamed
 
 
 @formula
@@ -85,24 +112,55 @@ def separate_gemm_seconds(work: GroupedGemmWork, moved: Number, chip: Chip, timi
     return fixed + gemm_seconds(work, chip, timing) + moved / (timing.rows * chip.bandwidth)
 
 
-def gemm_seconds(work: GroupedGemmWork, chip: Chip, timing: ExpertsTiming, idle: Number = 0) -> Number:
-    """Seconds of a GEMM without the fixed time; `idle` more rows are multiplied without use."""
-    stream = part("stream", work.experts * work.n * work.k * work.b / (timing.dram * chip.bandwidth), "s")
-    padded_k = part("padded_k", K_SLICE * ceil_div(work.k, K_SLICE))
-    rows_per_expert = part("rows_per_expert", work.rows / work.experts)
+def gemm_seconds(
+    work: GroupedGemmWork, chip: Chip, timing: ExpertsTiming, idle: Number = 0, streamed: Number = 1
+) -> Number:
+    """Seconds of a GEMM without the fixed time; `idle` more rows are multiplied without use.
+
+    `streamed` is 1 where the weights come from DRAM, 0 where L2 has them.
+    """
+    terms = _gemm_terms(work, chip, timing, streamed)
     best: Number = float("inf")
     for tile in TILES:
-        tile_rows, tile_columns = part("tile_rows", tile[0]), part("tile_columns", tile[1])
-        row_tiles = work.experts / -expm1(-tile_rows / rows_per_expert) + idle / tile_rows
-        tiles = part("tiles", row_tiles * ceil_div(work.n, tile_columns))
-        waves = part("waves", maximum(tiles / chip.multiprocessors + 0.5, 1))
-        multiply = part(
-            "multiply", 2 * tile_rows * tile_columns / (chip.peak / chip.multiprocessors * timing.pipe), "s"
-        )
-        loaded_bytes = part(
-            "loaded_bytes", minimum(tile_rows, maximum(rows_per_expert, 1)) * work.a + tile_columns * work.b, "B"
-        )
-        load = part("load", loaded_bytes * minimum(tiles, chip.multiprocessors) / (timing.l2 * chip.port), "s")
-        sm_seconds = part("sm_time", waves * padded_k * maximum(multiply, load), "s")
-        best = minimum(best, (sm_seconds**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP))
+        best = minimum(best, _tile_seconds(work, tile, terms, chip, timing, idle))
     return best
+
+
+class GemmTerms(NamedTuple):
+    """What does not depend on the tile."""
+
+    stream: Number
+    padded_k: Number
+    rows_per_expert: Number
+
+
+def _gemm_terms(work: GroupedGemmWork, chip: Chip, timing: ExpertsTiming, streamed: Number) -> GemmTerms:
+    weights = work.experts * work.n * work.k * work.b * streamed
+    return GemmTerms(
+        stream=part("stream", weights / (timing.dram * chip.bandwidth), "s"),
+        padded_k=part("padded_k", K_SLICE * ceil_div(work.k, K_SLICE)),
+        rows_per_expert=part("rows_per_expert", work.rows / work.experts),
+    )
+
+
+def _tile_seconds(
+    work: GroupedGemmWork,
+    tile: tuple[Number, Number],
+    terms: GemmTerms,
+    chip: Chip,
+    timing: ExpertsTiming,
+    idle: Number,
+) -> Number:
+    """Seconds of a GEMM with tiles of this shape."""
+    stream, padded_k, rows_per_expert = terms
+    tile_rows, tile_columns = part("tile_rows", tile[0]), part("tile_columns", tile[1])
+    row_tiles = work.experts / -expm1(-tile_rows / rows_per_expert) + idle / tile_rows
+    tiles = part("tiles", row_tiles * ceil_div(work.n, tile_columns))
+    waves = part("waves", maximum(tiles / chip.multiprocessors + 0.5, 1))
+    multiply = part("multiply", 2 * tile_rows * tile_columns / (chip.peak / chip.multiprocessors * timing.pipe), "s")
+    loaded_bytes = part(
+        "loaded_bytes", minimum(tile_rows, maximum(rows_per_expert, 1)) * work.a + tile_columns * work.b, "B"
+    )
+    load = part("load", loaded_bytes * minimum(tiles, chip.multiprocessors) / (timing.l2 * chip.port), "s")
+    sm_seconds = part("sm_time", waves * padded_k * maximum(multiply, load), "s")
+    return (sm_seconds**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)

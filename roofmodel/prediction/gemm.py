@@ -1,9 +1,10 @@
 """Expected time of a GEMM: tiles in waves over the SMs."""
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, either, formula, lowered, maximum, minimum, part
+from roofmodel.algebra import Number, ceil_div, either, formula, is_array, lowered, maximum, minimum, part
 from roofmodel.devices.calibration import GemmTiming
 from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription
 
@@ -20,6 +21,7 @@ SMALL_GEMM: Annotated[float, "multiplications below which a GEMM with more than 
 SUSTAINED_HALF_SECONDS: Annotated[float, "seconds at the peak after which half of `sustained` applies"] = 1.2e-3
 RAMP_HALF_BYTES: Annotated[float, "bytes after which half of `ramp` has passed"] = 512e6
 PARTIAL_SUM_BANDWIDTH: Annotated[float, "fraction of the L2 ports' bandwidth for partial sums, mostly in L2"] = 0.31
+WEIGHT_COPIES: Annotated[int, "copies of B that a benchmark uses in turn"] = 5
 L2_SHARE: Annotated[float, "fraction of L2 that keeps the quantized A for the next kernel"] = 0.7
 OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 3.5
 ROUNDING_MARGIN = 1 - 1e-9  # factor on lower bounds of a time, because they round differently than the time itself
@@ -38,7 +40,7 @@ DESCRIPTION = FormulaDescription(
         ("load", "waves × bytes of a tile's rows of A and columns of B, of all active SMs, / (L2 ports × l2)"),
         ("step", "waves × K × the least time per element of K"),
         ("store", "waves × bytes of a tile of C / (L2 port of one SM × store); the next tile waits for it"),
-        ("stream", "compulsory bytes / (DRAM bandwidth × dram) + ramp"),
+        ("stream", "compulsory bytes that are not in L2 / (DRAM bandwidth × dram) + ramp"),
         ("split", "a fixed time, a time per part, and all partial sums through L2"),
         ("overlap(a, b)", "(a^3.5 + b^3.5)^(1/3.5): the two overlap, but not perfectly"),
     ),
@@ -46,6 +48,8 @@ DESCRIPTION = FormulaDescription(
         "The time is at least `host`, where kernels were not captured in a graph.",
         "Some libraries have only tall tiles: at least `tall` rows, or all rows of C if fewer. `parts` is the largest "
         "number of parts into which a library splits K.",
+        "A and C stay in L2 if they and B fit in `resident` of it; B too if a benchmark repeats the GEMM and A, C and "
+        "all its copies of B fit.",
         "With weights narrower than the compute format, each element of K of a part takes `convert` more. With A "
         "quantized at run time, a kernel reads and writes A first: slower by `spill` where A does not fit in L2, and "
         "at least `row` for each row of an SM.",
@@ -58,7 +62,7 @@ DESCRIPTION = FormulaDescription(
     "PARTIAL_SUM_BANDWIDTH is 1.5 × the DRAM bandwidth of an A100 / the bandwidth of its L2 ports.",
     constants=(
         "K_SLICE", "MIN_K_PER_PART", "FILL_HALF_K", "SKINNY_ROWS", "SMALL_GEMM", "SUSTAINED_HALF_SECONDS",
-        "RAMP_HALF_BYTES", "PARTIAL_SUM_BANDWIDTH", "L2_SHARE", "OVERLAP",
+        "RAMP_HALF_BYTES", "PARTIAL_SUM_BANDWIDTH", "WEIGHT_COPIES", "L2_SHARE", "OVERLAP",
     ),
 )  # fmt: skip
 
@@ -75,6 +79,7 @@ class GemmWork(NamedTuple):
     b: Annotated[float, "bytes per element of B"] = 2.0
     c: Annotated[float, "bytes per element of C"] = 2.0
     quantized: Annotated[Number, "bytes that the kernel that quantizes A reads and writes; 0: there is none"] = 0
+    repeated: Annotated[int, "1: a benchmark repeats the GEMM with several copies of B; 0: B was not used before"] = 0
 
 
 @formula
@@ -110,6 +115,26 @@ def seconds(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     return maximum(best + _quantize(work, chip, timing), timing.host)
 
 
+CANDIDATES = tuple((*tile, parts) for tile in TILES for parts in SPLITS)
+"""The rows and columns of a tile and the parts of K among which a library chooses."""
+
+
+def candidate_seconds(work: GemmWork, candidate: Sequence[Number], chip: Chip, timing: GemmTiming) -> Number:
+    """Seconds with the tile and parts (rows, columns, parts) `candidate`, each a number or an array.
+
+    The minimum over CANDIDATES is `seconds`.
+    """
+    rows, columns, parts = candidate
+    streamed = _stream(work, chip, timing) ** OVERLAP
+    k_per_part, fixed = _k_per_part(work, parts, chip, timing)
+    sm_seconds = _sm_seconds(*_stage_seconds(work, (rows, columns), parts, k_per_part, chip, timing))
+    seconds = fixed + (sm_seconds**OVERLAP + streamed) ** (1 / OVERLAP)
+    seconds = seconds * (1 + EXCLUSION_FACTOR * (parts > timing.parts))
+    if timing.few:
+        seconds = either(work.m > timing.few, seconds, minimum(seconds, _dots_seconds(work, chip, timing, streamed)))
+    return maximum(seconds + _quantize(work, chip, timing), timing.host)
+
+
 def _quantize(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     """Seconds of the kernel that quantizes A; 0 where there is none."""
     rows = work.batch * work.m * (work.quantized > 0) / chip.multiprocessors
@@ -119,8 +144,13 @@ def _quantize(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
 
 
 def _stream(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
-    ramp = timing.ramp * work.bytes / (work.bytes + RAMP_HALF_BYTES)
-    return part("stream", work.bytes / (timing.dram * chip.bandwidth) + ramp, "s")
+    capacity = part("resident_bytes", timing.resident * chip.l2, "B")
+    weights = minimum(work.batch * work.n * work.k * work.b, work.bytes)
+    others = work.bytes - weights
+    missed = weights * (1 - work.repeated * (others + WEIGHT_COPIES * weights <= capacity))
+    streamed = part("streamed_bytes", others * (others + weights > capacity) + missed, "B")
+    ramp = timing.ramp * streamed / (streamed + RAMP_HALF_BYTES)
+    return part("stream", streamed / (timing.dram * chip.bandwidth) + ramp, "s")
 
 
 def _split_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
@@ -178,12 +208,15 @@ def _least_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, s
     return ROUNDING_MARGIN * (fixed + (sm_seconds**OVERLAP + streamed) ** (1 / OVERLAP))
 
 
-def _k_per_part(work: GemmWork, split: int, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:
+def _k_per_part(work: GemmWork, split: Number, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:
     """Elements of K per part, and the fixed seconds of the kernel."""
     k_per_part = part("k_per_part", K_SLICE * ceil_div(ceil_div(work.k, split), K_SLICE))
     partial_sums: Number = 0.0
-    if split > 1:
-        k_per_part, partial_sums = maximum(k_per_part, MIN_K_PER_PART), _add_parts(work, split, chip, timing)
+    if _holds_somewhere(split > 1):
+        least, partial_sums = MIN_K_PER_PART, _add_parts(work, split, chip, timing)
+        if is_array(split):
+            least, partial_sums = least * (split > 1), partial_sums * (split > 1)
+        k_per_part = maximum(k_per_part, least)
     is_small = work.batch * work.m * work.n * work.k < SMALL_GEMM
     extra_latency = part("extra_latency", timing.late * (work.m > SKINNY_ROWS) * is_small, "s")
     start = (
@@ -201,15 +234,20 @@ def _sustained_slowdown(work: GemmWork, chip: Chip, timing: GemmTiming) -> Numbe
     return part("slowdown", 1 + timing.sustained * at_peak / (at_peak + SUSTAINED_HALF_SECONDS))
 
 
-def _add_parts(work: GemmWork, split: int, chip: Chip, timing: GemmTiming) -> Number:
+def _add_parts(work: GemmWork, split: Number, chip: Chip, timing: GemmTiming) -> Number:
     """Seconds to add the partial sums of `split` parts."""
     sums = 4 * (split + 1) * work.batch * work.n * work.m
     return timing.split + timing.part * split + sums / (PARTIAL_SUM_BANDWIDTH * chip.port)
 
 
-def _resident_tiles(tile: tuple[int, int]) -> int:
+def _holds_somewhere(condition: Any) -> bool:
+    """Whether a condition holds; for an array of conditions, True."""
+    return is_array(condition) or bool(condition)
+
+
+def _resident_tiles(tile: tuple[Number, Number]) -> Number:
     """How many tiles fit in the memory of an SM at once."""
-    return min(max(2 * 128 * 128 // (tile[0] * tile[1]), 1), 6)
+    return minimum(maximum(2 * 128 * 128 // (tile[0] * tile[1]), 1), 6)
 
 
 def _sm_seconds(multiply: Number, load: Number, step: Number, store: Number) -> Number:
@@ -218,7 +256,7 @@ def _sm_seconds(multiply: Number, load: Number, step: Number, store: Number) -> 
 
 
 def _stage_seconds(
-    work: GemmWork, tile: tuple[int, int], split: int, k_per_part: Number, chip: Chip, timing: GemmTiming
+    work: GemmWork, tile: tuple[Number, Number], split: Number, k_per_part: Number, chip: Chip, timing: GemmTiming
 ) -> tuple[Number, Number, Number, Number]:
     """Seconds in which the SM with the most work multiplies, loads, steps along K, and stores.
 
@@ -230,7 +268,7 @@ def _stage_seconds(
     waves = part("waves", ceil_div(tiles, chip.multiprocessors))
     multiply = waves * (k_per_part * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)))
     multiply = multiply * _sustained_slowdown(work, chip, timing)
-    if rows < timing.tall:
+    if _holds_somewhere(rows < timing.tall):
         multiply = multiply * (1 + EXCLUSION_FACTOR * (rows < minimum(work.m, timing.tall)))
     multiply = part("multiply", multiply, "s")
     used_rows, used_columns = minimum(rows, work.m), minimum(columns, work.n)

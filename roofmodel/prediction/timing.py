@@ -106,15 +106,23 @@ class Formula(NamedTuple):
 
 
 def formula(
-    operator: Operator, placed: Placement, device: Device, dtype: str, implementation: str = ""
+    operator: Operator,
+    placed: Placement,
+    device: Device,
+    dtype: str,
+    implementation: str = "",
+    repeated: int = 0,
 ) -> Formula | None:
-    """The formula for an operator, placed on the device; None where no parameters are fitted for its kind."""
+    """The formula for an operator, placed on the device; None where no parameters are fitted for its kind.
+
+    `repeated` is 1 where a benchmark runs the operator again and again, so that L2 may keep its operands.
+    """
     ceilings = chip(device, dtype)
     if device.calibration is None or ceilings is None:
         return None
     if operator.kind == "communication":
         return _exchange(operator, device.calibration, device, implementation)
-    return _kernel(operator, placed, dtype, device.calibration, ceilings, implementation)
+    return _kernel(operator, placed, dtype, device.calibration, ceilings, implementation, repeated)
 
 
 def clamp_to_bound(seconds: Number, fit: Fit, bound: Number) -> Expected:
@@ -197,7 +205,13 @@ def expect_elementwise(data: Number, device: Device, dtype: str) -> Expected | N
 
 
 def _kernel(
-    operator: Operator, placed: Placement, dtype: str, calibration: Calibration, ceilings: Chip, implementation: str
+    operator: Operator,
+    placed: Placement,
+    dtype: str,
+    calibration: Calibration,
+    ceilings: Chip,
+    implementation: str,
+    repeated: int,
 ) -> Formula | None:
     """The formula of a kernel by its kind."""
     key = operator_format_key(operator, dtype)
@@ -209,7 +223,7 @@ def _kernel(
         return chosen and _applied(description, function, (*arguments, ceilings), chosen)
 
     if operator.kind == "attention" and "t:s" in operator.sizes:
-        work = attention_work(operator)
+        work = attention_work(operator)._replace(repeated=repeated)
         if is_decode(work):
             return found(
                 attention.DECODE, attention.generation_seconds, work, sets=calibration.generation, name=implementation
@@ -218,7 +232,7 @@ def _kernel(
     if operator.kind == "moe":
         from roofmodel.prediction import experts
 
-        layer = moe_work(operator, dtype)
+        layer = moe_work(operator, dtype)._replace(repeated=repeated)
         return found(experts.DESCRIPTION, experts.seconds, layer, sets=calibration.experts, name=implementation)
     if grouped := grouped_gemm_work(operator, dtype):
         from roofmodel.prediction import experts
@@ -228,6 +242,7 @@ def _kernel(
     if matrices := gemm_work(operator, dtype):
         if uses_winograd(operator, dtype):
             matrices = matrices._replace(k=WINOGRAD_SHARE * matrices.k)
+        matrices = matrices._replace(repeated=repeated)
         return found(gemm.DESCRIPTION, gemm.seconds, matrices, sets=calibration.gemm, name=implementation)
     name = implementation if implementation and implementation in calibration.stream else stream_kind(operator)
     data, compute = plain(placed.cost.bytes), placed.compute_seconds

@@ -96,6 +96,16 @@ def test_launch_overhead_hides_shorter_kernels() -> None:
     assert gemm.seconds(GemmWork(1, 1, 10000, 10000, 2e8), fast, timing) == pytest.approx(403e-6, rel=1e-6)
 
 
+def test_a_repeated_gemm_reads_from_l2_what_fits_there() -> None:
+    """A, C and B have 1, 2 and 3 MB. A and C stay in 9 MB of L2; five copies of B do only in 18 MB."""
+    work = GemmWork(1, 1000, 1500, 1000, 6_000_000, 1.0, 2.0, 4 / 3)
+    for l2, copies_of_b, streamed in ((5e6, 1, 6e6), (9e6, 1, 3e6), (17e6, 1, 3e6), (18e6, 1, 0), (18e6, 0, 3e6)):
+        timing = GemmTiming(0, 0, 0, 0, 1e9, 0, 1e9, 1e9, 1.0, 0, resident=1.0)
+        chip = PLAIN._replace(l2=l2)
+        found = gemm.seconds(work._replace(repeated=copies_of_b), chip, timing)
+        assert found == pytest.approx(streamed / 1e12, abs=1e-8)
+
+
 def test_few_rows_use_dot_products_if_these_are_faster() -> None:
     """Tiles take 41 us for 1024 of K; dot products 5 us for 1000 columns on 100 multiprocessors, 0.5 us each, or 8 us
     for 4000 elements of K, 2 ns each; and 3 us of latency. Five rows are too many."""
@@ -161,11 +171,23 @@ def test_few_rows_have_equal_expected_times_as_arrays_and_ints(
 
 
 def test_a_decode_streams_its_cache_once() -> None:
-    """32 sequences, 8 key-value heads, 1000 keys of 2 x 128 x 2 bytes in whole tiles of 64: 1024. 134 MB at 1 TB/s."""
+    """32 sequences, 8 key-value heads, 1000 keys of 2 x 128 x 2 bytes: 131 MB at 1 TB/s."""
     keys = 32 * 8 * 1000 * 2 * 128 * 2
     att = AttentionWork(32, 32, 8, 1, 1000, 1000, 4 * 32 * 32 * 1000 * 128, keys, keys)
     free = GenerationTiming(0, 0, 1.0, 1e9, 1.0, 0)
-    assert attention.generation_seconds(att, PLAIN, free) == pytest.approx(keys * 1.024 / 1e12, rel=1e-6)
+    assert attention.generation_seconds(att, PLAIN, free) == pytest.approx(keys / 1e12, rel=1e-6)
+
+
+def test_a_repeated_decode_reads_from_l2_what_fits_there() -> None:
+    """Half of L2 keeps 20 MB: these cost nothing, half of 30 MB comes from DRAM at 1 TB/s, and all of 40 MB."""
+    chip = PLAIN._replace(l2=40_000_000)
+    free = GenerationTiming(0, 0, 1.0, 1e9, 1.0, 0, resident=0.5)
+    for cache, streamed in ((20_000_000, 0), (30_000_000, 15_000_000), (40_000_000, 40_000_000)):
+        att = AttentionWork(1, 1, 1, 1, 64, 64, 0, cache, cache, repeated=1)
+        read_by_sm = attention.generation_seconds(att, chip, free._replace(dram=1e9))
+        assert attention.generation_seconds(att, chip, free) - read_by_sm == pytest.approx(streamed / 1e12, abs=1e-9)
+        new = att._replace(repeated=0)
+        assert attention.generation_seconds(new, chip, free) - read_by_sm == pytest.approx(cache / 1e12, abs=1e-9)
 
 
 def test_query_heads_beyond_a_blocks_capacity_read_the_cache_again() -> None:

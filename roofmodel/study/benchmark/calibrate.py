@@ -1,8 +1,6 @@
 """Calibration: fit the parameters of the timing model to tables of measurements, and validate them on held-out rows.
 
-The first step is least squares on expected / measured - 1 with a soft L1 loss, over the logarithms of the parameters,
-each within a factor of its start. The second step minimizes the mean absolute error by Powell's method, which needs no
-derivatives, because the formulas have kinks. A third of the cells of shapes is held out, so that neighbors of a fitted
+`fitting.py` fits. A third of the cells of shapes is held out, so that neighbors of a fitted
 row are held out with it; errors and intervals are those of the held-out rows. Rows that are faster than their bound and
 sets with too few rows are not fitted; remarks list them.
 """
@@ -10,9 +8,10 @@ sets with too few rows are not fitted; remarks list them.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from importlib.util import find_spec
 from itertools import count
 from typing import Any, NamedTuple
@@ -36,11 +35,13 @@ from roofmodel.devices.calibration import (
 )
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
-from roofmodel.prediction.formula import l2_bytes
+from roofmodel.prediction import attention, experts, gemm
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.stream import stream_kind
-from roofmodel.prediction.timing import expect, gemm_work, operator_format_key
+from roofmodel.prediction.timing import formula, gemm_work, operator_format_key
+from roofmodel.study.benchmark.fitting import MAX_FIT_ROWS, MAX_SEARCH_ROWS, Rows, Space, fit
+from roofmodel.study.benchmark.residency import least_seconds, repeated
 from roofmodel.study.benchmark.table import (
     HOST_CLOCK,
     Array,
@@ -53,13 +54,8 @@ from roofmodel.study.benchmark.table import (
     skipped,
 )
 
-MAX_FIT_ROWS = 3000  # rows of a set that a fit uses at most; more rows do not change the result
-MAX_CHOICE_ROWS = 600  # rows that suffice to choose a discrete parameter
 ROWS_PER_PARAMETER = 3  # at least, else the set is not fitted
 MIN_BOUND_FRACTION = 0.95  # a time below this fraction of its bound is wrong; clocks differ by less
-SPAN = 20.0  # each parameter stays within this factor of its start
-LOSS_SCALE = 0.03  # residuals below it are squared in the loss
-POWELL_EVALUATIONS = 1500
 DEFAULT_FORMATS = "fp16/fp16"
 # Discrete parameters and their values, those with larger effects first, since each is chosen on its own. If several
 # values fit equally well, the first is taken.
@@ -71,9 +67,12 @@ DISCRETE = {
     "tall": (0.0, 64.0, 128.0, 256.0),
     "parts": (32.0, 7.0, 1.0),
     "few": (0.0, 4.0),
+    "resident": (0.0, 0.4, 0.65, 0.9),
 }
 # Parameters whose gradient vanishes far from the optimum: the starts to try.
 STARTS = {"host": (2e-6, 6e-5)}
+# The modules whose formulas are a minimum over candidates, by kind of parameters.
+CHOICES = {"gemm": gemm, "generation": attention, "experts": experts}
 # Upper limits of fractions of a ceiling; the pipe's allows for clocks above the nominal one.
 UPPER_LIMITS = {"pipe": 1.05, "dram": 1.0, "tail": 1.0, "early": 1.0, "bandwidth": 1.0}
 
@@ -166,7 +165,11 @@ def calibrate(
     kinds: dict[str, Any] = {kind: fitter.sets(kind, found[kind], start) for kind, start in INITIAL.items()}
     if not any(kinds.values()):
         raise WorkloadError("; ".join(("nothing to fit", *(remarks or ["the tables have no valid row"]))))
-    kinds = {kind: _with_previous(sets, getattr(device.calibration, kind, {})) for kind, sets in kinds.items()}
+    borrowed = {kind for kinds in device.calibration.borrowed.values() for kind in kinds} if device.calibration else ()
+    for kind, sets in kinds.items():
+        # Another device's collectives remain for links that were not measured; its kernels do not run here.
+        if kind == "collectives" or kind not in borrowed:
+            kinds[kind] = _with_previous(sets, getattr(device.calibration, kind, {}))
     return Calibrated(Calibration(device.id, **kinds), tuple(remarks))
 
 
@@ -180,7 +183,8 @@ def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -
         for group in (group for group in found_groups if group.l2 != "warm"):  # the timing model assumes data in DRAM
             name = f"{path}: " + " ".join(filter(None, (group.op, group.compute, group.kernel)))
             try:
-                suspect = times[group.rows] < MIN_BOUND_FRACTION * _lower_bound(group, device)
+                placed = place(group.operator.cost, device, group.compute, group.operator.collective)
+                suspect = times[group.rows] < MIN_BOUND_FRACTION * least_seconds(group, placed, device)
             except WorkloadError as error:
                 remarks.append(f"{name}: {error}")
                 continue
@@ -199,14 +203,6 @@ def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -
         for sample in found.get("stream", ())
     ]
     return found
-
-
-def _lower_bound(group: RowGroup, device: Device) -> Array:
-    """The bound in seconds, without the DRAM time of rows whose data may be in the L2 cache."""
-    placed = place(group.operator.cost, device, group.compute, group.operator.collective)
-    resident = np.asarray(placed.cost.bytes) <= l2_bytes(device)
-    least = np.maximum(np.maximum(placed.compute_seconds, placed.link_seconds), placed.memory_seconds * ~resident)
-    return np.broadcast_to(least, group.rows.shape)
 
 
 def _with_previous(found: Sets[Timing], before: Sets[Timing]) -> Sets[Timing]:
@@ -284,21 +280,12 @@ class _Fitter(NamedTuple):
         """A fitted set with its errors; None if there are too few rows."""
         if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(start):
             return None
-        fitted, few = _thinned(samples, MAX_FIT_ROWS), _thinned(samples, MAX_CHOICE_ROWS)
+        fitted, few = (_thinned(samples, limit) for limit in (MAX_FIT_ROWS, MAX_SEARCH_ROWS))
         unseen = [s.select(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
         if not fitted or not unseen:
             return None
-        start = _without_unused(start, fitted)
-
-        def error(timing: Timing) -> float:
-            return float(np.abs(self._ratios(few, timing, kind) - 1).mean())
-
-        found = start
-        for name, values in (STARTS | DISCRETE).items():
-            if name in start._fields:
-                tried = [self._parameters(few, start, found._replace(**{name: value}), kind) for value in values]
-                found = min(tried, key=error)
-        found = self._parameters(fitted, start, found, kind, refine=True)
+        space = Space(_without_unused(start, fitted), UPPER_LIMITS, DISCRETE, STARTS)
+        found = fit(self._rows(fitted, kind, start), self._rows(few, kind, start), space)
         rows = sum(int((~s.held_out).sum()) for s in samples)
         return self._with_errors(rows, fitted, unseen, _without_ineffective(found), kind)
 
@@ -307,53 +294,31 @@ class _Fitter(NamedTuple):
         placed = [(place(s.group.operator.cost, self.device, s.group.compute), s.measured) for s in samples]
         return float(np.concatenate([each.bound_seconds / measured for each, measured in placed]).mean())
 
-    def _ratios(self, samples: list[Sample], timing: Timing, kind: str) -> Array:
-        """Expected / measured of every row with these parameters."""
+    def _rows(self, samples: list[Sample], kind: str, timing: Timing) -> list[Rows]:
+        """The formulas of the samples as functions of the parameters."""
         only: dict[str, Any] = {kind: {"any": {"any": Fitted(timing, _NO_FIT)}}}
         device = replace(self.device, calibration=Calibration(self.device.id, **only))
-        ratios = []
-        for sample in samples:
-            expected = expect(sample.group.operator, device, sample.group.compute)
-            assert expected is not None
-            ratios.append(expected.seconds / sample.measured)
-        return np.concatenate(ratios)
+        choices = CHOICES.get(kind)
+        found = []
+        for group, measured, _ in samples:
+            placed = place(group.operator.cost, device, group.compute, group.operator.collective)
+            by = formula(group.operator, placed, device, group.compute, repeated=repeated(group))
+            assert by is not None
+            least = np.broadcast_to(least_seconds(group, placed, device), measured.shape)
+            found.append(
+                Rows(
+                    partial(_applied, by.function, by.arguments),
+                    partial(_candidate_applied, choices.candidate_seconds, by.arguments) if choices else None,
+                    [np.array(field, float) for field in zip(*choices.CANDIDATES, strict=True)] if choices else [],
+                    measured,
+                    least,
+                )
+            )
+        return found
 
-    def _parameters(
-        self, samples: list[Sample], center: Timing, start: Timing, kind: str, refine: bool = False
-    ) -> Timing:
-        """The best continuous parameters within a factor SPAN of `center`, from `start`; parameters that are 0 stay 0.
-
-        `refine` adds the step with Powell's method.
-        """
-        from scipy.optimize import least_squares, minimize
-
-        free = [i for i, value in enumerate(center) if center._fields[i] not in DISCRETE and value]
-        origin = np.log([center[i] for i in free])
-        limits = [UPPER_LIMITS.get(center._fields[i], np.inf) for i in free]
-        lowest, highest = origin - np.log(SPAN), np.minimum(origin + np.log(SPAN), np.log(limits))
-        first = np.clip(np.log([start[i] for i in free]), lowest + 1e-6, highest - 1e-6)
-
-        def timing_at(point: Array) -> Timing:
-            values = list(start)
-            for i, value in zip(free, np.exp(point), strict=True):
-                values[i] = float(value)
-            return type(start)._make(values)
-
-        def residuals(point: Array) -> Array:
-            return self._ratios(samples, timing_at(point), kind) - 1
-
-        found = least_squares(
-            residuals, first, bounds=(lowest, highest), loss="soft_l1", f_scale=LOSS_SCALE, diff_step=1e-3, max_nfev=40,
-        )  # fmt: skip
-        if refine:
-
-            def mean_error(point: Array) -> float:
-                return float(np.abs(residuals(point)).mean())
-
-            bounds = np.column_stack([lowest, highest])
-            options = {"maxfev": POWELL_EVALUATIONS, "xtol": 1e-3, "ftol": 1e-5}
-            found = minimize(mean_error, found.x, method="Powell", bounds=bounds, options=options)
-        return type(start)._make(float(f"{value:.3g}") for value in timing_at(found.x))
+    def _ratios(self, samples: list[Sample], timing: Timing, kind: str) -> Array:
+        """Expected / measured of every row with these parameters."""
+        return np.concatenate([rows.ratios(timing) for rows in self._rows(samples, kind, timing)])
 
     def _with_errors(
         self, rows: int, fitted: list[Sample], unseen: list[Sample], timing: Timing, kind: str
@@ -371,6 +336,17 @@ class _Fitter(NamedTuple):
             float(f"{high:.3g}"), self.source, date.today().isoformat(),
         )  # fmt: skip
         return Fitted(timing, fit)
+
+
+def _applied(function: Callable[..., Array], arguments: tuple[Any, ...], timing: Any) -> Array:
+    return function(*arguments, timing)
+
+
+def _candidate_applied(
+    function: Callable[..., Array], arguments: tuple[Any, ...], candidate: Sequence[Array], timing: Any
+) -> Array:
+    work, *others = arguments
+    return function(work, candidate, *others, timing)
 
 
 def _without_unused(start: Timing, samples: list[Sample]) -> Timing:

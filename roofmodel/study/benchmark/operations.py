@@ -48,6 +48,10 @@ PRECISIONS: dict[str, Precision] = {
     "w4a16_mxfp4": Precision("bf16", "bf16", "mxfp4"),
     "fp8": Precision("fp8", "bf16", "fp8"),  # the input is read in 16 bits and quantized
     "fp8_block": Precision("fp8", "bf16", "fp8_block"),
+    "nvfp4": Precision("fp4", "bf16", "nvfp4"),
+    "mxfp4": Precision("fp4", "bf16", "mxfp4"),
+    "w4a8_mxfp4_mxfp8": Precision("fp8", "bf16", "mxfp4"),  # multiplied at the rate of fp8
+    "w4a8_nvfp4_fp8": Precision("fp8", "bf16", "nvfp4"),
 }
 
 

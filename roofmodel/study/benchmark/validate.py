@@ -19,6 +19,7 @@ from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import clamp_to_bound, formula
 from roofmodel.study.benchmark.operations import OPERATIONS
+from roofmodel.study.benchmark.residency import least_seconds, repeated
 from roofmodel.study.benchmark.table import Array, RowGroup, Table, groups, read, reason_lines, seconds, skipped
 from roofmodel.study.profile.device import others
 
@@ -122,8 +123,8 @@ def _predicted(found: Sequence[RowGroup], notes: Array, device: Device) -> tuple
         try:
             placed = place(group.operator.cost, device, group.compute, group.operator.collective)
             bound[group.rows] = placed.bound_seconds
-            if by := formula(group.operator, placed, device, group.compute, group.kernel):
-                expectation = clamp_to_bound(by.seconds, by.fit, placed.bound_seconds)
+            if by := formula(group.operator, placed, device, group.compute, group.kernel, repeated=repeated(group)):
+                expectation = clamp_to_bound(by.seconds, by.fit, least_seconds(group, placed, device))
                 expected[group.rows], low[group.rows], high[group.rows] = expectation
                 name = by.implementation
                 sets[group.rows] = f"{group.op}: {name}{'' if name in (group.kernel, 'any') else ' (default)'}"

@@ -77,10 +77,10 @@ def synthetic_fit(tmp_path_factory: pytest.TempPathFactory) -> SyntheticFit:
 
 @pytest.fixture
 def quick_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fit without the search over discrete parameters and without its second step."""
+    """A fit without the search over discrete parameters and random starts."""
     monkeypatch.setattr("roofmodel.study.benchmark.calibrate.DISCRETE", {})
     monkeypatch.setattr("roofmodel.study.benchmark.calibrate.STARTS", {})
-    monkeypatch.setattr("roofmodel.study.benchmark.calibrate.POWELL_EVALUATIONS", 1)
+    monkeypatch.setattr("roofmodel.study.benchmark.fitting.RANDOM_STARTS", 0)
 
 
 def test_a_fit_recovers_the_parameters_behind_synthetic_measurements(synthetic_fit: SyntheticFit) -> None:
@@ -239,7 +239,7 @@ def test_an_invalid_calibration_is_refused(tmp_path: Path, section: str, message
 
 def test_a_table_with_too_few_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        WorkloadError, match="nothing to fit; gemm any fp16/fp16: not fitted: it has 20 rows; it needs 63"
+        WorkloadError, match="nothing to fit; gemm any fp16/fp16: not fitted: it has 20 rows; it needs 66"
     ):
         calibrate([str(synthetic_gemms(tmp_path, rows=20))], H100, "synthetic")
 
