@@ -69,6 +69,7 @@ def plot(
     times: PathLike | Iterable[PathLike] = (),
     clock: str = "boost",
     ceilings: CeilingSource = "datasheet",
+    flops: str | Iterable[str] = (),
     progress: ProgressCallback = no_progress,
     **workload: Unpack[WorkloadOptions],
 ) -> PlotReport:
@@ -76,7 +77,9 @@ def plot(
 
     `paths`, `hw`, `times` and `progress` are as for `read_profile`. With `model`, its operators under `workload` are
     added at their bounds. `clock` is the clock of the ceilings: boost, measured, or one such as "1312MHz"; `ceilings`
-    is datasheet or measured. Raises RoofError for a file that is not a profile, and if there is nothing to plot.
+    is datasheet or measured. `flops` states the FLOPs of each launch of the kernels that match a pattern, such as
+    "gemm*=2*4096^3", or "gemm*=2*4096^3:tensor_fp16" with their pipe; they replace measured ones. Raises RoofError for
+    a file that is not a profile, and if there is nothing to plot.
 
     Examples:
         >>> plot("examples/ncu_by_hand.csv", hw="a100")
@@ -92,7 +95,7 @@ def plot(
     with report_progress(progress):
         placed = place(
             files, given, by=by, model=model, family=family, workload=workload, times=timed, clock=clock,
-            ceilings=ceilings,
+            ceilings=ceilings, flops=[flops] if isinstance(flops, str) else arguments.words("flops", flops),
         )  # fmt: skip
     return PlotReport(placed)
 

@@ -27,6 +27,7 @@ app = typer.Typer(add_completion=False)
     "plot",
     epilog=examples(
         "roof plot ncu.csv --hw a100 -o roofline.png",
+        "roof plot ncu.csv --hw a100 --flops 'gemm*=2*4096^3'",
         "roof plot ncu.csv --by nvtx --ceilings measured --clock measured",
         "roof plot ncu.csv --hw a100 --model gpt2-xl --phase decode -o roofline.html",
     ),
@@ -49,6 +50,12 @@ def plot_command(
     ] = "datasheet",
     model: Annotated[
         str | None, typer.Option("--model", help="Also show the operators of this model at their bounds.")
+    ] = None,
+    flops: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--flops", help="FLOPs per launch of the kernels that match a pattern: 'gemm*=2*4096^3[:PIPE]'; repeat."
+        ),
     ] = None,
     times: Times = None,
     by: Annotated[
@@ -73,7 +80,7 @@ def plot_command(
     with progress.of_reading() as callback:
         report = api.plot(
             *files or [], hw=hw, by=by, model=model, family=family, times=times or (), clock=clock, ceilings=ceilings,
-            progress=callback, **workload,
+            flops=flops or (), progress=callback, **workload,
         )  # fmt: skip
     present(report, form, output)
     if not output:  # the picture was not asked for: without a writable folder, the table is still a result

@@ -10,9 +10,8 @@ from __future__ import annotations
 import gc
 from typing import Any, NamedTuple, get_args
 
-from roofmodel.counting.number_formats import FORMATS
+from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.training import optimizer_state_bytes
-from roofmodel.counting.workload import Widths
 from roofmodel.errors import Option, WorkloadError, choices, shorten
 from roofmodel.option_values import Optimizer
 
@@ -87,7 +86,8 @@ def _kept_bytes(module: Any, inputs: tuple[Any, ...], dtype: str) -> int:
                 if storage._cdata not in given and storage._cdata not in weights:
                     known = kept.get(storage._cdata)
                     if known is None or known.reference.expired():
-                        kept[storage._cdata] = Kept(StorageWeakRef(storage), _bytes(tensor, dtype))
+                        reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+                        kept[storage._cdata] = Kept(reference, _bytes(tensor, dtype))
             return output
 
     was_training = module.training

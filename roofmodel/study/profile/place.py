@@ -26,6 +26,7 @@ from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, 
 from roofmodel.study.profile.inputs import DeviceRun, read_runs
 from roofmodel.study.profile.ncu_command import collection_advice
 from roofmodel.study.profile.points import incomplete
+from roofmodel.study.profile.stated_flops import StatedFlops, refuse_unused, stated_flops, with_stated_flops
 from roofmodel.text_files import expand
 
 MAX_REASONS = 3  # why kernels have no FLOPs, in one warning
@@ -135,21 +136,24 @@ def place(
     times: Sequence[str] = (),
     clock: str = "boost",
     ceilings: str = "datasheet",
+    flops: Sequence[str] = (),
 ) -> RooflinePlot:
     """Measured kernels (FILE or FILE@HW), grouped `by`, and a model's operators on each device, as points.
 
-    Times of the files in `times` replace theirs; `clock` and `ceilings` are those of `choose_ceilings`. Raises
-    RoofError for no input, an unknown device, or a file that is not a profile.
+    Times of the files in `times` replace theirs; FLOPs that `flops` states (see `stated_flops`) replace measured ones;
+    `clock` and `ceilings` are those of `choose_ceilings`. Raises RoofError for no input, an unknown device, or a file
+    that is not a profile.
     """
     if not files and (model is None or hw is None):
         raise WorkloadError(
             "nothing to plot; give profiler files, or ", Option("model", "MODEL"), " ", Option("hw", "HW"), ", or both"
         )
+    stated, used = stated_flops(flops), set[StatedFlops]()
     architecture = None if model is None else hub.load(model, family)
     rooflines: list[Roofline] = []
     ignored_options = [*(["family"] if family else []), *non_default_options(workload or {}, used=())]
     unused = ignored_options if architecture is None else []
-    notes = [ignored(option, Message("there is no ", Option("model"))) for option in unused]
+    notes: list[Text] = [ignored(option, Message("there is no ", Option("model"))) for option in unused]
     warnings: list[Text] = []
     runs = read_runs(files, hw, times) if files else []
     names = display_names(file for run in runs for file in run.profile.files)
@@ -161,6 +165,10 @@ def place(
             kernels = run.profile.kernels  # summed kernels have only the maximum clock
         chosen = choose_ceilings(identification.device, clock, ceilings, kernels, may_be_locked)
         profile, works = with_counts(run.profile, chosen.device)
+        if stated:
+            profile, remarks, matched = with_stated_flops(profile, stated, chosen.device)
+            notes += remarks
+            used |= matched
         found, point_warnings = _measured_points(profile, by, identification, chosen, run.hw) if files else ([], [])
         point_warnings += _count_warnings(profile, works)
         single = found if by == "name" else points.points(_groups(profile, "name"), chosen.device)
@@ -177,6 +185,7 @@ def place(
         device = f"{identification.device.id}: " if len(runs) > 1 else ""
         run_warnings = [rename_files(text, names) for text in run_warnings]
         warnings += [Message(device, text) if device else text for text in run_warnings]
+    refuse_unused(stated, used, (kernel for run in runs for kernel in run.profile.summed()))
     if architecture is not None and os.path.exists(expand(str(model))):
         model = architecture.name
     return RooflinePlot(tuple(rooflines), model, tuple(warnings), by, tuple(notes))

@@ -1,0 +1,186 @@
+"""FLOPs of kernels that the user states: `gemm*=2*4096^3` gives each launch of a matching kernel these FLOPs.
+
+    PATTERN=EXPRESSION[:PIPE]
+
+The pattern, with `*`, `?` and `[...]`, matches a kernel's name, or its name without template arguments and parameters.
+The expression has numbers, `+ - * / ^` and parentheses. The pipe is that of the format in the kernel's name, else the
+pipe with the most measured FLOPs, else `fp32`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from roofmodel import units
+from roofmodel.devices.device import Device
+from roofmodel.errors import Option, Text, WorkloadError, choices, shorten
+from roofmodel.profiles.kernel import Flops, Kernel, Profile
+from roofmodel.study.compare.formats import format_in_name
+from roofmodel.study.profile.points import base_name, flops_by_pipe, incomplete
+
+MAX_FLOPS = 1e30
+MAX_LENGTH = 200  # characters of an expression
+LISTED_NAMES = 20  # of kernels, in a message
+EXAMPLE = "'gemm*=2*4096^3'"
+
+_TOKEN = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|[-+*/^()])")
+
+
+class StatedFlops(NamedTuple):
+    """The FLOPs of each launch of the kernels that match a pattern; the pipe that executes them, None if not stated."""
+
+    pattern: str
+    flops: float
+    pipe: str | None
+    text: str  # as the user wrote it
+
+    def matches(self, kernel: Kernel) -> bool:
+        return any(fnmatchcase(name, self.pattern) for name in (kernel.name, base_name(kernel.name)))
+
+
+def stated_flops(texts: Iterable[str]) -> tuple[StatedFlops, ...]:
+    """The stated FLOPs in texts such as `gemm*=2*4096^3`. Raises WorkloadError, which quotes the invalid part."""
+    return tuple(map(_parsed, texts))
+
+
+def _parsed(text: str) -> StatedFlops:
+    pattern, equals, right = (part.strip() for part in text.rpartition("="))
+    expression, _, pipe = (part.strip() for part in right.partition(":"))
+    if not equals or not pattern or not expression:
+        raise WorkloadError(Option("flops"), f": {shorten(text)} is not PATTERN=FLOPS; try {EXAMPLE}")
+    try:
+        flops = evaluated(expression)
+    except (ValueError, OverflowError, ZeroDivisionError) as error:
+        raise WorkloadError(Option("flops"), f": {shorten(text)}: {error}; try {EXAMPLE}") from None
+    if not 0 < flops <= MAX_FLOPS:
+        raise WorkloadError(Option("flops"), f": {shorten(text)}: {flops:g} is not a number of FLOPs; try {EXAMPLE}")
+    return StatedFlops(pattern, flops, pipe or None, text.strip())
+
+
+def evaluated(expression: str) -> float:
+    """The value of an expression of numbers, `+ - * / ^` and parentheses; `^` binds first, and from the right.
+
+    Raises ValueError for other text, ZeroDivisionError and OverflowError for a value that does not exist.
+
+    Examples:
+        >>> evaluated("2 * 4096^2 * (1024 + 1)")
+        34393292800.0
+    """
+    if len(expression) > MAX_LENGTH:
+        raise ValueError(f"an expression has at most {MAX_LENGTH} characters")
+    tokens, place = [], 0
+    while place < len(expression):
+        match = _TOKEN.match(expression, place)
+        if match is None:
+            raise ValueError(f"{expression[place:].strip()[:20]!r} is neither a number nor one of + - * / ^ ( )")
+        tokens.append(match.group(1))
+        place = match.end()
+    parser = _Parser(tokens)
+    value = parser.sum()
+    if parser.tokens:
+        raise ValueError(f"{parser.tokens[0]!r} is not expected there")
+    return value
+
+
+class _Parser:
+    """A recursive-descent parser; each method takes its tokens from the front and returns a value."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self.tokens = tokens
+
+    def sum(self) -> float:
+        value = self.product()
+        while self.tokens[:1] in (["+"], ["-"]):
+            value = value + self.product() if self.tokens.pop(0) == "+" else value - self.product()
+        return value
+
+    def product(self) -> float:
+        value = self.signed()
+        while self.tokens[:1] in (["*"], ["/"]):
+            value = value * self.signed() if self.tokens.pop(0) == "*" else value / self.signed()
+        return value
+
+    def signed(self) -> float:
+        if self.tokens[:1] in (["+"], ["-"]):
+            return self.signed() if self.tokens.pop(0) == "+" else -self.signed()
+        return self.power()
+
+    def power(self) -> float:
+        base = self.atom()
+        if self.tokens[:1] != ["^"]:
+            return base
+        self.tokens.pop(0)
+        exponent = self.signed()
+        if base < 0 and exponent % 1:
+            raise ValueError("a root of a negative number is not a number of FLOPs")
+        return float(base**exponent)
+
+    def atom(self) -> float:
+        if not self.tokens:
+            raise ValueError("the expression ends too early")
+        token = self.tokens.pop(0)
+        if token == "(":
+            value = self.sum()
+            if not self.tokens or self.tokens.pop(0) != ")":
+                raise ValueError("a ')' is missing")
+            return value
+        try:
+            return float(token)
+        except ValueError:
+            raise ValueError(f"{token!r} is not expected there") from None
+
+
+def with_stated_flops(
+    profile: Profile, stated: Sequence[StatedFlops], device: Device
+) -> tuple[Profile, list[Text], set[StatedFlops]]:
+    """The profile with the stated FLOPs, notes on them, and the statements that matched kernels.
+
+    The first statement that matches a kernel applies. Pipes that a kernel does not use get 0, which means that no
+    counter is missing. Raises WorkloadError for a pipe that the device lacks.
+    """
+    for one in stated:
+        if one.pipe is not None and one.pipe not in device.pipes:
+            raise WorkloadError(
+                Option("flops"), f": {shorten(one.text)}: {device.id} has no pipe {shorten(one.pipe)}"
+                f"{choices(one.pipe, device.pipes)}",
+            )  # fmt: skip
+    zeros = {pipe: 0.0 for pipe in ("fp64", "fp32", "fp16", *device.pipes) if pipe in Flops._fields}
+    kernels, found, used = [], dict[Text, None](), set[StatedFlops]()
+    for kernel in profile.summed():
+        match = next((one for one in stated if one.matches(kernel)), None)
+        if match is not None:
+            pipe, reason = (match.pipe, "stated") if match.pipe else _pipe(kernel, device)
+            field = pipe if pipe in Flops._fields else "fp32"  # the matrix units of AMD for fp32
+            flops = zeros | {field: match.flops * kernel.invocations}
+            kernel = replace(kernel, flops=Flops(**flops))
+            used.add(match)
+            note = f"FLOPs of {base_name(kernel.name)} are stated: {units.si(match.flops, 'FLOP')} per launch on {pipe}"
+            found[f"{note} ({reason})"] = None
+        kernels.append(kernel)
+    return replace(profile, kernels=tuple(kernels)), list(found), used
+
+
+def _pipe(kernel: Kernel, device: Device) -> tuple[str, str]:
+    """The pipe that a kernel uses, and the reason."""
+    name = format_in_name(kernel.name)
+    if name in device.types:
+        return device.matmul_pipe(name).name, f"{name} in its name"
+    counted = {pipe: flops for pipe, flops in flops_by_pipe(kernel.flops).items() if flops and pipe in device.pipes}
+    if counted and not incomplete(kernel.flops, device):
+        return max(counted, key=lambda pipe: counted[pipe]), "most of its measured FLOPs"
+    return "fp32", "assumed; state a pipe as in 'gemm*=2*4096^3:tensor_fp16'"
+
+
+def refuse_unused(stated: Iterable[StatedFlops], used: set[StatedFlops], kernels: Iterable[Kernel]) -> None:
+    """Raises WorkloadError for a statement that matched no kernel of any file."""
+    for one in stated:
+        if one not in used:
+            names = list(dict.fromkeys(base_name(kernel.name) for kernel in kernels))
+            raise WorkloadError(
+                Option("flops"), f": no kernel matches {shorten(one.pattern)}"
+                f"{choices(one.pattern.strip('*'), names[:LISTED_NAMES])}",
+            )  # fmt: skip
