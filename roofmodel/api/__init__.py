@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         trace,
         validate,
     )
-    from roofmodel.api.plans import plan
+    from roofmodel.api.plans import plan, plan_training
     from roofmodel.api.predictions import (
         conventions,
         crossover,
@@ -54,17 +54,17 @@ if TYPE_CHECKING:
         ProfileReport,
         ValidationReport,
     )
-    from roofmodel.reports.plans import PlanReport
+    from roofmodel.reports.plans import PlanReport, TrainingPlanReport
     from roofmodel.reports.predictions import Derivation, ExplorePage, HomeworkSheet, Report, SweepReport
     from roofmodel.reports.runs import JitterReport, TraceReport
 
 __all__ = [
     "CalibrationReport", "CollectionCommand", "CompareReport", "CountReport", "Derivation", "Device", "ExplorePage",
     "HardwareCheck", "HomeworkSheet", "JitterReport", "Listing", "MeasureReport", "PlanReport", "PlotReport",
-    "ProfileReport", "Report", "SweepReport", "TraceReport", "ValidationReport", "calibrate", "check_hardware",
-    "check_homework", "compare", "conventions", "count", "crossover", "estimate", "explain", "explore", "homework",
-    "jitter", "list_families", "list_hardware", "list_models", "measure", "ncu_command", "plan", "plot", "read_profile",
-    "reconcile", "show_hardware", "show_model", "sweep", "trace", "validate",
+    "ProfileReport", "Report", "SweepReport", "TraceReport", "TrainingPlanReport", "ValidationReport", "calibrate",
+    "check_hardware", "check_homework", "compare", "conventions", "count", "crossover", "estimate", "explain",
+    "explore", "homework", "jitter", "list_families", "list_hardware", "list_models", "measure", "ncu_command", "plan",
+    "plan_training", "plot", "read_profile", "reconcile", "show_hardware", "show_model", "sweep", "trace", "validate",
 ]  # fmt: skip
 
 _MODULES = "predictions", "plans", "measurements", "catalog", "problem_sheets"

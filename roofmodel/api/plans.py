@@ -1,4 +1,4 @@
-"""The function of plans: the best layout of a service."""
+"""Functions of plans: the best layouts of a service and of a training run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from roofmodel import arguments
 from roofmodel.arguments import Model, ProgressCallback, no_progress
 from roofmodel.devices.device import Hardware
-from roofmodel.reports.plans import PlanReport
+from roofmodel.reports.plans import PlanReport, TrainingPlanReport
 
 if TYPE_CHECKING:
     from roofmodel.study.sweep.grid import Names, Numbers
@@ -72,3 +72,50 @@ def plan(
         tp=tp, pp=pp, dp=dp, ep=ep, dtype=dtype, weights=weights, kv=kv, activations=activations,
     )  # fmt: skip
     return PlanReport(found)
+
+
+def plan_training(
+    model: Model,
+    hw: Hardware | Iterable[Hardware],
+    *,
+    gpus: int,
+    tokens: float | str,
+    batch: int | None = None,
+    seq: int | None = None,
+    family: str | None = None,
+    dtype: str | None = None,
+    price: float | str | Mapping[str, float] | None = None,
+    tp: Numbers | None = None,
+    pp: Numbers | None = None,
+    dp: Numbers | None = None,
+    ep: Numbers | None = None,
+    micro_batch: Numbers | None = None,
+    recompute: Names | None = None,
+    sequence_parallel: Names | None = None,
+    memory_utilization: float = 0.9,
+    top: int = 8,
+    cluster: str | None = None,
+    progress: ProgressCallback = no_progress,
+) -> TrainingPlanReport:
+    """The layouts with which `gpus` GPUs train a model on `tokens` tokens in the shortest time.
+
+    A step has `batch` sequences of `seq` tokens (default: 4 M tokens of 4096 each). Layouts use all GPUs: `tp` × `pp` ×
+    `dp`; they differ in `ep`, `micro_batch`, `recompute` (none or full) and `sequence_parallel`, too. Each of these
+    restricts the search to the given values. `tokens` is a number or text such as "15T"; the other options are those of
+    `plan`. Raises RoofError.
+
+    Examples:
+        >>> report = plan_training("gpt2-xl", "a100", gpus=8, tokens="300B", batch=512, seq=1024, tp=1)
+        >>> report.to_dict()["candidates"][0]["dp"]
+        8
+    """
+    from roofmodel.study.plan.training import plan_training as study
+
+    arguments.check_texts(family=family, cluster=cluster)
+    devices = [arguments.device(device) for device in arguments.as_sequence(hw)]
+    found = study(
+        arguments.architecture(model, family), devices, gpus=gpus, tokens=tokens, batch=batch, seq=seq, dtype=dtype,
+        price=price, memory_utilization=memory_utilization, recompute=recompute, sequence_parallel=sequence_parallel,
+        top=top, cluster=cluster, progress=progress, tp=tp, pp=pp, dp=dp, ep=ep, micro_batch=micro_batch,
+    )  # fmt: skip
+    return TrainingPlanReport(found)

@@ -1,8 +1,8 @@
-"""`roof plan`: the best layout, formats and batch for the targets of a service."""
+"""`roof plan`: the best layout, formats and batch for the targets of a service, or for a training run."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +10,7 @@ from roofmodel.cli.options import (
     OUTPUT,
     PARALLELISM,
     PRECISION,
+    TRAINING,
     WORKLOAD,
     Family,
     Model,
@@ -19,7 +20,7 @@ from roofmodel.cli.options import (
     output_option,
     required_device,
 )
-from roofmodel.cli.output import check_format, check_outputs, present
+from roofmodel.cli.output import check_format, check_outputs, ignored, present
 from roofmodel.option_values import OutputFormat
 
 app = typer.Typer(add_completion=False)
@@ -36,12 +37,12 @@ def _option(panel: str, help_text: str) -> typer.models.OptionInfo:
     epilog=examples(
         "roof plan llama-3.1-70b --hw h100 --gpus 8 --isl 4096 --osl 512 --ttft 500ms --tpot 30ms",
         "roof plan llama-3.1-8b --hw a100,h100 --gpus 4 --isl 1024 --osl 256 --price a100=1.5,h100=3 -o front.png",
-        "roof plan mixtral-8x7b-v0.1 --hw h200 --gpus 8 --isl 2048 --osl 256 --requests 20/s --dtype fp8",
+        "roof plan llama-3.1-8b --hw h100 --gpus 64 --train --tokens 15T --batch 1024 --seq 4096 --price 2",
     ),
 )
 def plan_command(
     model: Model,
-    gpus: Annotated[int, _option(WORKLOAD, "GPUs of the service; a layout uses all of them.")],
+    gpus: Annotated[int, _option(WORKLOAD, "Number of GPUs; a layout uses all of them.")],
     hw: Annotated[list[str] | None, typer.Option("--hw", help="Devices: a100,h100, or --hw several times.")] = None,
     isl: Annotated[int | None, _option(WORKLOAD, "Prompt tokens of a request.")] = None,
     osl: Annotated[int | None, _option(WORKLOAD, "New tokens of a request.")] = None,
@@ -79,6 +80,13 @@ def plan_command(
     acceptance: Annotated[
         float | None, _option(SPECULATION, "Probability that a draft token is right (default: 0.7).")
     ] = None,
+    train: Annotated[bool, typer.Option("--train", help="Plan a training run.", rich_help_panel=TRAINING)] = False,
+    tokens: Annotated[str | None, _option(TRAINING, "Tokens of the run, such as 300B or 15T.")] = None,
+    batch: Annotated[int | None, _option(TRAINING, "Sequences of a step, over all GPUs (default: 4 M tokens).")] = None,
+    seq: Annotated[int | None, _option(TRAINING, "Tokens of a sequence (default: 4096, or the model's limit).")] = None,
+    micro_batch: Annotated[str | None, _option(TRAINING, "Only these sequences per replica and microbatch.")] = None,
+    recompute: Annotated[str | None, _option(TRAINING, "Only none or full (default: both).")] = None,
+    sequence_parallel: Annotated[str | None, _option(TRAINING, "Only off or on (default: both).")] = None,
     family: Family = None,
     top: Annotated[int, _option(OUTPUT, "Number of candidates that are shown.")] = 8,
     cluster: Annotated[
@@ -88,24 +96,39 @@ def plan_command(
     form: Annotated[OutputFormat, format_option("table, json or csv, on stdout.")] = "table",
     output: Annotated[list[str] | None, output_option("Also write FILE: .csv .json .png .svg .pdf")] = None,
 ) -> None:
-    """Find the layout, formats and batch that serve the most tokens within the latency targets, and their cost."""
+    """Find the layout, formats and batch that serve the most tokens in time, or that train the fastest; their cost."""
     check_format(form, ("table", "json", "csv"))
     required_device(hw, "devices such as --hw a100,h100")
     from roofmodel import api
     from roofmodel.errors import Option, WorkloadError
     from roofmodel.views.kit import progress
 
-    if isl is None or osl is None:
-        raise WorkloadError(
-            Option("isl" if isl is None else "osl"), " is missing; give the tokens of a request, such as ",
-            Option("isl", 4096), " ", Option("osl", 512),
-        )  # fmt: skip
-    check_outputs(api.PlanReport, output, [model, *devices(hw or [])])
+    report_class = api.TrainingPlanReport if train else api.PlanReport
+    check_outputs(report_class, output, [model, *devices(hw or [])])
+    serving: dict[str, Any] = {
+        "isl": isl, "osl": osl, "ttft": ttft, "tpot": tpot, "requests": requests, "weights": weights, "kv": kv,
+        "activations": activations, "mode": mode, "draft": draft, "draft_tokens": draft_tokens,
+        "acceptance": acceptance,
+    }  # fmt: skip
+    training: dict[str, Any] = {
+        "tokens": tokens, "batch": batch, "seq": seq, "micro_batch": micro_batch, "recompute": recompute,
+        "sequence_parallel": sequence_parallel,
+    }  # fmt: skip
+    own, other = (training, serving) if train else (serving, training)
+    needed = {"tokens": ("300B",)} if train else {"isl": (4096,), "osl": (512,)}
+    for name, example in needed.items():
+        if own[name] is None:
+            raise WorkloadError(Option(name), " is missing; try ", Option(name, example[0]))
+    why = f"{'it does not apply to' if train else 'it only applies to'} --train"
+    ignored((name for name, value in other.items() if value is not None), why)
+    shared: dict[str, Any] = {
+        "gpus": gpus, "family": family, "price": price, "tp": tp, "pp": pp, "dp": dp, "ep": ep, "dtype": dtype,
+        "memory_utilization": memory_utilization, "top": top, "cluster": cluster,
+    }  # fmt: skip
     with progress.of_searching() as callback:
-        report = api.plan(
-            model, devices(hw or []), gpus=gpus, isl=isl, osl=osl, family=family, ttft=ttft, tpot=tpot,
-            requests=requests, price=price, tp=tp, pp=pp, dp=dp, ep=ep, dtype=dtype, weights=weights, kv=kv,
-            activations=activations, memory_utilization=memory_utilization, top=top, cluster=cluster,
-            progress=callback, mode=mode, draft=draft, draft_tokens=draft_tokens, acceptance=acceptance,
-        )  # fmt: skip
+        report: api.PlanReport | api.TrainingPlanReport
+        if train:
+            report = api.plan_training(model, devices(hw or []), progress=callback, **shared, **own)
+        else:
+            report = api.plan(model, devices(hw or []), progress=callback, **shared, **own)
     present(report, form, output)

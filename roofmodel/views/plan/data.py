@@ -66,12 +66,12 @@ def row(one: Ranked) -> dict[str, Any]:
         "gpus": found.gpus,
         "gpus_needed": found.gpus_needed,
         "chunk": found.chunk,
-        **_interval("ttft", "seconds", found.ttft),
-        **_interval("tpot", "seconds", found.tpot),
-        **_interval("tokens_per_second", "", found.tokens_per_second),
-        **_interval("tokens_per_second_per_gpu", "", found.per_gpu),
+        **interval("ttft", "seconds", found.ttft),
+        **interval("tpot", "seconds", found.tpot),
+        **interval("tokens_per_second", "", found.tokens_per_second),
+        **interval("tokens_per_second_per_gpu", "", found.per_gpu),
         "tokens_per_second_per_user": 1 / found.tpot.value,
-        **_interval("requests_per_second", "", found.requests),
+        **interval("requests_per_second", "", found.requests),
         "dollars_per_million_tokens": found.dollars_per_million_tokens,
         "memory": found.memory,
         "usable_memory": found.usable,
@@ -130,7 +130,7 @@ def _prefill(one: Candidate) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _interval(name: str, unit: str, value: tuple[float, float, float]) -> dict[str, float]:
+def interval(name: str, unit: str, value: tuple[float, float, float]) -> dict[str, float]:
     """A value and the ends of its interval: `ttft_seconds`, `ttft_low_seconds`, `ttft_high_seconds`."""
     end = f"_{unit}" if unit else ""
     return {f"{name}{part}{end}": number for part, number in zip(("", "_low", "_high"), value, strict=True)}

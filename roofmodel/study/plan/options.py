@@ -1,0 +1,162 @@
+"""The options of a plan: targets, traffic, speculative decoding, and the values that restrict the search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from roofmodel import units
+from roofmodel.devices.device import Device
+from roofmodel.errors import Option, Text, WorkloadError, choices, joined, shorten
+from roofmodel.models.architecture import Architecture, Network
+from roofmodel.study.estimate.options import CHOICES, MAX_VALUE, check_choice, memory_utilization
+from roofmodel.study.estimate.parallelism import GPUS
+from roofmodel.study.plan.candidate import Targets
+from roofmodel.study.plan.search import Service
+from roofmodel.study.plan.serving import Traffic
+from roofmodel.study.plan.speculation import Speculation, prediction_module
+from roofmodel.study.sweep import grid
+
+MAX_GPUS = 4096
+FORMAT_OPTIONS = ("dtype", "weights", "kv", "activations")
+LAYOUT_OPTIONS = tuple(option for option in GPUS if option != "vpp")
+MTP = "mtp"
+"""The value of `draft` for multi-token prediction."""
+DRAFT_TOKENS, ACCEPTANCE = 3, 0.7
+
+
+def check_generates(arch: Architecture) -> None:
+    """Raises WorkloadError for a model that is not a decoder."""
+    if isinstance(arch.body, Network) or not arch.causal or arch.encoder:
+        raise WorkloadError(f"{arch.name} does not generate text with a decoder alone; roof plan needs such a model")
+
+
+def service_of(
+    gpus: int, isl: int, osl: int, ttft: float | str | None, tpot: float | str | None,
+    requests: float | str | None, share: float,
+) -> Service:  # fmt: skip
+    """The service that the options describe."""
+    check_count("gpus", gpus, 1, MAX_GPUS)
+    check_count("isl", isl, 1, MAX_VALUE)
+    check_count("osl", osl, 2, MAX_VALUE)
+    targets = Targets(_seconds("ttft", ttft), _seconds("tpot", tpot), _rate(requests))
+    return Service(Traffic(isl, osl), targets, gpus, memory_utilization(share))
+
+
+def check_count(option: str, value: object, low: int, high: int) -> None:
+    """Raises WorkloadError for a value that is no whole number from `low` to `high`."""
+    if type(value) is not int or not low <= value <= high:
+        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {high}")
+
+
+def _seconds(option: str, value: float | str | None) -> float | None:
+    """Seconds above 0, from a number or text with a unit."""
+    if value is None:
+        return None
+    try:
+        found = float(units.parse(value, "s") if isinstance(value, str) else value)
+    except (TypeError, ValueError) as error:
+        raise WorkloadError(Option(option), f": {error}; try ", Option(option, "30ms")) from None
+    if not 0 < found < float("inf"):
+        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be above 0; try ", Option(option, "30ms"))
+    return found
+
+
+def _rate(value: float | str | None) -> float | None:
+    """Requests per second, from a number or text such as `5/s`, `300/min`."""
+    if value is None:
+        return None
+    number, _, per = str(value).partition("/")
+    seconds = {"": 1, "s": 1, "min": 60, "h": 3600}.get(per.strip())
+    try:
+        found = float(number) / (seconds or 0)
+    except (ValueError, ZeroDivisionError):
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise WorkloadError(
+            Option("requests"), f": {shorten(value)} is no rate; try ", Option("requests", "5/s"), " or ",
+            Option("requests", "300/min"),
+        )  # fmt: skip
+    return found
+
+
+def choices_of(option: str, given: object, known: Sequence[str]) -> tuple[str, ...]:
+    """The given values of an option; all known ones if none is given. Raises WorkloadError for an unknown one."""
+    if given is None:
+        return tuple(known)
+    found = grid.names(given)
+    for value in found:
+        if value not in known:
+            raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), known)}")
+    return tuple(map(str, found))
+
+
+def speculation_of(
+    arch: Architecture, draft: Architecture | str | None, tokens: int | None, acceptance: float | None
+) -> Speculation | None:
+    """Speculative decoding as the options describe it; None without a draft model."""
+    if draft is None:
+        for option, value in (("draft_tokens", tokens), ("acceptance", acceptance)):
+            if value is not None:
+                raise WorkloadError(
+                    Option(option, value), " needs a draft model: ", Option("draft", "MODEL"), " or ",
+                    Option("draft", MTP),
+                )  # fmt: skip
+        return None
+    tokens, share = DRAFT_TOKENS if tokens is None else tokens, ACCEPTANCE if acceptance is None else acceptance
+    check_count("draft_tokens", tokens, 1, 64)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise WorkloadError(Option("acceptance"), f" is {shorten(share)}; it must be a number from 0 to 1, such as 0.7")
+    if isinstance(draft, str):
+        return Speculation(prediction_module(arch), tokens, float(share), is_mtp=True)
+    check_generates(draft)
+    return Speculation(draft, tokens, float(share))
+
+
+def layout_restrictions(given: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, list[Any]]:
+    """The values of the options that restrict the search: sizes of the layout, and formats or the options in `also`."""
+    sizes, names = (*LAYOUT_OPTIONS, *also), () if also else FORMAT_OPTIONS
+    found: dict[str, list[Any]] = {}
+    for option, values in given.items():
+        if values is None:
+            continue
+        if option in sizes:
+            found[option] = grid.numbers(option, values, 1, MAX_GPUS)
+        elif option in names:
+            found[option] = grid.names(values)
+            for value in found[option]:
+                check_choice(option, value)
+        else:
+            raise WorkloadError(f"unknown option {option!r}{choices(option, [*sizes, *names])}")
+    return found
+
+
+def no_format(devices: Sequence[Device], given: Mapping[str, Sequence[Any]]) -> Iterator[Text]:
+    """Why there are no formats to search."""
+    known = ", ".join(sorted({kind for device in devices for kind in device.types if kind in CHOICES["dtype"]}))
+    asked = given.get("dtype", ["fp16"])
+    yield from (Option("dtype", ",".join(map(str, asked))), f": no device has a pipe for it; they have {known}")
+
+
+def no_layout(arch: Architecture, gpus: int, given: Mapping[str, Sequence[Any]]) -> Iterator[Text]:
+    """Why there is no layout to search."""
+    yield from (Option("gpus", gpus), f": no layout of {arch.name} uses {gpus} GPUs")
+    if chosen := list(given.keys() & {*LAYOUT_OPTIONS, "micro_batch"}):
+        yield " with these values of "
+        yield joined(", ", [Option(option) for option in sorted(chosen)])
+        yield f"; tp × pp × dp must be {gpus}, and dp × micro-batch must divide the batch of a training step"
+
+
+def number_of_tokens(value: float | str) -> float:
+    """A number of tokens, from a number or text such as `15T`, `300B`."""
+    text = str(value).strip()
+    factor = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1:].upper())
+    try:
+        found = float(text[:-1]) * factor if factor else float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise WorkloadError(
+            Option("tokens"), f": {shorten(value)} is no number of tokens; try ", Option("tokens", "15T")
+        )
+    return found

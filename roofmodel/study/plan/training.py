@@ -1,0 +1,365 @@
+"""The search of a training plan: layout, recomputation, sequence parallelism and microbatch of a training run.
+
+The time of a step is that of `roof estimate --phase train --runtime megatron`, whose pipeline bubble, recomputation and
+exchange of gradients it includes. All microbatches of a layout are evaluated in one pass over the model, as arrays.
+
+    days = tokens / (tokens per step) × seconds per step / 86400
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from roofmodel import units
+from roofmodel.algebra import Number
+from roofmodel.counting import phases
+from roofmodel.counting.memory import Memory
+from roofmodel.counting.workload import MEMORY_UTILIZATION, Step
+from roofmodel.devices.device import Device
+from roofmodel.errors import Option, Text, WarningNote, WorkloadError, shorten
+from roofmodel.models.architecture import Architecture, Network
+from roofmodel.models.embeddings import Patches
+from roofmodel.study.estimate.capacity import usable_memory
+from roofmodel.study.estimate.options import MAX_VALUE, memory_utilization, workload
+from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.study.estimate.pipeline import estimates_by_stage
+from roofmodel.study.plan.candidate import Interval, Shares
+from roofmodel.study.plan.layouts import HALF_FORMATS, Formats, Layout, divisors, layouts
+from roofmodel.study.plan.options import (
+    MAX_GPUS,
+    check_count,
+    choices_of,
+    layout_restrictions,
+    no_layout,
+    number_of_tokens,
+)
+from roofmodel.study.plan.processes import in_processes
+from roofmodel.study.plan.ranking import SHARED_ERROR, layout_text, ties
+from roofmodel.study.plan.search import Shortage
+from roofmodel.study.sweep.case import slowest_totals
+from roofmodel.study.sweep.sweep import prices_by_device
+
+DEFAULT_SEQ = 4096
+TOKENS_PER_STEP = 2**22
+"""Tokens of a step where the batch is not given: 4 M, as GPT-3 and Llama 3 used (arXiv 2005.14165, 2407.21783)."""
+RECOMPUTE = ("none", "full")
+"""Flash attention always recomputes the scores, so `selective` would change nothing."""
+MAX_MICRO_BATCH = 16
+DAY = 86400
+
+
+class Run(NamedTuple):
+    """A training run: tokens of all steps, sequences of a step, tokens of a sequence."""
+
+    tokens: float
+    batch: int
+    seq: int
+    gpus: int
+    dtype: str
+    memory_utilization: float
+
+    @property
+    def steps(self) -> float:
+        """The number of steps."""
+        return self.tokens / (self.batch * self.seq)
+
+
+class TrainingPiece(NamedTuple):
+    """A layout with one choice of recomputation and of sequence parallelism."""
+
+    arch: Architecture
+    device: Device
+    layout: Layout
+    recompute: str
+    sequence_parallel: str
+    run: Run
+    price: float | None
+
+
+class TrainingCandidate(NamedTuple):
+    """A layout with its best microbatch: seconds of a step, model FLOPs utilization, bytes per GPU."""
+
+    device: str
+    layout: Layout
+    recompute: str
+    sequence_parallel: str
+    micro_batch: int
+    step: Interval
+    mfu: float | None
+    memory: Number
+    usable: Number | None
+    shares: Shares
+    run: Run
+    price: float | None = None  # dollars per hour and GPU
+
+    @property
+    def per_gpu(self) -> Interval:
+        """Tokens per second and GPU."""
+        tokens = self.run.batch * self.run.seq / self.run.gpus
+        return Interval(*(tokens / seconds for seconds in (self.step.value, self.step.high, self.step.low)))
+
+    @property
+    def days(self) -> Interval:
+        """Days of the run."""
+        return Interval(*(self.run.steps * seconds / DAY for seconds in self.step))
+
+    @property
+    def dollars(self) -> float | None:
+        """The price of the run."""
+        return None if self.price is None else self.price * self.run.gpus * 24 * self.days.value
+
+
+class RankedTraining(NamedTuple):
+    """A candidate with its rank, the ranks that it ties with, and the reason."""
+
+    candidate: TrainingCandidate
+    rank: int
+    ties_with: tuple[int, ...]
+    reason: str
+
+
+class TrainingPlan(NamedTuple):
+    """The best candidates of a training run; none if no layout fits."""
+
+    model: str
+    devices: tuple[str, ...]
+    run: Run
+    ranked: tuple[RankedTraining, ...]
+    shortage: Shortage | None  # the layout that lacks the least memory, where none fits
+    searched: int
+    layouts: int
+    notes: tuple[Text, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether some candidate fits."""
+        return bool(self.ranked)
+
+
+class TrainingFound(NamedTuple):
+    """The result of a piece: the number of its candidates, the fastest that fits, or how much memory is missing."""
+
+    points: int = 0
+    best: TrainingCandidate | None = None
+    shortage: Shortage | None = None
+
+
+def plan_training(
+    arch: Architecture,
+    devices: Sequence[Device],
+    *,
+    gpus: int,
+    tokens: float | str,
+    batch: int | None = None,
+    seq: int | None = None,
+    dtype: str | None = None,
+    price: float | str | Mapping[str, float] | None = None,
+    memory_utilization: float = MEMORY_UTILIZATION,
+    recompute: object = None,
+    sequence_parallel: object = None,
+    top: int = 8,
+    cluster: str | None = None,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    **given: Any,
+) -> TrainingPlan:
+    """The fastest layouts of a training run on a number of GPUs.
+
+    `given` restricts the search: `tp`, `pp`, `dp`, `ep`, `micro_batch`. `batch` are the sequences of a step, by default
+    4 M tokens. Raises WorkloadError for an invalid value, and where no layout divides the model and the batch.
+    """
+    run = _run(arch, gpus, tokens, batch, seq, dtype, memory_utilization)
+    check_count("top", top, 1, MAX_VALUE)
+    restricted = layout_restrictions(given, also=("micro_batch",))
+    recomputing = choices_of("recompute", recompute, RECOMPUTE)
+    sharding = choices_of("sequence_parallel", sequence_parallel, ("off", "on"))
+    prices = prices_by_device(price, devices)
+    possible = [one for one in layouts(arch, gpus, restricted, is_training=True) if run.batch % one.dp == 0]
+    pieces = [
+        TrainingPiece(arch, device, layout, kept, sharded, run, prices.get(device.id))
+        for device in devices
+        for layout in possible
+        for kept in recomputing
+        for sharded in (sharding if layout.tp > 1 else ("off",))
+    ]
+    if not pieces:
+        raise WorkloadError(*no_layout(arch, gpus, restricted))
+    wanted = restricted.get("micro_batch")
+    found = list(_evaluated([(piece, wanted) for piece in pieces], cluster, progress))
+    if not any(one.points for one in found):
+        raise WorkloadError(*no_layout(arch, gpus, restricted))
+    fitting = sorted((one.best for one in found if one.best is not None), key=lambda one: -one.per_gpu.value)
+    short = [one.shortage for one in found if one.shortage is not None]
+    nearest = None if fitting or not short else min(short, key=lambda one: one.needed / one.usable)
+    return TrainingPlan(
+        model=arch.name, devices=tuple(device.id for device in devices), run=run, ranked=tuple(_ranked(fitting, top)),
+        shortage=nearest, searched=sum(one.points for one in found), layouts=len(pieces),
+        notes=(*arch.notes, *_notes(nearest, devices)),
+    )  # fmt: skip
+
+
+def _evaluated(
+    pieces: Sequence[tuple[TrainingPiece, Sequence[int] | None]], cluster: str | None,
+    progress: Callable[[str, int, int], None],
+) -> Iterator[TrainingFound]:  # fmt: skip
+    if cluster is None:
+        results = in_processes(evaluate, pieces)
+    else:
+        from roofmodel.study.sweep.dask_cluster import evaluate_on_cluster
+
+        results = evaluate_on_cluster(evaluate, pieces, cluster)
+    for done, one in enumerate(results, 1):
+        progress("layouts", done, len(pieces))
+        yield one
+
+
+def evaluate(asked: tuple[TrainingPiece, Sequence[int] | None]) -> TrainingFound:
+    """The candidates of a piece: all microbatches that divide the batch of a replica."""
+    piece, wanted = asked
+    run, layout = piece.run, piece.layout
+    part = run.batch // layout.dp
+    sizes = [n for n in divisors(part) if n in (wanted or [2**power for power in range(MAX_MICRO_BATCH.bit_length())])]
+    if not sizes:
+        return TrainingFound()
+    try:
+        work, _ = workload(
+            piece.arch, phase="train", batch=run.batch, micro_batch=1, seq=run.seq, dtype=run.dtype, runtime="megatron",
+            recompute=piece.recompute, sequence_parallel=piece.sequence_parallel,
+            memory_utilization=run.memory_utilization, **layout._asdict(),
+        )  # fmt: skip
+    except WorkloadError:  # such as sequence parallelism of a model that does not allow it
+        return TrainingFound()
+    (one,) = work.steps()
+    micro = np.array(sizes)
+    step = one._replace(batch=micro, microbatches=part // micro)
+    memory = _memory(piece.arch, step, len(sizes))
+    usable = None if piece.device.capacity is None else usable_memory(piece.device, work)
+    fits = np.ones(len(sizes), dtype=bool) if usable is None else memory <= usable
+    if not fits.any():
+        short = Shortage(piece.device.id, layout, Formats(run.dtype), memory.min().item(), usable)
+        return TrainingFound(len(sizes), shortage=short)
+    staged = estimates_by_stage(piece.arch, piece.device, step, work.host)
+    totals = slowest_totals(staged)
+    totals["mfu"] = _mfu(piece, staged, step, totals["expected_seconds"])
+    seconds = _column(totals["expected_seconds"], totals["bound_seconds"], len(sizes))
+    place = int(np.argmin(np.where(fits, seconds, np.inf)))
+    return TrainingFound(len(sizes), _candidate(piece, totals, sizes, place, memory[place].item(), usable))
+
+
+def _memory(arch: Architecture, step: Step, size: int) -> Any:
+    """Peak bytes per GPU, by microbatch."""
+    found = (phases.phase_memory(arch, one, 0) for _, one in phases.distinct_stages(arch, step))
+    return np.broadcast_to(reduce(Memory.larger, found).total, size)
+
+
+def _mfu(piece: TrainingPiece, staged: Sequence[PhaseEstimate], step: Step, expected: Any) -> Any:
+    """Model FLOPs of all GPUs / (their peak × the expected time of a step); None without an expected time."""
+    counts = [count for count, _ in phases.distinct_stages(piece.arch, step)]
+    flops = sum(count * phase.model_flops for count, phase in zip(counts, staged, strict=True)) / sum(counts)
+    return None if expected is None else flops / expected / staged[0].ceilings[0]
+
+
+def _column(expected: Any, bound: Any, size: int) -> Any:
+    return np.broadcast_to(bound if expected is None else expected, size)
+
+
+def _candidate(
+    piece: TrainingPiece, totals: Mapping[str, Any], sizes: Sequence[int], place: int, memory: Number,
+    usable: Number | None,
+) -> TrainingCandidate:  # fmt: skip
+    def at(name: str, other: str) -> float:
+        return float(_column(totals[name], totals[other], len(sizes))[place])
+
+    seconds, bound = at("expected_seconds", "bound_seconds"), at("bound_seconds", "bound_seconds")
+    link, memory_share = at("link_share", "link_share"), at("memory_share", "memory_share")
+    bubble = at("bubble_share", "bubble_share")
+    return TrainingCandidate(
+        piece.device.id, piece.layout, piece.recompute, piece.sequence_parallel, sizes[place],
+        step=Interval(
+            seconds, at("expected_low_seconds", "bound_seconds"), at("expected_high_seconds", "bound_seconds")
+        ),
+        mfu=None if totals["mfu"] is None else at("mfu", "mfu"), memory=memory, usable=usable,
+        shares=Shares(
+            at("expected_communication_seconds", "communication_seconds") / seconds,
+            at("expected_bubble_seconds", "bubble_seconds") / seconds,
+            memory_share, max(0.0, 1 - memory_share - link - bubble), link, bound / seconds,
+        ),
+        run=piece.run, price=piece.price,
+    )  # fmt: skip
+
+
+def _ranked(fitting: Sequence[TrainingCandidate], count: int) -> Iterator[RankedTraining]:
+    shown = fitting[:count]
+    for rank, one in enumerate(shown, 1):
+        tied = (
+            place
+            for place, other in enumerate(shown, 1)
+            if place != rank and ties(one.per_gpu, other.per_gpu, SHARED_ERROR * (one.device == other.device))
+        )
+        other = shown[0] if rank > 1 else next((each for each in fitting[1:] if each.layout != one.layout), None)
+        yield RankedTraining(one, rank, tuple(tied), _reason(one, other))
+
+
+def _reason(one: TrainingCandidate, other: TrainingCandidate | None) -> str:
+    """The largest difference from another candidate."""
+    if other is None:
+        return "the only layout that fits"
+    change = one.per_gpu.value / other.per_gpu.value - 1
+    pairs = (
+        ("communication takes", one.shares.communication, other.shares.communication),
+        ("pipeline stages idle", one.shares.idle, other.shares.idle),
+    )
+    found = [
+        (abs(a - b), f"{what} {a:.0%} of its step, not {b:.0%}") for what, a, b in pairs if (a < b) == (change > 0)
+    ]
+    if one.recompute != other.recompute:
+        found.append((0.25, f"recomputation {one.recompute}, not {other.recompute}"))
+    if one.micro_batch != other.micro_batch:
+        found.append((0.02, f"microbatches of {one.micro_batch}, not {other.micro_batch}"))
+    if one.sequence_parallel != other.sequence_parallel:
+        found.append((0.02, f"sequence parallelism {one.sequence_parallel}"))
+    cause = max(found)[1] if found else "no part of the step differs by much"
+    return f"{abs(change):.0%} {'faster' if change >= 0 else 'slower'} than {training_name(other)}: {cause}"
+
+
+def training_name(one: TrainingCandidate) -> str:
+    """The layout, and what it does to save memory: `tp 8 pp 4 dp 2, full recomputation`."""
+    words = [layout_text(one.layout)]
+    words += ["full recomputation"] * (one.recompute == "full") + ["sequence parallel"] * (
+        one.sequence_parallel == "on"
+    )
+    return ", ".join(words)
+
+
+# --- Options ----------------------------------------------------------------------------------------
+
+
+def _run(
+    arch: Architecture, gpus: int, tokens: float | str, batch: int | None, seq: int | None, dtype: str | None,
+    share: float,
+) -> Run:  # fmt: skip
+    if isinstance(arch.body, Network) or isinstance(arch.stack.embedding, Patches):
+        raise WorkloadError(f"{arch.name} reads images; plan the training of a language model")
+    check_count("gpus", gpus, 1, MAX_GPUS)
+    length = min(DEFAULT_SEQ, arch.max_tokens or DEFAULT_SEQ) if seq is None else seq
+    check_count("seq", length, 1, MAX_VALUE)
+    sequences = max(1, TOKENS_PER_STEP // length) if batch is None else batch
+    check_count("batch", sequences, 1, MAX_VALUE)
+    half = arch.dtype if arch.dtype in HALF_FORMATS else "bf16"
+    if dtype is not None and not isinstance(dtype, str):
+        raise WorkloadError(Option("dtype"), f" is {shorten(dtype)}; give one format such as bf16")
+    return Run(number_of_tokens(tokens), sequences, length, gpus, dtype or half, memory_utilization(share))
+
+
+def _notes(short: Shortage | None, devices: Sequence[Device]) -> Iterator[Text]:
+    if short is not None:
+        yield WarningNote(
+            f"does not fit: the nearest layout, {layout_text(short.layout)} on {short.device}, needs "
+            f"{units.binary(float(short.needed))} per GPU of {units.binary(float(short.usable))} usable; try more ",
+            Option("gpus"),
+        )  # fmt: skip
+    if uncalibrated := sorted(device.id for device in devices if device.calibration is None):
+        yield f"{', '.join(uncalibrated)}: not calibrated, so times are lower bounds"

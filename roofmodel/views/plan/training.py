@@ -1,0 +1,136 @@
+"""A training plan as a terminal table, as a JSON document and as rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from roofmodel import output_files, units
+from roofmodel.study.plan.ranking import layout_text
+from roofmodel.study.plan.training import RankedTraining, TrainingPlan
+from roofmodel.views.kit.columns import bare, fitting
+from roofmodel.views.kit.encoding import as_csv, as_json
+from roofmodel.views.plan.data import interval, shortage
+
+SUFFIXES = FORMATS = ("json", "csv")
+EXPENDABLE = ("idle", "communication", "ties", "memory", "device")
+LEFT = ("device", "layout", "recompute")
+
+
+class TrainingPlanView:
+    """The heading, a row for each candidate, then the reasons."""
+
+    def __init__(self, plan: TrainingPlan) -> None:
+        self.plan = plan
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        run = self.plan.run
+        words = [
+            self.plan.model, f"{run.gpus} × {' or '.join(self.plan.devices)}", run.dtype,
+            f"batch {run.batch} of {run.seq} tokens", f"{units.si(run.tokens)} tokens in {units.si(run.steps)} steps",
+        ]  # fmt: skip
+        yield Text(" · ".join(words), style="bold")
+        yield Text(f"{units.grouped(self.plan.searched)} candidates in {self.plan.layouts} layouts")
+        if not self.plan.ranked:
+            return
+        cells = [_cells(one, len(self.plan.devices) > 1) for one in self.plan.ranked]
+        titles = [title for title in cells[0] if any(row[title] for row in cells)]
+        widths = {title: max(len(title), *(len(row[title]) for row in cells)) for title in titles}
+        kept, table = fitting(widths, EXPENDABLE, options.max_width), bare()
+        for title in kept:
+            table.add_column(title, justify="left" if title in LEFT else "right", no_wrap=True)
+        for row in cells:
+            table.add_row(*(row[title] for title in kept))
+        yield table
+        yield from (Text(f"{one.rank}  {one.reason}") for one in self.plan.ranked)
+
+
+def _cells(one: RankedTraining, several_devices: bool) -> dict[str, str]:
+    found = one.candidate
+    return {
+        "": str(one.rank),
+        "device": found.device if several_devices else "",
+        "layout": layout_text(found.layout),
+        "SP": found.sequence_parallel if found.sequence_parallel == "on" else "",
+        "recompute": found.recompute,
+        "microbatch": str(found.micro_batch),
+        "step": units.seconds(found.step.value),
+        "MFU": "" if found.mfu is None else f"{found.mfu:.0%}",
+        "days": units.significant(found.days.value),
+        "$": "" if found.dollars is None else units.si(found.dollars),
+        "memory": units.binary(float(found.memory)),
+        "communication": f"{found.shares.communication:.0%}",
+        "idle": f"{found.shares.idle:.0%}",
+        "ties": units.ranges(one.ties_with) if one.ties_with else "",
+    }
+
+
+def document(plan: TrainingPlan) -> dict[str, Any]:
+    """The document `roofmodel.plan/1` of a training run."""
+    run = plan.run
+    return {
+        "schema": "roofmodel.plan/1",
+        "model": plan.model,
+        "devices": list(plan.devices),
+        "workload": {
+            "phase": "train", "gpus": run.gpus, "tokens": run.tokens, "batch": run.batch, "seq": run.seq,
+            "steps": run.steps, "dtype": run.dtype, "memory_utilization": run.memory_utilization,
+        },
+        "searched": plan.searched,
+        "layouts": plan.layouts,
+        "candidates": rows(plan),
+        "shortage": plan.shortage and shortage(plan.shortage),
+        "warnings": [str(note) for note in plan.notes],
+    }  # fmt: skip
+
+
+def rows(plan: TrainingPlan) -> list[dict[str, Any]]:
+    """A row for each candidate, in order."""
+    return [_row(one) for one in plan.ranked]
+
+
+def _row(one: RankedTraining) -> dict[str, Any]:
+    found, shares = one.candidate, one.candidate.shares
+    return {
+        "rank": one.rank,
+        "hardware": found.device,
+        **found.layout._asdict(),
+        "batch": found.run.batch,
+        "micro_batch": found.micro_batch,
+        "recompute": found.recompute,
+        "sequence_parallel": found.sequence_parallel,
+        "dtype": found.run.dtype,
+        **interval("step", "seconds", found.step),
+        **interval("tokens_per_second_per_gpu", "", found.per_gpu),
+        "tokens_per_second": found.run.gpus * found.per_gpu.value,
+        "mfu": found.mfu,
+        **interval("days", "", found.days),
+        "dollars": found.dollars,
+        "memory": found.memory,
+        "usable_memory": found.usable,
+        "fits": None if found.usable is None else True,
+        "ties_with": list(one.ties_with),
+        "bound_by": shares.bound_by,
+        "communication_share": shares.communication,
+        "bubble_share": shares.idle,
+        "bound_share": shares.ceiling_share,
+        "reason": one.reason,
+    }
+
+
+def flat_rows(plan: TrainingPlan) -> list[dict[str, Any]]:
+    """The same rows, with the ranks of ties as text."""
+    return [{**one, "ties_with": " ".join(map(str, one["ties_with"]))} for one in rows(plan)]
+
+
+def as_text(plan: TrainingPlan, form: str) -> str:
+    """The text of a format."""
+    return as_json(document(plan)) if form == "json" else as_csv(flat_rows(plan))
+
+
+def save(plan: TrainingPlan, path: str) -> Path:
+    """Write the file, in the format that the suffix names."""
+    return output_files.write(path, None, {"json": lambda: as_text(plan, "json"), "csv": lambda: as_text(plan, "csv")})

@@ -1,0 +1,111 @@
+"""Plans of a training run: their times and memory are those of `roofmodel.estimate`, and none of these is faster."""
+
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pytest
+
+import roofmodel
+from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
+from roofmodel.models import hub
+from roofmodel.study.plan.options import number_of_tokens
+from roofmodel.study.plan.training import TrainingCandidate, TrainingPlan, plan_training
+
+MODEL, BATCH, SEQ = "gpt2-xl", 64, 1024
+
+
+@cache
+def planned(**options: Any) -> TrainingPlan:
+    asked = {"gpus": 4, "tokens": "10B", "batch": BATCH, "seq": SEQ, "dtype": "bf16", **options}
+    return plan_training(hub.load(MODEL), [Device.load("a100")], **asked)
+
+
+def estimated(one: TrainingCandidate, **other: Any) -> tuple[float, dict[str, Any]]:
+    """Seconds of a step and memory, from the estimate of the same training step."""
+    options: dict[str, Any] = {
+        **one.layout._asdict(), "micro_batch": one.micro_batch, "recompute": one.recompute,
+        "sequence_parallel": one.sequence_parallel, **other,
+    }  # fmt: skip
+    report = roofmodel.estimate(
+        MODEL, "a100", phase="train", batch=BATCH, seq=SEQ, dtype="bf16", runtime="megatron", **options
+    )
+    return report.totals["train"]["expected_seconds"], report.to_dict()["memory"]
+
+
+def test_step_and_memory_are_those_of_an_estimate() -> None:
+    for ranked in (planned().ranked[0], planned(pp=2).ranked[0]):
+        one = ranked.candidate
+        seconds, memory = estimated(one)
+        assert one.step.value == pytest.approx(seconds)
+        assert one.memory == pytest.approx(memory["total"])
+        assert memory["fits"]
+        assert one.memory <= one.usable
+
+
+def test_no_other_layout_is_faster() -> None:
+    best = planned().ranked[0].candidate
+    for (tp, pp, dp), recompute in product(((1, 1, 4), (1, 2, 2)), ("none", "full")):
+        other = {"tp": tp, "pp": pp, "dp": dp, "recompute": recompute, "sequence_parallel": "off", "micro_batch": 1}
+        seconds, memory = estimated(best, **other)
+        assert seconds >= best.step.value * (1 - 1e-9) or not memory["fits"]
+
+
+def test_days_and_cost_follow_from_the_step() -> None:
+    one = planned(price=2).ranked[0].candidate
+    steps = 10e9 / (BATCH * SEQ)
+    assert one.days.value == pytest.approx(steps * one.step.value / 86400)
+    assert one.dollars == pytest.approx(2 * 4 * 24 * one.days.value)
+    assert 0.2 < (one.mfu or 0) < 0.8
+
+
+def test_restrictions_hold() -> None:
+    found = plan_training(
+        hub.load("llama-3.2-1b"), [Device.load("a100")], gpus=4, tokens="1B", batch=32, seq=512, tp=2,
+        recompute="full", sequence_parallel="on", micro_batch="2,4",
+    )  # fmt: skip
+    assert found.ranked
+    for one in (each.candidate for each in found.ranked):
+        assert (one.layout.tp, one.recompute, one.sequence_parallel) == (2, "full", "on")
+        assert one.micro_batch in (2, 4)
+
+
+def test_a_model_that_does_not_fit_names_the_layout_that_lacks_least() -> None:
+    found = plan_training(hub.load("llama-3.1-70b"), [Device.load("a100")], gpus=2, tokens="1B", batch=8)
+    assert not found.fits
+    assert found.shortage is not None
+    assert found.shortage.needed > found.shortage.usable
+    assert any("does not fit: the nearest layout" in str(note) for note in found.notes)
+
+
+@pytest.mark.parametrize(("text", "number"), [("15T", 15e12), ("300B", 3e11), (1e9, 1e9), ("2.5m", 2.5e6), ("7", 7)])
+def test_numbers_of_tokens_have_letters_for_powers_of_thousand(text: float | str, number: float) -> None:
+    assert number_of_tokens(text) == number
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tokens": "0"}, "tokens: '0' is no number of tokens; try tokens=15T"),
+        ({"recompute": "some"}, "recompute: unknown value 'some'"),
+        ({"tp": 3}, "no layout of openai-community/gpt2-xl uses 4 GPUs with these values of tp"),
+        ({"batch": 3, "dp": 4}, "with these values of dp"),
+        ({"seq": 0}, "seq is 0"),
+        ({"kv": "fp8"}, "unknown option 'kv'"),
+    ],
+)
+def test_an_invalid_option_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        planned(**options)
+    assert said in str(caught.value)
+
+
+def test_a_training_report_has_rows_and_a_document(tmp_path: Any) -> None:
+    report = roofmodel.plan_training("gpt2", "a100", gpus=2, tokens="1B", batch=16, seq=512, price=1, recompute="none")
+    document = report.to_dict()
+    assert document["schema"] == "roofmodel.plan/1"
+    assert document["workload"]["phase"] == "train"
+    assert [one["rank"] for one in document["candidates"]] == list(range(1, len(document["candidates"]) + 1))
+    assert len(report.to_frame()) == len(document["candidates"])
+    assert report.save(tmp_path / "plan.csv").read_text().startswith("rank,hardware,tp,pp")
