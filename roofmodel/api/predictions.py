@@ -141,30 +141,37 @@ def sweep(
 
 
 def explain(
-    model: Model,
+    model: Model | None = None,
     hw: Hardware | None = None,
     *,
     family: str | None = None,
     op: str | None = None,
     n: int | None = None,
+    line: str | None = None,
+    size: Mapping[str, int] | str | Iterable[str] | None = None,
     timing: bool = False,
     **workload: Unpack[WorkloadOptions],
 ) -> Derivation:
     """The derivation of every number of an estimate: formula, formula with numbers, value, and source of each size.
 
     `model` is as for `estimate`, or a kernel such as "matmul" of size `n`; `op` selects one operator or a group of
-    them. Without `hw` it derives counts only; `timing` adds how each expected time is computed. Raises RoofError.
+    them. Instead of a model, `line` states a kernel, such as "A[i k] B[k j] -> C[i j]", and `size` the size of each of
+    its axes. Without `hw` it derives counts only; `timing` adds how each expected time is computed. Raises RoofError.
 
     Examples:
         >>> explain("matmul", n=4096, dtype="fp32")
         <Derivation: matmul>
+        >>> found = explain(line="A[i k] B[k j] -> C[i j]", size={"i": 4096, "j": 4096, "k": 512}).to_dict()
+        >>> found["phases"][0]["ops"][0]["counts"][0]["value"]  # 2 × 4096 × 4096 × 512 FLOPs
+        17179869184
     """
     from roofmodel.study.derive.explain import explain_named
     from roofmodel.views.derive.explain import document
 
-    arguments.check_texts(family=family)
+    arguments.check_texts(family=family, line=line)
     operator, device = arguments.operator_name(op), arguments.optional_device(hw)
-    found = explain_named(model, device, family=family, op=operator, n=n, **workload)
+    sizes = size if size is None or isinstance(size, Mapping) else [size] if isinstance(size, str) else list(size)
+    found = explain_named(model, device, family=family, op=operator, n=n, line=line, size=sizes, **workload)
     return Derivation(document(found, timing=timing))
 
 

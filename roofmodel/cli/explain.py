@@ -28,6 +28,7 @@ app = typer.Typer(add_completion=False)
     epilog=examples(
         "roof explain gpt2-xl --op attention.qkv --hw a100",
         "roof explain matmul --n 4096 --format markdown",
+        "roof explain --line 'A[i k] B[k j] -> C[i j]' --size i=4096,j=4096,k=512 --hw a100",
         "roof explain --conventions",
     ),
 )
@@ -40,6 +41,13 @@ def explain_command(
     hw: Annotated[str | None, typer.Option("--hw", help="A device, to also derive bounds and expected times.")] = None,
     family: Family = None,
     n: Annotated[int | None, typer.Option("--n", help="Size n of a kernel such as matmul (default: 1024).")] = None,
+    line: Annotated[
+        str | None,
+        typer.Option("--line", help="Derive a kernel of your own, stated as 'A[i k] B[k j] -> C[i j]', with --size."),
+    ] = None,
+    size: Annotated[
+        list[str] | None, typer.Option("--size", help="Size of an axis of --line: i=4096, or i=4096,k=512.")
+    ] = None,
     conventions: Annotated[bool, typer.Option("--conventions", help="Print the counting conventions.")] = False,
     reconcile: Annotated[
         FlopCounter | None,
@@ -59,20 +67,30 @@ def explain_command(
         present(api.conventions(), form, output)
         if model is not None:
             note("MODEL is ignored: the conventions are the same for all models")
-        options = {**workload, "op": op, "hw": hw, "family": family, "n": n, "reconcile": reconcile}
+        options = {
+            **workload,
+            "op": op,
+            "hw": hw,
+            "family": family,
+            "n": n,
+            "reconcile": reconcile,
+            "line": line,
+            "size": size,
+        }
         options["timing"] = timing or None
         ignored(changed(options), "the conventions are the same for all models")
         return
-    if model is None:
+    if model is None and line is None:
         raise ModelError("MODEL is missing; give one such as gpt2-xl, or a kernel such as matmul")
-    if reconcile:
+    if reconcile and model is not None:
         present(api.reconcile(model, reconcile, family=family, **workload), form, output)
         ignored(
             changed({"op": op, "hw": hw, "n": n, "timing": timing or None}),
             "--reconcile sums the counts of the whole model",
         )
         return
-    present(api.explain(model, hw, family=family, op=op, n=n, timing=timing, **workload), form, output)
+    report = api.explain(model, hw, family=family, op=op, n=n, line=line, size=size, timing=timing, **workload)
+    present(report, form, output)
     if form == "json" and timing:
         ignored(["timing"], "--format json always has the expected times' computation")
     elif timing and not hw:

@@ -19,7 +19,9 @@ INPUT, OUTPUT = "Input pipeline", "Output"
 
 Model = Annotated[str, typer.Argument(help="A packaged name, a config.json or its folder, or a Hub id.")]
 Models = Annotated[list[str], typer.Argument(metavar="MODEL…", help="One or several models, as for estimate.")]
-ModelOrKernel = "As for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7, stencil7-uncached."
+ModelOrKernel = (
+    "As for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7, stencil7-uncached, spmv."
+)
 Files = Annotated[
     list[str], typer.Argument(help="Profiler files or patterns; - for stdin; FILE@HW sets the device of a file.")
 ]

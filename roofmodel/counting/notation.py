@@ -7,6 +7,7 @@ Tensor names give the role of a tensor:
 * `W_up`: a matrix of a linear layer, which quantized checkpoints quantize;
 * `E_token`, `B_up`, `G_norm`: other parameters (tables, biases, gains), stored in the working format;
 * `cache.k`: a tensor in the KV cache;
+* `index.column`: 32-bit indices;
 * anything else: an activation.
 
 Axes and arrows:
@@ -86,6 +87,8 @@ AXES: dict[str, str] = {
     "N": "columns of a matrix",
     "K": "contracted dimension of a matrix multiplication",
     "E": "elements of a vector",
+    "nz": "nonzeros per row of a sparse matrix",
+    "E1": "rows of a sparse matrix, and one: the ends of its rows",
     "X": "points along the first dimension of a grid",
     "Y": "points along the second dimension of a grid",
     "Z": "points along the third dimension of a grid",

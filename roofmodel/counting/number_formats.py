@@ -66,6 +66,10 @@ COMPUTE_FORMATS: tuple[str, ...] = get_args(ComputeFormat)
 """Formats for arithmetic; the others are for storage only."""
 
 
+INDEX = Format("int32", 32)
+"""The format of row and column indices of a sparse matrix."""
+
+
 class Widths(NamedTuple):
     """The number format of each role of a tensor.
 
@@ -89,6 +93,8 @@ class Widths(NamedTuple):
         """The storage format of a tensor; a gradient has the format of its tensor."""
         if tensor.is_cached:
             return self.kv
+        if tensor.name.startswith("index."):
+            return INDEX
         if tensor.name.startswith("state."):
             return self.state
         name = tensor.name.removeprefix("grad.")

@@ -1,4 +1,4 @@
-"""Textbook kernels for roofline lectures: matrix multiplication, vector updates (STREAM), a 7-point stencil.
+"""Textbook kernels for roofline lectures: matrix multiplication, vector updates (STREAM), a 7-point stencil, SpMV.
 
 Each has a single size n: n x n matrices, vectors of n elements, a grid of n x n x n points.
 """
@@ -41,13 +41,21 @@ KERNELS: dict[str, TextbookKernel] = {
         flops=7,
         passes=7,
     ),
+    # one multiplication and one addition per nonzero; CSR has a value and a column per nonzero, and n + 1 row offsets
+    "spmv": TextbookKernel(
+        "y = A x, A sparse in CSR with 27 nonzeros per row; x is read once",
+        "a[E nz] index.column[E nz] index.row[E1] x[E] => y[E]",
+        flops=2,
+    ),
 }
+NONZEROS_PER_ROW = 27
+"""Of the matrix of HPCG, a 27-point stencil (Dongarra, Heroux and Luszczek, IJHPCA 30(1), 2016)."""
 
 
 def operator(name: str, size: Number, widths: Widths) -> Operator:
     """The operator of a kernel of KERNELS, for size n = `size`."""
     kernel = KERNELS[name]
-    sizes = dict.fromkeys(("M", "N", "K", "E", "X", "Y", "Z"), size)
+    sizes = dict.fromkeys(("M", "N", "K", "E", "X", "Y", "Z"), size) | {"nz": NONZEROS_PER_ROW, "E1": size + 1}
     found = Builder(sizes, widths).operator(name, "kernel", kernel.line, kind=kernel.kind, flops=kernel.flops)
     first = found.reads[0]
     return replace(found, touched={first.name: kernel.passes * first.elements(sizes)}) if kernel.passes > 1 else found

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number
-from roofmodel.counting import memory, phases, textbook_kernels
+from roofmodel.counting import memory, phases, stated_operator, textbook_kernels
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import ONE_GPU, Step, Workload
 from roofmodel.devices.device import Device
-from roofmodel.errors import ModelError, Option, Text, WorkloadError, ignored, suggest
+from roofmodel.errors import Message, ModelError, Option, Text, WorkloadError, ignored, suggest
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import SymbolicArchitecture, SymbolSource, resolve_min_max, symbol, symbolic
@@ -53,6 +53,7 @@ class SymbolicOperator(NamedTuple):
     placed: Placed | None = None  # None without a device
     formula: Formula | None = None  # of its expected time
     fused: Fused | None = None  # how a fused graph runs it, if the runtime is a graph
+    meanings: Mapping[str, str] | None = None  # of the axes of a stated line; None: those of the notation
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -60,9 +61,12 @@ class SymbolicOperator(NamedTuple):
         tensors = [tensor for line in self.operator.lines for tensor in (*line.inputs, *line.outputs)]
         letters = dict.fromkeys(axis for tensor in tensors for axis in tensor.axes)
         return tuple(
-            Axis(letter, self.operator.meaning(letter), self.symbolic.sizes[letter], self.operator.sizes[letter])
+            Axis(letter, self._meaning(letter), self.symbolic.sizes[letter], self.operator.sizes[letter])
             for letter in letters
         )
+
+    def _meaning(self, letter: str) -> str:
+        return self.operator.meaning(letter) if self.meanings is None else self.meanings[letter]
 
     def tensors(self, way: str) -> tuple[Quantity, ...]:
         """The bytes of each tensor that it `reads` or `writes`."""
@@ -104,18 +108,33 @@ class Explanation(NamedTuple):
 
 
 def explain_named(
-    model: str | os.PathLike[str], device: Device | None = None, *, family: str | None = None, op: str | None = None,
-    n: int | None = None, **options: Any,
+    model: str | os.PathLike[str] | None, device: Device | None = None, *, family: str | None = None,
+    op: str | None = None, n: int | None = None, line: str | None = None,
+    size: Mapping[str, object] | Sequence[str] | None = None, **options: Any,
 ) -> Explanation:  # fmt: skip
-    """Derive a model or a textbook kernel of size `n` by name. Raises RoofError."""
+    """Derive a model or a textbook kernel of size `n` by name, or the kernel that `line` and `size` state.
+
+    Raises RoofError.
+    """
+    dtype = options.get("dtype", "fp16")
+    model_options = [*non_default_options(options), *(["op"] if op else []), *(["family"] if family else [])]
+    if line is not None:
+        if model is not None:
+            raise WorkloadError(f"{model} and ", Option("line"), " are two subjects; give one of them")
+        unused = [*model_options, *(["n"] if n is not None else [])]
+        found = explain_line(line, size or (), device, dtype)
+        why = Message(Option("line"), " states a kernel")
+        return found._replace(notes=tuple(ignored(name, why) for name in unused))
+    if model is None:
+        raise ModelError("no model; give one such as gpt2-xl, a kernel such as matmul, or ", Option("line"))
+    notes = [ignored("size", Message("it is the size of an axis of ", Option("line")))] if size else []
     if isinstance(model, str) and model in textbook_kernels.KERNELS:
-        unused = [*non_default_options(options), *(["op"] if op else []), *(["family"] if family else [])]
-        found = explain_kernel(model, device, n, options.get("dtype", "fp16"))
-        return found._replace(notes=tuple(ignored(name, f"{model} is a kernel") for name in unused))
-    found = explain(load_model(model, family), device, op, **options)
-    if n is not None:
-        return found._replace(notes=(*found.notes, ignored("n", f"{found.name} is a model, not a kernel")))
-    return found
+        found = explain_kernel(model, device, n, dtype)
+        notes += [ignored(name, f"{model} is a kernel") for name in model_options]
+    else:
+        found = explain(load_model(model, family), device, op, **options)
+        notes += [] if n is None else [ignored("n", f"{found.name} is a model, not a kernel")]
+    return found._replace(notes=(*found.notes, *notes))
 
 
 def load_model(model: str | os.PathLike[str], family: str | None) -> Architecture:
@@ -168,15 +187,42 @@ def explain_kernel(name: str, device: Device | None = None, n: int | None = None
     check_kernel(size, dtype)
     widths = Workload((), dtype=dtype).widths
     numbers, symbols = (textbook_kernels.operator(name, n, widths) for n in (size, symbol("n")))
-    placed, by = None, None
-    if device is not None:
-        placed = Placed(numbers, place(numbers.cost, device, dtype), expect(numbers, device, dtype))
-        by = formula(numbers, placed.placement, device, dtype)
-    counted = SymbolicOperator(numbers, symbols, 1, placed, by)
+    counted = _kernel(numbers, symbols, device, dtype)
     sources = {symbol("n"): SymbolSource("size", size, Option("n"), n is None)}
     return Explanation(
         name, textbook_kernels.KERNELS[name].about, dtype, device, sources, (ExplainedPhase(name, (counted,), ()),)
     )
+
+
+def explain_line(
+    line: str, size: Mapping[str, object] | Sequence[str], device: Device | None = None, dtype: str = "fp16"
+) -> Explanation:
+    """Derive a kernel that the user states as a line such as `A[i k] B[k j] -> C[i j]`, with a size for each axis.
+
+    The sizes are a mapping, or texts such as `i=4096`.
+
+    Raises WorkloadError for a line that cannot be parsed, and for missing, unknown and invalid sizes.
+    """
+    check_kernel(1, dtype)
+    parsed = stated_operator.stated_line(line)
+    given = size if isinstance(size, Mapping) else stated_operator.parsed_sizes(size)
+    values = stated_operator.stated_sizes(parsed, given)
+    widths = Workload((), dtype=dtype).widths
+    numbers = stated_operator.operator(parsed, values, widths)
+    symbols = stated_operator.operator(parsed, {axis: symbol(axis) for axis in values}, widths)
+    meanings = {axis: stated_operator.meaning(parsed, axis) for axis in numbers.sizes}
+    counted = _kernel(numbers, symbols, device, dtype)._replace(meanings=meanings)
+    sources = {symbol(axis): SymbolSource(meanings[axis], value, Option("size")) for axis, value in values.items()}
+    name = stated_operator.NAME
+    return Explanation(name, parsed.text, dtype, device, sources, (ExplainedPhase(name, (counted,), ()),))
+
+
+def _kernel(numbers: Operator, symbols: Operator, device: Device | None, dtype: str) -> SymbolicOperator:
+    """A kernel with its bound and its expected time on the device, if there is one."""
+    if device is None:
+        return SymbolicOperator(numbers, symbols, 1)
+    placed = Placed(numbers, place(numbers.cost, device, dtype), expect(numbers, device, dtype))
+    return SymbolicOperator(numbers, symbols, 1, placed, formula(numbers, placed.placement, device, dtype))
 
 
 def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dict[Any, SymbolSource]]:

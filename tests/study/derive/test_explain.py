@@ -203,6 +203,11 @@ def test_layers_of_two_kinds_are_counted_separately() -> None:
         ("triad", "fp64", 2 / 24),
         ("stencil7-uncached", "fp64", 7 / 64),  # seven reads and a write
         ("stencil7", "fp64", 7 / 16),  # one read, one write: a factor 4
+        (
+            "spmv",
+            "fp64",
+            2 * 27 / (27 * 12 + 20 + 4 / 1024),
+        ),  # values and columns; offset, x, y
         ("matmul", "fp64", 2 * 1024 / 24),  # 2 n^3 over three matrices of 8 n^2
         ("matmul-accumulate", "fp64", (2 * 1024 + 1) / 32),  # 2 n^3 and the sum with C over four of them: n/16
     ],
