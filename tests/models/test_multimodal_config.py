@@ -41,16 +41,22 @@ WITHOUT_THINKER = {"qwen3_asr"}  # its class expects text_config at the top leve
 
 
 def real(config: dict[str, Any]) -> Any:
-    """The real multimodal model on the meta device."""
+    """The real multimodal model on the meta device, where weights have no values to initialize."""
     torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
     transformers = pytest.importorskip("transformers", reason="the oracle needs transformers: 'roofmodel[dev]'")
+    initialization = pytest.importorskip("transformers.initialization")
     auto = transformers.models.auto.modeling_auto
     named = auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES | auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
     settings = {key: value for key, value in config.items() if key != "model_type"}
-    with torch.device("meta"):
-        return getattr(transformers, named[config["model_type"]])(
-            transformers.AutoConfig.for_model(config["model_type"], **settings)
-        )
+    real_config = transformers.AutoConfig.for_model(config["model_type"], **settings)
+    for part in {*real_config.sub_configs} - {"text_config", "thinker_config"}:
+        for depth in ("num_hidden_layers", "encoder_layers", "depth"):  # of images and sounds, which are not counted
+            if getattr(getattr(real_config, part), depth, 0):
+                setattr(getattr(real_config, part), depth, 1)
+    with torch.device("meta"), initialization.no_init_weights():
+        model = getattr(transformers, named[config["model_type"]])(real_config)
+    model.tie_weights()  # part of the initialization
+    return model
 
 
 def text_of(model: Any) -> tuple[Any, Any, Any]:
