@@ -35,7 +35,9 @@ L2State = Literal["cold", "warm"]
 BenchmarkDevice = Literal["cuda", "cpu"]
 FlopCounter = Literal["fvcore", "calflops", "deepspeed", "llm-flops"]
 SheetName = Literal["lectures", "rooflines", "transformers", "measuring", "scaling", "runs"]
-SweepPicture = Literal["rates", "roofs", "costs"]
+SweepPicture = Literal["rates", "roofs", "costs", "scaling"]
+ScalingMode = Literal["strong", "weak"]
+Share = Literal["dp", "tp", "pp", "ep"]  # what further GPUs do
 
 TextFormat = Literal["json", "csv", "markdown", "latex", "line"]
 """Formats of `text`. A result has some of them."""

@@ -19,7 +19,7 @@ from roofmodel.cli.options import (
     takes_grid,
 )
 from roofmodel.cli.output import check_format, check_outputs, ignored, print_line, print_rich, remark
-from roofmodel.option_values import OutputFormat, SweepPicture
+from roofmodel.option_values import OutputFormat, ScalingMode, Share, SweepPicture
 
 app = typer.Typer(add_completion=False)
 
@@ -30,6 +30,7 @@ app = typer.Typer(add_completion=False)
         "roof sweep gpt2-xl --hw a100,h100 --batch 1:256:*2 --phase decode",
         "roof sweep llama-3.1-8b --hw h100 --batch 1,8,64 --seq 512:4096:512 -o sweep.csv",
         'roof sweep llama-3.1-70b --hw h100 --phase decode --tp 2,4,8 --where "tpot<30ms" --sort -tokens/s/gpu',
+        "roof sweep resnet-50 --hw v100 --phase train --dtype fp32 --batch 32 --scaling weak -o scaling.png",
         "roof sweep llama-3.1-8b --hw a100,h100 --batch 1:64 --price a100=1.5,h100=3 -o costs.png",
     ),
 )
@@ -48,10 +49,29 @@ def sweep_command(
     sort: Annotated[
         str | None, typer.Option(help="Column to sort by, such as tpot; largest first with -, such as -tokens/s.")
     ] = None,
+    scaling: Annotated[
+        ScalingMode | None,
+        name_option(
+            "Scaling over --gpus, with speed-up and efficiency: strong (--batch of all GPUs) or weak (--batch of one "
+            "GPU)."
+        ),
+    ] = None,
+    gpus: Annotated[str | None, typer.Option(help="Numbers of GPUs for --scaling (default: 1,2,4,8).")] = None,
+    share: Annotated[
+        Share | None,
+        name_option("What the GPUs of --scaling share: dp, tp, pp or ep (default: dp for training, else tp)."),
+    ] = None,
+    measured: Annotated[
+        str | None,
+        typer.Option(
+            help="CSV of measured runs for --scaling: columns gpus and seconds (or milliseconds, throughput)."
+        ),
+    ] = None,
     picture: Annotated[
         SweepPicture | None,
         name_option(
-            "Picture in -o FILE.png: rates, roofs (limiting ceiling) or costs (default: rates; costs if --price)."
+            "Picture in -o FILE.png: rates, roofs (limiting ceiling), costs or scaling (default: rates; costs with "
+            "--price; scaling with --scaling)."
         ),
     ] = None,
     cluster: Annotated[
@@ -68,10 +88,21 @@ def sweep_command(
     from roofmodel import api
     from roofmodel.output_files import PICTURES
 
-    check_outputs(api.SweepReport, output, [*models, *devices(hw or [])])
-    api.SweepReport.check_picture(picture, price is not None)
+    check_outputs(api.SweepReport, output, [*models, *devices(hw or []), measured])
+    api.SweepReport.check_picture(picture, price is not None, scaling is not None)
     report = api.sweep(
-        models, devices(hw or []), family=family, price=price, where=where or (), sort=sort, cluster=cluster, **grid
+        models,
+        devices(hw or []),
+        family=family,
+        price=price,
+        where=where or (),
+        sort=sort,
+        scaling=scaling,
+        gpus=gpus,
+        share=share,
+        measured=measured,
+        cluster=cluster,
+        **grid,
     )
     if len(output or ()) > 1 or (output and form != "table"):
         report = report.evaluated()

@@ -133,12 +133,12 @@ class SweepReport(Saved):
         return SUFFIXES
 
     @staticmethod
-    def check_picture(kind: SweepPicture | None, priced: bool) -> None:
-        """Raises RoofError for an unknown kind of picture, and for `costs` without prices."""
+    def check_picture(kind: SweepPicture | None, priced: bool, scaled: bool = False) -> None:
+        """Raises RoofError for an unknown kind of picture, `costs` without prices, `scaling` without scaling."""
         from roofmodel.views.sweep.picture import check
 
         arguments.check_texts(picture=kind)
-        check(kind, priced)
+        check(kind, priced, scaled)
 
     def write(self, form: str, out: TextIO) -> None:
         """Write the rows to a stream as json or csv, block by block. Raises RoofError for another format."""
@@ -148,22 +148,28 @@ class SweepReport(Saved):
         writers[arguments.one_of("form", form, writers)](self.sweep, out)
 
     def save(self, path: PathLike, picture: SweepPicture | None = None) -> Path:
-        """Write the rows (csv, json, parquet) or a picture (png, svg, pdf) of `rates`, `roofs` or `costs`.
+        """Write the rows (csv, json, parquet) or a picture (png, svg, pdf) of `rates`, `roofs`, `costs` or
+        `scaling`.
 
         Returns the path. Raises RoofError for a path that cannot be written, and for an unknown kind of picture.
         """
         from roofmodel.views.sweep.files import save
 
-        self.check_picture(picture, any(case.price is not None for case in self.sweep.cases))
+        priced = any(case.price is not None for case in self.sweep.cases)
+        self.check_picture(picture, priced, self.sweep.scaling is not None)
         return save(self.sweep, arguments.path("path", path), picture)
 
     def picture(self, kind: SweepPicture | None = None, dpi: int = 100) -> Picture:
-        """A picture of `rates`, `roofs` or `costs`, for a notebook. Raises RoofError for an unknown kind."""
+        """A picture of `rates`, `roofs`, `costs` or `scaling`, for a notebook. Raises RoofError for an unknown kind."""
         from roofmodel.views.kit.notebook import picture
 
         return picture(partial(self.save, picture=kind), arguments.resolution(dpi))
 
     def __rich__(self) -> Any:
+        if self.sweep.scaling:
+            from roofmodel.views.sweep.scaling import ScalingView
+
+            return ScalingView(self.sweep)
         from roofmodel.views.sweep.table import View
 
         return View(self.sweep)

@@ -71,6 +71,8 @@ COLUMNS = (
 """The columns of a row. `bound` is the ceiling that limits most of the bound's time, or `overhead` where the phase is
 launch-bound; `memory_share` is the part of the bound that memory limits. Counts, times and memory are per GPU; rates
 are of all GPUs unless their name ends with `per_gpu` or `per_user`."""
+SCALING_COLUMNS = ("gpus", "speedup", "efficiency", "communication_share", "communication_hidden_seconds")
+"""Further columns of a scaling table. The share is that of exposed communication in the time of the point."""
 
 BEYOND_POSITIONS = "beyond the model's positions"
 POINT_NOTES = (None, BEYOND_POSITIONS)

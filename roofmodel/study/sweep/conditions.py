@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from roofmodel import units
 from roofmodel.errors import Option, WorkloadError, shorten, suggest
-from roofmodel.study.sweep.case import COLUMNS, Columns
+from roofmodel.study.sweep.case import COLUMNS, SCALING_COLUMNS, Columns
 from roofmodel.study.sweep.columns import TEXT_COLUMNS, full_column
 
 SHORT_NAMES = {
@@ -24,7 +24,7 @@ FLAG_COLUMNS = {"fits", "host_bound"}
 FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 EQUALITIES = ("=", "==", "!=")
 COMPARISONS = ("<", ">", "<=", ">=", *EQUALITIES)
-SHARE_COLUMNS = ("mfu", "hfu", "mbu", "memory_share", "memory_utilization")
+SHARE_COLUMNS = ("mfu", "hfu", "mbu", "memory_share", "memory_utilization", "efficiency", "communication_share")
 EXAMPLE_COLUMNS = ("expected", "bound", "ttft", "tpot", "tokens/s", "tokens/s/gpu", "mfu", "memory", "fits", "batch")
 
 _CONDITION = re.compile(r"\s*([^<>=!]+?)\s*(<=|>=|==|!=|<|>|=)\s*([^<>=!]+?)\s*\Z")
@@ -104,7 +104,7 @@ def column_named(option: str, name: str, *, by_size: bool = False) -> str:
     if by_size and plain == "bound":
         plain = "bound_seconds"
     for candidate in (plain, SHORT_NAMES.get(plain), f"{plain}_seconds", f"memory_{plain}"):
-        if candidate in COLUMNS:
+        if candidate in (*COLUMNS, *SCALING_COLUMNS):
             return candidate
     written = dict.fromkeys([*(each.removesuffix("_seconds") for each in COLUMNS), *COLUMNS, *SHORT_NAMES])
     raise WorkloadError(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from roofmodel.errors import Message, Option, Text, WorkloadError
-from roofmodel.study.sweep.case import COLUMNS, Columns
+from roofmodel.study.sweep.case import Columns
 from roofmodel.study.sweep.columns import TEXT_COLUMNS, concatenated, full_column
 from roofmodel.study.sweep.conditions import Condition, Order, as_floats
 from roofmodel.study.sweep.sweep import MAX_POINTS_IN_MEMORY, Sweep
@@ -73,7 +73,7 @@ def _sorted(blocks: Sequence[Columns], sort: Order) -> Columns:
     """All points in one block, sorted; points with equal values stay in the order of the grid."""
     import numpy
 
-    table = {name: concatenated([full_column(block, name) for block in blocks]) for name in COLUMNS}
+    table = {name: concatenated([full_column(block, name) for block in blocks]) for name in blocks[0]}
     column = table[sort.column]
     if sort.column in TEXT_COLUMNS:
         texts = [value or "" for value in column.tolist()]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting import phases
 from roofmodel.counting.workload import Parallel, Workload
@@ -45,11 +45,15 @@ from roofmodel.study.sweep.case import (
     INT64_EXACT,
     LENGTHS,
     NAMED_OPTIONS,
+    SCALING_COLUMNS,
     Columns,
     GridCase,
     evaluate,
 )
 from roofmodel.study.sweep.conditions import Condition, Order
+
+if TYPE_CHECKING:
+    from roofmodel.study.sweep.scaling import Scaling
 
 MAX_CASES = 10_000
 """Limit of the combinations of models, devices and options other than batch and lengths. Each takes some 10 ms."""
@@ -66,7 +70,13 @@ class Sweep(NamedTuple):
     rows: tuple[Columns, ...] | None = None  # by block; None until they are in memory
     where: tuple[Condition, ...] = ()  # the conditions that `rows` satisfy
     sort: Order | None = None  # of `rows`; None: the order of the grid
+    scaling: Scaling | None = None  # of a sweep over numbers of GPUs
     progress: Callable[[str, int, int], None] = lambda what, done, total: None  # called after each evaluated block
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of its rows."""
+        return (*COLUMNS, *SCALING_COLUMNS) if self.scaling else COLUMNS
 
     @property
     def points(self) -> int:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from roofmodel.study.sweep.case import COLUMNS
 from roofmodel.study.sweep.columns import concatenated, full_column, known_values
+from roofmodel.study.sweep.scaling import Scaling
 from roofmodel.study.sweep.sweep import Sweep
 
 if TYPE_CHECKING:
     import pandas
 
 
-def frame(sweep: Sweep, columns: Iterable[str] = COLUMNS) -> pandas.DataFrame:
+def frame(sweep: Sweep, columns: Iterable[str] | None = None) -> pandas.DataFrame:
     """A row per point, in base units: counts as exact ints, NaN or None for unknown."""
     import pandas
 
+    columns = list(sweep.columns if columns is None else columns)
     kept = [[full_column(block, name) for name in columns] for block in sweep.blocks()]
     return pandas.DataFrame(
         {name: concatenated(parts) for name, parts in zip(columns, zip(*kept, strict=True), strict=True)}
@@ -26,8 +27,8 @@ def frame(sweep: Sweep, columns: Iterable[str] = COLUMNS) -> pandas.DataFrame:
 def rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
     """A dict per point, with the same keys as an estimate's totals."""
     for block in sweep.blocks():
-        for values in zip(*(known_values(full_column(block, name)) for name in COLUMNS), strict=True):
-            yield dict(zip(COLUMNS, values, strict=True))
+        for values in zip(*(known_values(full_column(block, name)) for name in sweep.columns), strict=True):
+            yield dict(zip(sweep.columns, values, strict=True))
 
 
 def document(sweep: Sweep) -> dict[str, Any]:
@@ -42,5 +43,17 @@ def summary(sweep: Sweep) -> dict[str, Any]:
         "points": sweep.points,
         "where": [condition.text for condition in sweep.where],
         "sort": sweep.sort and sweep.sort.text,
+        **({"scaling": _scaling(sweep.scaling)} if sweep.scaling else {}),
         "notes": list(map(str, sweep.notes)),
+    }
+
+
+def _scaling(scaling: Scaling) -> dict[str, Any]:
+    """The settings of a scaling table, the measured runs, and the fitted laws."""
+    return {
+        "mode": scaling.mode,
+        "share": scaling.share,
+        "gpus": list(scaling.gpus),
+        "measured": [{**run._asdict(), "efficiency": run.efficiency} for run in scaling.measured],
+        "fits": [{"of": of, **law._asdict()} for of, law in scaling.fits],
     }

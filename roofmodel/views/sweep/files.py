@@ -11,7 +11,7 @@ from typing import Any, TextIO, TypeVar
 
 from roofmodel import output_files
 from roofmodel.errors import OutputError
-from roofmodel.study.sweep.case import COLUMNS, COUNTS, LENGTHS, PARALLELISM_OPTIONS, ROLES, Columns
+from roofmodel.study.sweep.case import COUNTS, LENGTHS, PARALLELISM_OPTIONS, ROLES, Columns
 from roofmodel.study.sweep.columns import TEXT_COLUMNS, full_column, known_values
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit.encoding import csv_cell
@@ -81,9 +81,9 @@ def _with_first_computed(found: Iterator[Item]) -> Iterator[Item]:
 def write_csv(sweep: Sweep, out: TextIO) -> None:
     """A line per point; unknown values are empty."""
     writer, blocks = csv.writer(out, lineterminator="\n"), _with_first_computed(sweep.blocks())
-    writer.writerow(COLUMNS)
+    writer.writerow(sweep.columns)
     for block in blocks:
-        writer.writerows(zip(*(_csv_column(block, name) for name in COLUMNS), strict=True))
+        writer.writerows(zip(*(_csv_column(block, name) for name in sweep.columns), strict=True))
 
 
 def _csv_column(block: Columns, name: str) -> Iterable[Any]:
@@ -106,7 +106,7 @@ def write_parquet(sweep: Sweep, file: Path) -> None:
         for name in INTEGER_COLUMNS
         if not (name in EXPECTED_COUNTS and any(case.fractional for case in sweep.cases))
     ]
-    kinds = dict.fromkeys(COLUMNS, pyarrow.float64()) | dict.fromkeys(whole, pyarrow.int64())
+    kinds = dict.fromkeys(sweep.columns, pyarrow.float64()) | dict.fromkeys(whole, pyarrow.int64())
     kinds |= dict.fromkeys(TEXT_COLUMNS, pyarrow.string()) | dict.fromkeys(("host_bound", "fits"), pyarrow.bool_())
     schema = pyarrow.schema(kinds.items())
     with parquet.ParquetWriter(file, schema) as writer:

@@ -49,10 +49,14 @@ CAPTIONS = {
 }
 
 
-def check(kind: str | None, priced: bool) -> None:
-    """Raises WorkloadError for an unknown kind of picture, and for `costs` without prices."""
+def check(kind: str | None, priced: bool, scaled: bool = False) -> None:
+    """Raises WorkloadError for an unknown kind of picture, `costs` without prices, `scaling` without scaling."""
     if kind is not None and kind not in KINDS:
         raise WorkloadError(Option("picture"), f": unknown value {kind!r}{choices(kind, KINDS)}")
+    if kind == "scaling" and not scaled:
+        raise WorkloadError(
+            Option("picture", "scaling"), " needs ", Option("scaling", "strong"), " or ", Option("scaling", "weak")
+        )
     if kind == "costs" and not priced:
         raise WorkloadError(
             Option("picture", "costs"),
@@ -64,7 +68,13 @@ def check(kind: str | None, priced: bool) -> None:
 
 
 def draw(sweep: Sweep, path: Path, form: str, kind: str | None = None) -> None:
-    """Draw a sweep into a file; `form` is png, svg or pdf. Default kind: costs if tokens have prices, else rates."""
+    """Draw a sweep into a file; `form` is png, svg or pdf. Default kind: scaling if the sweep scales, costs if
+    tokens have prices, else rates."""
+    if kind == "scaling" or (kind is None and sweep.scaling):
+        from roofmodel.views.sweep import scaling
+
+        scaling.draw(sweep, path, form)
+        return
     table = frame(sweep, [
         "model", "phase", *CONFIGURATION, *LENGTHS, "new_tokens", "image", "bound_seconds", "expected_seconds", "bound",
         "bound_tokens_per_second", "tokens_per_second", "bound_images_per_second", "images_per_second", "memory_share",

@@ -1,0 +1,213 @@
+"""Strong and weak scaling: a sweep over numbers of GPUs, with speed-up, efficiency and the share of communication.
+
+    speed-up(n) = rate(n) / rate(1)        efficiency(n) = speed-up(n) / n
+
+The rate is sequences or images per second, by the expected times, or by the bounds where there are none. Strong scaling
+keeps the batch of all GPUs; weak scaling multiplies it by the number of GPUs. Without one GPU among the numbers, the
+smallest number n0 takes its place, as n0 times as fast as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import lcm
+from typing import Any, NamedTuple
+
+from roofmodel.devices.device import Device
+from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
+from roofmodel.models.architecture import Architecture
+from roofmodel.study.estimate.options import MAX_VALUE
+from roofmodel.study.sweep import grid
+from roofmodel.study.sweep.case import COLUMNS, RESULT_COLUMNS, SCALING_COLUMNS, Columns, GridCase
+from roofmodel.study.sweep.columns import TEXT_COLUMNS, full_column, known_values
+from roofmodel.study.sweep.scaling_laws import LAWS, LawFit, fit
+from roofmodel.study.sweep.scaling_table import MeasuredRun
+from roofmodel.study.sweep.sweep import Sweep, sweep
+
+MODES = ("strong", "weak")
+SHARES = ("dp", "tp", "pp", "ep")
+MAX_ROWS = 20_000
+"""Limit of the rows of a scaling table, which are kept in memory."""
+MAX_GPUS = 2**20
+DEFAULT_GPUS = "1,2,4,8"
+
+
+class Scaling(NamedTuple):
+    """How a sweep scales, and the measured runs with the laws fitted to them and to the model's points."""
+
+    mode: str
+    share: str
+    gpus: tuple[int, ...]
+    measured: tuple[MeasuredRun, ...] = ()
+    fits: tuple[tuple[str, LawFit], ...] = ()  # ("model" or "measured", fit)
+
+
+def scaling_sweep(
+    models: Sequence[Architecture],
+    devices: Sequence[Device],
+    mode: str,
+    gpus: object,
+    share: str | None = None,
+    measured: Callable[[str], tuple[MeasuredRun, ...]] | None = None,
+    *,
+    price: float | str | Mapping[str, float] | None = None,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    **asked: Any,
+) -> Sweep:
+    """The sweep over the numbers of GPUs, evaluated.
+
+    `share` is what further GPUs do: data, tensor, pipeline or expert parallelism (default: data parallelism in
+    training, else tensor parallelism). `measured` reads the measured runs for a mode. Raises WorkloadError for invalid
+    values, and if no number of GPUs is possible.
+    """
+    _check("scaling", mode, MODES)
+    share = share or ("dp" if asked.get("phase") == "train" else "tp")
+    _check("share", share, SHARES)
+    counts = sorted(grid.numbers("gpus", gpus, 1, MAX_GPUS))
+    runs = measured(mode) if measured else ()
+    fixed = _fixed_sizes(asked, share)
+    batches = _batches(asked, mode, share, counts)
+    cases: list[GridCase] = []
+    notes: dict[Text, None] = {}
+    rows: list[dict[str, Any]] = []
+    for done, count in enumerate(counts, 1):
+        sizes = _sizes(share, count, fixed)
+        scaled = [batch * count for batch in batches] if mode == "weak" else batches
+        try:
+            part = sweep(models, devices, price=price, **{**asked, **sizes, "batch": scaled})
+        except WorkloadError as error:
+            if count == counts[-1] and not rows:
+                raise
+            notes[Message(f"{count} GPUs: {error}")] = None
+            continue
+        if part.points + len(rows) > MAX_ROWS:
+            raise WorkloadError(f"more than {MAX_ROWS} rows; a scaling table needs fewer values")
+        cases += part.cases
+        notes |= dict.fromkeys(part.notes)
+        rows += [row | {"gpus": count} for block in part.blocks() for row in _rows(block)]
+        progress("points", done, len(counts))
+    with_scaling(rows, mode)
+    valid = [row for row in rows if row["speedup"] is not None]
+    found: list[tuple[str, LawFit]] = []
+    curves = {_series(row, mode) for row in valid}
+    if len(curves) == 1:
+        found += _fits("model", [row["gpus"] for row in valid], [row["speedup"] for row in valid])
+    found += _fits("measured", [run.gpus for run in runs], [run.speedup for run in runs])
+    settings = Scaling(mode, share, tuple(counts), runs, tuple(found))
+    return Sweep(tuple(cases), tuple(notes), rows=(_block(rows),), scaling=settings)
+
+
+def check_unscaled(*, columns: Sequence[str], **given: object) -> None:
+    """Raises WorkloadError for options and columns of scaling in a sweep that does not scale."""
+    names: list[Text] = [Option(name, value) for name, value in given.items() if value is not None]
+    names += [f"the column {name}" for name in columns if name in SCALING_COLUMNS]
+    if names:
+        raise WorkloadError(names[0], " needs ", Option("scaling", "strong"), " or ", Option("scaling", "weak"))
+
+
+def check_without_cluster(cluster: str | None) -> None:
+    """Raises WorkloadError for a cluster: a scaling table is small, and is computed in one process."""
+    if cluster is not None:
+        raise WorkloadError(Option("cluster", cluster), " does not apply to ", Option("scaling"), "; remove the option")
+
+
+def _check(option: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), known)}")
+
+
+def _fixed_sizes(asked: Mapping[str, Any], share: str) -> dict[str, int]:
+    """The given parallel sizes, one value each. Raises WorkloadError for the shared one and for several values."""
+    found = {}
+    for name in ("tp", "dp", "pp"):
+        if (given := asked.get(name)) is None:
+            continue
+        values = grid.numbers(name, given, 1, MAX_VALUE)
+        if name == share or len(values) > 1:
+            other = "is set by" if name == share else "must have one value with"
+            raise WorkloadError(Option(name, given), f" {other} ", Option("gpus"), "; remove the option")
+        found[name] = values[0]
+    return found
+
+
+def _sizes(share: str, count: int, fixed: Mapping[str, int]) -> dict[str, int]:
+    """The parallel sizes for a number of GPUs. Raises WorkloadError if the other sizes do not divide it."""
+    others = 1
+    for size in fixed.values():
+        others *= size
+    if count % others:
+        raise WorkloadError(
+            Option("gpus", count), f" is not divisible by the {others} GPUs of ",
+            Message(*[Option(name, size) for name, size in fixed.items()][:1]), "; give multiples",
+        )  # fmt: skip
+    ways = count // others
+    return {**fixed, **({"dp": ways, "ep": ways} if share == "ep" else {share: ways})}
+
+
+def _batches(asked: Mapping[str, Any], mode: str, share: str, counts: Sequence[int]) -> list[int]:
+    """The batches; of one GPU in weak scaling. Default in strong data parallelism: the smallest that all can divide."""
+    if asked.get("batch") is not None:
+        return grid.numbers("batch", asked["batch"], 1, MAX_VALUE)
+    return [lcm(*counts)] if mode == "strong" and share in ("dp", "ep") else [1]
+
+
+def _rows(block: Columns) -> Iterable[dict[str, Any]]:
+    found = [known_values(full_column(block, name)) for name in COLUMNS]
+    return (dict(zip(COLUMNS, values, strict=True)) for values in zip(*found, strict=True))
+
+
+def _series(row: Mapping[str, Any], mode: str) -> tuple[Any, ...]:
+    """What the points of one curve share."""
+    same = [name for name in COLUMNS if name not in (*RESULT_COLUMNS, *SHARES, "data_parallel", "batch", "micro_batch")]
+    batch = row["batch"] / row["gpus"] if mode == "weak" else row["batch"]
+    return (*(row[name] for name in same), batch)
+
+
+def with_scaling(rows: Sequence[dict[str, Any]], mode: str) -> None:
+    """Add the scaling columns to the rows, in place; None where a time is unknown."""
+    first: dict[object, dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: row["gpus"]):
+        row.update(dict.fromkeys(name for name in SCALING_COLUMNS if name != "gpus"))
+        seconds = _seconds(row)
+        if seconds is None:
+            continue
+        base = first.setdefault(_series(row, mode), row)
+        reference = _seconds(base)
+        if reference is None:
+            continue
+        rate = (row["batch"] / seconds) / (base["batch"] / reference)
+        row["speedup"], row["efficiency"] = base["gpus"] * rate, base["gpus"] * rate / row["gpus"]
+        kind = "expected_" if row["expected_seconds"] is not None else ""
+        sent, exposed = row[f"{kind}communication_seconds"], row[f"{kind}communication_exposed_seconds"]
+        row["communication_share"] = exposed / seconds
+        row["communication_hidden_seconds"] = sent - exposed
+
+
+def _seconds(row: Mapping[str, Any]) -> float | None:
+    """The expected time of a point, or its bound; None for an invalid point."""
+    seconds = row["bound_seconds"] if row["expected_seconds"] is None else row["expected_seconds"]
+    return None if seconds is None else float(seconds)
+
+
+def _fits(of: str, gpus: Sequence[int], speedups: Sequence[float]) -> list[tuple[str, LawFit]]:
+    if 1 not in gpus:
+        return []
+    return [(of, found) for law in LAWS if (found := fit(law, gpus, speedups))]
+
+
+def _block(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """The rows as one block of columns."""
+    import numpy
+
+    block: Columns = {}
+    for name in (*COLUMNS, *SCALING_COLUMNS):
+        values = [row[name] for row in rows]
+        numeric = name not in TEXT_COLUMNS and all(isinstance(value, int | float | None) for value in values)
+        if numeric and any(value is None or isinstance(value, float) for value in values):
+            exact = all(value is None or abs(value) < 2**53 for value in values)
+            known = [numpy.nan if value is None else value for value in values]
+            column = numpy.array(known, float if exact else object)
+        else:
+            column = numpy.array(values, dtype=object if not numeric else None)
+        block[name] = column if len(values) else numpy.array([], dtype=object)
+    return block
