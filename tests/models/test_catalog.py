@@ -214,6 +214,20 @@ def test_independently_published_counts_are_reproduced(name: str, parameters: in
     assert _counted(name)["parameters"] == parameters
 
 
+@pytest.mark.parametrize(
+    ("size", "parameters"),
+    [
+        ("125m", 125e6), ("350m", 356e6), ("760m", 760e6), ("1.3b", 1.32e9), ("2.7b", 2.65e9), ("6.7b", 6.66e9),
+        ("13b", 12.85e9), ("175b", 174.6e9),
+    ],
+)  # fmt: skip
+def test_gpt_3_has_the_parameters_of_its_paper(size: str, parameters: float) -> None:
+    """Table D.1 of arXiv 2005.14165, in three to six digits; its training FLOPs are 6 for each of them and token."""
+    assert _counted(f"gpt-3-{size}")["parameters"] == pytest.approx(parameters, rel=0.005)
+    config = hub.packaged(f"gpt-3-{size}").config  # type: ignore[union-attr]
+    assert config["n_embd"] % config["n_head"] == 0
+
+
 # --- Names ------------------------------------------------------------------------------------------
 
 
