@@ -11,10 +11,7 @@ import gzip
 import json
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from html import escape
-from importlib import resources
 from importlib.metadata import version
-from string import Template
 from typing import Any, TypeVar
 
 from roofmodel.algebra import Number, trace_branches
@@ -39,6 +36,7 @@ from roofmodel.views.explore.devices import describe_device, sets_used
 from roofmodel.views.explore.nodes import Rows
 from roofmodel.views.kit import canvas
 from roofmodel.views.kit.operator_names import kind, label, title
+from roofmodel.views.kit.page import SCRIPT_SOURCES, page_file, render_page
 from roofmodel.views.kit.panel import CATEGORY_COLORS
 from roofmodel.views.kit.workload_text import describe_parameters
 
@@ -60,10 +58,12 @@ def html(
     archs, devices = _unique("models", archs, lambda arch: arch.name), _unique("devices", devices, lambda d: d.id)
     document = data(archs, devices, progress)
     names = ", ".join(arch.name for arch in archs)
-    return Template(_resource("page.html")).substitute(
-        title=escape(f"{names}: roofline to explore"),
-        style=_resource("page.css"),
-        script="\n".join(map(_resource, SCRIPTS)),
+    return render_page(
+        page_file("explore", "page.html"),
+        title=f"{names}: roofline to explore",
+        style=page_file("explore", "page.css"),
+        sources=[SCRIPT_SOURCES],
+        script="\n".join(page_file("explore", name) for name in SCRIPTS),
         footer=f"roofmodel {version('roofmodel')}",
         data=_compressed(json.dumps(document, allow_nan=False, separators=(",", ":"))),
     )
@@ -82,10 +82,6 @@ def _unique(plural: str, items: Sequence[Item], name: Callable[[Item], str]) -> 
 def _compressed(text: str) -> str:
     """Compressed and base64-encoded, to about a tenth of the size."""
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-def _resource(name: str) -> str:
-    return resources.files("roofmodel.views.explore").joinpath(name).read_text(encoding="utf-8")
 
 
 def data(

@@ -14,41 +14,29 @@ from roofmodel.study.jitter.what_if import WhatIf
 from roofmodel.views.jitter import data, picture
 from roofmodel.views.jitter.tables import alignment_text, slowdown_rows, what_if_text
 from roofmodel.views.kit import encoding
+from roofmodel.views.kit.page import IMAGE_SOURCES, page_file, render_page
 
 MAX_ROWS = 200  # of a table
-_STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 72rem; margin: 1.5rem auto; padding: 0 1rem; color: #222 }
-svg { width: 100%; height: auto } table { border-collapse: collapse; font-size: 13px; margin: .5rem 0 1.5rem }
-th, td { text-align: right; padding: .15rem .6rem; border-bottom: 1px solid #ddd } .text { text-align: left }
-.table { overflow-x: auto } .note { color: #666 }
-@media (prefers-color-scheme: dark) {
- body { background: #1b1b1b; color: #ddd } svg { background: #fff } th, td { border-color: #444 }
-}
-"""
 _TEXTS = ("file", "process", "host", "kernel_name", "cause", "kept", "name")
 
 
 def html(jitter: Jitter) -> str:
     """The page."""
-    findings = "".join(f"<li>{escape(finding)}.</li>" for finding in jitter.findings)
     warnings = "".join(f"<li>{escape(str(warning))}</li>" for warning in jitter.warnings)
     title = f"Which rank is late: {', '.join([*jitter.names.values()][:3])}"
-    return "\n".join(
-        [
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
-            f"<h1>{escape(title)}</h1><ol>{findings}</ol>",
-            f'<p class="note">{escape(alignment_text(jitter))}</p>',
-            _svg(jitter),
-            *([] if jitter.what_if is None else _what_if(jitter.what_if)),
-            "<h2>Steps</h2>",
-            _table(data.step_rows(jitter)),
-            "<h2>Ranks</h2>",
-            _table(data.rank_rows(jitter)),
-            f"<h2>Warnings</h2><ul>{warnings}</ul>" if warnings else "",
-            "</body></html>",
-        ]
+    return render_page(
+        page_file("jitter", "page.html"),
+        title=title,
+        style=page_file("jitter", "page.css"),
+        sources=[IMAGE_SOURCES],  # the heat maps in the picture
+        heading=escape(title),
+        findings="".join(f"<li>{escape(finding)}.</li>" for finding in jitter.findings),
+        alignment=escape(alignment_text(jitter)),
+        picture=_svg(jitter),
+        what_if="" if jitter.what_if is None else "\n".join(_what_if(jitter.what_if)),
+        steps=_table(data.step_rows(jitter)),
+        ranks=_table(data.rank_rows(jitter)),
+        warnings=f"<h2>Warnings</h2><ul>{warnings}</ul>" if warnings else "",
     )
 
 
@@ -83,7 +71,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
     head = "".join(
-        f'<th class="text">{escape(_title(key))}</th>' if key in _TEXTS else f"<th>{escape(_title(key))}</th>"
+        f'<th class="word">{escape(_title(key))}</th>' if key in _TEXTS else f"<th>{escape(_title(key))}</th>"
         for key in rows[0]
     )
     body = "".join(
@@ -102,7 +90,7 @@ def _cell(key: str, value: Any) -> str:
     if value is None:
         return "<td>–</td>"
     if key in _TEXTS:
-        return f'<td class="text">{escape(str(value))}</td>'
+        return f'<td class="word">{escape(str(value))}</td>'
     if key.endswith("_seconds"):
         sign = "-" if value < 0 else ""
         return f"<td>{sign}{escape(units.seconds(abs(value)) if value else '0')}</td>"

@@ -9,9 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
-from importlib import resources
 from importlib.metadata import version
-from string import Template
 from typing import Any, NamedTuple
 
 from roofmodel import units
@@ -20,6 +18,7 @@ from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.profile.place import RooflinePlot
 from roofmodel.study.profile.points import LEVELS, Point, predicted_points
 from roofmodel.views.kit.kernel_names import names_of_points
+from roofmodel.views.kit.page import IMAGE_SOURCES, SCRIPT_SOURCES, page_file, render_page
 from roofmodel.views.kit.panel import (
     TAIL_NOTE,
     Panel,
@@ -85,7 +84,10 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
     }
     columns = _columns(point for _, point in everything)
     names = [panel.device.id if len(panels) > 1 else "" for panel in panels]
-    return Template(_part("roofline_page.html")).substitute(
+    return render_page(
+        page_file("kit", "roofline_page.html"),
+        title=heading,
+        sources=[SCRIPT_SOURCES, IMAGE_SOURCES],
         heading=escape(heading),
         provenance=escape(provenance(panels, sources)),
         toggles="\n".join(_toggles(panels)),
@@ -95,16 +97,12 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
         header=_header(columns, panels[0].item, len(panels) > 1),
         rows="\n".join(_row(n, i, names[i], point, columns) for n, (i, point) in enumerate(everything)),
         footer=f"roofmodel {version('roofmodel')}; drawn by Plotly.js.",
-        style=_part("roofline_page.css"),
-        script=_part("roofline_page.js"),
+        style=page_file("kit", "roofline_page.css"),
+        script=page_file("kit", "roofline_page.js"),
         plotly=_plotly(),
         # without "<" no name can close the script element
         data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
     )
-
-
-def _part(name: str) -> str:
-    return resources.files("roofmodel.views.kit").joinpath(name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:

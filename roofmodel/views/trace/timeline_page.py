@@ -12,9 +12,7 @@ import struct
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from importlib import resources
 from importlib.metadata import version
-from string import Template
 from typing import Any
 
 import numpy as np
@@ -27,6 +25,7 @@ from roofmodel.study.trace.steps import total
 from roofmodel.study.trace.trace import RankReport, Trace
 from roofmodel.views.kit import canvas
 from roofmodel.views.kit.kernel_names import short_name
+from roofmodel.views.kit.page import SCRIPT_SOURCES, page_file, render_page
 from roofmodel.views.kit.panel import category_color
 from roofmodel.views.trace.parts import CAUSE_TEXTS, COMPUTATION_FIRST, largest_part
 from roofmodel.views.trace.timeline_rows import (
@@ -70,24 +69,22 @@ def html(trace: Trace) -> tuple[str, list[str]]:
     about = f"{units.count(len(trace.ranks), 'rank')}{device} · {trace.tool} · {units.grouped(count)} events"
     if len(trace.files) > 1:
         about += " · time 0: the first GPU activity of each file, whose clocks may differ"
-    page = Template(_part("timeline_page.html")).substitute(
-        title=escape(f"{files}: timeline"),
+    text = render_page(
+        page_file("trace", "timeline_page.html"),
+        title=f"{files}: timeline",
+        sources=[SCRIPT_SOURCES],
         heading=escape(files),
         about=escape(about),
         findings=_findings(trace),
         notes=_notes([*notes, *map(str, trace.warnings)]),
         parts="\n".join(map(_parts, trace.ranks)),
         open="open" if len(trace.ranks) <= 4 else "",
-        style=_part("timeline_page.css"),
-        script="\n".join(map(_part, SCRIPTS)),
+        style=page_file("trace", "timeline_page.css"),
+        script="\n".join(page_file("trace", name) for name in SCRIPTS),
         footer=f"roofmodel {version('roofmodel')}",
         data=packed(rows),
     )
-    return page, notes
-
-
-def _part(name: str) -> str:
-    return resources.files("roofmodel.views.trace").joinpath(name).read_text(encoding="utf-8")
+    return text, notes
 
 
 def _findings(trace: Trace) -> str:

@@ -1,0 +1,30 @@
+"""HTML pages as one file that loads nothing from the network: their common head and styles, and the files of a view."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+from string import Template
+
+SCRIPT_SOURCES = "script-src 'unsafe-inline'"
+IMAGE_SOURCES = "img-src data: blob:"
+"""Sources that the content security policy of a page may allow, besides its own style."""
+
+
+def page_file(package: str, name: str) -> str:
+    """The text of a file next to the modules of a package of views, such as `trace` or `kit`."""
+    return resources.files(f"roofmodel.views.{package}").joinpath(name).read_text(encoding="utf-8")
+
+
+def render_page(body: str, *, title: str, style: str, sources: Sequence[str] = (), **fields: str) -> str:
+    """A page of the template `body`, in which `fields` are inserted as they are.
+
+    `style` follows the common styles of all pages; `sources` are SCRIPT_SOURCES and IMAGE_SOURCES if the page has some.
+    """
+    head = Template(page_file("kit", "page_head.html")).substitute(
+        title=escape(title),
+        style=page_file("kit", "page.css") + style,
+        sources="".join(f"; {source}" for source in sources),
+    )
+    return head + Template(body).substitute(fields)
