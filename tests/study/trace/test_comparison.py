@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 import roofmodel
 from roofmodel.errors import RoofError
@@ -32,6 +31,7 @@ from roofmodel.study.trace.comparison import Change, Comparison, compare
 from roofmodel.study.trace.groups import GROUPINGS
 from roofmodel.study.trace.ranks import Rank, ranks
 from roofmodel.study.trace.trace import trace
+from tests.printing import printed
 from tests.profiles.samples import measured
 from tests.study.trace.runs import STEP_TABLE, Event, event, launched, written
 
@@ -194,11 +194,11 @@ def test_different_work_is_the_first_finding_and_stands_before_any_speedup(tmp_p
     files = [written(tmp_path, kernels(("gemm", t), ("relu", 5)), name=f"{t}.json") for t in (100.0, 20.0)]
     report = roofmodel.trace(*files)
     assert report.to_dict()["findings"][0]["kind"] == "different_work"
-    text = printed(report)
+    text = printed(report, 120)
     assert text.index("The runs do not do the same work") < text.index("wall time")
     assert "times as fast" not in text
     same = roofmodel.trace(files[0], written(tmp_path, kernels(("gemm", 99), ("relu", 2)), name="c.json"))
-    assert "105 µs → 101 µs: 1.04 times as fast" in printed(same)
+    assert "105 µs → 101 µs: 1.04 times as fast" in printed(same, 120)
 
 
 def test_runs_with_other_numbers_of_steps_name_both(tmp_path: Path) -> None:
@@ -310,12 +310,6 @@ def test_runs_of_different_tools_are_refused(tmp_path: Path) -> None:
 
 
 # --- Outputs ----------------------------------------------------------------------------------------
-
-
-def printed(report: object, width: int = 120) -> str:
-    console = Console(width=width, file=io.StringIO(), highlight=False)
-    console.print(report)
-    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 def test_the_document_of_two_runs_keeps_the_contract_and_adds_the_comparison(tmp_path: Path) -> None:

@@ -6,13 +6,12 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
 
 import roofmodel
 from benchmarks.many_ranks import COLUMNS, Plant, Run, rows
+from tests.printing import printed
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "four_ranks_by_hand.csv"
 # contract: roofmodel.jitter/1
@@ -27,12 +26,6 @@ ADDED_TO_CAUSE = ["evidence_values"]
 @pytest.fixture(scope="module")
 def report() -> roofmodel.JitterReport:
     return roofmodel.jitter(EXAMPLE)
-
-
-def printed(report: Any, width: int) -> str:
-    console = Console(width=width, file=io.StringIO(), highlight=False)
-    console.print(report)
-    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 def test_the_document_has_the_keys_of_the_contract(report: roofmodel.JitterReport) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
 
 import roofmodel
 from roofmodel.errors import RoofError
+from tests.printing import printed
 from tests.profiles.samples import measured
 from tests.study.jitter.pipelines import job, random_seconds, written
 
@@ -26,12 +24,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def report(path: Path) -> roofmodel.JitterReport:
     return roofmodel.jitter(path, what_if=True)
-
-
-def printed(report: Any, width: int = 120) -> str:
-    console = Console(width=width, file=io.StringIO(), highlight=False)
-    console.print(report)
-    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 def test_the_document_has_the_what_if_object_of_the_contract(report: roofmodel.JitterReport) -> None:
@@ -108,7 +100,7 @@ def test_a_job_without_replay_is_compared_with_a_warning(tmp_path: Path) -> None
     report = roofmodel.jitter(written(tmp_path, rows[rows["stage"] != 1]), what_if=True)
     assert report.to_dict()["what_if"] is None
     assert "the steps cannot be replayed" in report.warnings[0]
-    assert "What if" not in printed(report)
+    assert "What if" not in printed(report, 120)
 
 
 def test_a_table_of_one_rank_is_rejected(tmp_path: Path) -> None:
@@ -128,8 +120,8 @@ def test_equal_ranks_have_no_latest_rank(tmp_path: Path) -> None:
     rows = job(lambda key, step: 0.25, dp=2, stages=2, steps=2)  # exact in binary
     report = roofmodel.jitter(written(tmp_path, rows))
     assert report.findings[0] == "no rank is later than the others in any step"
-    assert "is the latest" not in printed(report)
-    assert "0 ns" not in printed(report)
+    assert "is the latest" not in printed(report, 120)
+    assert "0 ns" not in printed(report, 120)
 
 
 def test_steps_in_which_all_ranks_are_equal_count_for_no_rank(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 import roofmodel
 from roofmodel.errors import RoofError
 from roofmodel.reports.plans import PlanReport
+from tests.printing import printed
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +23,6 @@ def report() -> PlanReport:
 @pytest.fixture(scope="module")
 def impossible() -> PlanReport:
     return roofmodel.plan("llama-3.1-70b", "l4", gpus=1, isl=512, osl=64, dtype="bf16")
-
-
-def printed(report: PlanReport, width: int = 100) -> str:
-    out = io.StringIO()
-    Console(file=out, width=width).print(report)
-    return out.getvalue()
 
 
 def test_the_table_names_layout_rate_cost_and_reason(report: PlanReport) -> None:

@@ -6,7 +6,7 @@ import io
 import math
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
@@ -15,6 +15,7 @@ from roofmodel.views.kit import chart
 from roofmodel.views.kit.panel import Panel
 from roofmodel.views.profile.chart import letters_of
 from roofmodel.views.profile.tables import device_table
+from tests.printing import printed
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s
 
@@ -37,12 +38,6 @@ FOUND: list[Point] = points(
     ),
     A100,
 )
-
-
-def printed(table: RenderableType) -> list[str]:
-    out = io.StringIO()
-    Console(file=out, width=100).print(table)
-    return out.getvalue().splitlines()
 
 
 def render(width: int, **options: object) -> list[str]:
@@ -100,7 +95,7 @@ def test_one_kernel_has_one_letter_on_all_devices() -> None:
     longest_last = [p._replace(share=1 - p.share if p.share else None) for p in FOUND]
     panels = [Panel(A100, "given", FOUND), Panel(A100, "given", longest_last)]
     letters = letters_of(panels)
-    lines = [line for panel in panels for line in printed(device_table(panel, letters))]
+    lines = [line for panel in panels for line in printed(device_table(panel, letters)).splitlines()]
     rows = [line for line in lines if line[2:6] == "slow" and " dram " in line]
     assert {line[0] for line in rows} == {letters["slow"]}
     assert len(rows) == 2

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
@@ -14,6 +12,7 @@ from roofmodel.study.profile.points import Point, group, points
 from roofmodel.views.kit.panel import Panel, shorten
 from roofmodel.views.profile.chart import letters_of
 from roofmodel.views.profile.tables import MIN_NAME_WIDTH, device_table, kernels_table
+from tests.printing import printed
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s
 GEMM = "void cutlass::gemm::kernel<float, 128>(float const*)"
@@ -27,12 +26,6 @@ KERNELS = (
 POINTS: list[Point] = points(group(KERNELS, "name"), A100)
 
 
-def printed(table: RenderableType, width: int) -> list[str]:
-    out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(table)
-    return out.getvalue().splitlines()
-
-
 def kernels(*found: Kernel) -> RenderableType:
     return kernels_table(MeasuredKernels((DeviceProfile(Profile("ncu", ("f",), found), None),), ()))
 
@@ -44,7 +37,7 @@ def of_points(panel: Panel) -> RenderableType:
 @pytest.mark.parametrize("width", [40, 55, 70, 100, 160])
 def test_names_keep_a_minimum_width_and_numbers_are_never_cut(width: int) -> None:
     for table in (kernels(*KERNELS), of_points(Panel(A100, "given", POINTS))):
-        lines = printed(table, width)
+        lines = printed(table, width).splitlines()
         assert all(len(line) <= width for line in lines)
         rows = [line for line in lines if "gemm::kernel" in line]
         assert rows
@@ -56,21 +49,23 @@ def test_names_keep_a_minimum_width_and_numbers_are_never_cut(width: int) -> Non
 
 def test_a_narrow_terminal_drops_the_least_important_columns_first() -> None:
     # 50 GFLOP in 5 ms: 10 of the 19.5 TFLOP/s that fp32 allows, at 50 FLOP/B of DRAM, half of the time
-    row = {width: next(line for line in printed(of_points(Panel(A100, "given", POINTS)), width) if line[0] == "A")
-           for width in (41, 60, 80)}  # fmt: skip
+    table = of_points(Panel(A100, "given", POINTS))
+    row = {width: next(line for line in printed(table, width).splitlines() if line[0] == "A") for width in (41, 60, 80)}
     assert row[80].split()[-7:] == ["dram", "50", "10", "T", "51%", "compute", "50%"]
     assert row[60].split()[-4:] == ["50", "51%", "compute", "50%"]
     assert row[41].split()[-3:] == ["dram", "51%", "50%"]
 
 
 def test_the_legend_explains_the_headings_and_marks_of_the_table() -> None:
-    both, whole = (" ".join(printed(kernels(*found), 100)) for found in (KERNELS, KERNELS[:1]))
+    both, whole = (" ".join(printed(kernels(*found), 100).splitlines()) for found in (KERNELS, KERNELS[:1]))
     assert "≥ lower bound" in both
     assert "≥" not in whole
     assert "occ.: achieved occupancy" in whole
     assert "regs: registers per thread" in whole
-    assert "occ." not in " ".join(printed(kernels(KERNELS[1]), 100))
-    of_lecture = printed(of_points(Panel(A100, "given", points(group(KERNELS, "lecture"), A100), by="lecture")), 100)
+    assert "occ." not in " ".join(printed(kernels(KERNELS[1]), 100).splitlines())
+    of_lecture = printed(
+        of_points(Panel(A100, "given", points(group(KERNELS, "lecture"), A100), by="lecture")), 100
+    ).splitlines()
     assert of_lecture[1].split()[0] == "group"
     assert "groups of the profiling lecture" in " ".join(of_lecture)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from pathlib import Path
@@ -16,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from pyarrow import parquet
-from rich.console import Console
 
 import roofmodel
 from roofmodel import WorkloadError
 from roofmodel.study.sweep.case import COLUMNS, COUNTS
 from roofmodel.study.sweep.columns import concatenated
 from roofmodel.views.sweep import picture as sweep_picture
+from tests.printing import printed
 from tests.test_cli import Roof, roof
 
 __all__ = ["roof"]  # a fixture
@@ -87,12 +86,6 @@ def test_parquet_refuses_what_64_bits_cannot_hold_and_other_formats_take_it(tmp_
     report.save(tmp_path / "grid.csv")
     (row,) = csv.DictReader((tmp_path / "grid.csv").read_text().splitlines())
     assert int(row["matmul_flops"]) == report.to_dict()["rows"][0]["matmul_flops"] > 2**63
-
-
-def printed(report: roofmodel.SweepReport, width: int = 100) -> str:
-    out = io.StringIO()
-    Console(file=out, width=width).print(report.__rich__())
-    return out.getvalue()
 
 
 def test_the_table_has_varying_columns_and_a_heading_with_fixed_values() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 import roofmodel
 from roofmodel.errors import ProfileError
 from roofmodel.views.trace import timeline_page
 from roofmodel.views.trace.parts import largest_part
+from tests.printing import printed
 from tests.profiles.samples import measured
 from tests.study.trace.runs import event, launched, written
 
@@ -44,12 +44,6 @@ STEP = ["rank", "step", "start_seconds", "seconds", "compute_only", "communicati
 @pytest.fixture(scope="module")
 def report() -> roofmodel.TraceReport:
     return roofmodel.trace(EXAMPLE)
-
-
-def printed(report: Any, width: int) -> str:
-    console = Console(width=width, file=io.StringIO(), highlight=False)
-    console.print(report)
-    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 def test_the_document_has_the_keys_of_the_contract(report: roofmodel.TraceReport) -> None:
