@@ -14,7 +14,7 @@ through all stages, and the slowest stage sets the rate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,9 +30,9 @@ from roofmodel.study.plan.candidate import (
     shares,
 )
 from roofmodel.study.plan.layouts import Formats, Layout
-from roofmodel.study.plan.serving import Traffic, peak_memory
-from roofmodel.study.plan.speculation import GenerationTimes, Speculation
-from roofmodel.study.plan.step_times import Array, Engine, StepTimes, Stored, prefill_times, weights_and_cache
+from roofmodel.study.plan.serving import Traffic, pareto, peak_memory
+from roofmodel.study.plan.speculation import GenerationTimes
+from roofmodel.study.plan.step_times import Array, Engine, StepTimes, Stored, prefill_times, stored_cache
 
 MAX_PROMPT_TOKENS = 32768
 """Tokens of the prompts that a prefill engine computes in one pass."""
@@ -84,13 +84,16 @@ def decode_rates(served: Engine, traffic: Traffic, stored: Stored, times: Genera
     )  # fmt: skip
 
 
-def prefill_rates(served: Engine, traffic: Traffic, speculation: Speculation | None) -> PrefillRates | None:
-    """The rates of an engine that only computes prompts, for the batches that fit; None if none does."""
-    del speculation  # the draft model's prefill is left out: it takes a small part of the model's
+def prefill_rates(served: Engine, traffic: Traffic, weights: Sequence[Number]) -> PrefillRates | None:
+    """The rates of an engine that only computes prompts, for the batches that fit; None if none does.
+
+    `weights` are the bytes of each pipeline stage. The prefill of a draft model is left out.
+    """
     most = max(1, MAX_PROMPT_TOKENS // traffic.isl)
     batch = np.array([2**power for power in range(most.bit_length())])
     step, pp = prefill_times(served, batch, traffic.isl), served.layout.pp
-    memory = peak_memory(weights_and_cache(served, traffic.isl), batch, step.activations)
+    stored = list(zip(weights, stored_cache(served, traffic.isl), strict=True))
+    memory = peak_memory(stored, batch, step.activations)
     kept = _fitting(memory, served.usable)
     if not kept.any():
         return None
@@ -116,7 +119,7 @@ def _at(step: StepTimes, places: Array) -> StepTimes:
 
 def _cache_of_prompt(served: Engine, traffic: Traffic) -> Number:
     """Bytes per GPU of the KV cache of one prompt, on the pipeline stage with most of it."""
-    return max(cache for _, cache in weights_and_cache(served, traffic.isl))
+    return max(stored_cache(served, traffic.isl))
 
 
 def link_bandwidth(device: Device, gpus: int) -> float | None:
@@ -138,47 +141,70 @@ class Matching(NamedTuple):
 
 def matched(
     prefill: Iterable[PrefillRates], decode: Iterable[DecodeRates], common: Matching
-) -> Iterator[tuple[Candidate, list[Candidate]]]:
-    """For each decode engine, the best candidate over all prefill engines with the same formats, and its front."""
+) -> Iterator[tuple[int, Candidate, list[Candidate]]]:
+    """For each decode engine: the number of candidates over all prefill engines with the same formats and all numbers
+    of both, the best one, and the Pareto front."""
     engines = list(prefill)
     for two in decode:
-        found = [_pair(one, two, common) for one in engines if one.formats == two.formats]
-        found = [each for each in found if each]
-        if found:
-            every = [one for each in found for one in each]
-            yield min(every, key=_order), every
+        pairs = [_pair(one, two, common) for one in engines if one.formats == two.formats]
+        if possible := [pair for pair in pairs if pair is not None]:
+            yield _best_and_front(two, possible, common)
 
 
-def _order(one: Candidate) -> tuple[bool, float, float]:
-    return not one.meets, -one.per_gpu.value if one.meets else one.violation, one.tpot.value
+def _best_and_front(
+    two: DecodeRates, pairs: Sequence[Pair], common: Matching
+) -> tuple[int, Candidate, list[Candidate]]:
+    """The number of candidates of a decode engine, the best one, and the Pareto front."""
+    rate, missed, tpot, pair_of, place_of = (np.concatenate(parts) for parts in zip(*(
+        (pair.rate.ravel(), pair.missed.ravel(), np.tile(two.tpot[0], len(pair.decoders)),
+         np.full(pair.rate.size, number), np.arange(pair.rate.size))
+        for number, pair in enumerate(pairs)
+    ), strict=True))  # fmt: skip
+
+    def at(place: Any) -> Candidate:
+        pair = pairs[pair_of[place]]
+        number, batch = np.unravel_index(place_of[place], pair.rate.shape)
+        return _candidate(pair, two, int(number), int(batch), common)
+
+    met = missed <= 1
+    best = np.lexsort((tpot, -rate, ~met))[0] if met.any() else np.argmin(missed)
+    shown = np.flatnonzero(np.array([pair.in_time for pair in pairs])[pair_of])
+    return len(rate), at(best), [at(place) for place in shown[pareto(tpot[shown], rate[shown])]]
 
 
-def _pair(one: PrefillRates, two: DecodeRates, common: Matching) -> list[Candidate]:
-    """The candidates of a prefill and a decode engine, one per number of each: the best, and the fastest per user."""
-    transfer = max(one.cache, two.cache) / common.bandwidth
-    targets, found = common.targets, []
-    in_time = one.ttft[0] + transfer <= (targets.ttft or np.inf)
-    chosen = int(np.argmax(np.where(in_time, one.requests[0], -1))) if in_time.any() else int(np.argmin(one.ttft[0]))
-    ttft = float(one.ttft[0][chosen]) + transfer
-    for decoders in range(1, (common.gpus - one.layout.gpus) // two.layout.gpus + 1):
-        prefillers = (common.gpus - decoders * two.layout.gpus) // one.layout.gpus
-        rate = np.minimum(prefillers * one.requests[0][chosen], decoders * two.requests[0])
-        missed = targets.violation(np.full(len(rate), ttft), two.tpot[0], rate)
-        met = missed <= 1
-        places = {int(np.lexsort((two.tpot[0], -rate, ~met))[0] if met.any() else np.argmin(missed))}
-        places |= {int(np.argmin(two.tpot[0])), int(np.argmax(rate))}
-        found += [
-            _candidate((one, prefillers, chosen), (two, decoders, place), transfer, float(missed[place]), common)
-            for place in places
-        ]
-    return found
+class Pair(NamedTuple):
+    """A prefill and a decode engine: the numbers of each, by the number of decode engines; the rate and the largest
+    violation of a target, by that number and by batch."""
+
+    one: PrefillRates
+    prompts: int  # place of the batch of the prefill engine
+    transfer: float
+    prefillers: Array
+    decoders: Array
+    rate: Array
+    missed: Array
+    in_time: bool  # whether TTFT meets its target
 
 
-def _candidate(
-    first: tuple[PrefillRates, int, int], second: tuple[DecodeRates, int, int], transfer: float, violation: float,
-    common: Matching,
-) -> Candidate:  # fmt: skip
-    (one, prefillers, prompts), (two, decoders, place) = first, second
+def _pair(one: PrefillRates, two: DecodeRates, common: Matching) -> Pair | None:
+    """All numbers of two engines that use no more GPUs than there are; None if one of each does not fit in them."""
+    transfer, limit = max(one.cache, two.cache) / common.bandwidth, common.targets.ttft
+    ready = one.ttft[0] + transfer <= (np.inf if limit is None else limit)
+    prompts = int(np.argmax(np.where(ready, one.requests[0], -1))) if ready.any() else int(np.argmin(one.ttft[0]))
+    decoders = np.arange(1, (common.gpus - one.layout.gpus) // two.layout.gpus + 1)
+    if not len(decoders):
+        return None
+    prefillers = (common.gpus - decoders * two.layout.gpus) // one.layout.gpus
+    rate = np.minimum(prefillers[:, None] * one.requests[0][prompts], decoders[:, None] * two.requests[0])
+    ttft = np.full(rate.shape, one.ttft[0][prompts] + transfer)
+    missed = common.targets.violation(ttft, np.broadcast_to(two.tpot[0], rate.shape), rate)
+    return Pair(one, prompts, transfer, prefillers, decoders, rate, missed, bool(ready.any()))
+
+
+def _candidate(pair: Pair, two: DecodeRates, engines: int, place: int, common: Matching) -> Candidate:
+    """The candidate with the number of engines at `engines` and the batch at `place`."""
+    one, prompts, transfer = pair.one, pair.prompts, pair.transfer
+    prefillers, decoders = int(pair.prefillers[engines]), int(pair.decoders[engines])
     requests = Interval(*(
         min(prefillers * float(rate[prompts]), decoders * float(other[place]))
         for rate, other in zip(one.requests, two.requests, strict=True)
@@ -190,7 +216,8 @@ def _candidate(
         ttft=Interval(*(float(value[prompts]) + transfer for value in one.ttft)),
         tpot=Interval(*(float(value[place]) for value in two.tpot)), requests=requests, osl=common.traffic.osl,
         memory=max(two.memory[place].item(), one.memory[prompts].item()), usable=two.usable,
-        shares=shares(one.step, prompts) if limits else shares(two.step, place), violation=violation,
+        shares=shares(one.step, prompts) if limits else shares(two.step, place),
+        violation=float(pair.missed[engines, place]),
         largest_batch=int(two.batch[-1]) * decoders, price=common.price, required=common.targets.requests,
         prefill=PrefillEngines(_times(one.layout, prefillers), int(one.batch[prompts]), transfer, bool(limits)),
     )  # fmt: skip

@@ -103,7 +103,7 @@ def plan(
         missing = not any(formats(arch, device, restricted) for device in devices)
         raise WorkloadError(*(no_format(devices, restricted) if missing else no_layout(arch, gpus, restricted)))
     found = list(_reported(_evaluated(pieces, cluster), len(pieces), progress))
-    apart, apart_points = _disaggregated(found, devices, service, prices)
+    pairs, apart, apart_points = _disaggregated(found, devices, service, prices)
     points = [*(point for one in found for point in one.front), *apart_points]
     best = [*(one.best for one in found if one.best is not None), *apart]
     shortages = [one.shortage for one in found if one.shortage is not None]
@@ -111,7 +111,7 @@ def plan(
         model=arch.name, devices=tuple(device.id for device in devices), service=service,
         ranked=tuple(ranked(best, top)), front=tuple(front(points)),
         shortage=None if best or not shortages else min(shortages, key=lambda one: one.needed / one.usable),
-        searched=sum(one.points for one in found), layouts=len(pieces), notes=(),
+        searched=pairs + sum(one.points for one in found), layouts=len(pieces), notes=(),
     )  # fmt: skip
     return result._replace(notes=(*arch.notes, *_notes(result, pieces, prices)))
 
@@ -132,9 +132,10 @@ def _reported(found: Iterable[Found], total: int, progress: Callable[[str, int, 
 
 def _disaggregated(
     found: Sequence[Found], devices: Sequence[Device], service: Service, prices: Mapping[str, float]
-) -> tuple[list[Candidate], list[Candidate]]:
-    """The best candidates with engines of their own for prefill and decode, and candidates for the Pareto front."""
-    best: list[Candidate] = []
+) -> tuple[int, list[Candidate], list[Candidate]]:
+    """The number of candidates with engines of their own for prefill and decode, the best of each decode engine, and
+    candidates for the Pareto front."""
+    searched, best = 0, list[Candidate]()
     points: list[Candidate] = []
     for device in devices:
         bandwidth = link_bandwidth(device, service.gpus)
@@ -143,11 +144,11 @@ def _disaggregated(
         if bandwidth is None or not prefill:
             continue
         common = Matching(service.gpus, service.traffic, service.targets, prices.get(device.id), bandwidth)
-        for one, several in matched(prefill, decode, common):
+        for count, one, several in matched(prefill, decode, common):
+            searched += count
             best.append(one)
-            limit = service.targets.ttft
-            points += [each for each in several if limit is None or each.ttft.value <= limit]
-    return best, points
+            points += several
+    return searched, best, points
 
 
 def _notes(found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float]) -> Iterator[Text]:

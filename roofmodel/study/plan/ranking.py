@@ -90,9 +90,7 @@ def reason(one: Candidate, rank: int, ordered: Sequence[Candidate]) -> str:
     first one the best other layout that does not tie with it."""
     if not one.meets:
         return "nearest to the targets" if rank == 1 else ""
-    others = [other for other in ordered if other.meets and (other.layout, other.mode) != (one.layout, one.mode)]
-    apart = (other for other in others if not ties(one.per_gpu, other.per_gpu))
-    other = ordered[0] if rank > 1 else next(apart, others[-1] if others else None)
+    other = ordered[0] if rank > 1 else _runner_up(one, ordered)
     if other is None:
         return "the only layout that meets the targets"
     change = one.per_gpu.value / other.per_gpu.value - 1
@@ -101,6 +99,16 @@ def reason(one: Candidate, rank: int, ordered: Sequence[Candidate]) -> str:
     return (
         f"{abs(change):.0%} {'more' if change > 0 else 'fewer'} tokens/s/GPU than {name(other)}: {_cause(one, other)}"
     )
+
+
+def _runner_up(one: Candidate, ordered: Sequence[Candidate]) -> Candidate | None:
+    """The best candidate with another layout that does not tie with this one, with the same formats if there is one."""
+
+    def preference(other: Candidate) -> tuple[bool, bool]:
+        return ties(one.per_gpu, other.per_gpu), (other.formats, other.device) != (one.formats, one.device)
+
+    others = (each for each in ordered if each.meets and (each.mode, name(each)) != (one.mode, name(one)))
+    return min(others, key=preference, default=None)
 
 
 def _cause(one: Candidate, other: Candidate) -> str:

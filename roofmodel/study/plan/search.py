@@ -14,9 +14,9 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.study.plan.candidate import Candidate, Targets, candidate
 from roofmodel.study.plan.disaggregated import DecodeRates, PrefillRates, decode_rates, prefill_rates
 from roofmodel.study.plan.layouts import Formats, Layout
-from roofmodel.study.plan.serving import Points, Traffic, batches, largest_batch, steady_states
+from roofmodel.study.plan.serving import Points, Traffic, batches, largest_batch, pareto, steady_states
 from roofmodel.study.plan.speculation import Speculation, generation_times, stored_with_draft
-from roofmodel.study.plan.step_times import Engine, engine
+from roofmodel.study.plan.step_times import Engine, engine, stored_weights
 
 MODES = ("mixed", "disaggregated")
 
@@ -69,10 +69,11 @@ def evaluate(piece: Piece) -> Found:
     """All candidates of one layout with one set of formats."""
     service, layout, traffic = piece.service, piece.layout, piece.service.traffic
     served = engine(piece.arch, piece.device, layout.engine, piece.formats, service.memory_utilization)
-    stored = stored_with_draft(served, service.speculation, sum(traffic))
+    weights = stored_weights(served)
+    stored = stored_with_draft(served, weights, service.speculation, sum(traffic))
     largest = largest_batch(served, stored)
     if not largest:
-        return Found(shortage=_shortage(piece, served, max(weights + cache for weights, cache in stored)))
+        return Found(shortage=_shortage(piece, served, max(map(sum, stored))))
     sequences = batches(largest)
     times = generation_times(served, service.speculation, traffic, sequences)
     found = Found()
@@ -81,9 +82,8 @@ def evaluate(piece: Piece) -> Found:
         found = _mixed(piece, served, points, largest)
     if "disaggregated" in service.modes and layout.engine.gpus < service.gpus:
         decode = decode_rates(served, traffic, stored, times)
-        prefill = prefill_rates(served, traffic, service.speculation)
-        rates = sum(len(one.batch) for one in (decode, prefill) if one is not None)
-        found = found._replace(decode=decode, prefill=prefill, points=found.points + rates)
+        prefill = prefill_rates(served, traffic, weights)
+        found = found._replace(decode=decode, prefill=prefill)
     return found
 
 
@@ -115,13 +115,4 @@ def _chosen(piece: Piece, served: Engine, points: Points, searched: int, largest
     rates, met = points.requests[0], missed <= 1
     best = np.lexsort((points.tpot[0], -rates, ~met))[0] if met.any() else np.argmin(missed)
     in_time = np.flatnonzero(points.ttft[0] <= targets.ttft) if targets.ttft else np.arange(len(rates))
-    return Found(searched, at(best), tuple(map(at, in_time[_front(points.tpot[0][in_time], rates[in_time])])))
-
-
-def _front(latency: Any, rate: Any) -> Any:
-    """The indices of the Pareto front (lower latency, higher rate), by increasing latency."""
-    if not len(latency):
-        return np.array([], dtype=int)
-    order = np.lexsort((-rate, latency))
-    highest = np.maximum.accumulate(rate[order])
-    return order[np.concatenate(([True], highest[1:] > highest[:-1]))]
+    return Found(searched, at(best), tuple(map(at, in_time[pareto(points.tpot[0][in_time], rates[in_time])])))

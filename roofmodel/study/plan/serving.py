@@ -151,3 +151,12 @@ def _broadcast(points: Points, shape: tuple[int, ...]) -> Points:
         return np.broadcast_to(value, shape).ravel()
 
     return Points(*map(flat, points))
+
+
+def pareto(latency: Any, rate: Any) -> Any:
+    """The indices of the Pareto front (lower latency, higher rate), by increasing latency."""
+    if not len(latency):
+        return np.array([], dtype=int)
+    order = np.lexsort((-rate, latency))
+    highest = np.maximum.accumulate(rate[order])
+    return order[np.concatenate(([True], highest[1:] > highest[:-1]))]

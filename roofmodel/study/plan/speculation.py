@@ -15,10 +15,11 @@ arXiv 2412.19437, section 2.2); its projection of two hidden states to one is le
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from roofmodel.algebra import Number
 from roofmodel.counting.workload import PromptChunk
 from roofmodel.models.architecture import Architecture
 from roofmodel.study.plan.layouts import Formats, Layout, divisors, is_possible
@@ -30,7 +31,8 @@ from roofmodel.study.plan.step_times import (
     decode_times,
     engine,
     mixed_times,
-    weights_and_cache,
+    stored_cache,
+    stored_weights,
 )
 
 
@@ -99,10 +101,14 @@ def draft_engine(served: Engine, speculation: Speculation) -> Engine:
     return engine(draft, served.device, Layout(tp), form, share)
 
 
-def stored_with_draft(served: Engine, speculation: Speculation | None, tokens: int) -> Stored:
-    """What each pipeline stage stores for sequences of this length, with weights and cache of the draft model."""
-    stored = weights_and_cache(served, tokens)
+def stored_with_draft(
+    served: Engine, weights: Sequence[Number], speculation: Speculation | None, tokens: int
+) -> Stored:
+    """What each pipeline stage stores for sequences of this length: its weights, which are already counted, and its
+    cache; and those of the draft model."""
+    stored = list(zip(weights, stored_cache(served, tokens), strict=True))
     if speculation is None:
         return stored
-    ((weights, cache),) = weights_and_cache(draft_engine(served, speculation), tokens)
-    return [(own + weights, each + served.layout.pp * cache) for own, each in stored]
+    drafter = draft_engine(served, speculation)
+    (own_weights,), (own_cache,) = stored_weights(drafter), stored_cache(drafter, tokens)
+    return [(each + own_weights, cache + served.layout.pp * own_cache) for each, cache in stored]

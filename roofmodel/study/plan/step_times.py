@@ -118,10 +118,15 @@ def _times(engine: Engine, step: Step) -> StepTimes:
     return StepTimes._make((*(found[name] for name in names), bound, *ceilings, activations))
 
 
-def weights_and_cache(engine: Engine, tokens: Number) -> Stored:
-    """What each distinct pipeline stage stores, for sequences with this number of tokens."""
+def stored_weights(engine: Engine) -> list[Number]:
+    """The bytes of weights of each distinct pipeline stage, per GPU."""
+    return [phases.weight_bytes(engine.arch, one) for _, one in phases.distinct_stages(engine.arch, engine.step)]
+
+
+def stored_cache(engine: Engine, tokens: Number) -> list[Number]:
+    """For each distinct pipeline stage: bytes per GPU of the KV cache of one sequence per microbatch."""
     full = engine.step._replace(context=tokens - 1)
     return [
-        (phases.weight_bytes(engine.arch, one), memory.kv_cache_bytes(phases.gpu_share(engine.arch, one), one))
+        memory.kv_cache_bytes(phases.gpu_share(engine.arch, one), one)
         for _, one in phases.distinct_stages(engine.arch, full)
     ]

@@ -163,7 +163,7 @@ def test_processes_give_the_results_in_order() -> None:
         ({"requests": "5/day"}, "'5/day' is no rate; try requests=\"5/s\""),
         ({"tp": 3}, "no layout of meta-llama/Llama-3.1-8B uses 2 GPUs with these values of tp"),
         ({"dtype": "int8"}, None),
-        ({"dtype": "fp4"}, "dtype: unknown value 'fp4'"),
+        ({"dtype": "fp5"}, "dtype: unknown value 'fp5'"),
         ({"top": 0}, "top is 0"),
     ],
 )  # fmt: skip
