@@ -104,7 +104,7 @@ def _delta_chunks(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operato
     `starts` are the initial states of the chunks. The operator that passes them on comes before the operators that
     compute each chunk's contribution, so that each line follows the lines that it reads.
     """
-    read, kept = (" cache.state[b k m h h']" if held else "" for held in (step.resumed, step.cached))
+    read, kept = (" cache.state[b k m h h']" if is_cached else "" for is_cached in (step.resumed, step.cached))
     fused = step.attention == "flash"
     inverse = "inverse" if fused or mixer.decay_per_channel else "system"
     fade = build.sizes["h'"] if mixer.decay_per_channel else build.sizes["h"] * build.sizes["h'"]
@@ -278,7 +278,7 @@ def _lightning_blocks(build: Builder, step: Step) -> tuple[Operator, ...]:
 
 def _between(build: Builder, step: Step, gives: str) -> Iterator[Operator]:
     """The contribution of each block to the state, state passing between blocks, and the read by queries."""
-    read, kept = (" cache.state[b k h h']" if held else "" for held in (step.resumed, step.cached))
+    read, kept = (" cache.state[b k h h']" if is_cached else "" for is_cached in (step.resumed, step.cached))
     yield matrices(build, "states", "key[b s k h] value[b s k h'] -> states[b j k h h']")
     yield vectors(build, "passing", f"states[b j k h h']{read} -> starts[b j k h h']{kept}", 2)  # times decay, plus
     yield matrices(build, "read_out", f"q[b t k h] starts[b j k h h'] -> {gives}[b t:j k h']")

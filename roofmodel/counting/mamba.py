@@ -93,7 +93,7 @@ def _mamba2_chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
     For state passing, the reference code multiplies by a matrix of decays; a kernel loops over the chunks.
     """
     heads = build.sizes["m"]
-    read, kept = (" cache.state[b g m h z]" if held else "" for held in (step.resumed, step.cached))
+    read, kept = (" cache.state[b g m h z]" if is_cached else "" for is_cached in (step.resumed, step.cached))
     if step.attention == "flash":
         passing = "states[b j g m h z] fade[b j g m] => starts[b j g m h z]"
     else:
@@ -181,7 +181,7 @@ def _mamba_scan(build: Builder, step: Step) -> tuple[Operator, ...]:
     The fused scan runs on the vector units and writes only the last state; the reference code computes C h as a GEMM.
     """
     state = build.sizes["z"]
-    read, kept = (" cache.state[b c z]" if held else "" for held in (step.resumed, step.cached))
+    read, kept = (" cache.state[b c z]" if is_cached else "" for is_cached in (step.resumed, step.cached))
     arrow = "=>" if step.attention == "flash" else "->"
     return (
         build.operator(

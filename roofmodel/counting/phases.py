@@ -159,8 +159,8 @@ def memory_by_pass(
 def training_step(arch: Architecture, step: Step, *, walk: Walk = one_pass) -> TrainingStep:
     """The operators of a training step, by part (forward, backward, ...)."""
     own, passed = gpu_share(arch, step), walk(arch, step)
-    held = own.stack.stage_slice if isinstance(own.body, Stack) else StageSlice()
-    tied = memory.token_table_elements(passed) if arch.tied and held.first != held.last else None
+    own_slice = own.stack.stage_slice if isinstance(own.body, Stack) else StageSlice()
+    tied = memory.token_table_elements(passed) if arch.tied and own_slice.first != own_slice.last else None
     return build_training_step(passed, memory.parameters(own, passed), step, tied)
 
 

@@ -60,7 +60,7 @@ def causal_filter(
 def _filter_operators(
     build: Builder, place: str, bias: bool, activation: str | None, gives: str, apart: Sequence[str], step: Step
 ) -> list[Operator]:
-    read, kept = (" cache.filter[b c r]" if held else "" for held in (step.resumed, step.cached))
+    read, kept = (" cache.filter[b c r]" if is_cached else "" for is_cached in (step.resumed, step.cached))
     fused = step.attention == "flash"
     width = build.sizes["r"]
     filtering = build._replace(

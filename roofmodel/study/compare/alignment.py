@@ -54,7 +54,7 @@ def align(
 ) -> Alignment:
     """The cheapest pairing of `items` items with passes over patterns of these lengths; one pass unless `repeats`.
 
-    `skips` is the cost of leaving each operator of the patterns unmatched; `costs(i)` are those of item i.
+    `skips` is the cost of leaving each operator of the patterns unmatched; `costs(i)` are the costs of item i.
     """
     import numpy as np
 

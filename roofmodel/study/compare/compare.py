@@ -52,7 +52,7 @@ def compare(
 
     `times` are files whose times replace those of `files`; `steps` is the number of passes in the files (detected if
     None); `device` is the ordinal of the GPU to use if the files have several. Raises RoofError if the model or a file
-    is not readable, or if the kernels are not those of the model.
+    is not readable, or if the kernels do not match the model.
     """
     if workload.get("phase") == "generate":
         raise WorkloadError(

@@ -76,7 +76,7 @@ def orders(phases: Sequence[PhaseEstimate]) -> list[list[list[Occurrence]]]:
     """Possible execution orders of the phases, the order of the reference code first.
 
     Serving engines run shared experts before the router. If GEMMs of one input run as one kernel, so do their
-    gradients: first those of the inputs, then those of the weights.
+    gradients: first of the inputs, then of the weights.
     """
     found = [[in_order(phase) for phase in phases]]
     for change in (_shared_first, _gradients_together):

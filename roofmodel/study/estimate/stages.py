@@ -71,7 +71,7 @@ def first_and_last_decode(step: Step) -> tuple[Step, Step]:
 def generation_totals(phase: PhaseEstimate) -> dict[str, Any]:
     """End-to-end latency, time of the first and last decode, tokens/s per GPU and per user, by their JSON keys.
 
-    A user sees one token per TPOT. The end-to-end latency of a request is that of the prefill and all decodes.
+    A user sees one token per TPOT. The end-to-end latency of a request is the time of its prefill and all its decodes.
     """
     found: dict[str, Any] = {}
     expected, tpot, gpus = phase.expected, latencies(phase)["tpot"], phase.step.parallel.gpus

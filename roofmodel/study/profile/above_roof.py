@@ -1,7 +1,7 @@
 """Explanations for points above their ceiling, which no correct measurement exceeds.
 
 An explanation is another assumption about the same counters: another clock, sparse peaks, cached data, another device.
-Each assumption is computed, and a point gets only those that put it below its ceiling.
+Each assumption is computed; a point lists only the assumptions that put it below its ceiling.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _ceiling_clocks(device: Device, scaled_to: float | None) -> list[float]:
 def _possible_devices(device: Device, evidence: Sequence[Evidence]) -> Iterator[Device]:
     """The other known devices that the files do not contradict.
 
-    Without evidence: those of the same compute capability. Devices of other vendors are excluded, because they have no
+    Without evidence: devices of the same compute capability. Devices of other vendors are excluded: they have no
     compute capability that could differ.
     """
     seen = [e for e in evidence if e.compute_capability or e.name]
@@ -136,7 +136,7 @@ def _possible_devices(device: Device, evidence: Sequence[Evidence]) -> Iterator[
 def _count_explanation(point: Point, ceilings: Ceilings) -> list[str]:
     """The explanation that the kernel had fewer FLOPs or bytes than were counted: by its algorithm, or by a cache.
 
-    Counters take DRAM bytes with a cold L2 cache, while the time may be that of a warm one.
+    Counters measure DRAM bytes with a cold L2 cache, while the time may be measured with a warm one.
     """
     if point.counted and point.bound == "compute" and (point.fraction or 0) <= MAX_SAVED:
         return [

@@ -51,7 +51,7 @@ class Ceilings(NamedTuple):
 
     @property
     def clock_deviation(self) -> float | None:
-        """The kernels' clock relative to that of the ceilings if it differs: -0.14 is 14 % below."""
+        """The kernels' clock relative to the clock of the ceilings if it differs: -0.14 is 14 % below."""
         ceiling_clock = self.clock or (self.reference_pipe and self.reference_pipe.clock)
         if self.kernel_clock is None or not ceiling_clock:
             return None
@@ -159,7 +159,7 @@ def _notes_on_scaling(chosen: Ceilings) -> list[Text]:
 
 
 def _notes_on_deviation(chosen: Ceilings, may_be_locked: bool) -> list[Text]:
-    """Whether the kernels ran at another clock than that of the ceilings, and how scaling would change them."""
+    """Whether kernels and ceilings have different clocks, and how scaling would change the ceilings."""
     reference, ran_at, deviation = chosen.reference_pipe, chosen.kernel_clock, chosen.clock_deviation
     if reference is None or reference.clock is None:
         return []

@@ -1,7 +1,7 @@
 """FLOPs and bytes of PyTorch's matrix operators from their recorded arguments: GEMMs, convolutions, attention.
 
 FLOPs follow from the notation of `counting/notation.py`, as for predicted operators. Bytes are compulsory traffic: each
-tensor is read or written once. Positions of arguments are those of PyTorch's schemas (native_functions.yaml).
+tensor is read or written once. Positions of arguments follow PyTorch's schemas (native_functions.yaml).
 """
 
 from __future__ import annotations

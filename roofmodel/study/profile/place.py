@@ -141,7 +141,7 @@ def place(
     """Measured kernels (FILE or FILE@HW), grouped `by`, and a model's operators on each device, as points.
 
     Times of the files in `times` replace theirs; FLOPs that `flops` states (see `stated_flops`) replace measured ones;
-    `clock` and `ceilings` are those of `choose_ceilings`. Raises RoofError for no input, an unknown device, or a file
+    `clock` and `ceilings` are as for `choose_ceilings`. Raises RoofError for no input, an unknown device, or a file
     that is not a profile.
     """
     if not files and (model is None or hw is None):

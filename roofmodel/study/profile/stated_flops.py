@@ -3,7 +3,7 @@
     PATTERN=EXPRESSION[:PIPE]
 
 The pattern, with `*`, `?` and `[...]`, matches a kernel's name, or its name without template arguments and parameters.
-The expression has numbers, `+ - * / ^` and parentheses. The pipe is that of the format in the kernel's name, else the
+The expression has numbers, `+ - * / ^` and parentheses. The pipe follows from the format in the kernel's name, else the
 pipe with the most measured FLOPs, else `fp32`.
 """
 

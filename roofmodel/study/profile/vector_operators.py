@@ -141,7 +141,7 @@ def _concatenated(args: Arguments) -> Work:
 
 
 def _reduction(flops: int, dimensions: int = 1) -> Callable[[Arguments], Work]:
-    """A reduction; argument `dimensions` lists those that are reduced (none, or not recorded: all)."""
+    """A reduction; argument `dimensions` lists the reduced dimensions (none, or not recorded: all)."""
 
     def count(args: Arguments) -> Work:
         source = args.tensor(0)
@@ -279,7 +279,7 @@ def _resized(flops: int) -> Callable[[Arguments], Work]:
 
 
 def _pool_backward(args: Arguments) -> Work:
-    """Gradient of a pooling layer, or of a resize: reads the gradient (and indices), writes that of the input."""
+    """Gradient of a pooling layer or a resize: reads the output gradient (and indices), writes the input gradient."""
     gradient, source = args.tensor(0), args.tensor(1)
     indices = [each.bytes for i in range(2, len(args)) if (each := args.optional(i)) and each.form == "int64"][:1]
     return Work(0, gradient.elements, gradient.bytes + sum(indices) + source.elements * source.width, gradient.form)
