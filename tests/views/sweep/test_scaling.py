@@ -1,5 +1,6 @@
 """The terminal table of a scaling sweep."""
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ def test_the_table_has_model_measurement_and_serial_fractions(tmp_path: Path) ->
     report = roofmodel.sweep(
         "gpt2", "a100", phase="train", batch=8, scaling="weak", gpus=[1, 2, 4], measured=tmp_path / "runs.csv"
     )
-    console = Console(width=110, record=True, file=(tmp_path / "out").open("w"))
+    console = Console(width=110, record=True, file=StringIO())
     console.print(report)
     lines = console.export_text().splitlines()
     assert lines[0] == "openai-community/gpt2 · a100-sxm-80gb · train · weak scaling over dp"
