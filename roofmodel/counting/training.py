@@ -135,7 +135,7 @@ def exchanged_gradients(
 
     If replicas share the experts, each expert is on `dp / replicas` GPUs and its gradients are summed over those. A
     tied token table has a gradient on the first and on the last pipeline stage (Megatron-LM's embedding group).
-    Frameworks overlap the all-reduce with the backward pass, bucket by bucket; here all of it is exposed.
+    Frameworks overlap it with the backward pass, bucket by bucket (`study/estimate/replicas.py`).
     """
     parallel, groups = step.parallel, []
     if parallel.across:

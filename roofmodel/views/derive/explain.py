@@ -14,6 +14,7 @@ from roofmodel.views.derive.explain_data import to_dict
 from roofmodel.views.derive.explain_expected import formulas
 from roofmodel.views.derive.explain_operator import operators
 from roofmodel.views.derive.quantities import forms, symbols
+from roofmodel.views.estimate.rows import replica_rows
 from roofmodel.views.estimate.text import describe_expectation, describe_largest
 from roofmodel.views.kit import formula
 from roofmodel.views.kit.document import Block, Document, Equation, Equations, Form, Heading, Paragraph, text_form
@@ -104,6 +105,8 @@ def _bound(phase: PhaseEstimate) -> Iterator[Equation]:
         waits = " + wait for other stages"
         wait = units.seconds(phase.idle.bound, 4)
         yield Equation("wait for other stages", [*_waits(phase, lambda stage: stage.bound), text_form(wait)])
+    if phase.replicas.hidden_bound:
+        waits += f" - hidden communication ({units.seconds(phase.replicas.hidden_bound, 4)})"
     yield Equation("bound", [text_form(f"Σ times × bound, over the operators{waits}"), text_form(bound)])
     things = f"{phase.sequences} images" if phase.is_vision else f"{phase.tokens} tokens"
     yield Equation("rate at the bound", [text_form(f"{things} / {bound}"), text_form(describe_rate(phase))])
@@ -116,11 +119,16 @@ def _expected(phase: PhaseEstimate, expected: Expected) -> Iterator[Equation]:
         numbers = _waits(phase, lambda stage: stage.expected.seconds if stage.expected else 0.0)
         yield Equation("wait expected", [*numbers, text_form(wait)])
         waits = f" + {wait}"
+    for name, _, changed in replica_rows(phase):
+        sign = "-" if changed is not None and changed < 0 else "+"
+        words += "" if changed is None else f" {sign} {name} ({units.seconds(abs(changed), 4)})"
     numbers = []
     if phase.launch.seconds and phase.kernel_seconds:
         generates = phase.step.phase == "generate"
         parts = [phase.of_stage(stage) for stage in phase.stages] if generates else [phase.placed]
-        times = [(sum_of(part), launches(part) * phase.launch.seconds) for part in parts]
+        sums = [sum_of(part) for part in parts] if generates else [phase.work_seconds]
+        counts = [launches(part) for part in parts]
+        times = [(kernels, many * phase.launch.seconds) for kernels, many in zip(sums, counts, strict=True)]
         maxima = [
             f"max({units.seconds(float(kernels.seconds), 4)}, {units.seconds(host, 4)})"
             for kernels, host in times

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from roofmodel import units
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.views.estimate.rows import full_label, rows
+from roofmodel.views.estimate.rows import full_label, replica_rows, rows, signed_seconds
 from roofmodel.views.estimate.summary import summary
 from roofmodel.views.estimate.text import describe_remarks
 from roofmodel.views.kit.encoding import escape_markdown
@@ -51,6 +51,11 @@ def _table(phase: PhaseEstimate) -> Iterator[str]:
         yield (
             f"| wait for other stages | | | | | | {units.seconds(bound)} | {bound / phase.bound_seconds:.1%} "
             f"| {units.seconds(float(waits.seconds)) if waits else ''} |"
+        )
+    for name, bound, expected in replica_rows(phase):
+        yield (
+            f"| {name} | | | | | | {signed_seconds(bound)} | {f'{bound / phase.bound_seconds:.1%}' if bound else ''} "
+            f"| {signed_seconds(expected)} |"
         )
     cost = phase.cost
     yield (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from roofmodel import units
+from roofmodel.algebra import Number
 from roofmodel.counting.operator import Cost
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate, Placed
@@ -131,3 +133,22 @@ def alphabets(estimate: Estimate) -> list[tuple[str, str]]:
     found = [(i, phase, stage) for i, phase in enumerate(estimate.phases) for stage in stages_of(rows(phase))]
     named = [(stage or phase.step.phase, list(ALPHABETS)[alphabet(i, stage)]) for i, phase, stage in found]
     return named if len(named) > 1 else []
+
+
+def replica_rows(phase: PhaseEstimate) -> Iterator[tuple[str, Number, float | None]]:
+    """What data-parallel training changes in the totals: name, seconds of the bound, expected seconds."""
+    found = phase.replicas
+    if found.hidden is None or found.hidden.seconds or found.hidden_bound:
+        yield "hidden communication", -found.hidden_bound, found.hidden and -float(found.hidden.seconds)
+    for name, added in (
+        ("copies of gradients", found.copies),
+        ("contention", found.contention),
+        ("wait for slowest GPU", found.waiting),
+    ):
+        if added is not None and added.seconds:
+            yield name, 0.0, float(added.seconds)
+
+
+def signed_seconds(seconds: float | None) -> str:
+    """A time that may be negative; empty if it is zero or not known."""
+    return "" if not seconds else f"{'-' if seconds < 0 else ''}{units.seconds(abs(float(seconds)))}"

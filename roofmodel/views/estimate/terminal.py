@@ -16,7 +16,16 @@ from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import ridge
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.views.estimate.rows import OperatorRow, alphabets, full_label, group_rows, lettered, rows
+from roofmodel.views.estimate.rows import (
+    OperatorRow,
+    alphabets,
+    full_label,
+    group_rows,
+    lettered,
+    replica_rows,
+    rows,
+    signed_seconds,
+)
 from roofmodel.views.estimate.summary import Answer, summary
 from roofmodel.views.estimate.text import describe_remarks
 from roofmodel.views.kit import chart
@@ -208,7 +217,10 @@ def _totals(phase: PhaseEstimate, margin: str) -> Iterator[tuple[Cell, ...]]:
         share = f"{margin}{idle.bound / phase.bound_seconds:4.0%}"
         wait = _time(idle.expected and idle.expected.seconds)
         yield ("", "wait for other stages", "", "", "", "", "", units.seconds(idle.bound), share, wait)
-    kernels, waits = phase.kernel_seconds, idle.expected
+    for name, bound, expected in replica_rows(phase):
+        share = f"{margin}{bound / phase.bound_seconds:4.0%}" if bound else ""
+        yield ("", name, "", "", "", "", "", signed_seconds(bound), share, signed_seconds(expected))
+    kernels, waits = phase.work_seconds, idle.expected
     # the wait of a launch-bound pipeline consists of launches, the rows above of kernels: the two do not add up
     together = None if pipelined and phase.host_bound else kernels and waits and kernels.seconds + waits.seconds
     cost, seconds = phase.cost, units.seconds(phase.bound_seconds)
