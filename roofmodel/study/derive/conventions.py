@@ -114,8 +114,8 @@ def points() -> Iterator[Convention]:
         "collectives",
         "one all-reduce after attention and one after the MLP; training adds one before each in the backward pass. For "
         "X bytes each of n GPUs sends and receives the bytes below (ring algorithm, bus bandwidth of nccl-tests). "
-        "Communication does not overlap with computation, except for gradients under DistributedDataParallel. Rank order: "
-        "TP, DP, PP; traffic between nodes uses the device's network",
+        "Communication does not overlap with computation, except for gradients under DistributedDataParallel. Rank "
+        "order: TP, DP, PP; traffic between nodes uses the device's network",
         Collective("all_reduce", symbol("n")).sent(symbol("X")),
     )
     yield Convention(
