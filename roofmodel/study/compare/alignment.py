@@ -21,7 +21,7 @@ _EXTRA, _UNMATCHED = 0, -1  # moves; n > 0 takes a run of n operators
 
 
 class PairingCosts(NamedTuple):
-    """Costs of pairing one item with each operator of the concatenated patterns; NEVER for impossible pairs.
+    """Costs of pairing one item with each operator of the concatenated patterns; IMPOSSIBLE if they cannot be a pair.
 
     `runs[n - 1][p]`: taking operators p to p + n - 1 together. `extra[p]`: being a further kernel of operator p.
     `unmatched`: staying unmatched.

@@ -87,7 +87,7 @@ def compare(
 
 
 def _limits_of_run(profile: Profile, phase: str) -> Iterator[ComparisonFinding]:
-    """What no model predicts: a data loader or memory copies that limit the run, as `roof trace` finds them."""
+    """A data loader or memory copies that limit the run, as `roof trace` finds them."""
     ends = [(k.start, k.start + k.seconds) for k in profile.kernels if k.start is not None and k.seconds is not None]
     if not ends or not all(os.path.isfile(file) for file in profile.files):
         return

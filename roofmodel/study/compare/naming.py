@@ -161,7 +161,7 @@ def auxiliary_role(name: str) -> str | None:
 
 
 class Hint(NamedTuple):
-    """What the ranges around a launch specify; None if unspecified."""
+    """The layer and the operator that the ranges around a launch name; None if they name none."""
 
     layer: int | None = None
     place: str | None = None  # attention, mlp, embedding, head
