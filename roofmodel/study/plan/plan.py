@@ -167,6 +167,12 @@ def _notes(found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float]) ->
         )
     if prices and (missing := sorted({device for device in found.devices if device not in prices})):
         yield Message(Option("price"), f" is missing for {', '.join(missing)}: candidates are ranked by rate per GPU")
+    limit, longest = pieces[0].arch.max_tokens, sum(found.service.traffic)
+    if limit is not None and longest > limit:
+        yield WarningNote(
+            Option("isl", found.service.traffic.isl), " and ", Option("osl", found.service.traffic.osl),
+            f" exceed the maximum positions of {found.model}, {limit}; the limit is not enforced",
+        )  # fmt: skip
     uncalibrated = sorted({piece.device.id for piece in pieces if piece.device.calibration is None})
     if uncalibrated:
         yield Message(f"{', '.join(uncalibrated)}: not calibrated, so times are lower bounds")

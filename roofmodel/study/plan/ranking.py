@@ -17,8 +17,8 @@ LITTLE = 0.03
 """A difference of shares below this is not named as a reason."""
 FAR_FROM_CEILING = 0.6
 """Below this ratio of bound to expected time, faster kernels are named as what raises the limit."""
-NEAR_CAPACITY = 0.9
-"""From this part of the largest batch that fits on, memory capacity is named as what raises the limit."""
+NEAR_CAPACITY = 0.85
+"""From this part of the usable memory on, memory capacity is named as what raises the limit."""
 NEAR_TARGET = 0.9
 """From this part of a latency target on, the target is named."""
 
@@ -90,9 +90,9 @@ def reason(one: Candidate, rank: int, ordered: Sequence[Candidate]) -> str:
     first one the best other layout that does not tie with it."""
     if not one.meets:
         return "nearest to the targets" if rank == 1 else ""
-    other = ordered[0] if rank > 1 else _runner_up(one, ordered)
-    if other is None:
-        return "the only layout that meets the targets"
+    other = ordered[0] if rank > 1 else _runner_up(one, ordered) or next(iter(ordered[1:]), None)
+    if other is None or not other.meets:
+        return "no other layout meets the targets"
     change = one.per_gpu.value / other.per_gpu.value - 1
     if abs(change) < 0.005:
         return f"as fast as {name(other)}"
@@ -140,7 +140,7 @@ def limit(one: Candidate) -> str:
     parts, shares = [], one.shares
     if one.prefill is not None and one.prefill.limits:
         parts.append("more prefill engines")
-    elif one.batch >= NEAR_CAPACITY * one.largest_batch:
+    elif one.usable is not None and one.memory >= NEAR_CAPACITY * one.usable:
         parts.append("more memory per GPU for a larger batch")
     elif one.violation >= NEAR_TARGET:
         parts.append("a larger batch, which the latency targets exclude")

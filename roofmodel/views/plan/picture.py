@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofmodel import units
-from roofmodel.errors import WorkloadError
 from roofmodel.study.plan.candidate import Candidate
 from roofmodel.study.plan.plan import Plan
 from roofmodel.study.plan.ranking import format_text, name
@@ -27,11 +26,14 @@ CAPTION = (
 
 
 def draw(plan: Plan, path: Path, form: str) -> None:
-    """Draw the Pareto front into a file; `form` is png, svg or pdf. Raises WorkloadError for a front without points."""
-    if not plan.front:
-        raise WorkloadError("no candidate fits and gives the first token in time, so there is no front to draw")
+    """Draw the Pareto front into a file; `form` is png, svg or pdf. A front without points is a sentence."""
     with canvas.picture(path, form, "Throughput against speed per user", heading(plan), CAPTION) as (figure, axes):
-        _draw(figure, axes, plan)
+        if plan.front:
+            _draw(figure, axes, plan)
+        else:
+            axes.remove()
+            why = "no candidate gives the first token in time" if plan.ranked else "no candidate fits in the memory"
+            figure.text(0.02, 0.5, f"There is no front: {why}.", fontsize=11)
 
 
 def _draw(figure: Figure, axes: Axes, plan: Plan) -> None:

@@ -95,6 +95,11 @@ def test_a_model_that_does_not_fit_names_the_layout_that_lacks_least() -> None:
     assert any("does not fit: the nearest layout" in str(note) for note in found.notes)
 
 
+def test_requests_beyond_the_positions_of_the_model_are_a_warning() -> None:
+    found = plan(hub.load("gpt2"), [Device.load("a100")], gpus=1, isl=1000, osl=100, dtype="fp16", kv="fp16")
+    assert any("exceed the maximum positions of openai-community/gpt2, 1024" in str(note) for note in found.notes)
+
+
 def test_a_required_rate_needs_only_some_of_the_replicas() -> None:
     rate = planned().ranked[0].candidate.requests.value
     found = planned(requests=rate / 4, dp=2)
