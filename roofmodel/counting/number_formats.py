@@ -75,7 +75,8 @@ class Widths(NamedTuple):
 
     A weight format narrower than 16 bits applies only to the matrices of linear layers (named `W_...`), as in
     quantized checkpoints. Embedding tables, the matrix before the logits, norms and biases keep the working format, and
-    so do the matrices named in `unconverted` (quantized_modules.py).
+    so do the matrices named in `unconverted` (quantized_modules.py). Checkpoints with several formats have those of
+    single matrices in `by_matrix`.
     """
 
     dtype: Format  # the working format: that of activations
@@ -83,6 +84,7 @@ class Widths(NamedTuple):
     kv: Format
     products: Format | None = None  # the compute format of GEMMs; None: the working format
     unconverted: frozenset[str] = frozenset()  # weight matrices that a quantized checkpoint does not convert
+    by_matrix: tuple[tuple[str, Format], ...] = ()  # weight matrices in other formats than `weights`
 
     @property
     def compute(self) -> str:
@@ -99,7 +101,7 @@ class Widths(NamedTuple):
             return self.state
         name = tensor.name.removeprefix("grad.")
         if name.startswith("W_") and name not in self.unconverted:
-            return self.weights
+            return dict(self.by_matrix).get(name, self.weights) if self.by_matrix else self.weights
         return self.others if name[0].isupper() else self.dtype
 
     @property

@@ -102,3 +102,30 @@ def unconverted(quantization: Quantization | None, layers: int) -> Unconverted:
         elif found:
             partly.add(name)
     return Unconverted(frozenset(kept), frozenset(partly))
+
+
+class GroupFormats(NamedTuple):
+    """The formats of weight matrices that are not in a checkpoint's main format, as pairs of matrix and format.
+
+    A matrix that a group contains in most layers has its format in all layers; `partly` are those of fewer layers,
+    which have the main format.
+    """
+
+    formats: tuple[tuple[str, str], ...] = ()
+    partly: frozenset[str] = frozenset()
+
+
+@cache
+def group_formats(quantization: Quantization | None, layers: int) -> GroupFormats:
+    """The matrices in other formats, of a quantized checkpoint of this number of layers with groups of modules."""
+    if quantization is None or not quantization.groups:
+        return GroupFormats()
+    formats, partly = dict[str, str](), set[str]()
+    for form, targets in quantization.groups:
+        for name, modules in MODULES.items():
+            found = quantization.target_layers(targets, modules, layers)
+            if 2 * found >= layers and found:
+                formats.setdefault(name, form)
+            elif found:
+                partly.add(name)
+    return GroupFormats(tuple(formats.items()), frozenset(partly - formats.keys()))

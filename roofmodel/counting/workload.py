@@ -114,6 +114,7 @@ class Workload(NamedTuple):
     * `image`: rows and columns of pixels; `seq` is then the number of image tokens;
     * `dtype`: compute format of GEMMs, and the format of all tensors unless `weights`, `kv` or `activations` is given;
     * `unconverted`: weight matrices that keep the format of the activations if `weights` is narrower than 16 bits;
+    * `matrix_formats`: weight matrices in other formats than `weights`, as pairs of matrix and format;
     * `logits`: positions with logits; None: the last one for a prefill, all for a forward pass;
     * `runtime`, `launch`: how the host launches kernels (PyTorch eager, autocast, Megatron-LM's fused kernels, CUDA
       graph) and its seconds per kernel; no effect on counts;
@@ -144,6 +145,7 @@ class Workload(NamedTuple):
     micro_batch: Number | None = None
     launch: float | None = None
     unconverted: frozenset[str] = frozenset()
+    matrix_formats: tuple[tuple[str, str], ...] = ()
     memory_utilization: float = MEMORY_UTILIZATION
     data_parallel: DataParallel | None = None
     engine: Engine = "current"
@@ -169,6 +171,7 @@ class Workload(NamedTuple):
         return Widths(
             working, FORMATS[self.weights or self.dtype], FORMATS[self.kv or self.dtype],
             None if products == working else products, self.unconverted,
+            tuple((name, FORMATS[form]) for name, form in self.matrix_formats),
         )  # fmt: skip
 
     @property

@@ -55,6 +55,12 @@ class Quantization(NamedTuple):
     kv: str | None
     targets: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    groups: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Of modules in other formats than `weights`: the format and its targets."""
+
+    def target_layers(self, targets: tuple[str, ...], modules: Sequence[str], layers: int) -> int:
+        """The number of layers in which one of the modules matches one of the targets."""
+        return layers - self._replace(targets=targets, ignored=()).unconverted_layers(modules, layers)
 
     def unconverted_layers(self, modules: Sequence[str], layers: int) -> int:
         """The number of layers in which a module keeps the working format.
@@ -113,6 +119,7 @@ def quantization(config: Settings, where: object) -> tuple[Quantization | None, 
         settings = {**settings, **inner}
     method = _method(settings)
     weights, groups = _weights(method, settings), _groups(settings)
+    others = [] if weights.format is None else _other_groups(weights, settings)
     notes: list[Text] = []
     if weights.format is None:
         notes.append(
@@ -123,13 +130,16 @@ def quantization(config: Settings, where: object) -> tuple[Quantization | None, 
         )  # fmt: skip
     elif weights.assumed:
         notes.append(f"{where}: quantization_config ({method}): {weights.assumed}")
+    assumed = {other.assumed: None for other, _ in others if other.assumed and other.assumed != weights.assumed}
+    notes += [f"{where}: quantization_config ({method}): {text}" for text in assumed]
     targets = tuple(name for group in groups for name in _names(group.get("targets")))
     targets = () if weights.format is None or "Linear" in targets else targets
     if method == "mxfp4":
         targets = (EXPERTS_ONLY,)  # transformers converts only the experts (Mxfp4GptOssExperts)
     listed = dict.fromkeys(name for key in LISTS for name in _names(settings.get(key)))
     ignored = tuple(name for name in listed if not OTHER_MODALITIES.search(name))
-    return Quantization(method, weights.format, _kv(settings), targets, ignored), tuple(notes)
+    formats = tuple((other.format, names) for other, names in others if other.format is not None)
+    return Quantization(method, weights.format, _kv(settings), targets, ignored, formats), tuple(notes)
 
 
 DTYPES = {
@@ -216,15 +226,41 @@ def _bitsandbytes(settings: Settings) -> _Weights:
 
 
 def _compressed(settings: Settings) -> _Weights:
-    """The format of the `weights` of the config groups, which must agree."""
-    described = [group["weights"] for group in _groups(settings) if isinstance(group.get("weights"), dict)]
-    found = list(dict.fromkeys(_compressed_format(weights) for weights in described))
+    """The format of the `weights` of the config groups: of the group for all linear layers, else of the first group."""
+    groups = _weight_groups(settings)
+    found = [_compressed_format(group["weights"]) for group in groups]
     if not found:
         return _Weights(None, "its config_groups describe no weights")
-    if len(found) > 1:
-        names = " and ".join(one.format or "unsupported" for one in found)
-        return _Weights(None, f"its modules have different formats ({names}), which is not supported")
-    return found[0]
+    of_all = dict.fromkeys(each.format for each, group in zip(found, groups, strict=True) if _is_for_all(group))
+    if len(of_all) > 1:
+        names = " and ".join(form or "unsupported" for form in of_all)
+        return _Weights(None, f"all of its linear layers have different formats ({names}), which is not supported")
+    return next((each for each in found if each.format is None), found[0])
+
+
+def _weight_groups(settings: Settings) -> list[Settings]:
+    """The groups that describe weights, those for all linear layers first."""
+    groups = [group for group in _groups(settings) if isinstance(group.get("weights"), dict)]
+    return sorted(groups, key=lambda group: not _is_for_all(group))
+
+
+def _is_for_all(group: Settings) -> bool:
+    """Whether a group is for all linear layers; modules that other groups name are in those groups.
+
+    compressed-tensors matches the names of modules before their classes.
+    """
+    names = list(_names(group.get("targets")))
+    return not names or "Linear" in names
+
+
+def _other_groups(weights: _Weights, settings: Settings) -> list[tuple[_Weights, tuple[str, ...]]]:
+    """The groups of modules with another format than `weights`, with their targets."""
+    described = [
+        (_compressed_format(group["weights"]), tuple(_names(group.get("targets"))))
+        for group in _weight_groups(settings)
+        if not _is_for_all(group)
+    ]
+    return [(form, targets) for form, targets in described if form.format != weights.format]
 
 
 def _compressed_format(weights: Settings) -> _Weights:

@@ -330,6 +330,9 @@ def operator_format_key(operator: Operator, dtype: str) -> str:
     stored = widths.kv if operator.kind == "attention" else widths.weights
     if any(tensor.name in widths.unconverted for tensor in operator.parameters) and stored.bits < 16:
         stored = widths.dtype
+    elif widths.by_matrix and operator.kind != "attention":
+        others = dict(widths.by_matrix)
+        stored = next((others[tensor.name] for tensor in operator.parameters if tensor.name in others), stored)
     if operator.kind != "attention":
         return format_key(dtype, stored.name)
     scores = [line for line in operator.lines if line.outputs == operator.lines[0].outputs]

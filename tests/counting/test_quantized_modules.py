@@ -220,3 +220,73 @@ def test_the_dtype_auto_is_the_torch_dtype_of_the_config(model: str, dtype: str,
     device = Device.load("h100")
     assert estimate(hub.load(model), device, dtype="auto").workload.dtype == dtype
     assert any("checkpoint is in" in str(note) for note in estimate(hub.load(model), device).notes) is noted
+
+
+def mixed(tmp_path: Path, **more: Any) -> Path:
+    """Llama 3.1 8B with fp8 linear layers, whose MLPs are nvfp4."""
+    config = dict(hub.packaged("llama-3.1-8b").config)  # type: ignore[union-attr]
+    config["quantization_config"] = {"quant_method": "compressed-tensors", "config_groups": {
+        "group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float"}},
+        "group_1": {"targets": ["re:.*mlp.*"], "weights": {"num_bits": 4, "type": "float", "group_size": 16}},
+    }, **more}  # fmt: skip
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config))
+    return file
+
+
+def test_each_group_of_modules_is_counted_in_its_format(tmp_path: Path) -> None:
+    """Of 32 layers: attention 4096 (2 × 4096 + 2 × 1024) in 1 byte, MLP 3 × 4096 × 14336 in 4 bits and a byte per 16.
+
+    The two tables of 128256 × 4096 and 65 norms stay in 2 bytes.
+    """
+    report = roofmodel.estimate(str(mixed(tmp_path)), "h100")
+    attention, mlp = 4096 * (2 * 4096 + 2 * 1024), 3 * 4096 * 14336
+    others = 2 * (2 * 128256 * 4096 + 65 * 4096)
+    assert report.to_dict()["memory"]["weights"] == 32 * (attention + mlp // 2 + mlp // 16) + others
+    assert "the checkpoint stores MLP in nvfp4" in report.to_dict()["notes"]
+
+
+def test_stated_weights_replace_the_formats_of_all_groups(tmp_path: Path) -> None:
+    file = str(mixed(tmp_path))
+    fp8 = roofmodel.estimate(file, "h100", weights="fp8").to_dict()
+    matrices = 32 * (4096 * (2 * 4096 + 2 * 1024) + 3 * 4096 * 14336)
+    assert fp8["memory"]["weights"] == matrices + 2 * (2 * 128256 * 4096 + 65 * 4096)
+    assert not any("stores" in note for note in fp8["notes"])
+
+
+def test_ignored_modules_stay_in_the_working_format_in_any_group(tmp_path: Path) -> None:
+    down = 4096 * 14336
+    kept, converted = (
+        roofmodel.estimate(str(mixed(tmp_path, **more)), "h100").to_dict()["memory"]["weights"]
+        for more in ({"ignore": ["re:.*down_proj"]}, {})
+    )
+    assert kept - converted == 32 * (2 * down - down // 2 - down // 16)
+
+
+def test_a_group_of_a_few_layers_has_the_main_format_and_a_note(tmp_path: Path) -> None:
+    groups = {
+        "group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float"}},
+        "group_1": {
+            "targets": ["re:.*layers.[0-7].mlp.*", "re:.*self_attn.*"],
+            "weights": {"num_bits": 4, "type": "float", "group_size": 16},
+        },
+    }
+    notes = roofmodel.estimate(str(mixed(tmp_path, config_groups=groups)), "h100").to_dict()["notes"]
+    assert "the checkpoint stores attention in nvfp4" in notes
+    assert any(
+        note.startswith("the checkpoint stores MLP of fewer than half of the layers in another format")
+        for note in notes
+    )
+
+
+def test_a_matrix_is_timed_in_the_format_of_its_group(tmp_path: Path) -> None:
+    """The MLP of the mixed checkpoint takes as long as with nvfp4 weights everywhere, attention as long as with fp8."""
+    file = str(mixed(tmp_path))
+
+    def times(**options: Any) -> dict[str, float]:
+        found = roofmodel.estimate(file, "h100", phase="decode", runtime="graph", **options).to_dict()["phases"][0]
+        return {op["name"]: op["expected_seconds"] for op in found["ops"]}
+
+    mixed_times, nvfp4, fp8 = times(), times(weights="nvfp4"), times(weights="fp8")
+    assert mixed_times["mlp.down"] == nvfp4["mlp.down"] != fp8["mlp.down"]
+    assert mixed_times["attention.output"] == fp8["attention.output"] != nvfp4["attention.output"]

@@ -103,12 +103,48 @@ def test_a_kv_cache_scheme_of_unknown_bits_states_no_format(bits: Any) -> None:
     assert found.kv is None
 
 
-def test_groups_of_modules_with_different_formats_are_not_represented() -> None:
+def test_two_formats_of_the_same_modules_are_not_represented() -> None:
     settings = compressed(num_bits=8, type="float")
     settings["config_groups"]["group_1"] = {"weights": {"num_bits": 4, "type": "float", "group_size": 16}}
     found, (text,) = read(settings)
     assert found.weights is None
     assert "different formats (fp8 and nvfp4)" in text
+
+
+NVFP4 = {"num_bits": 4, "type": "float", "group_size": 16}
+EXPERTS = ("re:.*mlp.experts.*",)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_modules_that_a_group_names_are_not_in_the_group_of_all_linear_layers(reverse: bool) -> None:
+    """compressed-tensors matches names before classes, in any order of the groups."""
+    groups = [
+        ("group_0", {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float"}}),
+        ("group_1", {"targets": list(EXPERTS), "weights": NVFP4}),
+    ]
+    settings = {"quant_method": "compressed-tensors", "config_groups": dict(reversed(groups) if reverse else groups)}
+    found, notes = read(settings)
+    assert (found.weights, found.targets, found.groups) == ("fp8", (), (("nvfp4", EXPERTS),))
+    assert notes == ()
+
+
+def test_without_a_group_of_all_linear_layers_the_first_one_is_the_main_one() -> None:
+    settings = {"quant_method": "compressed-tensors", "config_groups": {
+        "group_0": {"targets": ["re:.*self_attn.*"], "weights": {"num_bits": 8, "type": "float"}},
+        "group_1": {"targets": list(EXPERTS), "weights": NVFP4},
+    }}  # fmt: skip
+    found, _ = read(settings)
+    assert (found.weights, found.targets) == ("fp8", ("re:.*self_attn.*", *EXPERTS))
+    assert found.groups == (("nvfp4", EXPERTS),)
+
+
+def test_a_group_in_an_unsupported_format_leaves_all_weights_in_the_working_format() -> None:
+    settings = compressed(num_bits=8, type="float")
+    settings["config_groups"]["group_1"] = {"targets": list(EXPERTS), "weights": {"num_bits": 3, "type": "int"}}
+    found, (text,) = read(settings)
+    assert found.weights is None
+    assert found.groups == ()
+    assert "3 bits are not supported" in text
 
 
 def test_a_config_without_quantization_has_none() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from roofmodel import units
 from roofmodel.algebra import Number, plain
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.quantized_modules import MODULES, group_of, unconverted
+from roofmodel.counting.quantized_modules import MODULES, group_formats, group_of, unconverted
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
@@ -137,6 +137,16 @@ def weight_format_notes(arch: Architecture, work: Workload, operators: Iterable[
         f" applies to the weight matrices of the layers; {listed} stay {widths.dtype.name}, as in quantized "
         "checkpoints",
     )
+    for form in dict.fromkeys(form for name, form in work.matrix_formats if name in names):
+        stored = dict.fromkeys(group_of(name) for name, other in work.matrix_formats if other == form and name in names)
+        yield f"the checkpoint stores {' and '.join(stored)} in {form}"
+    if arch.quantization and work.matrix_formats:
+        mixed = group_formats(arch.quantization, len(arch.stack.layers)).partly & names.keys()
+        if groups := dict.fromkeys(group_of(name) for name in names if name in mixed):
+            yield (
+                f"the checkpoint stores {' and '.join(groups)} of fewer than half of the layers in another format; "
+                f"these are counted in {work.weights}"
+            )
     if arch.quantization and work.unconverted:
         partly = unconverted(arch.quantization, len(arch.stack.layers)).partly & names.keys()
         if groups := dict.fromkeys(group_of(name) for name in names if name in partly):
@@ -163,7 +173,8 @@ def _listed(names: Sequence[str], most: int = 3) -> str:
 def matmul_format_notes(arch: Architecture, device: Device, work: Workload) -> Iterator[Text]:
     """The options of fp8 GEMMs for an fp8 checkpoint: inference engines compute it so on devices with fp8 pipes."""
     widths = work.widths
-    is_fp8 = arch.quantization is not None and widths.weights.name in ("fp8", "fp8_block")
+    stored = {widths.weights.name, *(form.name for _, form in widths.by_matrix)}
+    is_fp8 = arch.quantization is not None and bool(stored & {"fp8", "fp8_block"})
     if is_fp8 and work.phases != ("train",) and work.dtype == widths.dtype.name != "fp8" and "fp8" in device.types:
         yield Message(
             f"GEMMs are counted in {work.dtype}; for fp8 GEMMs use ", Option("dtype", "fp8"), " ",

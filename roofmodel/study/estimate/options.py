@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypedDict, get_args
 from roofmodel import units
 from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
-from roofmodel.counting.quantized_modules import unconverted
+from roofmodel.counting.quantized_modules import group_formats, unconverted
 from roofmodel.counting.workload import MEMORY_UTILIZATION, NO_IMAGE, Parallel, Workload
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
@@ -146,7 +146,7 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
     options, dtype_notes = _with_checkpoint_dtype(arch, options)
     options = _checked(options)
     is_training = phases == ("train",)
-    options, unconverted_matrices = _with_checkpoint_formats(arch, options, is_training)
+    options, unconverted_matrices, matrix_formats = _with_checkpoint_formats(arch, options, is_training)
     inapplicable = dict(_inapplicable_options(arch, phases, options))
     notes: list[Text] = [
         *dtype_notes,
@@ -175,7 +175,7 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
         phases, options.batch, seq, options.context, options.dtype, options.weights, options.kv, options.activations,
         options.attention, options.logits, options.new_tokens or NEW_TOKENS, pixels, options.mla,
         options.optimizer or "adam", options.recompute, decoder_seq, options.runtime, layout, micro_batch,
-        options.launch, unconverted_matrices, options.memory_utilization, replicas, options.engine,
+        options.launch, unconverted_matrices, matrix_formats, options.memory_utilization, replicas, options.engine,
     )  # fmt: skip
     return work, (*notes, *layout_notes)
 
@@ -242,17 +242,21 @@ def _with_checkpoint_dtype(arch: Architecture, options: Options) -> tuple[Option
     return options, [note]
 
 
-def _with_checkpoint_formats(arch: Architecture, options: Options, is_training: bool) -> tuple[Options, frozenset[str]]:
-    """The options with the formats of the checkpoint where none are given, and its matrices that are not converted.
+def _with_checkpoint_formats(
+    arch: Architecture, options: Options, is_training: bool
+) -> tuple[Options, frozenset[str], tuple[tuple[str, str], ...]]:
+    """The options with the formats of the checkpoint where none are given, its matrices that are not converted, and
+    those in other formats.
 
     Training does not use them, nor does autocast: both need weights of at least 16 bits.
     """
     quantization = arch.quantization
     if quantization is None or isinstance(arch.body, Network) or is_training or options.runtime == "autocast":
-        return options, frozenset()
-    kv = options.kv or (quantization.kv if arch.causal else None)
+        return options, frozenset(), ()
+    layers, kv = len(arch.stack.layers), options.kv or (quantization.kv if arch.causal else None)
+    others = group_formats(quantization, layers).formats if options.weights is None else ()
     options = options._replace(weights=options.weights or quantization.weights, kv=kv)
-    return options, unconverted(quantization, len(arch.stack.layers)).names
+    return options, unconverted(quantization, layers).names, others
 
 
 def _inapplicable_options(
