@@ -85,6 +85,24 @@ def test_a_bridge_joins_two() -> None:
         assert op["bound_seconds"] == pytest.approx(2 * (tp - 1) * (1024 * 4096 * 2) / tp / bandwidth)
 
 
+def test_two_sockets_have_links_of_their_own() -> None:
+    """Four cards per socket on PCIe 4.0; between the sockets a UPI link of 10.4 GT/s, 20.8 GB/s per direction."""
+    links = {
+        "nvlink_bridge": Link("nvlink_bridge", 600e9, joins=2),
+        "pcie_socket": Link("pcie_socket", 64e9, joins=4),
+        "pcie": Link("pcie", 41.6e9),
+    }
+    device = replace(Device.load("a100-pcie-80gb"), links=links)
+    for gpus, bandwidth, name in ((2, 300e9, "nvlink_bridge"), (4, 32e9, "pcie_socket"), (8, 20.8e9, "pcie")):
+        found = route(Collective("all_reduce", gpus), device)
+        assert found is not None
+        assert found.bandwidth == bandwidth
+        assert [link.name for link in found.links(device)] == [name]
+    assert {link.name: link.parameters for link in links.values()} == {
+        "nvlink_bridge": "any", "pcie_socket": "pcie", "pcie": "pcie",
+    }  # fmt: skip
+
+
 def test_a_device_without_links_has_no_bound_of_communication_and_says_so() -> None:
     found = roofmodel.estimate("Meta-Llama-3-8B", "tpu-v4", tp=4, dtype="bf16", phase="prefill").to_dict()
     (op,) = (op for op in found["phases"][0]["ops"] if op["name"] == "mlp.all_reduce")
@@ -126,6 +144,11 @@ def test_more_gpus_than_a_node_has_give_a_note() -> None:
         ("a100-pcie-80gb", {"tp": 2, "dp": 2}, "mlp.all_reduce", 300e9),  # a pair's bridge
         ("a100-pcie-80gb", {"tp": 2, "dp": 2}, "gradients.all_reduce", 32e9),  # from pair to pair
         ("a100-pcie-80gb", {"dp": 2}, "gradients.all_reduce", 300e9),
+        # a DGX-1V's mesh, 25 GB/s per NVLink and direction: GPUs 0 and 1 share one, 0 to 3 have four each, 0 to 7 six
+        ("v100", {"dp": 2}, "gradients.all_reduce", 25e9),
+        ("v100", {"dp": 4}, "gradients.all_reduce", 4 * 25e9),
+        ("v100", {"dp": 8}, "gradients.all_reduce", 6 * 25e9),
+        ("v100", {"tp": 2, "dp": 2}, "mlp.all_reduce", 25e9),
     ],
 )
 def test_collectives_use_the_links_of_their_ranks(
