@@ -109,6 +109,95 @@ class StreamTiming(NamedTuple):
     l2: Annotated[float, "fraction of the L2 ports' bandwidth, where all data fits in L2"]
 
 
+class TiledTiming(NamedTuple):
+    """Parameters of attention kernels whose tiles are fitted (`prediction/tiled_attention.py`)."""
+
+    latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
+    pipe: Annotated[float, "fraction of the pipe's peak"]
+    softmax: Annotated[float, "work of the softmax per score, in elements of a head"]
+    fill: Annotated[float, "overhead of a query tile, in keys"]
+    tail: Annotated[float, "fraction of the longest tile's time during which not all SMs are busy at the end"]
+    dram: Annotated[float, "fraction of the DRAM bandwidth"]
+    l2: Annotated[float, "fraction of the L2 ports' bandwidth, for data in L2"]
+    height: Annotated[float, "query rows of a tile"] = 128.0
+    absorbed: Annotated[
+        float, "latent attention: 1: the kernel runs on the latents, for all heads; 0: on keys and values of each head"
+    ] = 0.0
+    packed: Annotated[float, "1: a tile holds the queries of all heads; 0: of one head"] = 0.0
+    reread: Annotated[
+        float, "1: where keys and values do not fit in L2, tiles read them again from DRAM; 0: tiles share the reads"
+    ] = 0.0
+    host: Annotated[float, "least seconds of any call, launched from the host; 0: the latency covers it"] = 0.0
+
+
+class LatentGenerationTiming(NamedTuple):
+    """Parameters of latent attention in a decode, absorbed (`prediction/latent_attention.py`)."""
+
+    latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
+    wave: Annotated[float, "seconds per wave of blocks"]
+    split: Annotated[float, "seconds to combine the parts of a split cache"]
+    pipe: Annotated[float, "fraction of the pipe's peak"]
+    dram: Annotated[float, "fraction of the DRAM bandwidth"]
+    l2: Annotated[float, "fraction of the L2 ports' bandwidth, for data in L2"]
+    height: Annotated[float, "query heads of a block"] = 64.0
+    splits: Annotated[float, "largest number of parts of a cache"] = 128.0
+    casts: Annotated[
+        float, "1: another kernel first converts a narrower cache to the compute format; 0: blocks convert it"
+    ] = 0.0
+    reread: Annotated[
+        float, "1: where latents do not fit in L2, further blocks of heads read them again from DRAM; 0: they share"
+    ] = 0.0
+    host: Annotated[float, "least seconds of any call, launched from the host; 0: the latency covers it"] = 0.0
+
+
+class BatchedTiming(NamedTuple):
+    """Parameters of batched GEMMs with the weights of each head (`prediction/batched_gemm.py`)."""
+
+    latency: Annotated[float, "seconds from launch to end of the smallest batched GEMM"]
+    wave: Annotated[float, "seconds per wave of tiles"]
+    pipe: Annotated[float, "fraction of the pipe's peak"]
+    l2: Annotated[float, "fraction of the L2 ports' bandwidth"]
+    dram: Annotated[float, "fraction of the DRAM bandwidth"]
+    row: Annotated[float, "seconds per row of A that an SM quantizes; 0: A is not quantized"] = 0.0
+    tall: Annotated[float, "least tile height in rows; 0: no limit"] = 0.0
+
+
+class FilterTiming(NamedTuple):
+    """Parameters of a causal convolution over the tokens of a prefill (`prediction/recurrent.py`)."""
+
+    latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
+    token: Annotated[float, "seconds per token of a block, one after another"]
+    block: Annotated[float, "seconds of an SM per block"]
+    dram: Annotated[float, "fraction of the DRAM bandwidth"]
+    l2: Annotated[float, "fraction of the L2 ports' bandwidth, for data in L2"]
+    tiles: Annotated[
+        float, "1: a block filters 8 tokens of 256 channels; 0: all tokens of one channel of a sequence"
+    ] = 1.0
+    unaligned: Annotated[float, "slowdown of these blocks where 8 does not divide the tokens: 1 means twice"] = 0.0
+
+
+class ChunkTiming(NamedTuple):
+    """Parameters of the kernels of a delta rule in chunks (`prediction/recurrent.py`)."""
+
+    latency: Annotated[float, "seconds from the first launch to the end of the smallest call"]
+    token: Annotated[float, "additional seconds per token of the first chunk"]
+    chunk: Annotated[float, "seconds of an SM per chunk of a head, at any number of tokens"]
+    row: Annotated[float, "seconds of an SM per token of a head"]
+    start: Annotated[float, "seconds to start and end the loop over the chunks of a sequence"]
+    serial: Annotated[float, "seconds per chunk of a sequence, one after another"]
+    spill: Annotated[float, "bytes between DRAM and kernels per token and head, where they do not fit in L2"]
+    kept: Annotated[float, "bytes per token and head that have to fit in L2 so that none are spilled"]
+
+
+class RecurrenceTiming(NamedTuple):
+    """Parameters of kernels that update a state by one token per sequence (`prediction/recurrent.py`)."""
+
+    latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
+    block: Annotated[float, "seconds of an SM per head, or per 256 channels, of a sequence"]
+    dram: Annotated[float, "fraction of the DRAM bandwidth"]
+    l2: Annotated[float, "fraction of the L2 ports' bandwidth, for data in L2"]
+
+
 class Fit(NamedTuple):
     """The data of a fit, and its error on rows that the fit did not use.
 
@@ -161,3 +250,11 @@ class Calibration(NamedTuple):
     experts: Sets[ExpertsTiming] = NOTHING
     collectives: Sets[CollectiveTiming] = NOTHING
     stream: Sets[StreamTiming] = NOTHING
+    encoder: Sets[TiledTiming] = NOTHING
+    latent_context: Sets[TiledTiming] = NOTHING
+    latent_generation: Sets[LatentGenerationTiming] = NOTHING
+    latent_products: Sets[BatchedTiming] = NOTHING
+    filter: Sets[FilterTiming] = NOTHING
+    filter_update: Sets[RecurrenceTiming] = NOTHING
+    chunks: Sets[ChunkTiming] = NOTHING
+    recurrence: Sets[RecurrenceTiming] = NOTHING

@@ -6,16 +6,22 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from roofmodel.devices.calibration import (
+    BatchedTiming,
     Calibration,
+    ChunkTiming,
     CollectiveTiming,
     ContextTiming,
     ExpertsTiming,
+    FilterTiming,
     Fit,
     Fitted,
     GemmTiming,
     GenerationTiming,
+    LatentGenerationTiming,
+    RecurrenceTiming,
     Sets,
     StreamTiming,
+    TiledTiming,
     Timing,
 )
 from roofmodel.text_files import YamlValue
@@ -27,12 +33,20 @@ TIMINGS: dict[str, Any] = {
     "experts": ExpertsTiming,
     "collectives": CollectiveTiming,
     "stream": StreamTiming,
+    "encoder": TiledTiming,
+    "latent_context": TiledTiming,
+    "latent_generation": LatentGenerationTiming,
+    "latent_products": BatchedTiming,
+    "filter": FilterTiming,
+    "filter_update": RecurrenceTiming,
+    "chunks": ChunkTiming,
+    "recurrence": RecurrenceTiming,
 }
 SECONDS = (
     "latency", "step", "split", "ramp", "row", "host", "convert", "column", "dot", "wave", "alone", "single",
-    "expert", "late", "part",
+    "expert", "late", "part", "token", "block", "chunk", "start", "serial",
 )  # fmt: skip
-POSITIVE = ("pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth")
+POSITIVE = ("pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth", "height", "splits", "kept")
 BORROWED_POWER = 1.5  # exponent that widens the interval of another device's sets
 
 
@@ -48,19 +62,23 @@ class CalibratedDevice(Protocol):
         """(tensor pipe, benchmark, source) -> measured fraction of the peak."""
 
 
-def read(node: YamlValue, device: CalibratedDevice, load: Callable[[str], CalibratedDevice]) -> Calibration:
-    """The parameter sets of a device's file, and those of another device that the file names by `like`.
+Load = Callable[[str, tuple[str, ...]], CalibratedDevice]
+"""Returns a device by its name, with its parameter sets of some kinds."""
 
-    `like: a100-sxm-80gb` takes the sets of that device, for all kinds or for one kind, with wider intervals; `load`
-    returns it. Where the same GEMM benchmark ran on both devices, their `pipe` is scaled (see `_peak_ratio`). Raises
-    DeviceError.
+
+def read(node: YamlValue, device: CalibratedDevice, load: Load, kinds: tuple[str, ...] = tuple(TIMINGS)) -> Calibration:
+    """The parameter sets of `kinds` in a device's file, and those of other devices that the file names by `like`.
+
+    `like: a100-sxm-80gb` takes the sets of that device, for all kinds or for one kind, with wider intervals. Only these
+    kinds of the other device are loaded, so that two devices can borrow different kinds from each other. Where the same
+    GEMM benchmark ran on both devices, their `pipe` is scaled (see `_peak_ratio`). Raises DeviceError.
     """
     entries = node.mapping(("like", *TIMINGS))
     own = device.id
 
-    def like(of: YamlValue) -> tuple[Calibration, float]:
+    def like(of: YamlValue, kinds: tuple[str, ...]) -> tuple[Calibration, float]:
         try:
-            found = load(of.text()) if of.text() != own else device
+            found = load(of.text(), kinds) if of.text() != own else device
         except RecursionError:
             raise of.error(f"{of.path} is {of.text()!r}, whose calibration refers back to this device") from None
         if found.calibration is None:
@@ -70,21 +88,22 @@ def read(node: YamlValue, device: CalibratedDevice, load: Callable[[str], Calibr
     if "like" in entries:
         if len(entries) > 1:
             raise entries["like"].error(f"{node.path} has both 'like' and its own parameter sets; keep one of them")
-        other, ratio = like(entries["like"])
-        sets = {kind: _borrowed(getattr(other, kind), ratio) for kind in TIMINGS}
-        borrowed = {other.device: [kind for kind in TIMINGS if sets[kind]]}
+        other, ratio = like(entries["like"], kinds)
+        sets = {kind: _borrowed(getattr(other, kind), ratio) for kind in kinds}
+        borrowed = {other.device: [kind for kind in kinds if sets[kind]]}
         return Calibration(other.device, borrowed, **sets)
     sets, borrowed = {}, {}
-    for kind, timing in TIMINGS.items():
+    lenders: dict[str, dict[str, YamlValue]] = {}
+    for kind in kinds:
         if kind in entries:
-            inside = entries[kind].mapping()
-            same = inside.get("like")
-            if same:
-                other, ratio = like(same)
-                sets[kind] = _borrowed(getattr(other, kind), ratio)
-                borrowed.setdefault(other.device, []).append(kind)
+            if same := entries[kind].mapping().get("like"):
+                lenders.setdefault(same.text(), {})[kind] = same
             else:
-                sets[kind] = _sets(entries[kind], timing)
+                sets[kind] = _sets(entries[kind], TIMINGS[kind])
+    for wanted in lenders.values():
+        other, ratio = like(next(iter(wanted.values())), tuple(wanted))
+        sets |= {kind: _borrowed(getattr(other, kind), ratio) for kind in wanted}
+        borrowed[other.device] = list(wanted)
     return Calibration(own, borrowed, **sets)
 
 

@@ -43,12 +43,7 @@ class Device:
         """A device by name, alias or path of a YAML file; a Device as it is. Raises DeviceError."""
         if isinstance(name, Device):
             return name
-        path = library.find(name)
-        try:
-            return _shipped(path) if path.parent == library.shipped_folder() else _read(path)
-        except FileNotFoundError:
-            reason = f"{os.fspath(name)}: no such file; give a device's YAML file or a name of "
-            raise DeviceError(reason, LIST_HARDWARE) from None
+        return _load(name, tuple(calibration_reader.TIMINGS))
 
     @property
     def calibrated(self) -> bool:
@@ -161,13 +156,23 @@ def device_name(hw: Hardware) -> str:
     return hw.id if isinstance(hw, Device) else os.fspath(hw)
 
 
+def _load(name: str | os.PathLike[str], kinds: tuple[str, ...]) -> Device:
+    """A device with the parameter sets of some kinds. Raises DeviceError."""
+    path = library.find(name)
+    try:
+        return _shipped(path, kinds) if path.parent == library.shipped_folder() else _read(path, kinds)
+    except FileNotFoundError:
+        reason = f"{os.fspath(name)}: no such file; give a device's YAML file or a name of "
+        raise DeviceError(reason, LIST_HARDWARE) from None
+
+
 @cache
-def _shipped(path: Path) -> Device:
-    """The device of a file that comes with roofmodel; a process reads it once."""
-    return _read(path)
+def _shipped(path: Path, kinds: tuple[str, ...]) -> Device:
+    """The device of a file that comes with roofmodel; a process reads it once for the same kinds."""
+    return _read(path, kinds)
 
 
-def _read(path: Path) -> Device:
+def _read(path: Path, kinds: tuple[str, ...]) -> Device:
     file = DeviceFile(path)
     device = Device(
         id=file.id,
@@ -187,4 +192,4 @@ def _read(path: Path) -> Device:
     )
     if file.calibration is None:
         return device
-    return replace(device, calibration=calibration_reader.read(file.calibration, device, Device.load))
+    return replace(device, calibration=calibration_reader.read(file.calibration, device, _load, kinds))

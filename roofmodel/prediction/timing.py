@@ -17,11 +17,12 @@ from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Calibration, Fit, Fitted, Sets, Timing
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
-from roofmodel.prediction import attention, gemm, stream
+from roofmodel.prediction import attention, gemm, layer_kernels, stream
 from roofmodel.prediction.attention import AttentionWork
 from roofmodel.prediction.formula import Chip, FormulaDescription, chip
 from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.links import route
+from roofmodel.prediction.recurrent import similar_kernel
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.stream import stream_kind
 
@@ -222,6 +223,11 @@ def _kernel(
         chosen = choose_set(sets, name, key)
         return chosen and _applied(description, function, (*arguments, ceilings), chosen)
 
+    kind = layer_kernels.kind(operator)
+    if kind and (own := getattr(calibration, kind)):
+        description, function, make_work = layer_kernels.FORMULAS[kind]
+        kernel_work = make_work(operator) if make_work else gemm_work(operator, dtype)
+        return found(description, function, kernel_work, sets=own, name=similar_kernel(implementation, own))
     if operator.kind == "attention" and "t:s" in operator.sizes:
         work = attention_work(operator)._replace(repeated=repeated)
         if is_decode(work):

@@ -337,3 +337,6 @@ class _TracedParameterSets(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return 0
+
+    def __bool__(self) -> bool:
+        return True

@@ -13,13 +13,29 @@ from roofmodel.counting import phases
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.prediction import attention, collectives, derivation, engine, experts, gemm, stream, timing
+from roofmodel.prediction import (
+    attention,
+    batched_gemm,
+    collectives,
+    derivation,
+    engine,
+    experts,
+    gemm,
+    latent_attention,
+    recurrent,
+    stream,
+    tiled_attention,
+    timing,
+)
 from roofmodel.prediction.attention import AttentionWork
 from roofmodel.prediction.collectives import CollectiveWork
 from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
 from roofmodel.prediction.formula import Chip, FormulaDescription, meanings
 from roofmodel.prediction.gemm import GemmWork
+from roofmodel.prediction.latent_attention import LatentDecodeWork
+from roofmodel.prediction.recurrent import ChunkWork, FilterWork, RecurrenceWork
 from roofmodel.prediction.roofline import place
+from roofmodel.prediction.tiled_attention import TiledAttentionWork
 from roofmodel.study.estimate.options import workload
 from roofmodel.tracing.derivation import written
 from roofmodel.views.derive.explain_expected import expected_time
@@ -149,7 +165,13 @@ def test_everything_that_a_formula_takes_is_explained() -> None:
                     assert all(p.meaning for p in (*derivation.inputs(found), *derivation.constants(found))), found.name
 
 
-RECORDS = (*TIMINGS.values(), Chip, GemmWork, AttentionWork, CollectiveWork, GroupedGemmWork, MoeWork)
+RECORDS = (
+    *dict.fromkeys(TIMINGS.values()), Chip, GemmWork, AttentionWork, CollectiveWork, GroupedGemmWork, MoeWork,
+    TiledAttentionWork, LatentDecodeWork, FilterWork, ChunkWork, RecurrenceWork,
+)  # fmt: skip
+MODULES = (
+    attention, batched_gemm, collectives, experts, gemm, latent_attention, recurrent, stream, tiled_attention
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
@@ -157,7 +179,7 @@ def test_every_field_of_a_formulas_inputs_declares_its_meaning(record: Any) -> N
     assert tuple(meanings(record)) == record._fields
 
 
-@pytest.mark.parametrize("module", [attention, collectives, experts, gemm, stream], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_a_formula_lists_all_constants_with_a_meaning(module: Any) -> None:
     listed = {name for text in vars(module).values() if isinstance(text, FormulaDescription) for name in text.constants}
     assert listed == meanings(module).keys()

@@ -21,21 +21,27 @@ import numpy as np
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import (
     MAX_TRANSFER_ERROR,
+    BatchedTiming,
     Calibration,
+    ChunkTiming,
     CollectiveTiming,
     ContextTiming,
     ExpertsTiming,
+    FilterTiming,
     Fit,
     Fitted,
     GemmTiming,
     GenerationTiming,
+    LatentGenerationTiming,
+    RecurrenceTiming,
     Sets,
     StreamTiming,
+    TiledTiming,
     Timing,
 )
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
-from roofmodel.prediction import attention, experts, gemm
+from roofmodel.prediction import attention, experts, gemm, layer_kernels
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.stream import stream_kind
@@ -68,6 +74,12 @@ DISCRETE = {
     "parts": (32.0, 7.0, 1.0),
     "few": (0.0, 4.0),
     "resident": (0.0, 0.4, 0.65, 0.9),
+    "absorbed": (0.0, 1.0),
+    "height": (128.0, 64.0, 32.0, 16.0, 256.0),
+    "reread": (0.0, 1.0),
+    "splits": (128.0, 1.0, 4.0, 8.0, 16.0),
+    "casts": (0.0, 1.0),
+    "tiles": (1.0, 0.0),
 }
 # Parameters whose gradient vanishes far from the optimum: the starts to try.
 STARTS = {"host": (2e-6, 6e-5)}
@@ -87,10 +99,18 @@ INITIAL: dict[str, Any] = {
     "experts": ExpertsTiming(3e-5, 1e-7, 0.6, 0.8, 0.9, 0.6, 0.0),
     "collectives": CollectiveTiming(7e-6, 1e-6, 0.4, 2.6e-5, 0.76),
     "stream": StreamTiming(3e-6, 0.8, 0.2),
+    "encoder": TiledTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.7, 0.3, host=2e-5),
+    "latent_context": TiledTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.7, 0.3, host=2e-5),
+    "latent_generation": LatentGenerationTiming(9e-6, 2e-6, 2e-6, 0.6, 0.8, 0.3, host=2e-5),
+    "latent_products": BatchedTiming(4e-6, 3e-7, 0.7, 0.4, 0.8, row=1e-8),
+    "filter": FilterTiming(2e-6, 2e-7, 2e-8, 0.7, 0.2, unaligned=0.3),
+    "filter_update": RecurrenceTiming(2e-6, 2e-8, 0.8, 0.3),
+    "chunks": ChunkTiming(2e-5, 1e-7, 5e-6, 1e-7, 1e-6, 1.5e-6, 4e3, 2e3),
+    "recurrence": RecurrenceTiming(3e-6, 1e-7, 0.8, 0.3),
 }  # fmt: skip
 # Example lines of a device's file for fields that the timing model needs.
 FIELD_EXAMPLES = {"multiprocessors": "multiprocessors: 108", "clocks: boost": "clocks: {boost: 1410 MHz}"}
-# The kind of parameters by operation of the table; all other operations are `stream`.
+# The kind of parameters by operation of the table; the operator decides for all others (`layer_kernels.kind`).
 KINDS = {
     "gemm": "gemm", "attn_context": "context", "attn_generation": "generation", "moe": "experts",
     "nccl": "collectives", "custom_allreduce": "collectives",
@@ -192,10 +212,8 @@ def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -
                 lines = line_numbers((group.rows[suspect] + 2).tolist())
                 remarks.append(f"{name}: {lines}: not fitted, because more than 5 % faster than the bound")
             sample = Sample(group, times[group.rows], held_out(group.shape, third))
-            measured.setdefault(group.op, []).append(sample.select(np.flatnonzero(~suspect)))
-    found: dict[str, list[Sample]] = {}
-    for op in dict.fromkeys((*KINDS, *measured)):
-        found.setdefault(KINDS.get(op, "stream"), []).extend(measured.get(op, ()))
+            measured.setdefault(_kind(group), []).append(sample.select(np.flatnonzero(~suspect)))
+    found: dict[str, list[Sample]] = {kind: measured.get(kind, []) for kind in INITIAL}
     found["stream"] = [
         sample
         if sample.group.kernel.endswith(HOST_CLOCK)
@@ -203,6 +221,11 @@ def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -
         for sample in found.get("stream", ())
     ]
     return found
+
+
+def _kind(group: RowGroup) -> str:
+    """The kind of parameters of a group."""
+    return KINDS.get(group.op) or layer_kernels.kind(group.operator) or "stream"
 
 
 def _with_previous(found: Sets[Timing], before: Sets[Timing]) -> Sets[Timing]:
@@ -266,12 +289,12 @@ class _Fitter(NamedTuple):
     def _default_first(self, kind: str, named: dict[str, dict[str, list[Sample]]], found: Sets[Timing]) -> list[str]:
         """The implementations, the default one first: `any` or `add`, else the one with the most rows.
 
-        For attention it is the fastest relative to its bound with at least a tenth of the largest number of rows,
-        because engines choose the fastest of several implementations.
+        For attention, filters and delta rules it is the fastest relative to its bound with at least a tenth of the
+        largest number of rows, because engines choose the fastest of several implementations.
         """
         rows = {name: sum(each.fit.rows for each in forms.values()) for name, forms in found.items()}
         ranks: dict[str, float] = {name: -count for name, count in rows.items()}
-        if kind in ("context", "generation"):
+        if kind not in ("gemm", "experts", "collectives", "stream"):
             speed = {name: self._bound_fraction([s for some in named[name].values() for s in some]) for name in rows}
             ranks = {name: -speed[name] * (rows[name] > max(rows.values()) / 10) for name in rows}
         return sorted(found, key=lambda name: (name not in ("any", "add"), ranks[name]))
@@ -351,21 +374,23 @@ def _candidate_applied(
 
 def _without_unused(start: Timing, samples: list[Sample]) -> Timing:
     """Set the parameters of quantization and weight conversion to 0 if no GEMM of the samples has these steps."""
-    if isinstance(start, GemmTiming):
+    if isinstance(start, GemmTiming | BatchedTiming):
         gemms = [found for s in samples if (found := gemm_work(s.group.operator, s.group.compute))]
         if not any(np.any(each.quantized) for each in gemms):
-            start = start._replace(row=0.0, spill=0.0)
-        if not any(each.b < each.a for each in gemms):
+            start = start._replace(**{name: 0.0 for name in ("row", "spill") if name in start._fields})
+        if "convert" in start._fields and not any(each.b < each.a for each in gemms):
             start = start._replace(convert=0.0)
     return start
 
 
 def _without_ineffective(timing: Timing) -> Timing:
     """Set parameters without effect to 0: a host time below the latency, those of kernels that were not chosen."""
-    if isinstance(timing, GemmTiming) and timing.host <= timing.latency:
+    if getattr(timing, "host", 0.0) and timing.host <= timing.latency:
         timing = timing._replace(host=0.0)
     if isinstance(timing, GemmTiming) and not timing.few:
         timing = timing._replace(column=0.0, dot=0.0)
+    if isinstance(timing, FilterTiming) and timing.tiles:
+        timing = timing._replace(unaligned=0.0)
     if isinstance(timing, GenerationTiming) and not timing.group:
         timing = timing._replace(alone=0.0, single=0.0)
     return timing

@@ -5,9 +5,9 @@ Shapes are columns: NumPy arrays with one value per row, so that one operator co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from roofmodel.counting import vector_flops
 from roofmodel.counting.attention import attention
@@ -21,10 +21,15 @@ from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.attention import Attention
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.norms_and_activations import Norm
+from roofmodel.study.benchmark.layer_kernels import (
+    Columns,
+    delta_rule_kernel,
+    encoder_attention,
+    latent_core,
+    latent_product,
+    mamba2_filter,
+)
 from roofmodel.study.benchmark.routing import busiest_gpu
-
-Columns = Mapping[str, Any]
-"""Columns of numbers, or single numbers; and texts that are the same for all rows."""
 
 
 class Precision(NamedTuple):
@@ -144,10 +149,17 @@ class Operation(NamedTuple):
     optional: tuple[str, ...] = ()
     text_columns: tuple[str, ...] = ()  # optional texts; rows that are counted together have the same
     shared_columns: tuple[str, ...] = ()  # shape columns that have one value in rows that are counted together
+    warm: bool = False  # the tables repeat each call on the same operands: what fits in L2 is read from there
+    by_engine: bool = False  # frameworks have different kernels with the same name
+    dtype: str = ""  # of a table without that column
 
 
 _LAYERNORM, _RMSNORM = Norm("layernorm"), Norm("rmsnorm", bias=False)
 _ATTENTION = ("batch", "heads", "kv_heads", "head_dim", "seq", "kv_len")
+_LATENT = ("batch", "heads", "seq", "kv_len")
+_DELTA = ("batch", "seq", "d_conv", "k_heads", "k_dim", "v_heads", "v_dim")
+_MAMBA2 = ("batch", "seq", "heads", "head_dim", "groups", "d_state", "d_conv")
+_KERNEL = ("kernel", "phase")
 _UNARY, _BINARY = "x[M N] -> y[M N]", "x[M N] z[M N] -> y[M N]"
 _SILU, _GELU = vector_flops.ACTIVATION["silu"], vector_flops.ACTIVATION["gelu"]
 
@@ -155,6 +167,15 @@ OPERATIONS: dict[str, Operation] = {
     "gemm": Operation(("m", "n", "k"), gemm),
     "attn_context": Operation(_ATTENTION, attention_core, ("window",), shared_columns=("head_dim",)),
     "attn_generation": Operation(_ATTENTION, attention_core, ("window",), shared_columns=("head_dim",)),
+    "attn_encoder": Operation(
+        ("batch", "heads", "head_dim", "seq"), encoder_attention, shared_columns=("head_dim",), warm=True
+    ),
+    "mla_context": Operation(_LATENT, latent_core, warm=True),
+    "mla_generation": Operation(_LATENT, latent_core, warm=True),
+    "mla_bmm": Operation(("tokens", "heads"), latent_product, text_columns=("part",), warm=True),
+    "gdn": Operation(_DELTA, delta_rule_kernel, text_columns=_KERNEL, warm=True, by_engine=True, dtype="bfloat16"),
+    "kda": Operation(_DELTA, delta_rule_kernel, text_columns=_KERNEL, warm=True, by_engine=True, dtype="bfloat16"),
+    "mamba2": Operation(_MAMBA2, mamba2_filter, text_columns=_KERNEL, warm=True, by_engine=True, dtype="bfloat16"),
     "moe": Operation(
         ("tokens", "hidden", "inter", "topk", "experts"), moe, ("moe_tp", "moe_ep"), ("distribution", "kernel")
     ),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from roofmodel.devices.device import Device
-from roofmodel.prediction.formula import l2_bytes
+from roofmodel.prediction.formula import chip, l2_bytes
 from roofmodel.prediction.roofline import Placement
+from roofmodel.study.benchmark.operations import OPERATIONS
 from roofmodel.study.benchmark.table import Array, RowGroup
 
 
@@ -17,6 +18,25 @@ def repeated(group: RowGroup) -> int:
 
 def least_seconds(group: RowGroup, placed: Placement, device: Device) -> Array:
     """The bound in seconds, without the DRAM time of rows whose data may be in L2."""
+    if OPERATIONS[group.op].warm and repeated(group):
+        return _least_from_l2(placed, device, group.compute)
     resident = (np.asarray(placed.cost.bytes) <= l2_bytes(device)) & bool(repeated(group))
     least = np.maximum(placed.memory_seconds * ~resident, np.maximum(placed.compute_seconds, placed.link_seconds))
     return np.asarray(least)
+
+
+def _least_from_l2(placed: Placement, device: Device, dtype: str) -> Array:
+    """The bound in seconds of a call that is repeated on the same operands.
+
+    Only the bytes that L2 cannot hold come from DRAM, and a state is written where it was read. All bytes pass the
+    ports between L2 and the SMs.
+    """
+    data, held = (np.asarray(b, dtype=float) for b in (placed.cost.bytes, _larger_direction(placed)))
+    missing = data * np.maximum(1 - l2_bytes(device) / held, 0)
+    ceilings = chip(device, dtype)
+    ports = data / ceilings.port if ceilings else 0.0
+    return np.asarray(np.maximum(np.maximum(placed.compute_seconds, missing / device.bandwidth), ports))
+
+
+def _larger_direction(placed: Placement) -> Array:
+    return np.asarray(np.maximum(placed.cost.bytes_read, placed.cost.bytes_written))

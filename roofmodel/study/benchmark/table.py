@@ -31,6 +31,9 @@ LATENCY_LIMITS = 1e-3, 1e12
 
 Other values are of another unit or damaged, and one of them would dominate all mean errors."""
 
+REQUIRED = ("op", "dtype", "latency_us")
+"""Columns of every table; `dtype` only where an operation does not imply it."""
+
 HOST_CLOCK = "by the host's clock"
 """Part of a parameter set's name: for rows without a kernel that the host timed, so that the launch is included."""
 
@@ -47,7 +50,9 @@ def read(path: str) -> Table:
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ProfileError(f"{path}: not a readable table of measurements ({reason})") from None
-    if problem := _header_problem(header):
+    ops = {row[header.index("op")] for row in rows if len(row) == len(header)} if header.count("op") == 1 else set()
+    implied = bool(ops) and all(op in OPERATIONS and OPERATIONS[op].dtype for op in ops)
+    if problem := _header_problem(header, ("op", "latency_us") if implied else REQUIRED):
         raise ProfileError(f"{path}: {problem}")
     for number, row in enumerate(rows, 2):
         if len(row) != len(header):
@@ -66,12 +71,12 @@ def _content(path: str) -> bytes:
     return content
 
 
-def _header_problem(header: Sequence[str]) -> str:
+def _header_problem(header: Sequence[str], required: Sequence[str]) -> str:
     """Why this is not the header of a table of measurements; empty if it is one."""
     for name, sign in {"semicolons": ";", "tabs": "\t"}.items():
         if len(header) == 1 and sign in header[0]:
             return f"the columns are separated by {name}; save the file with commas (CSV)"
-    if missing := [column for column in ("op", "dtype", "latency_us") if column not in header]:
+    if missing := [column for column in required if column not in header]:
         misspelled = [column for column in header if column.strip().lower() in missing]
         hint = f" (it has {', '.join(map(repr, misspelled))}: use lower case, no spaces)" if misspelled else ""
         return (
@@ -100,11 +105,16 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
     notes, found = np.full(count, "", dtype=object), []
     rows_of: dict[tuple[str, ...], list[int]] = {}
     more = {name for operation in OPERATIONS.values() for name in (*operation.text_columns, *operation.shared_columns)}
-    keys = tuple(dict.fromkeys(("op", "dtype", "kv_dtype", "kernel", "l2", "framework", *sorted(more))))
+    keys = tuple(dict.fromkeys(("op", "dtype", "kv_dtype", "kernel", "l2", "framework", "engine", *sorted(more))))
     # The framework matters only if the host timed the rows, because the launch is then included.
     cells = {
         **table,
         "framework": ["host" if _HOST_TIMED.search(cell) else "" for cell in table.get("framework", ())],
+        "engine": [
+            cell.partition(" ")[0].lower() if op in OPERATIONS and OPERATIONS[op].by_engine else ""
+            for op, cell in zip(table["op"], table.get("framework", ()), strict=False)
+        ],
+        "dtype": dtypes(table),
     }
     for row, key in enumerate(zip(*(cells.get(name) or [""] * count for name in keys), strict=True)):
         rows_of.setdefault(key, []).append(row)
@@ -120,10 +130,16 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
             for some in _split_decode(shape):
                 part = {name: values[some] for name, values in shape.items()}
                 operator = OPERATIONS[op].operator({**texts, **part, **shared}, widths(PRECISIONS[dtype], kv or None))
-                found.append(RowGroup(op, PRECISIONS[dtype].compute, kernel, l2, here[valid][some], part, operator))
+                named = f"{texts['engine']} {kernel}".strip()
+                found.append(RowGroup(op, PRECISIONS[dtype].compute, named, l2, here[valid][some], part, operator))
         except WorkloadError as error:
             notes[here] = str(error)
     return found, notes
+
+
+def dtypes(table: Table) -> Sequence[str]:
+    """The dtype of each row: its cell, or that of the operation where the table has no such column."""
+    return table.get("dtype") or [OPERATIONS[op].dtype if op in OPERATIONS else "" for op in table["op"]]
 
 
 def _split_decode(shape: Mapping[str, Array]) -> list[Array]:

@@ -20,7 +20,17 @@ from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import clamp_to_bound, formula
 from roofmodel.study.benchmark.operations import OPERATIONS
 from roofmodel.study.benchmark.residency import least_seconds, repeated
-from roofmodel.study.benchmark.table import Array, RowGroup, Table, groups, read, reason_lines, seconds, skipped
+from roofmodel.study.benchmark.table import (
+    Array,
+    RowGroup,
+    Table,
+    dtypes,
+    groups,
+    read,
+    reason_lines,
+    seconds,
+    skipped,
+)
 from roofmodel.study.profile.device import others
 
 
@@ -167,13 +177,14 @@ def errors(predicted: Array, measured: Array) -> Errors:
 def faster_than_bound(validation: Validation, limit: int = 3) -> Iterator[str]:
     """The rows that are fastest relative to their bound: impossible unless a cache had the data."""
     table = validation.table
+    names = dtypes(table)
     ratio = np.nan_to_num(validation.measured / validation.bound, nan=1)
     for row in np.argsort(ratio)[:limit]:
         if ratio[row] < 1:
             op = table["op"][row]
             shape = ", ".join(f"{column} {table[column][row]}" for column in OPERATIONS[op].columns)
             part = f"{ratio[row]:.0%}" if ratio[row] >= 0.01 else "under 1%"
-            yield f"line {row + 2}: {op} {table['dtype'][row]} ({shape}) took {part} of its bound"
+            yield f"line {row + 2}: {op} {names[row]} ({shape}) took {part} of its bound"
 
 
 def _part(measured: Array, bound: Array, expected: Array, low: Array, high: Array) -> ErrorSummary:

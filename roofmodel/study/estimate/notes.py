@@ -18,6 +18,7 @@ from roofmodel.devices.parts import Level
 from roofmodel.errors import Message, Option, Text, WarningNote, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
+from roofmodel.prediction import layer_kernels
 from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.phase import PhaseEstimate, is_launch_bound, launches, sum_of
 
@@ -29,7 +30,10 @@ ECC_SHARE = 1 / 16
 
 KERNEL_KINDS = {
     "gemm": "GEMM", "context": "prefill attention", "generation": "decode attention", "experts": "MoE",
-    "collectives": "collective", "stream": "elementwise",
+    "collectives": "collective", "stream": "elementwise", "encoder": "encoder attention",
+    "latent_context": "latent prefill attention", "latent_generation": "latent decode attention",
+    "latent_products": "absorbed projection", "filter": "causal convolution", "filter_update": "causal convolution",
+    "chunks": "delta-rule", "recurrence": "delta-rule",
 }  # fmt: skip
 """The kinds of kernels in a device's calibration, by their names in its file."""
 
@@ -240,11 +244,19 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
             f"{device.id} is not calibrated for these"
         )
     else:
+        used = {layer_kernels.kind(placed.operator) for placed in operators}
         for source_device, kinds in device.calibration.borrowed.items():
-            names = ", ".join(KERNEL_KINDS[kind] for kind in kinds)
+            shown = [kind for kind in kinds if kind not in layer_kernels.FORMULAS or kind in used]
+            if names := ", ".join(dict.fromkeys(KERNEL_KINDS[kind] for kind in shown)):
+                yield (
+                    f"{names} kernels are not calibrated on {device.id}; {source_device} parameters scaled to its "
+                    "datasheet are used"
+                )
+        scans = [each.operator for each in operators if each.operator.kind == "scan"]
+        if names := ", ".join(dict.fromkeys(each.name for each in scans if not layer_kernels.kind(each))):
             yield (
-                f"{names} kernels are not calibrated on {device.id}; {source_device} parameters scaled to its "
-                "datasheet are used"
+                f"the expected time of {names} has no evidence: no measurements of this scan exist, so the time to "
+                "read and write its data is used"
             )
 
 

@@ -1,0 +1,54 @@
+"""Expected time of batched GEMMs with the weights of each head: those before and after an absorbed latent attention."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum, part
+from roofmodel.devices.calibration import BatchedTiming
+from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate
+from roofmodel.prediction.gemm import GemmWork
+
+TILES = ((128, 128), (64, 128), (128, 64), (64, 64), (32, 64), (16, 64))  # rows, columns
+OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 3.0
+EXCLUSION_FACTOR = 1e3  # on the time of tiles that a library does not use: they are never the best
+
+DESCRIPTION = FormulaDescription(
+    name="batched_gemm",
+    title="batched GEMMs with the weights of each head",
+    summary="Each SM computes one tile of C[m, n] of a head at a time, so that the tiles run in waves. The time is the "
+    "minimum over a list of tile shapes.",
+    equation="latency + overlap(waves × (wave + max(multiply, load)), stream) + quantize",
+    terms=(
+        ("multiply", "FLOPs of a tile / (peak of one SM × pipe)"),
+        ("load", "bytes of a tile's rows of A and columns of B, of all active SMs, / (L2 ports × l2)"),
+        ("stream", "bytes / (DRAM bandwidth × dram), and for the share in L2 / (L2 ports × l2)"),
+        ("quantize", "rows of A of an SM × row, where A is quantized at run time"),
+        ("overlap(a, b)", "(a^3 + b^3)^(1/3): the two overlap, but not perfectly"),
+    ),
+    source=f"Parameters: BatchedTiming, fitted by `roof calibrate`. Tile shapes and constants: {UNFITTED}",
+    constants=("OVERLAP",),
+)
+
+
+@formula
+def seconds(work: GemmWork, chip: Chip, timing: BatchedTiming) -> Number:
+    """Seconds with the best tile, by DESCRIPTION; elementwise for arrays."""
+    best: Number = float("inf")
+    for tile in TILES:
+        rows, columns = part("tile_rows", tile[0]), part("tile_columns", tile[1])
+        tiles = part("tiles", work.batch * ceil_div(work.n, columns) * ceil_div(work.m, rows))
+        waves = part("waves", ceil_div(tiles, chip.multiprocessors))
+        sm_rate = part("sm_rate", chip.peak / chip.multiprocessors * timing.pipe, "FLOP/s")
+        multiply = part("multiply", 2 * rows * columns * work.k / sm_rate, "s")
+        loaded = (rows * work.a + columns * work.b) * work.k * minimum(tiles, chip.multiprocessors)
+        load = part("load", loaded / (timing.l2 * chip.port), "s")
+        sm_seconds = part("sm_time", waves * (timing.wave + maximum(multiply, load)), "s")
+        best = minimum(best, sm_seconds * (1 + EXCLUSION_FACTOR * (tile[0] < timing.tall)))
+    data = part("data", work.bytes + work.quantized, "B")
+    missed = part("missed", miss_rate(work.bytes, chip))
+    stream = data * (missed / (timing.dram * chip.bandwidth) + (1 - missed) / (timing.l2 * chip.port))
+    stream = part("stream", stream, "s")
+    rows = ceil_div(work.batch * work.m, chip.multiprocessors) * (work.quantized > 0)
+    quantize = part("quantize", rows * timing.row, "s")
+    return timing.latency + (best**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP) + quantize

@@ -1,0 +1,118 @@
+"""Count measured kernels of encoders' attention, latent attention, linear attention and state spaces.
+
+Shapes are columns, as in operations.py. `op`, `phase`, `kernel`, `part` and `engine` are texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from roofmodel.counting.attention import attention
+from roofmodel.counting.block_context import BlockContext
+from roofmodel.counting.latent_attention import latent_attention
+from roofmodel.counting.linear_attention import delta_rule
+from roofmodel.counting.number_formats import FORMATS, Widths
+from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.token_convolution import causal_filter
+from roofmodel.counting.workload import Phase, Step
+from roofmodel.errors import WorkloadError, choices, shorten
+from roofmodel.models.attention import Attention, LatentAttention
+from roofmodel.models.norms_and_activations import Norm
+from roofmodel.models.recurrent import DeltaRule
+
+Columns = Mapping[str, Any]
+"""Columns of numbers, or single numbers; and texts that are the same for all rows."""
+
+PHASES = ("context", "generation", "verify")
+PRODUCTS = {"mla_gen_pre": "attention.absorb_k", "mla_gen_post": "attention.absorb_v"}
+SEPARATE_FILTERS = "qkv3"
+"""End of the name of a kernel that filters queries, keys and values one after another."""
+CHUNK = 64  # tokens; of all implementations
+
+
+def encoder_attention(c: Columns, widths: Widths) -> Operator:
+    """Fused bidirectional attention of an encoder: each of `seq` tokens attends to all of them."""
+    step = Step("forward", c["batch"], c["seq"], 0, "flash", 1, widths)
+    part = Attention(c["heads"], c["heads"], c["head_dim"])
+    return _named("attention.flash", attention(part, _block(step, causal=False)))
+
+
+def latent_core(c: Columns, widths: Widths) -> Operator:
+    """Latent attention without projections: a prefill on keys and values of each head, a decode on the latents."""
+    phase: Phase = "decode" if c["op"] == "mla_generation" else "prefill"
+    step = Step(phase, c["batch"], c["seq"], c["kv_len"] - c["seq"], "flash", 1, widths)
+    return _named("attention.flash", _latent_operators(step, c["heads"]))
+
+
+def latent_product(c: Columns, widths: Widths) -> Operator:
+    """The batched GEMM before (`mla_gen_pre`) or after (`mla_gen_post`) an absorbed latent attention."""
+    if c["part"] not in PRODUCTS:
+        raise WorkloadError(f"mla_bmm: unknown part {shorten(c['part'])}{choices(c['part'], PRODUCTS)}")
+    step = Step("decode", c["tokens"], 1, 1, "flash", 1, widths)
+    return _named(PRODUCTS[c["part"]], _latent_operators(step, c["heads"]))
+
+
+def _latent_operators(step: Step, heads: Any) -> Iterator[Operator]:
+    """The operators of latent attention with these heads and the sizes of DeepSeek-V2 and V3."""
+    part = LatentAttention(
+        heads, latent=512, nope_dim=128, rotary_dim=64, value_dim=128, norm=Norm("rmsnorm", bias=False)
+    )
+    return latent_attention(part, _block(step))
+
+
+def delta_rule_kernel(c: Columns, widths: Widths) -> Operator:
+    """A kernel of the gated delta rule (gdn) or of Kimi's delta attention (kda): its causal filter or its scan.
+
+    The state has 32 bits. TensorRT-LLM's rows differ (aiconfigurator, collector/trtllm/collect_gdn.py): the filter has
+    the channels of the keys only, a prefill has no state before and after it, and the state of a decode has 16 bits.
+    """
+    trtllm, is_filter = c["engine"] == "trtllm", "conv" in c["kernel"]
+    if trtllm and is_filter:
+        return _filter(c, widths, c["k_heads"] * c["k_dim"])
+    separate = c["kernel"].endswith(SEPARATE_FILTERS)
+    mixer = DeltaRule(
+        c["k_heads"], c["v_heads"], c["k_dim"], c["v_dim"], c["d_conv"], CHUNK, "silu",
+        projections=(("q",), ("k",), ("v",)) if separate else (("qkv",),), decay_per_channel=c["op"] == "kda",
+    )  # fmt: skip
+    kept = widths if trtllm or is_filter else widths._replace(kv=FORMATS["fp32"])
+    step = _step(c, kept, stateless=trtllm, is_filter=is_filter)
+    return _named("linear.filter" if is_filter else "linear.scan", delta_rule(mixer, _block(step)))
+
+
+def mamba2_filter(c: Columns, widths: Widths) -> Operator:
+    """The causal convolution of Mamba 2."""
+    if "conv" not in c["kernel"]:
+        raise WorkloadError("mamba2: there is no formula of the scan that measurements could judge; skipped")
+    return _filter(c, widths, c["heads"] * c["head_dim"] + 2 * c["groups"] * c["d_state"])
+
+
+def _filter(c: Columns, widths: Widths, channels: Any) -> Operator:
+    """A causal convolution over these channels, with its activation."""
+    step = _step(c, widths, is_filter=True)
+    build = Builder({**step.token_axes, "c": channels, "r": c["d_conv"]}, widths)
+    (found,) = causal_filter(build, step, "filter", False, "silu", "u[b t c]")
+    return found
+
+
+def _step(c: Columns, widths: Widths, stateless: bool = False, is_filter: bool = False) -> Step:
+    """The pass of a row; `stateless`: without a state before and after a prefill.
+
+    The verification of `seq` draft tokens (`verify`) updates the state once per token and keeps each of them. It reads
+    the state once: with as many reads as writes, that is (1 + seq) / 2 updates.
+    """
+    if c["phase"] not in PHASES:
+        raise WorkloadError(f"{c['op']}: unknown phase {shorten(c['phase'])}; known: {', '.join(PHASES)}")
+    if c["phase"] == "context":
+        return Step("forward" if stateless else "prefill", c["batch"], c["seq"], 0, "flash", 1, widths)
+    updates = c["seq"] if is_filter else (1 + c["seq"]) / 2
+    batch = c["batch"] * (updates if c["phase"] == "verify" else 1)
+    return Step("decode", batch, 1, 1, "flash", 1, widths)
+
+
+def _block(step: Step, causal: bool = True) -> BlockContext:
+    return BlockContext(step, 1, causal=causal, input="x[b t d]", output="a[b t d]")
+
+
+def _named(name: str, operators: Iterator[Operator]) -> Operator:
+    return next(operator for operator in operators if operator.name == name)

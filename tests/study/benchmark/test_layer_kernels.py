@@ -1,0 +1,183 @@
+"""Costs and expected times of measured kernels of encoders, latent attention, linear attention and state spaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from roofmodel.counting.operator import Operator
+from roofmodel.devices.device import Device
+from roofmodel.errors import ProfileError
+from roofmodel.prediction import layer_kernels
+from roofmodel.prediction.timing import formula, place
+from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.study.benchmark.residency import least_seconds
+from roofmodel.study.benchmark.table import RowGroup, groups, read
+from roofmodel.study.benchmark.validate import validate
+
+H100 = Device.load("h100")
+
+
+def counted(op: str, kv: str | None = None, **columns: Any) -> Operator:
+    texts = {"op": op, "engine": "sglang", "phase": "context", "kernel": "", "part": ""}
+    return OPERATIONS[op].operator(texts | columns, widths(PRECISIONS["bfloat16"], kv))
+
+
+def test_latent_attention_of_a_prefill_has_keys_and_values_of_each_head() -> None:
+    cost = counted("mla_context", "fp8", batch=2, heads=16, seq=100, kv_len=300).cost
+    pairs = 100 * 200 + 100 * 101 // 2  # all cached tokens, and the new ones up to the own
+    assert cost.matmul_flops == 2 * 2 * 16 * pairs * (128 + 64 + 128)  # scores over 192 elements, values of 128
+    queries, keys_and_values, rotary_keys = 2 * 100 * 16 * 192 * 2, 2 * 300 * 16 * 256 * 2, 2 * 300 * 64  # fp8
+    assert cost.bytes == queries + keys_and_values + rotary_keys + 2 * 100 * 16 * 128 * 2
+
+
+@pytest.mark.parametrize(("kv", "width"), [(None, 2), ("fp8", 1)])
+def test_latent_attention_of_a_decode_reads_each_latent_once(kv: str | None, width: int) -> None:
+    cost = counted("mla_generation", kv, batch=3, heads=8, seq=1, kv_len=1000).cost
+    assert cost.matmul_flops == 2 * 3 * 8 * 1000 * (576 + 512)
+    assert cost.bytes == 3 * 1000 * 576 * width + 3 * 8 * (576 + 512) * 2
+
+
+def test_products_around_latent_attention_multiply_each_head_by_its_weights() -> None:
+    for part in ("mla_gen_pre", "mla_gen_post"):
+        operator = counted("mla_bmm", tokens=10, heads=4, part=part)
+        assert operator.cost.matmul_flops == 2 * 10 * 4 * 128 * 512
+        assert operator.cost.bytes == 2 * 4 * (10 * 128 + 128 * 512 + 10 * 512)
+
+
+def test_the_flops_of_attention_equal_those_that_torch_counts() -> None:
+    torch = pytest.importorskip("torch")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    def flops(queries: int, keys: int, size: int, value: int, heads: int) -> int:
+        q, k = torch.empty(heads, queries, size, device="meta"), torch.empty(heads, keys, size, device="meta")
+        with FlopCounterMode(display=False) as counter:
+            (q @ k.mT) @ torch.empty(heads, keys, value, device="meta")
+        return int(counter.get_total_flops())
+
+    encoder = counted("attn_encoder", batch=2, heads=6, head_dim=72, seq=50)
+    assert encoder.cost.matmul_flops == flops(50, 50, 72, 72, 2 * 6)
+    decode = counted("mla_generation", batch=2, heads=6, seq=1, kv_len=50)
+    assert decode.cost.matmul_flops == flops(1, 50, 576, 512, 2 * 6)
+    one_token = counted("mla_context", batch=2, heads=6, seq=1, kv_len=1)
+    assert one_token.cost.matmul_flops == flops(1, 1, 192, 128, 2 * 6)
+
+
+DELTA = {"batch": 4, "seq": 1, "d_conv": 4, "k_heads": 2, "k_dim": 128, "v_heads": 6, "v_dim": 128}
+
+
+def test_a_decode_of_the_delta_rule_reads_and_writes_a_state_of_32_bits() -> None:
+    kernel = "fused_recurrent_gated_delta_rule_packed_decode"
+    cost = counted("gdn", **DELTA, phase="generation", kernel=kernel).cost
+    state = 4 * 6 * 128 * 128 * 4
+    vectors = 4 * (2 * 2 * 128 + 2 * 6 * 128 + 2 * 6) * 2  # queries, keys, values, outputs, decays and write strengths
+    parameters = 2 * 6 * 2
+    assert cost.bytes == 2 * state + vectors + parameters
+    half = counted("gdn", **DELTA, phase="generation", kernel=kernel, engine="trtllm").cost
+    assert half.bytes == state + vectors + parameters
+
+
+def test_a_prefill_of_the_delta_rule_writes_its_state_except_for_tensorrt_llm() -> None:
+    columns = DELTA | {"seq": 100}
+    cost = counted("gdn", **columns, kernel="chunk_gated_delta_rule").cost
+    stateless = counted("gdn", **columns, kernel="chunk_gated_delta_rule", engine="trtllm").cost
+    assert cost.bytes - stateless.bytes == 4 * 6 * 128 * 128 * 4
+    assert cost.matmul_flops == stateless.matmul_flops
+
+
+def test_causal_filters_read_and_write_each_channel() -> None:
+    columns = DELTA | {"seq": 100}
+    channels = 2 * 2 * 128 + 6 * 128  # queries, keys, values
+    cost = counted("gdn", **columns, kernel="causal_conv1d_fn").cost
+    cached = 4 * channels * 4 * 2  # the last 4 tokens
+    assert cost.bytes == 4 * 100 * channels * 2 * 2 + channels * 4 * 2 + cached
+    of_keys = counted("gdn", **columns, kernel="causal_conv1d_fn", engine="trtllm").cost
+    assert of_keys.bytes == cost.bytes * (2 * 128) / channels
+    update = counted("gdn", **columns, kernel="causal_conv1d_update", phase="generation").cost
+    assert update.bytes == 4 * channels * (2 + 2) + channels * 4 * 2 + 2 * cached
+
+
+def test_a_verification_updates_a_state_by_each_draft_token() -> None:
+    columns = DELTA | {"seq": 5, "phase": "verify", "kernel": "fused_recurrent_kda"}
+    state = 4 * 6 * 128 * 128 * 4
+    assert counted("kda", **columns).cost.bytes >= state + 5 * state  # one read, and the state after each token
+
+
+def test_kimis_decays_are_read_for_each_element_of_a_key() -> None:
+    columns = DELTA | {"seq": 64, "k_heads": 6, "kernel": "chunk_kda"}
+    more = counted("kda", **columns).cost.bytes - counted("gdn", **columns).cost.bytes
+    assert more == 4 * 64 * 6 * (128 - 1) * 2 + 6 * (128 - 1) * 2  # decays of the tokens, and the bias of their step
+
+
+def table(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_table_of_delta_rules_needs_no_dtype(tmp_path: Path) -> None:
+    header = "op,phase,batch,seq,d_conv,k_heads,k_dim,v_heads,v_dim,latency_us,kernel,framework"
+    row = "gdn,context,1,512,4,16,128,32,128,70,chunk_gated_delta_rule,sglang 0.5.14"
+    found, notes = groups(read(table(tmp_path / "t.csv", f"{header}\n{row}\n")))
+    assert [group.kernel for group in found] == ["sglang chunk_gated_delta_rule"]
+    assert not notes[0]
+    with pytest.raises(ProfileError, match="missing columns: dtype"):
+        read(table(tmp_path / "t.csv", f"{header}\n{row.replace('gdn', 'gemm')}\n"))
+
+
+def test_the_scan_of_mamba_2_is_skipped_with_its_reason(tmp_path: Path) -> None:
+    header = "op,phase,batch,seq,heads,head_dim,groups,d_state,d_conv,latency_us,kernel"
+    rows = "mamba2,context,1,512,64,64,8,128,4,{},{}"
+    text = "\n".join((header, rows.format(9, "causal_conv1d_fn"), rows.format(90, "mamba_chunk_scan_combined")))
+    found = validate(table(tmp_path / "t.csv", f"{text}\n"), H100)
+    assert found.skipped == {"mamba2: there is no formula of the scan that measurements could judge; skipped": 1}
+    assert found.whole.expected is not None
+
+
+def test_data_in_l2_is_not_bound_by_dram() -> None:
+    device = Device.load("l40s")
+    operator = counted("attn_encoder", batch=np.array([8, 512]), heads=np.array([16, 16]), head_dim=64,
+                       seq=np.array([128, 128]))  # fmt: skip
+    group = RowGroup("attn_encoder", "bf16", "", "", np.arange(2), {}, operator)
+    moved = np.array([8, 512]) * 4 * 16 * 64 * 128 * 2  # queries, keys, values and outputs
+    flops = np.array([8, 512]) * 4 * 16 * 128 * 128 * 64
+    ports = moved / (142 * 2.52e9 * 64)
+    missing = moved * np.maximum(1 - 96 * 2**20 / (moved * 3 / 4), 0)
+    expected = np.maximum(np.maximum(flops / 362.05e12, ports), missing / 864e9)
+    placed = place(operator.cost, device, "bf16")
+    assert least_seconds(group, placed, device) == pytest.approx(expected, rel=1e-3)
+    evicted = group._replace(l2="cold")
+    assert least_seconds(evicted, placed, device) == pytest.approx(moved / 864e9)
+
+
+KERNELS = {
+    "attn_encoder": {"batch": 2, "heads": 16, "head_dim": 64, "seq": 700},
+    "mla_context": {"batch": 2, "heads": 16, "seq": 700, "kv_len": 700},
+    "mla_generation": {"batch": 16, "heads": 16, "seq": 1, "kv_len": 3000},
+    "mla_bmm": {"tokens": 32, "heads": 16, "part": "mla_gen_pre"},
+    "gdn": DELTA | {"seq": 700, "kernel": "chunk_gated_delta_rule"},
+    "kda": DELTA | {"seq": 700, "kernel": "flashkda_fwd"},
+    "mamba2": {"batch": 2, "seq": 700, "heads": 64, "head_dim": 64, "groups": 8, "d_state": 128, "d_conv": 4,
+               "kernel": "causal_conv1d_fn"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("hw", ["h100", "h200", "a100", "b200"])
+@pytest.mark.parametrize("op", KERNELS)
+def test_each_kernel_has_its_own_formula_on_every_device_of_a_similar_design(op: str, hw: str) -> None:
+    operator, device = counted(op, **KERNELS[op]), Device.load(hw)
+    kind = layer_kernels.kind(operator)
+    found = formula(operator, place(operator.cost, device, "bf16"), device, "bf16", "sglang chunk_kda")
+    assert kind
+    assert found is not None
+    assert found.function is layer_kernels.FORMULAS[kind].function
+    assert found.seconds > 0
+
+
+def test_kernels_of_kimis_delta_attention_use_those_of_the_gated_delta_rule() -> None:
+    operator = counted("kda", **DELTA | {"seq": 700, "kernel": "chunk_kda"})
+    found = formula(operator, place(operator.cost, H100, "bf16"), H100, "bf16", "sglang chunk_kda")
+    assert found is not None
+    assert found.implementation == "sglang chunk_gated_delta_rule"
