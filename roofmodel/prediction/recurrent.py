@@ -195,8 +195,8 @@ def filter_work(operator: Operator) -> FilterWork:
     """The input of `filter_seconds`, from a filter."""
     sizes, cost = operator.sizes, operator.cost
     launches = 1 if "u" in {tensor.name for tensor in operator.reads} else 3
-    numbers = (sizes["b"], sizes["t"], sizes["c"], cost.bytes_read, cost.bytes_written)
-    return FilterWork(*map(plain, numbers), launches)
+    numbers = (sizes["b"], sizes["t"], sizes["c"], cost.bytes_read, cost.bytes_written, launches)
+    return FilterWork(*map(plain, numbers))
 
 
 def chunk_work(operator: Operator) -> ChunkWork:

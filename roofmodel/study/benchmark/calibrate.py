@@ -372,20 +372,20 @@ def _candidate_applied(
     return function(work, candidate, *others, timing)
 
 
-def _without_unused(start: Timing, samples: list[Sample]) -> Timing:
+def _without_unused(start: Any, samples: list[Sample]) -> Any:
     """Set the parameters of quantization and weight conversion to 0 if no GEMM of the samples has these steps."""
     if isinstance(start, GemmTiming | BatchedTiming):
         gemms = [found for s in samples if (found := gemm_work(s.group.operator, s.group.compute))]
-        if not any(np.any(each.quantized) for each in gemms):
-            start = start._replace(**{name: 0.0 for name in ("row", "spill") if name in start._fields})
-        if "convert" in start._fields and not any(each.b < each.a for each in gemms):
-            start = start._replace(convert=0.0)
+        unused: tuple[str, ...] = () if any(np.any(each.quantized) for each in gemms) else ("row", "spill")
+        if not any(each.b < each.a for each in gemms):
+            unused += ("convert",)
+        return start._replace(**{name: 0.0 for name in unused if name in start._fields})
     return start
 
 
-def _without_ineffective(timing: Timing) -> Timing:
+def _without_ineffective(timing: Any) -> Any:
     """Set parameters without effect to 0: a host time below the latency, those of kernels that were not chosen."""
-    if getattr(timing, "host", 0.0) and timing.host <= timing.latency:
+    if isinstance(timing, GemmTiming | TiledTiming | LatentGenerationTiming) and timing.host <= timing.latency:
         timing = timing._replace(host=0.0)
     if isinstance(timing, GemmTiming) and not timing.few:
         timing = timing._replace(column=0.0, dot=0.0)

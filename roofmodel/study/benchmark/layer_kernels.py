@@ -15,11 +15,12 @@ from roofmodel.counting.linear_attention import delta_rule
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.token_convolution import causal_filter
-from roofmodel.counting.workload import Phase, Step
+from roofmodel.counting.workload import Step
 from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.attention import Attention, LatentAttention
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.models.recurrent import DeltaRule
+from roofmodel.option_values import Phase
 
 Columns = Mapping[str, Any]
 """Columns of numbers, or single numbers; and texts that are the same for all rows."""
