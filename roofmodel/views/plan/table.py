@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
 from rich.text import Text
 
 from roofmodel import units
@@ -29,19 +30,27 @@ class PlanView:
         if not self.plan.ranked:
             return
         cells = [_cells(one, len(self.plan.devices) > 1) for one in self.plan.ranked]
-        titles = [title for title in cells[0] if any(row[title] for row in cells)]
-        widths = {title: max(len(title), *(len(row[title]) for row in cells)) for title in titles}
-        kept, table = fitting(widths, EXPENDABLE, options.max_width), bare()
-        for title in kept:
-            table.add_column(title, justify="left" if title in LEFT else "right", no_wrap=True)
-        for row in cells:
-            table.add_row(*(row[title] for title in kept))
+        table, kept = candidate_table(cells, EXPENDABLE, LEFT, options.max_width)
         yield table
         yield from (Text(line) for line in _reasons(self.plan.ranked))
         if any(one.candidate.prefill for one in self.plan.ranked):
             yield Text("→: prefill engines → decode engines", style="dim")
         if "ties" in kept:
             yield Text("ties: ranks whose intervals of the rate do not separate", style="dim")
+
+
+def candidate_table(
+    cells: Sequence[Mapping[str, str]], expendable: Iterable[str], left: Collection[str], available: int
+) -> tuple[Table, list[str]]:
+    """A row for each candidate, and the titles of the columns that have text and fit."""
+    titles = [title for title in cells[0] if any(row[title] for row in cells)]
+    widths = {title: max(len(title), *(len(row[title]) for row in cells)) for title in titles}
+    kept, table = fitting(widths, expendable, available), bare()
+    for title in kept:
+        table.add_column(title, justify="left" if title in left else "right", no_wrap=True)
+    for row in cells:
+        table.add_row(*(row[title] for title in kept))
+    return table, kept
 
 
 def heading(plan: Plan) -> str:

@@ -11,9 +11,9 @@ from rich.text import Text
 from roofmodel import output_files, units
 from roofmodel.study.plan.ranking import layout_text
 from roofmodel.study.plan.training import RankedTraining, TrainingPlan
-from roofmodel.views.kit.columns import bare, fitting
 from roofmodel.views.kit.encoding import as_csv, as_json
 from roofmodel.views.plan.data import interval, shortage
+from roofmodel.views.plan.table import candidate_table
 
 SUFFIXES = FORMATS = ("json", "csv")
 EXPENDABLE = ("idle", "communication", "ties", "memory", "device")
@@ -37,13 +37,7 @@ class TrainingPlanView:
         if not self.plan.ranked:
             return
         cells = [_cells(one, len(self.plan.devices) > 1) for one in self.plan.ranked]
-        titles = [title for title in cells[0] if any(row[title] for row in cells)]
-        widths = {title: max(len(title), *(len(row[title]) for row in cells)) for title in titles}
-        kept, table = fitting(widths, EXPENDABLE, options.max_width), bare()
-        for title in kept:
-            table.add_column(title, justify="left" if title in LEFT else "right", no_wrap=True)
-        for row in cells:
-            table.add_row(*(row[title] for title in kept))
+        table, _ = candidate_table(cells, EXPENDABLE, LEFT, options.max_width)
         yield table
         yield from (Text(f"{one.rank}  {one.reason}") for one in self.plan.ranked)
 

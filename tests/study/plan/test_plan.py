@@ -44,6 +44,17 @@ def test_every_reported_layout_fits_and_meets_the_targets() -> None:
         assert each.requests.low <= each.requests.value <= each.requests.high
 
 
+def test_memory_holds_the_cache_of_all_requests_at_full_length() -> None:
+    best = planned(mode="mixed", tpot="12ms").ranked[0].candidate
+    assert best.layout.pp == 1
+    estimated = roofmodel.estimate(
+        MODEL, "h100", phase="decode", batch=best.batch, context=ISL + OSL - 1, dtype="bf16", tp=best.layout.tp,
+        dp=best.layout.dp,
+    ).to_dict()["memory"]  # fmt: skip
+    assert best.memory > estimated["weights"] + estimated["kv_cache"]
+    assert best.largest_batch >= best.batch
+
+
 def test_the_best_is_no_worse_than_prefills_that_alternate_with_decodes() -> None:
     """Without chunks, a step is a decode, or the prefill of one prompt: both are estimates of `roofmodel.estimate`."""
     found = {tpot: planned(tpot=tpot).ranked[0].candidate.requests.value for tpot in (None, 0.012)}
