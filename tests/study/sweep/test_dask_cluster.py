@@ -42,6 +42,12 @@ def test_a_sweep_on_a_cluster_is_the_same_sweep(address: str) -> None:
     assert there.to_dict() == here.to_dict()
 
 
+def test_a_plan_on_a_cluster_is_the_same_plan(address: str) -> None:
+    asked: dict[str, Any] = {"gpus": 1, "isl": 64, "osl": 16, "dtype": "fp16"}
+    here, there = (roofmodel.plan("gpt2", "a100", cluster=where, **asked) for where in (None, address))
+    assert there.to_dict() == here.to_dict()
+
+
 def test_a_local_cluster_is_started_on_request() -> None:
     here, there = (roofmodel.sweep("gpt2", "a100", batch=[1, 2], cluster=where) for where in (None, "local"))
     assert there.to_dict() == here.to_dict()
