@@ -50,7 +50,8 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "micro_batch": work.micro_batch,
             **({"sequence_parallel": work.sequence_parallel} if "train" in work.phases else {}),
             "memory_utilization": work.memory_utilization,
-            **({"data_parallel": work.data_parallel} if "train" in work.phases else {"engine": work.engine}),
+            "data_parallel": work.data_parallel,
+            "engine": work.engine,
         },
         "phases": [phase_document(phase) | _stages(phase) for phase in estimate.phases],
         "memory": {
