@@ -28,8 +28,8 @@ main()
 """
 
 
-def test_the_readme_names_ten_commands() -> None:
-    assert len(COMMANDS) == 10
+def test_the_readme_names_eleven_commands() -> None:
+    assert len(COMMANDS) == 11
 
 
 @pytest.mark.parametrize("command", COMMANDS)
