@@ -14,7 +14,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-(BLOCK,) = re.findall(r"## Ten commands worth knowing\n\n```console\n(.*?)```", README, re.DOTALL)
+(BLOCK,) = re.findall(r"## Eleven commands worth knowing\n\n```console\n(.*?)```", README, re.DOTALL)
 COMMANDS = [line.partition("#")[0].strip() for line in BLOCK.splitlines()]
 OPTIONAL = (
     "atheris", "dask", "distributed", "fvcore", "huggingface_hub", "ncu_report", "plotly", "pyarrow", "scipy", "torch",
