@@ -141,6 +141,7 @@ class LatentGenerationTiming(NamedTuple):
     l2: Annotated[float, "fraction of the L2 ports' bandwidth, for data in L2"]
     height: Annotated[float, "query heads of a block"] = 64.0
     splits: Annotated[float, "largest number of parts of a cache"] = 128.0
+    fixed: Annotated[float, "number of parts of every cache; 0: the best number up to `splits`"] = 0.0
     casts: Annotated[
         float, "1: another kernel first converts a narrower cache to the compute format; 0: blocks convert it"
     ] = 0.0

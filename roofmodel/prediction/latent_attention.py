@@ -29,6 +29,7 @@ DESCRIPTION = FormulaDescription(
         ("overlap(a, b)", "(a^2 + b^2)^(1/2): the two overlap, but not perfectly"),
     ),
     notes=(
+        "Some implementations split each cache into `fixed` parts, also a short one.",
         "Where another kernel first converts a narrower cache (`casts`), it reads the cache and writes it in the "
         "compute format, and the attention reads that. Some implementations run the blocks of all sequences at the "
         "same time (`reread`): where the latents do not fit in L2, each block of further heads reads them from DRAM.",
@@ -70,11 +71,11 @@ def seconds(att: LatentDecodeWork, chip: Chip, timing: LatentGenerationTiming) -
         waves = part("waves", ceil_div(att.batch * head_blocks * split, chip.multiprocessors))
         multiply = part("multiply", keys * timing.height * att.pair_flops / sm_rate, "s")
         sm_seconds = part("sm_time", waves * (timing.wave + multiply), "s")
-        moved = read + att.other_bytes + (4 * split * att.other_bytes if parts > 1 else 0)
+        moved = read + att.other_bytes + (2 * split * att.other_bytes if parts > 1 else 0)
         stream = part("stream", moved * per_byte + again / (timing.dram * chip.bandwidth), "s")
         time = (sm_seconds**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
-        if parts > 1:
-            time = (time + timing.split) * (1 + EXCLUSION_FACTOR * (timing.splits < split))
+        other = (split < timing.fixed) + (timing.fixed < split) if timing.fixed else timing.splits < split
+        time = (time + timing.split * (parts > 1)) * (1 + EXCLUSION_FACTOR * other)
         best = minimum(best, time)
     return maximum(timing.latency + best, timing.host)
 

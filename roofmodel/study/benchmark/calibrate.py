@@ -78,9 +78,12 @@ DISCRETE = {
     "height": (128.0, 64.0, 32.0, 16.0, 256.0),
     "reread": (0.0, 1.0),
     "splits": (128.0, 1.0, 4.0, 8.0, 16.0),
+    "fixed": (0.0, 4.0, 8.0, 16.0),
     "casts": (0.0, 1.0),
     "tiles": (1.0, 0.0),
 }
+# Discrete parameters that do not apply to a kind: heads of an encoder share no keys.
+WITHOUT_CHOICE = {"encoder": ("absorbed", "packed")}
 # Parameters whose gradient vanishes far from the optimum: the starts to try.
 STARTS = {"host": (2e-6, 6e-5)}
 # The modules whose formulas are a minimum over candidates, by kind of parameters.
@@ -307,7 +310,8 @@ class _Fitter(NamedTuple):
         unseen = [s.select(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
         if not fitted or not unseen:
             return None
-        space = Space(_without_unused(start, fitted), UPPER_LIMITS, DISCRETE, STARTS)
+        choices = {name: values for name, values in DISCRETE.items() if name not in WITHOUT_CHOICE.get(kind, ())}
+        space = Space(_without_unused(start, fitted), UPPER_LIMITS, choices, STARTS)
         found = fit(self._rows(fitted, kind, start), self._rows(few, kind, start), space)
         rows = sum(int((~s.held_out).sum()) for s in samples)
         return self._with_errors(rows, fitted, unseen, _without_ineffective(found), kind)
