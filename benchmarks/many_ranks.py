@@ -79,6 +79,7 @@ class Run(NamedTuple):
     launch_noise: float = 0.1
     mean: float = 40_000  # ns, of a kernel
     reduces: int = 6  # all-reduces per step
+    shapes: Sequence[tuple[str, float]] = ()  # name and nanoseconds of the kernels of a real step
     clocks: float = 2e6  # ns, standard deviation of the clocks
     seed: int = 7
 
@@ -139,11 +140,17 @@ def _layout(run: Run, random: np.random.Generator) -> _Layout:
     kinds = random.integers(0, len(NAMES), run.kernels)
     forward = run.kernels * 2 // 5
     usual = np.maximum(random.gamma(2.0, run.mean / 2, run.kernels), LAUNCH)
+    if run.shapes:
+        real = np.maximum(np.resize([seconds for _, seconds in run.shapes], run.kernels), LAUNCH)
+        usual = real * (run.mean / real.mean())
     usual[:forward] = 0.6 * LAUNCH
     last = run.kernels - max(1, run.kernels // 20) - 1  # then the optimizer
     places = np.linspace((forward + last) / 2, last, run.reduces).astype(int).tolist()
     reduces = (*places[:-2], last - 1, last)  # the last two follow each other: the side stream is critical
-    names = tuple(NCCL if i in reduces else NAMES[kinds[i]] for i in range(run.kernels))
+    texts = [name for name, _ in run.shapes]
+    names = tuple(
+        NCCL if i in reduces else texts[i % len(texts)] if texts else NAMES[kinds[i]] for i in range(run.kernels)
+    )
     streams = tuple(SIDE if i in reduces else MAIN for i in range(run.kernels))
     return _Layout(names, streams, usual, forward, reduces)
 
@@ -206,6 +213,11 @@ def write_csv(run: Run, folder: Path) -> list[str]:
     return list(map(str, paths))
 
 
+def _shapes(path: Path) -> list[tuple[str, float]]:
+    with path.open(newline="") as file:
+        return [(row["Name"], float(row["Duration"])) for row in csv.DictReader(file)]
+
+
 def main() -> int:
     """Write a run."""
     parser = argparse.ArgumentParser(description="Simulate the kernels of many ranks with planted delays.")
@@ -214,10 +226,14 @@ def main() -> int:
     parser.add_argument("--kernels", type=int, default=903)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--plant", action="append", default=[], metavar="KIND:RANK:AMOUNT")
+    parser.add_argument(
+        "--shapes", type=Path, metavar="CSV", help="kernels of a real step; columns Name, Duration (ns)"
+    )
     arguments = parser.parse_args()
+    shapes = _shapes(arguments.shapes) if arguments.shapes else ()
     plants = [Plant(kind, int(rank), float(amount)) for kind, rank, amount in (p.split(":") for p in arguments.plant)]
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    run = Run(arguments.ranks, arguments.kernels, arguments.steps, plants)
+    run = Run(arguments.ranks, arguments.kernels, arguments.steps, plants, shapes=shapes)
     print(f"{len(write_csv(run, arguments.folder))} files in {arguments.folder}")
     return 0
 

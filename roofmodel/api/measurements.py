@@ -185,6 +185,8 @@ def jitter(
     threshold: str | float = "100us",
     first_gap: FirstGap = "same-step",
     what_if: bool = False,
+    cache: PathLike | None = None,
+    cluster: str | None = None,
     progress: ProgressCallback = no_progress,
 ) -> JitterReport:
     """Which of many ranks is late, from which kernel on, and why; from files of Nsight Systems, PyTorch and others.
@@ -193,7 +195,8 @@ def jitter(
     deviation from the mean over ranks from which a rank is late, with a unit or in seconds. `first_gap` defines the gap
     before the first kernel of a step: "same-step" or "previous-step". `what_if` replays operation tables with ideal
     times. A folder means all its files. Damaged files and ranks that cannot be compared are left out with a warning.
-    Raises RoofError if fewer than two ranks are left.
+    `cache` is a folder for Parquet files with the kernels of each file, for runs larger than memory; `cluster` the
+    address of a Dask scheduler, or "local", for such files. Raises RoofError if fewer than two ranks are left.
 
     Examples:
         >>> report = jitter("examples/four_ranks_by_hand.csv")
@@ -203,11 +206,16 @@ def jitter(
     from roofmodel.profiles.reading import report_progress
     from roofmodel.study.jitter.jitter import jitter as study
 
-    arguments.check_texts(steps=steps)
+    arguments.check_texts(steps=steps, cluster=cluster)
     arguments.check_required_texts(first_gap=first_gap)
     files = arguments.paths("paths", paths)
+    folder = None if cache is None else arguments.path("cache", cache)
     with report_progress(progress):
-        return JitterReport(study(files, steps_range=steps, threshold=threshold, first_gap=first_gap, what_if=what_if))
+        found = study(
+            files, steps_range=steps, threshold=threshold, first_gap=first_gap, what_if=what_if, cache=folder,
+            cluster=cluster,
+        )  # fmt: skip
+    return JitterReport(found)
 
 
 def ncu_command(

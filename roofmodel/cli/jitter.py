@@ -18,6 +18,7 @@ app = typer.Typer(add_completion=False)
     epilog=examples(
         "roof jitter rank*.json.gz",
         "roof jitter report.sqlite --steps 5:8 --threshold 50us -o jitter.png",
+        "roof jitter rank*.csv --cache kernels",
         "roof jitter trace.parquet --what-if --format json",
     ),
 )
@@ -41,6 +42,16 @@ def jitter_command(
     what_if: Annotated[
         bool, typer.Option("--what-if", help="Replay the steps with ideal times (tables of operations, Parquet).")
     ] = False,
+    cache: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="Write the kernels to Parquet files in FOLDER, and read them there the next time."
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="Compute with Dask: the address of a scheduler, or local for processes on this machine."),
+    ] = None,
     form: Annotated[OutputFormat, format_option("table, json or csv.")] = "table",
     output: Annotated[list[str] | None, output_option("FILE .png .svg .pdf .html .json .csv")] = None,
 ) -> None:
@@ -52,6 +63,7 @@ def jitter_command(
     check_outputs(api.JitterReport, output, files)
     with progress.of_reading() as callback:
         report = api.jitter(
-            *files, steps=steps, threshold=threshold, first_gap=first_gap, what_if=what_if, progress=callback
+            *files, steps=steps, threshold=threshold, first_gap=first_gap, what_if=what_if, cache=cache,
+            cluster=cluster, progress=callback,
         )  # fmt: skip
     present(report, form, output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -50,30 +50,10 @@ def read(paths: Iterable[str | Path]) -> list[Timeline]:
     return [replace(found[0], warnings=(*found[0].warnings, *skipped)), *found[1:]]
 
 
-def read_intact(paths: Iterable[str | Path], warn: Callable[[str], None]) -> Iterator[Timeline]:
-    """The timelines of the files that can be read, one at a time; `warn` is called for each file that cannot.
-
-    Raises ProfileError if none can be read, and for files of different tools.
-    """
-    tools: list[str] = []
-    errors = []
-    with opened_sources(paths) as sources:
-        if not sources:
-            raise ProfileError("no file given; expected files of Nsight Systems, nvprof or the PyTorch profiler")
-        for source in sources:
-            try:
-                timeline = _timeline(source, _reader(source))
-            except ProfileError as error:
-                errors.append(error)
-                warn(f"{error}; this file is left out")
-                continue
-            if timeline.tool not in tools:
-                tools.append(timeline.tool)
-            if len(tools) > 1:
-                raise ProfileError(f"files of different tools ({', '.join(tools)}); give the files of one tool")
-            yield timeline
-    if errors and not tools:
-        raise errors[0]
+def read_file(path: str | Path) -> Timeline:
+    """The timeline of one file, or of standard input. Raises ProfileError if it cannot be read."""
+    with opened_sources([path]) as (source, *_):
+        return _timeline(source, _reader(source))
 
 
 def _reader(source: InputFile) -> Read:

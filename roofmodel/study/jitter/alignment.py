@@ -1,26 +1,29 @@
-"""Match the kernels of ranks by their sequence, and cut the sequence into steps.
+"""Choose the kernels that all ranks share, by the sequence of their names, and cut the sequence into steps.
 
 All ranks of a data-parallel run launch the same kernels in the same order. Where the sequences differ, the first
 difference is recorded and the kernels that all ranks share are compared. With marks, each step is matched by itself;
 without them, the whole sequence is matched, and its repeating part is the step.
+
+Only the sequences of names of all ranks are in memory, each different one once; the times of one rank at a time are.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from roofmodel.profiles.timelines.timeline import UNKNOWN
-from roofmodel.study.jitter.ranks import NO_STEP, Booleans, ComparedRank, Integers, Kernels
+from roofmodel.study.jitter.kernels import NO_STEP, Booleans, Integers, Kernels, name_code
+from roofmodel.study.jitter.ranks import ComparedRank
+from roofmodel.study.jitter.sequences import match_sequences
 from roofmodel.study.trace.steps import find_period
 
-WINDOW = 8  # kernels that must be equal for two sequences to match again after a difference
-SEARCH = 4096  # kernels in which they must match again
-_MATRICES = ("starts", "ends", "launches", "previous_ends", "own_gaps", "input")
 LAST_STEP = 1 << 62  # above all numbers of steps
 LEAST_COMMON = 0.5  # share of the sequence that a rank must have, to be compared
 
@@ -37,27 +40,12 @@ class Difference(NamedTuple):
     expected_kernels: int
 
 
-class StepKernels(NamedTuple):
-    """The common kernels of one step: R ranks x K kernels, ordered by start on the first rank; nanoseconds."""
+class StepLayout(NamedTuple):
+    """The K compared kernels of a step."""
 
-    step: int
-    complete: bool  # false for the rest before the first and after the last step
-    ranks: tuple[int, ...]  # places in the list of ranks, R
-    codes: Integers  # K
-    collective: Booleans  # K
-    main: Booleans  # K
-    starts: Integers  # R x K, like the following
-    ends: Integers
-    launches: Integers
-    previous_ends: Integers
-    own_gaps: Integers
-    input: Integers
-    extra: Integers  # durations of the rank's other computation between the common kernel before and this one
-
-    @property
-    def durations(self) -> Integers:
-        """R x K."""
-        return self.ends - self.starts
+    codes: Integers
+    collective: Booleans
+    main: Booleans  # on the main stream
 
     @property
     def first(self) -> int:
@@ -65,111 +53,253 @@ class StepKernels(NamedTuple):
         return int(np.flatnonzero(self.main)[0]) if self.main.any() else 0
 
     @property
-    def follows(self) -> bool:
-        """Whether the files have the kernel before the first one, so that the gap between them is known."""
-        return bool((self.previous_ends[:, self.first] != UNKNOWN).all())
+    def last(self) -> int:
+        """The kernel before the last collective; the last kernel if there is no such collective."""
+        places = np.flatnonzero(self.collective)
+        return int(places[-1]) - 1 if len(places) and places[-1] > 0 else len(self.codes) - 1
 
 
+class ComparedStep(NamedTuple):
+    """A step of at least two ranks."""
+
+    step: int
+    complete: bool  # false for the rest before the first and after the last step
+    ranks: tuple[int, ...]  # places in the list of ranks
+    layout: int  # index of the layout
+
+
+class Selection(NamedTuple):
+    """Which kernels of a sequence are compared, for ranks with this sequence."""
+
+    main: Integers  # positions in the sequence of the main stream
+    collectives: tuple[tuple[int, int], ...]  # code and number of those on other streams, by launch
+    order: Integers  # K: the order of the compared kernels
+
+
+class RankPlan(NamedTuple):
+    """Which kernels of one rank are compared.
+
+    A cut of a sequence is a step (index of the compared steps), and its first and last kernel.
+    """
+
+    selections: tuple[Selection, ...]
+    sequences: tuple[tuple[int | None, int, tuple[tuple[int, int, int], ...]], ...]  # marked step, selection, cuts
+
+    def of_steps(self, chosen: frozenset[int]) -> RankPlan:
+        """Only these steps, by index."""
+        sequences = [
+            (mark, selection, tuple(cut for cut in cuts if cut[0] in chosen))
+            for mark, selection, cuts in self.sequences
+        ]
+        return self._replace(sequences=tuple(each for each in sequences if each[2]))
+
+    @property
+    def marks(self) -> frozenset[int] | None:
+        """The marked steps; None for a sequence without marks."""
+        marks = [mark for mark, _, _ in self.sequences]
+        return None if None in marks else frozenset(mark for mark in marks if mark is not None)
+
+
+@dataclass(frozen=True)
 class Alignment:
-    """The matched kernels of all ranks. Iterating over `steps` reads one step at a time."""
+    """The compared kernels of all ranks."""
 
-    def __init__(self, ranks: Sequence[ComparedRank], names: Sequence[str]) -> None:
-        self.ranks, self.names = ranks, names
-        self.marked = all((rank.compared.steps != NO_STEP).any() for rank in ranks)
-        self.found_steps = self.marked
+    ranks: Sequence[ComparedRank]
+    names: dict[int, str]  # of kernels, by code
+    marked: bool
+    found_steps: bool  # whether steps are marked or repeat
+    steps: tuple[ComparedStep, ...]
+    layouts: tuple[StepLayout, ...]
+    plans: tuple[RankPlan, ...]  # by rank
+    difference: Difference | None = None
+    left_out: Counter[int] = field(default_factory=Counter)  # number of a rank: steps in which it is not compared
+    missing: dict[int, list[int]] = field(default_factory=dict)  # step: numbers of the ranks without it
+
+    @property
+    def common_kernels(self) -> int:
+        """In all steps."""
+        return sum(len(self.layouts[step.layout].codes) for step in self.steps)
+
+
+# --- Sequences of one rank -----------------------------------------------------------------------------------
+
+
+class _Sequence(NamedTuple):
+    """The kernels of a rank, in one marked step or in all its files."""
+
+    main: bytes  # digest of the codes on the main stream
+    collectives: bytes  # the codes of the collectives on other streams, sorted
+
+
+class RankSequences(NamedTuple):
+    """The sequences of a rank by marked step (without marks: None), and the content of each different one."""
+
+    by_step: dict[int | None, _Sequence]
+    codes: dict[bytes, Integers]  # by digest
+    names: dict[int, str]
+
+
+def rank_sequences(rank: ComparedRank, marked: bool, low: int, high: int) -> RankSequences:
+    """The sequences of a rank, in the marked steps from `low` up to, not including, `high`."""
+    tables = [source.load_sequence() for source in rank.sources]
+    names = {name_code(name): name for table in tables for name in table.names}
+    compared = [table.main | table.collective for table in tables]
+
+    def joined(column: str) -> Integers:
+        parts = [getattr(table, column)[kept] for table, kept in zip(tables, compared, strict=True)]
+        return np.asarray(parts[0] if len(parts) == 1 else np.concatenate(parts))
+
+    codes, main, steps = joined("codes"), joined("main").astype(bool), joined("steps")
+    found = RankSequences({}, {}, names)
+    sequences: dict[int | None, Integers] = {None: codes[main]}
+    others: dict[int | None, Integers] = {None: codes[~main]}
+    if marked:
+        sequences, others = _cut(codes[main], steps[main]), _cut(codes[~main], steps[~main])
+    nothing = np.zeros(0, np.int64)
+    for step in {**sequences, **others}:
+        if step is None or (step != NO_STEP and low <= step < high):
+            sequence = sequences.get(step, nothing)
+            digest = blake2b(sequence.tobytes(), digest_size=16).digest()
+            found.codes.setdefault(digest, sequence)
+            found.by_step[step] = _Sequence(digest, np.sort(others.get(step, nothing)).tobytes())
+    return found
+
+
+def _cut(values: Integers, steps: Integers) -> dict[int | None, Integers]:
+    """The values of each step, in their order."""
+    if (np.diff(steps) < 0).any():
+        order = np.argsort(steps, kind="stable")
+        values, steps = values[order], steps[order]
+    edges = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
+    return {int(steps[begin]): values[begin:end] for begin, end in pairwise(edges) if end > begin}
+
+
+def rows_by_step(steps: Integers) -> dict[int | None, Integers]:
+    """The positions of the kernels of each step."""
+    order = np.argsort(steps, kind="stable")
+    numbers, firsts = np.unique(steps[order], return_index=True)
+    return dict(zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True))
+
+
+# --- Kernels that all ranks share ----------------------------------------------------------------------------
+
+
+class _Planner:
+    """Builds an alignment step by step."""
+
+    def __init__(self, ranks: Sequence[ComparedRank], sequences: Sequence[RankSequences]) -> None:
+        self.ranks, self.sequences = ranks, sequences
+        self.codes = {digest: codes for each in sequences for digest, codes in each.codes.items()}
+        self.names = {code: name for each in sequences for code, name in each.names.items()}
+        self.steps: list[ComparedStep] = []
+        self.layouts: list[StepLayout] = []
         self.difference: Difference | None = None
-        self.common_kernels = 0  # of the steps that were read
-        self.left_out: Counter[int] = Counter()  # number of a rank: steps in which it is not compared
-        self.missing: dict[int, list[int]] = {}  # step: numbers of the ranks without it
+        self.left_out: Counter[int] = Counter()
+        self.missing: dict[int, list[int]] = {}
+        self._matched: dict[tuple[bytes, bytes], tuple[Integers, Integers]] = {}
+        self._known: dict[object, tuple[dict[bytes, Selection], int]] = {}
+        self._loaded: tuple[int, Kernels] | None = None
+        self._selections: list[dict[int, int]] = [{} for _ in ranks]  # by identity
+        self._chosen: list[list[Selection]] = [[] for _ in ranks]
+        self._rank_sequences: list[list[tuple[int | None, int, tuple[tuple[int, int, int], ...]]]] = [[] for _ in ranks]
 
-    def steps(self, low: int = 0, high: int = LAST_STEP) -> Iterator[StepKernels]:
-        """The steps with numbers from `low` up to `high`, in order; `high` is not included.
-
-        Without marks, all steps include the kernels before the first and after the last complete one.
-        """
-        for step in self._marked(low, high) if self.marked else self._whole(low, high):
-            self.common_kernels += len(step.codes)
-            yield step
-
-    def _marked(self, low: int, high: int) -> Iterator[StepKernels]:
-        places = [_places(rank.compared.steps) for rank in self.ranks]
-        every = sorted({step for each in places for step in each if step != NO_STEP and low <= step < high})
-        for step in every:
-            present = [number for number, each in enumerate(places) if step in each]
-            if len(present) < len(self.ranks):
-                self.missing[step] = [self.ranks[n].number for n in range(len(self.ranks)) if n not in present]
-            if len(present) < 2:
-                continue
-            matched = self._match(present, [self.ranks[n].compared.part(places[n][step]) for n in present], step)
-            if matched is not None:
-                yield matched
-
-    def _whole(self, low: int, high: int) -> Iterator[StepKernels]:
-        matched = self._match(list(range(len(self.ranks))), [rank.compared for rank in self.ranks], None)
-        if matched is None:
-            return
-        main = np.flatnonzero(matched.main)
-        period = find_period(matched.codes[main])
-        if period is None:
-            if low <= 0 < high:
-                yield matched._replace(step=0)
-            return
-        self.found_steps = True
-        gaps = (matched.starts - matched.previous_ends)[:, main].mean(axis=0)
-        gaps[0] = 0
-        whole = len(main) // period * period
-        phase = int(np.argmax(np.median(gaps[:whole].reshape(-1, period), axis=0)))
-        edges = [0, *(int(main[place]) for place in range(phase, len(main), period)), len(matched.codes)]
-        first = int(edges[1] > 0)  # 1: kernels before the first step
-        pieces = [pair for pair in pairwise(edges) if pair[1] > pair[0]]
-        for number, (begin, end) in enumerate(pieces):
-            complete = number >= first and (end - begin == pieces[first][1] - pieces[first][0] or end < edges[-1])
-            step = number - first
-            if low <= step < high if complete else (low, high) == (0, LAST_STEP):
-                yield _columns(matched, begin, end)._replace(step=step, complete=complete)
-
-    def _match(self, present: list[int], kernels: list[Kernels], step: int | None) -> StepKernels | None:
-        """The kernels that the ranks share; ranks with few of them are left out. None if fewer than two remain."""
-        main = [np.flatnonzero(each.main) for each in kernels]
-        codes = [each.codes[places] for each, places in zip(kernels, main, strict=True)]
-        reference = _most_common(codes)
-        shared: dict[int, tuple[Integers, Integers]] = {}  # positions in the reference, and in the rank
-        for rank, own in enumerate(codes):
-            matched = match_sequences(codes[reference], own)
-            if self.difference is None and not (len(matched[0]) == len(own) == len(codes[reference])):
-                self.difference = self._difference(codes[reference], own, self.ranks[present[rank]].number, step)
-            if len(matched[0]) >= LEAST_COMMON * len(codes[reference]) or len(codes) == 2:
-                shared[rank] = matched
+    def match(self, step: int | None) -> tuple[dict[int, Selection], int] | None:
+        """The selection of each rank that shares most of a sequence, and their layout; None for fewer than two."""
+        present = [place for place, each in enumerate(self.sequences) if step in each.by_step]
+        if step is not None and len(present) < len(self.ranks):
+            absent = set(range(len(self.ranks))) - set(present)
+            self.missing[step] = [self.ranks[place].number for place in sorted(absent)]
+        if len(present) < 2:
+            return None
+        own = {place: self.sequences[place].by_step[step] for place in present}
+        reference = _most_common([own[place].main for place in present])
+        expected = self.codes[reference]
+        least = 0.0 if len(present) == 2 else LEAST_COMMON * len(expected)
+        shared = {}
+        for place, sequence in own.items():
+            positions, found = self._match(reference, sequence.main)
+            codes = self.codes[sequence.main]
+            if self.difference is None and not (len(positions) == len(codes) == len(expected)):
+                self.difference = self._difference(expected, codes, self.ranks[place].number, step)
+            if len(found) >= least:
+                shared[place] = sequence
             else:
-                self.left_out[self.ranks[present[rank]].number] += 1
+                self.left_out[self.ranks[place].number] += 1
         if len(shared) < 2:
             return None
-        common = shared[reference][0]
-        for positions, _ in shared.values():
-            common = np.intersect1d(common, positions, assume_unique=True)
-        sides = {rank: _collectives(kernels[rank]) for rank in shared}
-        counts = [{code: len(places) for code, places in side.items()} for side in sides.values()]
-        kept = {code: min(each.get(code, 0) for each in counts) for code in counts[0]}
-        chosen = []
-        for rank, (positions, places) in shared.items():
-            own_main = main[rank][places[np.searchsorted(positions, common)]]
-            side = [sides[rank][code][:number] for code, number in kept.items() if number]
-            chosen.append(np.concatenate([own_main, *side]).astype(np.int64))
-        if not len(chosen[0]):
+        kinds = frozenset(shared.values())
+        known = self._known.get((reference, kinds))
+        if known is None:
+            place = next(place for place, sequence in shared.items() if sequence.main == reference)
+            known = self._known[reference, kinds] = self._select(reference, kinds, place, step)
+        selections, layout = known
+        if not len(self.layouts[layout].codes):
             return None
-        place = list(shared).index(reference)
-        order = np.argsort(kernels[reference].starts[chosen[place]], kind="stable")
-        picked = [kernels[rank].part(each[order]) for rank, each in zip(shared, chosen, strict=True)]
-        stacked = {name: np.stack([getattr(each, name) for each in picked]) for name in _MATRICES}
-        return StepKernels(
-            step=0 if step is None else step,
-            complete=True,
-            ranks=tuple(present[rank] for rank in shared),
-            codes=picked[0].codes,
-            collective=picked[0].collective,
-            main=picked[0].main,
-            extra=np.stack([_extra(kernels[r], each[order]) for r, each in zip(shared, chosen, strict=True)]),
-            **stacked,
+        return {place: selections[sequence.main] for place, sequence in shared.items()}, layout
+
+    def _match(self, reference: bytes, own: bytes) -> tuple[Integers, Integers]:
+        found = self._matched.get((reference, own))
+        if found is None:
+            found = self._matched[reference, own] = match_sequences(self.codes[reference], self.codes[own])
+        return found
+
+    def _select(
+        self, reference: bytes, kinds: frozenset[_Sequence], place: int, step: int | None
+    ) -> tuple[dict[bytes, Selection], int]:
+        """The selections by sequence. Kernels have the order of their starts on a rank with the reference sequence."""
+        common = np.arange(len(self.codes[reference]))
+        for sequence in kinds:
+            common = np.intersect1d(common, self._match(reference, sequence.main)[0], assume_unique=True)
+        counts = [Counter(np.frombuffer(sequence.collectives, np.int64).tolist()) for sequence in kinds]
+        kept = tuple((code, number) for code in sorted(counts[0]) if (number := min(each[code] for each in counts)) > 0)
+        selections = {}
+        for sequence in kinds:
+            positions, own = self._match(reference, sequence.main)
+            selections[sequence.main] = own[np.searchsorted(positions, common)]
+        kernels = self.load(place)
+        rows = np.flatnonzero(kernels.steps == step) if step is not None else np.arange(len(kernels))
+        unordered = Selection(selections[reference], kept, np.arange(len(common) + sum(n for _, n in kept)))
+        chosen = select_rows(kernels, rows, unordered)
+        order = np.argsort(chosen, kind="stable")
+        ordered = chosen[order]
+        self.layouts.append(StepLayout(kernels.codes[ordered], kernels.collective[ordered], kernels.main[ordered]))
+        return {main: Selection(own, kept, order) for main, own in selections.items()}, len(self.layouts) - 1
+
+    def load(self, place: int) -> Kernels:
+        """The kernels of a rank; those of the last one stay in memory."""
+        if self._loaded is None or self._loaded[0] != place:
+            self._loaded = place, self.ranks[place].load()
+        return self._loaded[1]
+
+    def add(
+        self, mark: int | None, selections: dict[int, Selection], steps: Sequence[tuple[ComparedStep, int, int]]
+    ) -> None:
+        """Compare these steps, each with its first and last kernel of the selection."""
+        cuts = tuple((len(self.steps) + number, begin, end) for number, (_, begin, end) in enumerate(steps))
+        self.steps += [step for step, _, _ in steps]
+        for place, selection in selections.items():
+            known = self._selections[place]
+            if id(selection) not in known:
+                known[id(selection)] = len(self._chosen[place])
+                self._chosen[place].append(selection)
+            self._rank_sequences[place].append((mark, known[id(selection)], cuts))
+
+    def alignment(self, marked: bool, found_steps: bool) -> Alignment:
+        """The result."""
+        return Alignment(
+            ranks=self.ranks,
+            names=self.names,
+            marked=marked,
+            found_steps=found_steps,
+            steps=tuple(self.steps),
+            layouts=tuple(self.layouts),
+            plans=tuple(
+                RankPlan(tuple(chosen), tuple(found))
+                for chosen, found in zip(self._chosen, self._rank_sequences, strict=True)
+            ),
+            difference=self.difference,
+            left_out=self.left_out,
+            missing=self.missing,
         )
 
     def _difference(self, expected: Integers, own: Integers, rank: int, step: int | None) -> Difference:
@@ -178,96 +308,111 @@ class Alignment:
         first = int(unequal[0]) if len(unequal) else length
 
         def name(codes: Integers) -> str | None:
-            return self.names[codes[first]] if first < len(codes) else None
+            return self.names[int(codes[first])] if first < len(codes) else None
 
         return Difference(first, step, rank, name(own), name(expected), len(own), len(expected))
 
 
-def _places(steps: Integers) -> dict[int, Integers]:
-    """The positions of the kernels of each step."""
-    order = np.argsort(steps, kind="stable")
-    numbers, firsts = np.unique(steps[order], return_index=True)
-    return dict(zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True))
-
-
-def _most_common(sequences: list[Integers]) -> int:
+def _most_common(digests: Sequence[bytes]) -> bytes:
     """The first of the most frequent sequences."""
-    keys = [sequence.tobytes() for sequence in sequences]
-    counts = Counter(keys)
-    return keys.index(max(counts, key=lambda key: counts[key]))
+    counts = Counter(digests)
+    return max(counts, key=lambda digest: counts[digest])
 
 
-def _collectives(kernels: Kernels) -> dict[int, Integers]:
-    """The positions of the collectives that are not on the main stream, by name, in the order of their launches."""
-    places = np.flatnonzero(~kernels.main)
-    launches = kernels.launches[places]
-    if not (launches == UNKNOWN).any():
-        places = places[np.argsort(launches, kind="stable")]
-    return {int(code): places[kernels.codes[places] == code] for code in np.unique(kernels.codes[places])}
+def align_kernels(
+    ranks: Sequence[ComparedRank],
+    sequences: Sequence[RankSequences],
+    sum_gaps: Callable[[dict[int, Selection]], Integers],
+    low: int = 0,
+    high: int = LAST_STEP,
+) -> Alignment:
+    """Choose the kernels of the steps from `low` up to, not including, `high`.
 
-
-def _extra(kernels: Kernels, chosen: Integers) -> Integers:
-    """Durations of the main stream's computation that is not chosen, between the chosen kernels of this stream.
-
-    Kernels before the first and after the last chosen kernel do not count: the ranks may be cut at different places.
+    Without marks, all steps include the kernels before the first and after the last complete one; `sum_gaps` must
+    return the gap before each selected kernel, summed over ranks.
     """
-    rest = kernels.main & ~kernels.collective
-    rest[chosen] = False
+    planner = _Planner(ranks, sequences)
+    if all(rank.marked for rank in ranks):
+        for step in sorted({step for each in sequences for step in each.by_step if step is not None}):
+            matched = planner.match(step)
+            if matched is not None:
+                selections, layout = matched
+                count = len(planner.layouts[layout].codes)
+                planner.add(step, selections, [(ComparedStep(step, True, tuple(selections), layout), 0, count)])
+        return planner.alignment(True, True)
+    matched = planner.match(None)
+    if matched is None:
+        return planner.alignment(False, False)
+    selections, layout = matched
+    whole = planner.layouts[layout]
+    pieces = _pieces(whole, sum_gaps(selections))
+    steps = []
+    for step, complete, begin, end in pieces or [(0, True, 0, len(whole.codes))]:
+        if low <= step < high if complete else (low, high) == (0, LAST_STEP):
+            planner.layouts.append(
+                StepLayout(whole.codes[begin:end], whole.collective[begin:end], whole.main[begin:end])
+            )
+            steps.append((ComparedStep(step, complete, tuple(selections), len(planner.layouts) - 1), begin, end))
+    planner.add(None, selections, steps)
+    return planner.alignment(False, bool(pieces))
+
+
+def _pieces(whole: StepLayout, gaps: Integers) -> list[tuple[int, bool, int, int]]:
+    """Step, completeness, begin and end of the repeating parts of a sequence; none if it does not repeat.
+
+    A step begins after the longest gap of the period.
+    """
+    main = np.flatnonzero(whole.main)
+    period = find_period(_numbered(whole.codes[main]))
+    if period is None:
+        return []
+    before = gaps[main].copy()
+    before[0] = 0
+    full = len(main) // period * period
+    phase = int(np.argmax(np.median(before[:full].reshape(-1, period), axis=0)))
+    edges = [0, *(int(main[place]) for place in range(phase, len(main), period)), len(whole.codes)]
+    first = int(edges[1] > 0)  # 1: kernels before the first step
+    pairs = [pair for pair in pairwise(edges) if pair[1] > pair[0]]
+    length = pairs[first][1] - pairs[first][0]
+    return [
+        (number - first, number >= first and (end - begin == length or end < edges[-1]), begin, end)
+        for number, (begin, end) in enumerate(pairs)
+    ]
+
+
+def _numbered(codes: Integers) -> Integers:
+    """The codes as numbers in the order of their first occurrence."""
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(first))[inverse])
+
+
+# --- Selected kernels of one rank ----------------------------------------------------------------------------
+
+
+def select_rows(kernels: Kernels, rows: Integers, selection: Selection) -> Integers:
+    """The selected ones among the kernels `rows` of a rank, in the order of the layout; K."""
+    main = kernels.main[rows]
+    others = rows[~main]
+    launches = kernels.launches[others]
+    if not (launches == UNKNOWN).any():
+        others = others[np.argsort(launches, kind="stable")]
+    codes = kernels.codes[others]
+    side = [others[codes == code][:number] for code, number in selection.collectives]
+    return np.concatenate([rows[main][selection.main], *side]).astype(np.int64)[selection.order]
+
+
+def extra_durations(kernels: Kernels, rows: Integers, chosen: Integers) -> Integers:
+    """Nanoseconds of the main stream's computation in `rows` that is not chosen, before each chosen kernel; K.
+
+    Kernels before the first and after the last chosen kernel of this stream do not count: the ranks may be cut at
+    different places.
+    """
+    rest = kernels.main[rows] & ~kernels.collective[rows]
+    local = np.searchsorted(rows, chosen)
+    rest[local] = False
     found = np.zeros(len(chosen), np.int64)
     places = np.flatnonzero(kernels.main[chosen])
     if len(places) and rest.any():
-        before = np.cumsum(np.where(rest, kernels.ends - kernels.starts, 0))[chosen[places]]
+        before = np.cumsum(np.where(rest, kernels.ends[rows] - kernels.starts[rows], 0))[local[places]]
         found[places[1:]] = np.diff(before)
     return found
-
-
-def _columns(matched: StepKernels, begin: int, end: int) -> StepKernels:
-    """Kernels `begin` to `end` of the sequence."""
-    cut = {name: getattr(matched, name)[begin:end] for name in ("codes", "collective", "main")} | {
-        name: getattr(matched, name)[:, begin:end] for name in (*_MATRICES, "extra")
-    }
-    return matched._replace(**cut)
-
-
-def match_sequences(a: Integers, b: Integers) -> tuple[Integers, Integers]:
-    """Positions in `a` and in `b` of kernels that follow each other in both sequences with equal names.
-
-    Equal runs are taken as they are. At a difference both sequences continue at the nearest place where WINDOW kernels
-    are equal again; without one within SEARCH kernels the rest does not match.
-    """
-    if len(a) == len(b) and np.array_equal(a, b):
-        places = np.arange(len(a))
-        return places, places
-    found_a, found_b = [], []
-    i = j = 0
-    while i < len(a) and j < len(b):
-        length = min(len(a) - i, len(b) - j)
-        unequal = np.flatnonzero(a[i : i + length] != b[j : j + length])
-        run = int(unequal[0]) if len(unequal) else length
-        found_a.append(np.arange(i, i + run))
-        found_b.append(np.arange(j, j + run))
-        i, j = i + run, j + run
-        if i >= len(a) or j >= len(b):
-            break
-        skip = _next_match(a[i : i + SEARCH], b[j : j + SEARCH])
-        if skip is None:
-            break
-        i, j = i + skip[0], j + skip[1]
-    empty = np.empty(0, np.int64)
-    return np.concatenate([empty, *found_a]), np.concatenate([empty, *found_b])
-
-
-def _next_match(a: Integers, b: Integers) -> tuple[int, int] | None:
-    """Kernels to skip in each sequence, as few as possible, until WINDOW kernels (or the rest) are equal."""
-    width = min(WINDOW, len(a), len(b))
-    first: dict[bytes, int] = {}
-    for place in range(len(b) - width + 1):
-        first.setdefault(b[place : place + width].tobytes(), place)
-    best: tuple[int, int] | None = None
-    for place in range(len(a) - width + 1):
-        if best is not None and place >= sum(best):
-            break
-        other = first.get(a[place : place + width].tobytes())
-        if other is not None and (best is None or place + other < sum(best)):
-            best = place, other
-    return best

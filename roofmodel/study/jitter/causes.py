@@ -22,7 +22,6 @@ import numpy as np
 
 from roofmodel import units
 from roofmodel.study.jitter.deviations import Floats
-from roofmodel.study.jitter.lateness import Lateness
 from roofmodel.study.jitter.ranks import ComparedRank
 
 # The thresholds are choices of this project, without an external source.
@@ -89,11 +88,6 @@ class _Delay(NamedTuple):
     seconds: float
     steps: int  # in which the rank is late; all if it is persistent
     persistent: bool
-
-
-def parts_over_steps(steps: Sequence[Lateness]) -> dict[str, Floats]:
-    """Each part of the lateness, of S steps x R ranks, in seconds."""
-    return {name: np.stack([getattr(step, name) for step in steps]) for name in Lateness._fields}
 
 
 def find_causes(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from roofmodel.study.jitter.deviations import Floats
-from roofmodel.study.jitter.ranks import Integers
+from roofmodel.study.jitter.kernels import Integers
 
 ROUNDS = 3  # of the median over all ranks, which depends on the offsets
 
@@ -39,11 +39,15 @@ def align(steps: Sequence[CollectiveTimes], files: Sequence[str]) -> Clocks:
     steps = [step for step in steps if step.ends.size]
     if not steps:
         return Clocks(np.zeros(count), None, None)
-    groups = [[rank for rank in range(count) if files[rank] == file] for file in dict.fromkeys(files)]
+    ranks_by_file: dict[str, list[int]] = {}
+    for rank, file in enumerate(files):
+        ranks_by_file.setdefault(file, []).append(rank)
+    groups = list(ranks_by_file.values())
     if len(groups) > 1:
-        offsets = _against_first(steps, groups)
+        matrix = _end_matrix(steps, count)
+        offsets = _against_first(matrix, groups)
         for _ in range(ROUNDS):
-            offsets = _refined(steps, offsets, groups)
+            offsets = _refined(matrix, offsets, groups)
     else:
         offsets = np.zeros(count)
     offsets -= offsets[0]
@@ -62,43 +66,44 @@ def _relative(times: Integers, ends: Integers) -> Floats:
     return np.asarray(times - ends[0, 0], float)
 
 
-def _against_first(steps: Sequence[CollectiveTimes], groups: list[list[int]]) -> Floats:
+def _end_matrix(steps: Sequence[CollectiveTimes], count: int) -> Floats:
+    """The ends of N collectives on all ranks, N x R, relative to the first rank that has them; NaN for other ranks."""
+    found = []
+    for step in steps:
+        ends = np.full((step.ends.shape[1], count), np.nan)
+        ends[:, list(step.ranks)] = (step.ends - step.ends[0]).T
+        found.append(ends)
+    return np.concatenate(found)
+
+
+def _against_first(ends: Floats, groups: list[list[int]]) -> Floats:
     """The median difference of each file's ends to those of the first file.
 
     A file without a common step with the first one is compared with a file whose offset is known, until no further
     file has such a step. If then some are left, the first of them is the reference of the others.
     """
-    offsets = np.full(sum(map(len, groups)), np.nan)
+    present = ~np.isnan(ends)
+    offsets = np.full(ends.shape[1], np.nan)
     offsets[groups[0]] = 0
-    while np.isnan(offsets).any():
-        found: dict[int, list[Floats]] = {}
-        for step in steps:
-            known = [place for place, rank in enumerate(step.ranks) if not np.isnan(offsets[rank])]
-            if not known or len(known) == len(step.ranks):
-                continue
-            reference, shift = step.ends[known[0]], offsets[step.ranks[known[0]]]
-            for place, rank in enumerate(step.ranks):
-                if np.isnan(offsets[rank]):
-                    found.setdefault(rank, []).append((step.ends[place] - reference) + shift)
+    while (unknown := np.isnan(offsets)).any():
+        usable = np.flatnonzero((present & ~unknown).any(axis=1) & (present & unknown).any(axis=1))
+        reference = (present & ~unknown)[usable].argmax(axis=1)
+        differences = ends[usable] - (ends[usable, reference] - offsets[reference])[:, None]
         for group in groups:
-            if values := [each for rank in group for each in found.get(rank, [])]:
-                offsets[group] = np.median(np.concatenate(values))
-        if not found:
-            offsets[next(group for group in groups if np.isnan(offsets[group[0]]))] = 0
+            values = differences[:, group]
+            if unknown[group[0]] and not np.isnan(values).all():
+                offsets[group] = np.nanmedian(values)
+        if not len(usable):
+            offsets[next(group for group in groups if unknown[group[0]])] = 0
     return offsets
 
 
-def _refined(steps: Sequence[CollectiveTimes], offsets: Floats, groups: list[list[int]]) -> Floats:
-    rest: list[list[Floats]] = [[] for _ in offsets]
-    for step in steps:
-        own = offsets[list(step.ranks)][:, None]
-        ends = _relative(step.ends, step.ends) - own
-        difference = ends - np.median(ends, axis=0)
-        for place, rank in enumerate(step.ranks):
-            rest[rank].append(difference[place] + own[place, 0])
+def _refined(ends: Floats, offsets: Floats, groups: list[list[int]]) -> Floats:
+    """The offsets against the median over all ranks."""
+    differences = ends - np.nanmedian(ends - offsets, axis=1, keepdims=True)
     refined = offsets.copy()
     for group in groups:
-        every = [values for rank in group for values in rest[rank]]
-        if every:
-            refined[group] = np.median(np.concatenate(every))
+        values = differences[:, group]
+        if not np.isnan(values).all():
+            refined[group] = np.nanmedian(values)
     return refined

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from roofmodel.option_values import FirstGap
 from roofmodel.profiles.timelines.timeline import UNKNOWN
-from roofmodel.study.jitter.alignment import StepKernels
-from roofmodel.study.jitter.ranks import Integers
+from roofmodel.study.jitter.kernels import Integers
+from roofmodel.study.jitter.step_kernels import StepKernels
 
 Floats = NDArray[np.float64]
 FIRST_GAPS: tuple[str, ...] = get_args(FirstGap)
@@ -64,65 +64,66 @@ def first_beyond(times_to_end: Floats, threshold: float) -> int | None:
     return int(np.argmax(times_to_end > threshold))
 
 
-def deviations(step: StepKernels, first_gap: FirstGap = "same-step", previous: Integers | None = None) -> Deviations:
-    """The deviations in one step; `previous` is as for `first_gaps`."""
-    durations, gaps = step.durations.astype(float), kernel_gaps(step, first_gap, previous)
-    times = times_to_end(durations, gaps, step.collective)
+def deviations(step: StepKernels, first: Integers) -> Deviations:
+    """The deviations in one step on R ranks; `first` is the gap before the first kernel in nanoseconds, R."""
+    gaps = kernel_gaps(step, first)
     launched = (step.launches != UNKNOWN).all(axis=0)
     delays = np.where(launched, step.starts - step.launches, np.nan) if launched.any() else None
     return Deviations(
-        durations=_deviation(durations),
+        durations=_deviation(step.durations),
         gaps=_deviation(gaps),
-        times_to_end=_deviation(times),
+        times_to_end=_deviation(times_to_end(step, gaps)),
         launch_to_start=None if delays is None else _deviation(delays),
-        last=last_kernel(step),
+        last=step.layout.last,
     )
 
 
-def _deviation(values: Floats) -> Floats:
+def _deviation(values: Floats | Integers) -> Floats:
     return np.asarray((values - values.mean(axis=0)) / 1e9)
 
 
-def last_kernel(step: StepKernels) -> int:
-    """The index of the kernel before the last collective; the last kernel if there is no such collective."""
-    collectives = np.flatnonzero(step.collective)
-    return int(collectives[-1]) - 1 if len(collectives) and collectives[-1] > 0 else len(step.codes) - 1
-
-
-def kernel_gaps(step: StepKernels, first_gap: FirstGap = "same-step", previous: Integers | None = None) -> Floats:
-    """The gap before each kernel in nanoseconds; R x K."""
-    known = step.main & (step.previous_ends != UNKNOWN)
-    gaps = np.where(known, np.maximum(step.starts - step.previous_ends, 0), 0).astype(float)
-    found = first_gaps(step, first_gap, previous)
-    if found is not None:
-        gaps[:, step.first] = found
+def kernel_gaps(step: StepKernels, first: Integers) -> Integers:
+    """The gap before each kernel in nanoseconds, N x K; `first` is the gap before the first kernel, N."""
+    gaps = gaps_to_previous_kernel(step)
+    gaps[:, step.layout.first] = first
     return gaps + step.extra
 
 
-def first_gaps(step: StepKernels, first_gap: FirstGap = "same-step", previous: Integers | None = None) -> Floats | None:
+def gaps_to_previous_kernel(step: StepKernels) -> Integers:
+    """From the end of the kernel before on the main stream to the start, in nanoseconds; N x K.
+
+    0 for kernels on other streams, and for the first kernel if the files do not have the one before.
+    """
+    known = step.layout.main & (step.previous_ends != UNKNOWN)
+    return np.where(known, np.maximum(step.starts - step.previous_ends, 0), 0)
+
+
+def first_gaps(
+    starts: Integers, collective_ends: Integers, first_gap: FirstGap = "same-step", previous: Integers | None = None
+) -> Integers | None:
     """The gap before the first kernel of the main stream, in nanoseconds; R. None without collectives.
 
-    same-step: X is the time from the first kernel's start to the end of the step's last collective, which all ranks
-    leave together, and the gap is max X - X: the rank that starts first has 0. previous-step: the gap is the time from
-    the end of the previous step's last collective (`previous`) to the start; without a previous step as same-step.
+    `starts` are the starts of this kernel, `collective_ends` the ends of the step's last collective, UNKNOWN without
+    one. same-step: X is the time from the first kernel's start to the end of the step's last collective, which all
+    ranks leave together, and the gap is max X - X: the rank that starts first has 0. previous-step: the gap is the time
+    from the end of the previous step's last collective (`previous`) to the start; without a previous step as same-step.
     Neither needs clocks that agree between ranks.
     """
-    starts = step.starts[:, step.first]
     if first_gap == "previous-step" and previous is not None and not (previous == UNKNOWN).any():
-        return np.asarray(starts - previous, float)
-    if not step.collective.any():
+        return starts - previous
+    if (collective_ends == UNKNOWN).any():
         return None
-    distances = last_collective_ends(step) - starts
-    return np.asarray(distances.max() - distances, float)
+    distances = collective_ends - starts
+    return np.asarray(distances.max() - distances)
 
 
 def last_collective_ends(step: StepKernels) -> Integers:
-    """The end of each rank's last collective of the step; R. UNKNOWN without collectives."""
+    """The end of the last collective of each row; N. UNKNOWN without collectives."""
     if not step.collective.any():
-        return np.full(len(step.ranks), UNKNOWN)
+        return np.full(len(step.starts), UNKNOWN)
     return np.asarray(step.ends[:, step.collective].max(axis=1))
 
 
-def times_to_end(durations: Floats, gaps: Floats, collective: NDArray[np.bool_]) -> Floats:
-    """Sum of gap and duration up to each kernel, with the durations of collectives set to zero; R x K."""
-    return np.asarray(np.cumsum(gaps + np.where(collective, 0, durations), axis=1))
+def times_to_end(step: StepKernels, gaps: Integers) -> Integers:
+    """Sum of gap and duration up to each kernel, with the durations of collectives set to zero; N x K, nanoseconds."""
+    return np.asarray(np.cumsum(gaps + np.where(step.collective, 0, step.durations), axis=1))

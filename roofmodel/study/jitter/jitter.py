@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,15 +16,15 @@ from roofmodel.file_names import display_names, rename_files
 from roofmodel.option_values import FirstGap
 from roofmodel.profiles.operation_table import are_operation_tables, read_operations
 from roofmodel.profiles.reading import expanded_files
-from roofmodel.profiles.timelines import reading
-from roofmodel.profiles.timelines.timeline import Timeline
 from roofmodel.study.jitter.alignment import LAST_STEP, Alignment, Difference
 from roofmodel.study.jitter.causes import SIGNIFICANT, Cause
 from roofmodel.study.jitter.clocks import Clocks
 from roofmodel.study.jitter.deviations import FIRST_GAPS, Deviations, Floats
 from roofmodel.study.jitter.operation_deviations import OperationJitter, operation_jitter
-from roofmodel.study.jitter.ranks import ComparedRank, Kernels, NameTable, read_ranks
-from roofmodel.study.jitter.reduced_steps import ReducedSteps, StepCurves, StepSummary, reduce_steps
+from roofmodel.study.jitter.rank_files import is_rank_file
+from roofmodel.study.jitter.ranks import ComparedRank
+from roofmodel.study.jitter.reduced_steps import ReducedSteps, StepCurves, StepSummary
+from roofmodel.study.jitter.runs import check_cache, compare_ranks, mapped_pieces, read_run, too_few_ranks
 from roofmodel.study.jitter.what_if import WhatIf, Worker
 from roofmodel.study.trace.trace import step_range
 
@@ -43,6 +43,7 @@ class RankSummary(NamedTuple):
 
     rank: ComparedRank
     common_compute_seconds: float | None  # None if no step of it is compared
+    launch_to_start_median_seconds: float | None  # None without launches
     worker: Worker | None = None  # data-parallel rank and pipeline stage, in tables of operations
 
 
@@ -81,22 +82,32 @@ def jitter(
     threshold: str | float = THRESHOLD,
     first_gap: FirstGap = "same-step",
     what_if: bool = False,
+    cache: str | None = None,
+    cluster: str | None = None,
 ) -> Jitter:
     """Read the files of a run and compare its ranks. A folder means all its files.
 
     `steps_range` (`A:B`) selects the steps from A up to, not including, B; `threshold` is the deviation (`100us`, or
-    seconds) from which a rank is late; `first_gap` is a definition of `deviations.first_gaps`. Raises RoofError if
-    fewer than two ranks can be compared, and for invalid options.
+    seconds) from which a rank is late; `first_gap` is a definition of `deviations.first_gaps`. `cache` is a folder for
+    Parquet files with the kernels of each file; `cluster` the address of a Dask scheduler, or `local`. Raises RoofError
+    if fewer than two ranks can be compared, and for invalid options.
     """
     if first_gap not in FIRST_GAPS:
         raise WorkloadError(Option("first_gap"), f": unknown definition {first_gap!r}{choices(first_gap, FIRST_GAPS)}")
     low, high = (0, LAST_STEP) if steps_range is None else step_range(steps_range)
-    options = _Options(_threshold(threshold), first_gap, steps_range, low, high, what_if)
+    folder = None if cache is None else check_cache(cache)
+    options = _Options(_threshold(threshold), first_gap, steps_range, low, high, what_if, folder, cluster)
     repeated = _repeated(files)
     expanded = [file for argument in files for file in expanded_files(str(argument))]
-    if are_operation_tables(expanded):
+    stored = [file for file in expanded if is_rank_file(file)]
+    if not stored and are_operation_tables(expanded):
         return _of_operations(_read_operations(expanded, options), options, repeated)
-    return _of_kernels(_read(expanded), options, repeated)
+    if cluster is not None and cache is None and len(stored) < len(expanded):
+        raise WorkloadError(
+            Option("cluster"), " needs Parquet files of the ranks, in a folder that all workers can read: add ",
+            Option("cache", "FOLDER"),
+        )  # fmt: skip
+    return _of_kernels(expanded, frozenset(stored), options, repeated)
 
 
 class _Options(NamedTuple):
@@ -108,44 +119,20 @@ class _Options(NamedTuple):
     low: int  # the first step
     high: int  # the step after the last
     what_if: bool
+    cache: str | None  # folder
+    cluster: str | None  # address
 
 
-class _Run(NamedTuple):
-    """The kernels of all ranks, from intact files."""
-
-    tool: str
-    files: list[str]
-    ranks: list[ComparedRank]
-    names: list[str]  # of kernels, by code
-    warnings: list[str]
-
-
-def _read(files: Sequence[str]) -> _Run:
-    """Read the kernels of all ranks. Raises ProfileError if they are fewer than two."""
-    warnings: list[str] = []
-    tools: list[str] = []
-    read: list[str] = []
-
-    def timelines() -> Iterator[Timeline]:
-        for timeline in reading.read_intact(files, warnings.append):
-            tools.append(timeline.tool)
-            read.append(timeline.file)
-            yield timeline
-
-    names = NameTable()
-    ranks = read_ranks(timelines(), names, warnings)
-    if len(ranks) < 2:
-        raise _too_few_ranks(files, f"{units.count(len(ranks), 'rank')} with kernels", warnings)
-    return _Run(tools[0], read, ranks, names.names, warnings)
-
-
-def _of_kernels(run: _Run, options: _Options, warnings: Sequence[Text]) -> Jitter:
+def _of_kernels(files: Sequence[str], stored: frozenset[str], options: _Options, warnings: Sequence[Text]) -> Jitter:
     """The comparison of the ranks of profiler files. Raises RoofError if they have no common steps."""
-    alignment = Alignment(run.ranks, run.names)
-    reduced = reduce_steps(alignment, options.threshold, options.first_gap, options.low, options.high)
+    with mapped_pieces(options.cluster) as map_pieces:
+        run = read_run(files, stored, options.cache, map_pieces)
+        alignment, reduced, damaged = compare_ranks(
+            run, options.low, options.high, options.threshold, options.first_gap, map_pieces
+        )
     if not reduced.steps:
         raise _nothing_common(alignment, options.steps_range)
-    every = [*warnings, *run.warnings]
+    every = [*warnings, *run.warnings, *damaged]
     if options.what_if:
         every.append(
             f"no what-if analysis: it needs a table of operations with stages and microbatches (Parquet); "
@@ -153,10 +140,11 @@ def _of_kernels(run: _Run, options: _Options, warnings: Sequence[Text]) -> Jitte
         )
     every += _alignment_warnings(alignment, reduced)
     labels = display_names(run.files)
+    delays = [sums.launch_to_start_median_seconds for sums in reduced.of_rank]
     return Jitter(
         tool=run.tool,
-        files=tuple(run.files),
-        ranks=tuple(map(RankSummary, run.ranks, reduced.compute_seconds())),
+        files=run.files,
+        ranks=tuple(map(RankSummary, alignment.ranks, reduced.compute_seconds(), delays)),
         aligned_by=_aligned_by(alignment),
         common_kernels=alignment.common_kernels,
         difference=alignment.difference,
@@ -180,7 +168,7 @@ def _read_operations(files: Sequence[str], options: _Options) -> OperationJitter
         raise WorkloadError(Option("steps", options.steps_range), f": {table.file} has no such step")
     operations = operation_jitter(table, options.threshold)
     if len(operations.ranks) < 2:
-        raise _too_few_ranks(operations.files, "1 rank with operations", operations.warnings)
+        raise too_few_ranks(operations.files, "1 rank with operations", operations.warnings)
     return operations
 
 
@@ -201,10 +189,9 @@ def _of_operations(found: OperationJitter, options: _Options, warnings: Sequence
         files=found.files,
         ranks=tuple(
             RankSummary(
-                ComparedRank(
-                    rank.rank, rank.file, None, None, None, rank.operations, np.zeros(0, np.int64), Kernels.none()
-                ),
+                ComparedRank(rank.rank, rank.file, None, None, None, rank.operations),
                 seconds,
+                None,
                 Worker(rank.dp_rank, rank.stage),
             )
             for rank, seconds in zip(found.ranks, compute, strict=True)
@@ -249,14 +236,6 @@ def _aligned_by(alignment: Alignment) -> str:
     return "sequence of kernels" + (", steps found as its repeating part" if alignment.found_steps else "")
 
 
-def _too_few_ranks(files: Sequence[str], ranks: str, reasons: Sequence[str]) -> ProfileError:
-    why = f": {reasons[-1]}" if reasons else ""
-    return ProfileError(
-        f"{', '.join(map(str, files[:3]))}: {ranks}, and a comparison needs at least two; give the files of all "
-        f"ranks{why}"
-    )
-
-
 def _nothing_common(alignment: Alignment, steps_range: str | None) -> ProfileError | WorkloadError:
     if steps_range is not None:
         return WorkloadError(Option("steps", steps_range), ": at least two ranks must have such a step")
@@ -282,12 +261,15 @@ def _alignment_warnings(alignment: Alignment, reduced: ReducedSteps) -> list[str
     absent = sorted(set(range(max(numbers) + 1)) - set(numbers))
     if absent and len(absent) < len(numbers):
         found.append(f"{units.count(len(absent), 'rank')} without a file: {units.listed(absent)}")
-    others = [r for r in alignment.ranks if r.other_seconds > OTHER_STREAMS * (r.other_seconds + _compared_seconds(r))]
+    others = [
+        sums for sums in reduced.of_rank
+        if sums.other_seconds > OTHER_STREAMS * (sums.other_seconds + sums.compared_seconds)
+    ]  # fmt: skip
     if others:
-        worst = max(others, key=lambda rank: rank.other_seconds)
+        worst = max(others, key=lambda sums: sums.other_seconds)
         found.append(
             f"kernels on other streams than the main one are not compared: {units.seconds(worst.other_seconds)} on "
-            f"rank {worst.number}"
+            f"rank {alignment.ranks[worst.place].number}"
         )
     if (error := reduced.clocks.error_seconds) is not None and error > APART * reduced.step_seconds > 0:
         found.append(
@@ -312,10 +294,6 @@ def difference_text(difference: Difference) -> str:
         if difference.kernels != difference.expected_kernels:
             what += f" ({difference.kernels} kernels, {difference.expected_kernels} on other ranks)"
     return f"the sequences of kernels differ from {where} on: {what}; the common kernels are compared"
-
-
-def _compared_seconds(rank: ComparedRank) -> float:
-    return float((rank.compared.ends - rank.compared.starts).sum()) / 1e9
 
 
 def _findings(reduced: ReducedSteps) -> list[str]:

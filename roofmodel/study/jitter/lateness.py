@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from roofmodel.profiles.timelines.timeline import UNKNOWN
-from roofmodel.study.jitter.alignment import StepKernels
 from roofmodel.study.jitter.clocks import CollectiveTimes
-from roofmodel.study.jitter.deviations import Floats, first_gaps, last_kernel
+from roofmodel.study.jitter.deviations import Floats
+from roofmodel.study.jitter.kernels import Integers
+from roofmodel.study.jitter.step_kernels import StepKernels
 
 # Nanoseconds; both are choices of this project. Ranks leave a collective together within TOLERANCE, which is above the
 # few microseconds by which the alignment of clocks is wrong. MAX_ESTIMATED_LATENCY limits the launch latency that a
@@ -36,52 +37,45 @@ class Lateness(NamedTuple):
     network: Floats  # collectives that last longer after their last rank has started
 
 
-def lateness(step: StepKernels, count: int, single: bool) -> tuple[Lateness, Lateness]:
-    """The parts (`network` apart) up to the last collective of a step, and after it; `count` ranks in all.
+# The parts that a rank sums for each of its steps, up to the last collective of the step and after it.
+PARTS = ("compute", "extra", "input", "launch", "queued", "unknown")
+# The parts of the gap before the first kernel, which counts only if all ranks of the step have the kernel before it.
+FIRST_PARTS = ("input", "first", "queued")
 
-    `single`: this is the only step, so that the gap before it is relative to the earliest rank. Delays after the last
-    collective make the rank late in the next step.
+
+def part_sums(step: StepKernels) -> dict[str, Integers]:
+    """The parts of the lateness of a rank in N steps of one layout, in nanoseconds; N each.
+
+    `inside_compute` is the part up to the last collective of the step, `tail_compute` the part after it; `first_input`
+    is a part of the gap before the first kernel, which the other sums do not contain.
     """
-    own, launched = step.own_gaps.copy(), step.launches != UNKNOWN
-    first = step.first
-    if not step.follows:
-        found = first_gaps(step) if single else None
-        own[:, first] = 0 if found is None else found
-    delays = step.starts - step.launches
-    latency = min(int(delays[launched].min()), MAX_ESTIMATED_LATENCY) if launched.any() else 0
-    late = launched & (step.launches + max(latency, 0) >= step.starts - own)
-    if not step.follows:
-        late[:, first] = launched[:, first]
-    fetch = np.minimum(step.input, own)
-    rest = own - fetch
-    at_first = np.zeros(own.shape[1], bool)
-    at_first[first] = True
-    is_first = at_first & (late | ~launched)
+    launched, first, end = step.launches != UNKNOWN, step.layout.first, step.layout.last + 1
+    delays = np.where(launched, step.starts - step.launches, MAX_ESTIMATED_LATENCY)
+    latency = np.clip(delays.min(axis=1), 0, MAX_ESTIMATED_LATENCY)[:, None]
+    late = launched & (step.launches + latency >= step.starts - step.own_gaps)
+    fetch = np.minimum(step.input, step.own_gaps)
+    rest = step.own_gaps - fetch
+    is_first = late[:, first] | ~launched[:, first]
+    found = {
+        "first_input": fetch[:, first].copy(),
+        "first_first": np.where(is_first, rest[:, first], 0),
+        "first_queued": np.where(is_first, 0, rest[:, first]),
+    }
+    fetch[:, first] = rest[:, first] = 0
     values = {
         "compute": np.where(step.collective, 0, step.durations),
         "extra": step.extra,
         "input": fetch,
-        "first": np.where(is_first, rest, 0),
-        "launch": np.where(late & ~at_first, rest, 0),
-        "queued": np.where(launched & ~late, rest, 0),
-        "unknown": np.where(~launched & ~at_first, rest, 0),
-        "network": np.zeros(own.shape),
+        "gaps": rest,
+        "launch": rest * late,
+        "unknown": rest * ~launched,
     }
-    end = last_kernel(step) + 1
-
-    def total(columns: slice) -> Lateness:
-        sums = {}
-        for name, each in values.items():
-            sums[name] = np.full(count, np.nan)
-            sums[name][list(step.ranks)] = each[:, columns].sum(axis=1) / 1e9
-        return Lateness(**sums)
-
-    return total(slice(0, end)), total(slice(end, None))
-
-
-def added(before: Lateness | None, step: Lateness) -> Lateness:
-    """The parts of a step with those after the last collective of the step before, for ranks that have that step."""
-    return step if before is None else Lateness(*(s + np.nan_to_num(b) for b, s in zip(before, step, strict=True)))
+    for name, each in values.items():
+        found[f"inside_{name}"], found[f"tail_{name}"] = each[:, :end].sum(axis=1), each[:, end:].sum(axis=1)
+    for place in ("inside", "tail"):
+        gaps, launch, unknown = (found[f"{place}_{name}"] for name in ("gaps", "launch", "unknown"))
+        found[f"{place}_queued"] = gaps - launch - unknown
+    return found
 
 
 def link_delays(step: CollectiveTimes, offsets: Floats, count: int) -> Floats:

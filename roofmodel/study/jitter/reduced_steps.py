@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel.option_values import FirstGap
 from roofmodel.study.jitter import clocks
-from roofmodel.study.jitter.alignment import Alignment, StepKernels
-from roofmodel.study.jitter.causes import Cause, find_causes, kind_in_step, parts_over_steps
+from roofmodel.study.jitter.alignment import Alignment, ComparedStep, StepLayout
+from roofmodel.study.jitter.causes import Cause, find_causes, kind_in_step
 from roofmodel.study.jitter.clocks import Clocks, CollectiveTimes
-from roofmodel.study.jitter.deviations import Deviations, Floats, deviations, last_collective_ends
-from roofmodel.study.jitter.lateness import Lateness, added, lateness, link_delays, transfer_seconds
-from roofmodel.study.jitter.ranks import ComparedRank, Integers
+from roofmodel.study.jitter.deviations import (
+    Deviations,
+    Floats,
+    deviations,
+    first_beyond,
+    first_gaps,
+    kernel_gaps,
+    times_to_end,
+)
+from roofmodel.study.jitter.kernels import Integers
+from roofmodel.study.jitter.lateness import FIRST_PARTS, PARTS, link_delays, transfer_seconds
+from roofmodel.study.jitter.rank_sums import RankSums, batches, read_steps, sum_ranks
+from roofmodel.study.jitter.step_kernels import StepKernels, stacked
 
 MIN_DEVIATION = 0.5e-9  # seconds: timestamps in profiler files are whole nanoseconds
-MAX_COLLECTIVES = 256  # per step, whose times are kept for the clocks and the links; limits the memory of many ranks
+BATCH = 8  # ranks per call of the function that reads kernels; limits the memory
+
+MapPieces = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+"""Applies a function to pieces, in their order: on this machine or on a cluster."""
+
+
+class DamagedRanks(Exception):
+    """Ranks whose files cannot be read: why, by place in the list of ranks."""
+
+    def __init__(self, damaged: Mapping[int, str]) -> None:
+        super().__init__(damaged)
+        self.damaged = damaged
 
 
 class StepSummary(NamedTuple):
@@ -47,18 +67,6 @@ class StepCurves(NamedTuple):
     deviations: Deviations
 
 
-class _StepLateness(NamedTuple):
-    """The lateness of R ranks in one step. Ranks are places in the list of ranks."""
-
-    step: int
-    seconds: float  # duration, median over ranks
-    late: Floats  # R; NaN for a rank that the step does not have
-    earliest: int
-    latest: int
-    kernel: int | None  # from which the latest rank is late
-    kernel_name: str | None
-
-
 class ReducedSteps(NamedTuple):
     """S steps of R ranks, reduced to values per rank, and the curves of the step with the largest deviation."""
 
@@ -69,6 +77,7 @@ class ReducedSteps(NamedTuple):
     compute: Floats  # seconds of each rank, with a row for the kernels before and after these steps too; NaN likewise
     curves: StepCurves | None
     causes: list[Cause]
+    of_rank: Sequence[RankSums]
 
     def compute_seconds(self) -> list[float | None]:
         """Seconds of the common kernels, collectives apart, of each rank."""
@@ -88,99 +97,208 @@ class ReducedSteps(NamedTuple):
         return float(means.max()) / median - 1 if median else 0.0
 
 
-def reduce_steps(alignment: Alignment, threshold: float, first_gap: FirstGap, low: int, high: int) -> ReducedSteps:
-    """One pass over the steps, which keeps of each only values per rank, and the curves of the worst."""
+class _StepLateness(NamedTuple):
+    """The lateness of the ranks in one step. Ranks are places in the list of all ranks."""
+
+    number: int  # of the compared step
+    late: Floats  # of all ranks; NaN for a rank that the step does not have
+    first_gaps: Integers  # of all ranks, in nanoseconds
+    mean_times: Floats  # K: time to the end, mean over ranks
+    earliest: int
+    latest: int
+
+
+class _Sums:
+    """The sums of all ranks over each step: S compared steps, R ranks."""
+
+    def __init__(self, alignment: Alignment, map_pieces: MapPieces) -> None:
+        self.alignment = alignment
+        shape = len(alignment.steps), len(alignment.ranks)
+        self._values: dict[str, Integers] = {}
+        self.present = np.zeros(shape, bool)
+        self.times_to_end: dict[int, Integers] = {}
+        by_place: dict[int, RankSums] = {}
+        damaged: dict[int, str] = {}
+        for found in map_pieces(sum_ranks, batches(alignment, BATCH)):
+            damaged |= found.damaged
+            for sums in found.ranks:
+                by_place[sums.place] = sums
+                self.present[sums.steps, sums.place] = True
+                for name, values in sums.values.items():
+                    self._values.setdefault(name, np.zeros(shape, np.int64))[sums.steps, sums.place] = values
+            for step, times in found.times_to_end.items():
+                self.times_to_end[step] = times + self.times_to_end.get(step, 0)
+        if damaged:
+            raise DamagedRanks(damaged)
+        self.of_rank = [by_place[place] for place in range(shape[1])]
+
+    def __getitem__(self, name: str) -> Integers:
+        """Values of one name in nanoseconds, S x R; 0 for a rank that a step does not have."""
+        return self._values[name]
+
+    def collectives(self) -> list[CollectiveTimes]:
+        """The collectives of each step."""
+        places = [{int(step): place for place, step in enumerate(sums.steps)} for sums in self.of_rank]
+        found = []
+        for number, step in enumerate(self.alignment.steps):
+            rows = [(self.of_rank[rank], places[rank][number]) for rank in step.ranks]
+            starts = np.stack([sums.collective_starts[place] for sums, place in rows])
+            ends = np.stack([sums.collective_ends[place] for sums, place in rows])
+            found.append(CollectiveTimes(step.ranks, starts, ends))
+        return found
+
+    def seconds(self, name: str) -> Floats:
+        """Values of one name in seconds, S x R; NaN for a rank that a step does not have."""
+        return np.where(self.present, self._values[name] / 1e9, np.nan)
+
+    def first_gaps(self, number: int, first_gap: FirstGap, previous: int | None) -> Integers | None:
+        """The gap before the first kernel of a step, of its ranks; see `deviations.first_gaps`."""
+        ranks = list(self.alignment.steps[number].ranks)
+        before = None
+        if previous is not None and self.present[previous].all():
+            before = self["collective_end"][previous, ranks]
+        return first_gaps(self["first_start"][number, ranks], self["collective_end"][number, ranks], first_gap, before)
+
+    def layout(self, number: int) -> StepLayout:
+        """The layout of a step."""
+        return self.alignment.layouts[self.alignment.steps[number].layout]
+
+
+def reduce_steps(alignment: Alignment, threshold: float, first_gap: FirstGap, map_pieces: MapPieces) -> ReducedSteps:
+    """Reduce the kernels of all ranks to values per rank and step, and the curves of the worst step.
+
+    Raises DamagedRanks if files of ranks cannot be read.
+    """
     count = len(alignment.ranks)
-    compute: list[Floats] = []
-    found: list[_StepLateness] = []
-    curves: StepCurves | None = None
-    largest = -np.inf
-    collectives: list[CollectiveTimes] = []
-    kept: list[CollectiveTimes] = []  # of complete steps
-    parts: list[Lateness] = []
-    previous: Integers | None = None
-    after: Lateness | None = None
-    last: StepKernels | None = None
-    for step in alignment.steps(low, high):
-        last = step
-        compute.append(_of_all_ranks(step, np.where(step.collective, 0, step.durations).sum(axis=1) / 1e9, count))
-        collectives.append(_collective_times(step))
-        inside, tail = lateness(step, count, single=False)
-        if step.complete:
-            deviation = deviations(step, first_gap, previous)
-            found.append(_step_lateness(step, deviation, alignment, threshold))
-            if deviation.lateness.max() > largest:
-                largest, curves = deviation.lateness.max(), _curves(step, deviation, alignment)
-            parts.append(added(after, inside))
-            kept.append(collectives[-1])
-        after = tail if step.follows or len(parts) == 1 else None
-        previous = last_collective_ends(step) if len(step.ranks) == count else None
-    if len(parts) == 1 and last is not None and last.complete:
-        parts = [added(*reversed(lateness(last, count, single=True)))]
+    sums = _Sums(alignment, map_pieces)
+    collectives = sums.collectives()
     aligned = clocks.align(collectives, [rank.file for rank in alignment.ranks])
-    if not found:
-        return ReducedSteps(aligned, 0.0, (), np.empty((0, count)), np.empty((0, count)), None, [])
-    parts = [
-        part._replace(network=link_delays(times, aligned.offsets, count))
-        for part, times in zip(parts, kept, strict=True)
-    ]
-    over_steps = parts_over_steps(parts)
-    step_seconds = float(np.median([step.seconds for step in found]))
-    transfers = np.array([transfer_seconds(times) for times in kept])
+    complete = [number for number, step in enumerate(alignment.steps) if step.complete]
+    if not complete:
+        return ReducedSteps(aligned, 0.0, (), np.empty((0, count)), np.empty((0, count)), None, [], sums.of_rank)
+    late = [_step_lateness(sums, number, first_gap) for number in complete]
+    parts = _parts(sums, complete)
+    parts["network"] = np.stack([link_delays(collectives[number], aligned.offsets, count) for number in complete])
+    step_seconds = float(np.median(np.nanmedian((sums.seconds("end") - sums.seconds("start"))[complete], axis=1)))
+    worst = late[int(np.argmax([step.late[step.latest] for step in late]))]
+    rows = _rows(alignment, late, worst.number, threshold, map_pieces)
     return ReducedSteps(
         clocks=aligned,
         step_seconds=step_seconds,
-        steps=tuple(_summary(step, alignment.ranks, threshold, over_steps, index) for index, step in enumerate(found)),
-        lateness=np.stack([step.late for step in found]),
-        compute=np.stack(compute),
-        curves=curves,
-        causes=find_causes(over_steps, alignment.ranks, step_seconds, transfers),
+        steps=tuple(
+            _summary(step, sums, rows, threshold, kind_in_step(parts, place, step.latest, step.late[step.latest]))
+            for place, step in enumerate(late)
+        ),
+        lateness=np.stack([step.late for step in late]),
+        compute=sums.seconds("compute"),
+        curves=_curves(alignment, worst, rows[worst.number]),
+        causes=find_causes(
+            parts, alignment.ranks, step_seconds, np.array([transfer_seconds(collectives[n]) for n in complete])
+        ),
+        of_rank=sums.of_rank,
     )
 
 
-def _of_all_ranks(step: StepKernels, values: Floats, count: int) -> Floats:
-    """Values of the ranks of a step as values of all ranks; NaN for a rank that the step does not have."""
-    result = np.full(count, np.nan)
-    result[list(step.ranks)] = values
-    return result
+def _step_lateness(sums: _Sums, number: int, first_gap: FirstGap) -> _StepLateness:
+    step, layout = sums.alignment.steps[number], sums.layout(number)
+    ranks = list(step.ranks)
+    gaps = sums["previous_gap"][number].copy()
+    found = sums.first_gaps(number, first_gap, number - 1 if number else None)
+    if found is not None:
+        gaps[ranks] = found
+    times = sums["time_to_end"][number, ranks] + (gaps[ranks] if layout.first <= layout.last else 0)
+    total = sums.times_to_end[number].copy()
+    total[layout.first :] += gaps[ranks].sum()
+    late = np.full(len(sums.alignment.ranks), np.nan)
+    late[ranks] = (times - times.mean()) / 1e9
+    return _StepLateness(number, late, gaps, total / len(ranks), ranks[int(times.argmin())], ranks[int(times.argmax())])
 
 
-def _step_lateness(step: StepKernels, found: Deviations, alignment: Alignment, threshold: float) -> _StepLateness:
-    kernel = found.diverges_at(found.latest, threshold)
-    return _StepLateness(
-        step=step.step,
-        seconds=float(np.median(step.ends.max(axis=1) - step.starts.min(axis=1))) / 1e9,
-        late=_of_all_ranks(step, found.lateness, len(alignment.ranks)),
-        earliest=step.ranks[found.earliest],
-        latest=step.ranks[found.latest],
-        kernel=kernel,
-        kernel_name=None if kernel is None else alignment.names[step.codes[kernel]],
-    )
+def _parts(sums: _Sums, complete: Sequence[int]) -> dict[str, Floats]:
+    """The parts of the lateness (`network` apart) of S complete steps x R ranks, in seconds; see `Lateness`.
+
+    Delays after the last collective of a step make a rank late in the next step.
+    """
+    inside, tail = ({name: sums.seconds(f"{place}_{name}") for name in PARTS} for place in ("inside", "tail"))
+    for parts in (inside, tail):
+        parts["first"] = np.where(sums.present, 0.0, np.nan)
+    follows = [bool(sums["follows"][number][sums.present[number]].all()) for number in range(len(sums.present))]
+    for number, known in enumerate(follows):
+        if known:
+            layout = sums.layout(number)
+            parts = inside if layout.first <= layout.last else tail
+            for name in FIRST_PARTS:
+                parts[name][number] += sums[f"first_{name}"][number] / 1e9
+    if len(complete) == 1 and complete[0] == len(follows) - 1:
+        return _parts_of_single_step(sums, complete[0], inside, tail, follows[complete[0]])
+    for number in complete:
+        if number and follows[number] and sums.alignment.steps[number - 1].complete:
+            for name in inside:
+                inside[name][number] += np.nan_to_num(tail[name][number - 1])
+    return {name: values[complete] for name, values in inside.items()}
 
 
-def _curves(step: StepKernels, found: Deviations, alignment: Alignment) -> StepCurves:
-    numbers = tuple(alignment.ranks[rank].number for rank in step.ranks)
-    return StepCurves(step.step, numbers, tuple(alignment.names[code] for code in step.codes), found)
+def _parts_of_single_step(
+    sums: _Sums, number: int, inside: Mapping[str, Floats], tail: Mapping[str, Floats], follows: bool
+) -> dict[str, Floats]:
+    """The parts of the only step, with those after its last collective.
+
+    If the files do not have the kernel before the step, the gap before it is relative to the earliest rank.
+    """
+    parts = {name: inside[name][[number]] + tail[name][[number]] for name in inside}
+    gaps = None if follows else sums.first_gaps(number, "same-step", None)
+    if gaps is not None:
+        parts["first"][0, list(sums.alignment.steps[number].ranks)] += gaps / 1e9
+    return parts
+
+
+def _rows(
+    alignment: Alignment, late: Sequence[_StepLateness], worst: int, threshold: float, map_pieces: MapPieces
+) -> dict[int, dict[int, StepKernels]]:
+    """The kernels of the worst step on all ranks, and of each late step on its latest rank; by step and rank."""
+    needed: dict[int, set[int]] = {rank: {worst} for rank in alignment.steps[worst].ranks}
+    for step in late:
+        if step.late[step.latest] > threshold:
+            needed.setdefault(step.latest, set()).add(step.number)
+    found: dict[int, dict[int, StepKernels]] = {}
+    pieces = batches(alignment, BATCH, {rank: frozenset(steps) for rank, steps in needed.items()})
+    for ranks in map_pieces(read_steps, pieces):
+        for rank in ranks:
+            for step, rows in rank.steps.items():
+                found.setdefault(step, {})[rank.place] = rows
+    return found
 
 
 def _summary(
-    step: _StepLateness, ranks: Sequence[ComparedRank], threshold: float, parts: Mapping[str, Floats], index: int
+    step: _StepLateness, sums: _Sums, rows: Mapping[int, Mapping[int, StepKernels]], threshold: float, kind: str | None
 ) -> StepSummary:
-    late = step.late[step.latest]
+    alignment, late = sums.alignment, float(step.late[step.latest])
+    kernel = None
+    if late > threshold:
+        layout = sums.layout(step.number)
+        row = rows[step.number][step.latest]
+        times = times_to_end(row, kernel_gaps(row, step.first_gaps[[step.latest]]))[0]
+        kernel = first_beyond((times - step.mean_times)[: layout.last + 1] / 1e9, threshold)
     return StepSummary(
-        step=step.step,
-        earliest_rank=ranks[step.earliest].number,
-        latest_rank=ranks[step.latest].number,
+        step=alignment.steps[step.number].step,
+        earliest_rank=alignment.ranks[step.earliest].number,
+        latest_rank=alignment.ranks[step.latest].number,
         earliest_seconds=float(step.late[step.earliest]),
-        latest_seconds=float(late),
-        diverges_at_kernel=step.kernel,
-        kernel_name=step.kernel_name,
-        cause=kind_in_step(parts, index, step.latest, late) if late > threshold else None,
+        latest_seconds=late,
+        diverges_at_kernel=kernel,
+        kernel_name=None if kernel is None else alignment.names[int(sums.layout(step.number).codes[kernel])],
+        cause=kind if late > threshold else None,
     )
 
 
-def _collective_times(step: StepKernels) -> CollectiveTimes:
-    places = np.flatnonzero(step.collective)
-    if len(places) > MAX_COLLECTIVES:
-        places = places[np.linspace(0, len(places) - 1, MAX_COLLECTIVES).astype(int)]
-    return CollectiveTimes(step.ranks, step.starts[:, places], step.ends[:, places])
+def _curves(alignment: Alignment, step: _StepLateness, rows: Mapping[int, StepKernels]) -> StepCurves:
+    """The deviations in a step by kernel; `rows` are its kernels by rank."""
+    found: ComparedStep = alignment.steps[step.number]
+    ranks = list(found.ranks)
+    every = stacked([rows[rank] for rank in ranks])
+    return StepCurves(
+        found.step,
+        tuple(alignment.ranks[rank].number for rank in ranks),
+        tuple(alignment.names[int(code)] for code in every.layout.codes),
+        deviations(every, step.first_gaps[ranks]),
+    )

@@ -94,7 +94,7 @@ class Sweep(NamedTuple):
         pieces = (piece for case in self.cases for piece in case.blocks())
         if self.cluster is None:
             return self._reported(map(evaluate, pieces))
-        from roofmodel.study.sweep.dask_cluster import evaluate_on_cluster
+        from roofmodel.study.dask_cluster import evaluate_on_cluster
 
         return self._reported(evaluate_on_cluster(evaluate, pieces, self.cluster))
 

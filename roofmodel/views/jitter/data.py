@@ -67,9 +67,9 @@ def rank_rows(jitter: Jitter) -> list[dict[str, Any]]:
             "stage": worker and worker.stage,
             "kernels": rank.kernels,
             "common_compute_seconds": seconds,
-            "launch_to_start_median_seconds": rank.launch_to_start_median_seconds,
+            "launch_to_start_median_seconds": delay,
         }
-        for rank, seconds, worker in jitter.ranks
+        for rank, seconds, delay, worker in jitter.ranks
     ]
 
 

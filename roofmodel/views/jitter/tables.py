@@ -104,8 +104,8 @@ def _ranks(jitter: Jitter) -> RenderableType:
     means = [float(values.mean()) if len(values) else None for values in known]
     order = sorted(range(len(means)), key=lambda place: -(means[place] or 0))
     for place in sorted(order[:MAX_ROWS]):
-        rank, compute, worker = jitter.ranks[place]
-        delay, mean = rank.launch_to_start_median_seconds, means[place]
+        rank, compute, delay, worker = jitter.ranks[place]
+        mean = means[place]
         labels = [f"GPU {rank.device}"] * (rank.device is not None) + [f"process {rank.process}"] * bool(rank.process)
         if worker is not None:
             labels = [f"dp_rank {worker.dp_rank}", f"stage {worker.stage}"]

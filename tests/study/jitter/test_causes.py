@@ -9,7 +9,7 @@ from roofmodel.study.jitter.causes import find_causes
 from roofmodel.study.jitter.clocks import CollectiveTimes, align
 from roofmodel.study.jitter.deviations import Floats
 from roofmodel.study.jitter.lateness import Lateness
-from roofmodel.study.jitter.ranks import ComparedRank, Kernels
+from roofmodel.study.jitter.ranks import ComparedRank
 
 
 def of_kernels(compute: Floats) -> dict[str, Floats]:
@@ -18,10 +18,7 @@ def of_kernels(compute: Floats) -> dict[str, Floats]:
 
 
 def compared_ranks(count: int) -> list[ComparedRank]:
-    return [
-        ComparedRank(number, f"rank{number}", None, None, None, 1, np.zeros(0, np.int64), Kernels.none())
-        for number in range(count)
-    ]
+    return [ComparedRank(number, f"rank{number}", None, None, None, 1) for number in range(count)]
 
 
 @pytest.mark.parametrize("steps", [20, 2000, 20_000])

@@ -16,11 +16,22 @@ from numpy.typing import NDArray
 import roofmodel
 from benchmarks.many_ranks import PER_HOST
 from roofmodel.errors import RoofError
-from roofmodel.study.jitter.alignment import Alignment, match_sequences
-from roofmodel.study.jitter.deviations import Deviations, deviations, first_gaps, kernel_gaps, times_to_end
+from roofmodel.study.jitter.alignment import align_kernels, rank_sequences
+from roofmodel.study.jitter.deviations import (
+    Deviations,
+    deviations,
+    first_gaps,
+    kernel_gaps,
+    last_collective_ends,
+    times_to_end,
+)
 from roofmodel.study.jitter.jitter import Jitter, jitter
+from roofmodel.study.jitter.kernels import NO_STEP, KernelTable
 from roofmodel.study.jitter.operation_deviations import OperationCurves, step_summary
-from roofmodel.study.jitter.ranks import NO_STEP, ComparedRank, Kernels, NameTable
+from roofmodel.study.jitter.rank_sums import batches, read_steps
+from roofmodel.study.jitter.ranks import ComparedRank
+from roofmodel.study.jitter.sequences import match_sequences
+from roofmodel.study.jitter.step_kernels import StepKernels, stacked
 from tests.profiles.samples import measured
 from tests.study.jitter.runs import Row, analyzed, of_step, planted, tables, write, written
 from tests.study.trace.runs import event, launched
@@ -61,7 +72,7 @@ def test_collectives_of_two_training_ranks_start_apart_and_end_together(training
 
 
 def test_the_late_training_rank_is_late_by_its_launches(training: Jitter) -> None:
-    delays = [rank.rank.launch_to_start_median_seconds for rank in training.ranks]
+    delays = [rank.launch_to_start_median_seconds for rank in training.ranks]
     assert [round(delay * 1e6, 1) for delay in delays if delay] == [296.2, 225.8]
     (cause,) = training.causes
     assert (cause.kind, cause.ranks) == ("cpu", (1,))
@@ -71,30 +82,30 @@ def test_the_late_training_rank_is_late_by_its_launches(training: Jitter) -> Non
 # --- The lecture's numbers ------------------------------------------------------------------------------
 
 
-def kernels(starts: list[int], ends: list[int], collective: list[bool], codes: list[int] | None = None) -> Kernels:
+def kernels(starts: list[int], ends: list[int], collective: list[bool]) -> KernelTable:
     """Kernels of one rank; collectives are on another stream."""
-    is_collective = np.array(collective)
-    start, end = np.array(starts, np.int64), np.array(ends, np.int64)
-    previous = np.full(len(starts), -1, np.int64)
-    main = np.flatnonzero(~is_collective)
-    previous[main[1:]] = end[main[:-1]]
-    zeros = np.zeros(len(starts), np.int64)
-    return Kernels(
-        codes=np.array(codes or range(len(starts)), np.int64), starts=start, ends=end, launches=start - 5,
-        collective=is_collective, main=~is_collective, previous_ends=previous, own_gaps=zeros.copy(),
-        input=zeros.copy(), steps=np.full(len(starts), NO_STEP),
+    is_collective, start = np.array(collective), np.array(starts, np.int64)
+    count = len(starts)
+    return KernelTable(
+        names=tuple(f"kernel {number}" for number in range(count)), name_indices=np.arange(count, dtype=np.int32),
+        starts=start, ends=np.array(ends, np.int64), launches=start - 5, collective=is_collective, main=~is_collective,
+        steps=np.full(count, NO_STEP),
     )  # fmt: skip
 
 
-def aligned(*ranks: Kernels) -> Alignment:
-    found = [
-        ComparedRank(number, f"rank{number}", None, None, None, len(each), np.empty(0, np.int64), each)
-        for number, each in enumerate(ranks)
+def step_of(*tables: KernelTable) -> StepKernels:
+    """The only step of ranks with these kernels."""
+    ranks = [
+        ComparedRank(number, f"rank{number}", None, None, None, len(each), sources=(each,))
+        for number, each in enumerate(tables)
     ]
-    return Alignment(found, [f"kernel {code}" for code in range(100)])
+    sequences = [rank_sequences(rank, False, 0, 1) for rank in ranks]
+    alignment = align_kernels(ranks, sequences, lambda selections: np.zeros(len(selections[0].order), np.int64))
+    (batch,) = batches(alignment, len(ranks))
+    return stacked([step for rank in read_steps(batch) for step in rank.steps.values()])
 
 
-def lecture() -> Alignment:
+def lecture() -> StepKernels:
     """Kernels 0 and 1 of GPUs 0, 1 and 959, then an all-reduce which all leave at 10 ms. GPU 959 has the first gap 0.
 
     The slide's first gaps need a rank that starts first, so the gaps of kernel 0 are relative to GPU 959's 9813 ns.
@@ -106,15 +117,22 @@ def lecture() -> Alignment:
         start = 1_000_000 + g0
         second = start + d0 + g1
         ranks.append(kernels([start, second, second + d1], [start + d0, second + d1, 10_000_000], [False, False, True]))
-    return aligned(*ranks)
+    return step_of(*ranks)
+
+
+def gaps_before(step: StepKernels) -> NDArray[np.int64]:
+    """The gap before the first kernel of each rank."""
+    found = first_gaps(step.starts[:, 0], last_collective_ends(step))
+    assert found is not None
+    return found
 
 
 def test_gaps_and_times_to_the_end_are_the_sums_of_the_lecture() -> None:
-    (step,) = lecture().steps()
-    gaps = kernel_gaps(step) + np.array([9813, 0, 0])
+    step = lecture()
+    gaps = kernel_gaps(step, gaps_before(step) + 9813)
     assert gaps[:, 1].tolist() == [80124, 94890, 91209]
     assert gaps[:, 0].tolist() == [12921, 11034, 9813]
-    times = times_to_end(step.durations.astype(float), gaps, step.collective)
+    times = times_to_end(step, gaps)
     # 12921 + 9176 = 22097 and + 80124 + 3451 = 105672; the slide's 122415 of GPU 1 is 122955: 11034+10575+94890+6456
     assert times[:, 1].tolist() == [105672, 122955, 113657]
     assert times[:, 0].tolist() == [22097, 21609, 18047]
@@ -122,8 +140,8 @@ def test_gaps_and_times_to_the_end_are_the_sums_of_the_lecture() -> None:
 
 
 def test_deviations_are_from_the_mean_over_ranks_and_the_latest_is_found_before_the_collective() -> None:
-    (step,) = lecture().steps()
-    found = deviations(step)
+    step = lecture()
+    found = deviations(step, gaps_before(step))
     mean = (9176 + 10575 + 8234) / 3
     assert (found.durations[:, 0] * 1e9).tolist() == pytest.approx([9176 - mean, 10575 - mean, 8234 - mean])
     assert found.last == 1
@@ -157,18 +175,16 @@ def test_kernels_and_operations_diverge_at_the_same_index(microseconds: list[int
 
 
 def test_the_first_gap_does_not_depend_on_the_clock() -> None:
-    step = next(iter(lecture().steps()))
+    step = lecture()
     shift = np.array([[0], [10**9], [-(10**9)]])
-    shifted = step._replace(starts=step.starts + shift, ends=step.ends + shift)
-    same = first_gaps(step)
-    assert same is not None
-    assert same.tolist() == first_gaps(shifted).tolist()  # type: ignore[union-attr]
+    same = gaps_before(step)
+    assert same.tolist() == gaps_before(step._replace(starts=step.starts + shift, ends=step.ends + shift)).tolist()
     assert same.tolist() == [12921 - 9813, 11034 - 9813, 0]  # the first to start has 0, later ones more
 
 
 def test_the_gap_from_the_previous_step_is_the_time_since_its_last_collective() -> None:
-    step = next(iter(lecture().steps()))
-    found = first_gaps(step, "previous-step", np.array([1_000_000] * 3))
+    step = lecture()
+    found = first_gaps(step.starts[:, 0], last_collective_ends(step), "previous-step", np.array([1_000_000] * 3))
     assert found is not None
     assert found.tolist() == [12921, 11034, 9813]
 
@@ -411,13 +427,6 @@ def test_what_if_on_kernels_says_what_it_needs(tmp_path: Path) -> None:
     assert report.to_dict()["what_if"] is None
     assert any("table of operations" in warning for warning in report.warnings)
     assert not [w for w in roofmodel.jitter(*written(tmp_path, planted(ranks=2, steps=2))).warnings if "what-if" in w]
-
-
-def test_names_of_kernels_share_codes() -> None:
-    names = NameTable()
-    assert names.codes(["a", "b"]).tolist() == [0, 1]
-    assert names.codes(["b", "c"]).tolist() == [1, 2]
-    assert names.names == ["a", "b", "c"]
 
 
 # --- PyTorch traces ---------------------------------------------------------------------------------------------
