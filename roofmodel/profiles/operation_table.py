@@ -58,18 +58,18 @@ class OperationTable:
 
 
 def are_operation_tables(paths: Iterable[str | Path]) -> bool:
-    """Whether files are Parquet with most columns of this layout; a damaged Parquet file counts as one.
+    """Whether files are Parquet with most columns of this layout; damaged Parquet files are, if all other files are.
 
     Standard input and pipes are not tables, because Parquet is read from its end. Raises ProfileError if only some of
     the files are tables, and for any Parquet file without pyarrow.
     """
     files = [file for path in paths if str(path) != "-" for file in matching_files(str(path)) if file.is_file()]
     with opened_sources(files) as sources:
-        found = [source.name for source in sources if _is_operation_table(source)]
-        others = [source.name for source in sources if source.name not in found]
+        kinds = {source.name: _is_operation_table(source) for source in sources}  # None: damaged
+    found, others = ([name for name, kind in kinds.items() if kind is expected] for expected in (True, False))
     if found and others:
         raise ProfileError(f"{others[0]}: not a table of training operations as {found[0]} is; give files of one kind")
-    return bool(found)
+    return bool(kinds) and not others
 
 
 def read_operations(*paths: str | Path) -> OperationTable:
@@ -112,14 +112,15 @@ def _label(files: Sequence[str]) -> str:
     return files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
 
 
-def _is_operation_table(source: InputFile) -> bool:
+def _is_operation_table(source: InputFile) -> bool | None:
+    """Whether a file has most columns of this layout; None for a damaged Parquet file."""
     with _opened(source) as file:
         if file.read(4) != b"PAR1":
             return False
     try:
         names = _schema_names(source)
     except _DamagedFile:
-        return True
+        return None
     return len(set(COLUMNS) & set(names)) >= _RECOGNIZED
 
 

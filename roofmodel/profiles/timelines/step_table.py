@@ -1,7 +1,8 @@
 """Read tables of kernels with their launch and NVTX range: one row per kernel, one file per GPU and step.
 
 Columns: nvtx_text, nvtx_start, nvtx_end, device, crt_name, crt_start, crt_end, kernel_demangled_name, kernel_stream,
-kernel_start, kernel_end, kernel_duration; times in nanoseconds. They are queries over Nsight Systems exports.
+kernel_start, kernel_end, kernel_duration; times in nanoseconds. They are queries over Nsight Systems exports, saved as
+CSV or Parquet.
 """
 
 from __future__ import annotations
@@ -16,12 +17,23 @@ from roofmodel.profiles.timelines.timeline import KERNEL, OPERATORS, RANK_IN_NAM
 
 _NUMBERS = ("nvtx_start", "nvtx_end", "crt_start", "crt_end", "kernel_start", "kernel_end")
 _TEXTS = ("nvtx_text", "device", "crt_name", "kernel_demangled_name", "kernel_stream")
+_PARQUET = b"PAR1"
 _HEAD = 4096  # bytes in which the header must be
 
 
 def recognize(file: BinaryIO) -> bool:
-    """Whether a stream starts with the header of such a table."""
-    first = file.read(_HEAD).split(b"\n", 1)[0]
+    """Whether a stream is such a table. Raises OSError for a damaged Parquet file."""
+    head = file.read(_HEAD)
+    if head.startswith(_PARQUET):
+        try:
+            from pyarrow import ArrowException, parquet
+        except ImportError:
+            return False
+        try:
+            return {*_NUMBERS, *_TEXTS} <= set(parquet.read_schema(file).names)
+        except ArrowException as error:
+            raise OSError(printable(str(error)).partition("\n")[0]) from None
+    first = head.split(b"\n", 1)[0]
     return all(column.encode() in first for column in (*_NUMBERS, *_TEXTS))
 
 
@@ -30,9 +42,15 @@ def read(file: BinaryIO, name: str) -> Timeline:
     import pandas
 
     file.seek(0)
+    types = dict.fromkeys(_TEXTS, "category") | dict.fromkeys(_NUMBERS, np.int64)
+    parquet = file.read(len(_PARQUET)) == _PARQUET
+    file.seek(0)
     try:
-        table = pandas.read_csv(file, dtype=dict.fromkeys(_TEXTS, "category") | dict.fromkeys(_NUMBERS, np.int64))
-    except (ValueError, OverflowError, UnicodeDecodeError) as error:
+        if parquet:
+            table = pandas.read_parquet(file, columns=list(types)).astype(dict.fromkeys(_TEXTS, str)).astype(types)
+        else:
+            table = pandas.read_csv(file, dtype=types)
+    except (ValueError, OverflowError, UnicodeDecodeError) as error:  # pyarrow's errors are ValueErrors
         raise ProfileError(f"{name}: a table of kernels by step, but damaged ({error}); export it again") from None
     if not len(table):
         raise ProfileError(f"{name}: a table of kernels by step without rows; export it again")

@@ -197,9 +197,14 @@ def _is_no_chance(values: Floats, rank: int) -> bool:
     largest = int((np.nanargmax(values, axis=1) == rank).sum())
     if largest < 2:
         return False
-    # ranks * binomial(steps, largest) * ranks**-largest, in logarithms: the binomial has no float from 1030 steps on
-    sequences = math.lgamma(steps + 1) - math.lgamma(largest + 1) - math.lgamma(steps - largest + 1)
-    return sequences + (1 - largest) * math.log(ranks) < math.log(CHANCE)
+    # ranks * the sum over n >= largest of binomial(steps, n) * ranks**-n * (1 - 1 / ranks)**(steps - n), in logarithms:
+    # the binomial coefficient has no float from 1030 steps on
+    logarithms = [
+        math.lgamma(steps + 1) - math.lgamma(times + 1) - math.lgamma(steps - times + 1)
+        - times * math.log(ranks) + (steps - times) * math.log1p(-1 / ranks)
+        for times in range(largest, steps + 1)
+    ]  # fmt: skip
+    return ranks * math.fsum(map(math.exp, logarithms)) < CHANCE
 
 
 def _shortest_half(values: Floats) -> tuple[float, float]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
-from roofmodel.study.jitter.causes import find_causes
+from roofmodel.study.jitter.causes import _is_no_chance, find_causes
 from roofmodel.study.jitter.clocks import CollectiveTimes, align
 from roofmodel.study.jitter.deviations import Floats
 from roofmodel.study.jitter.lateness import Lateness
@@ -19,6 +22,20 @@ def of_kernels(compute: Floats) -> dict[str, Floats]:
 
 def compared_ranks(count: int) -> list[ComparedRank]:
     return [ComparedRank(number, f"rank{number}", None, None, None, 1) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "steps", "latest"), [(2, 30, 26), (2, 20, 18), (2, 20, 19), (4, 50, 30), (960, 50, 3)]
+)
+def test_a_rank_is_the_latest_by_chance_as_often_as_the_binomial_distribution_states(
+    ranks: int, steps: int, latest: int
+) -> None:
+    values = np.zeros((steps, ranks))
+    values[:latest, 0] = 1
+    values[np.arange(latest, steps), 1 + np.arange(steps - latest) % (ranks - 1)] = 1
+    others = ranks - 1
+    as_often = sum(math.comb(steps, times) * others ** (steps - times) for times in range(latest, steps + 1))
+    assert _is_no_chance(values, 0) == (ranks * Fraction(as_often, ranks**steps) < Fraction(1, 10_000))
 
 
 @pytest.mark.parametrize("steps", [20, 2000, 20_000])
