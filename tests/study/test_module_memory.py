@@ -39,7 +39,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 class Views(nn.Module):
-    """Two products of views of one tensor: the storage is kept once."""
+    """Two operations on views of one tensor: the storage is kept once."""
 
     def forward(self, x: Any) -> Any:
         left, right = (2 * x).chunk(2, dim=-1)
