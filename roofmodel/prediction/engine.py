@@ -53,18 +53,19 @@ class Fused(NamedTuple):
 
 
 MAX_GROUP = 16
-"""Largest number of query heads per key-value head for which TensorRT-LLM 0.9 has a kernel that shares the reads."""
+"""Largest number of query heads per key-value head for which TensorRT-LLM 0.9 shares the reads. Not from its
+sources: its steps show sharing for 8 (Llama 2 70B) and none for 29 (Falcon-180B); the limit between them is assumed."""
 BYTES_PER_CLOCK, ELEMENTS_PER_CLOCK = 34, 38
 """Bytes that its other decode kernel reads, and elements that it converts and multiplies, per clock and SM. From the
 decode steps of Falcon-180B (29 query heads per key-value head) on A100, H100 and H200, in fp16 and fp8."""
 TWO_SHOT_PASS_BYTES = 24 * 1024 * 16
-"""Bytes of one GPU's part in a pass of its two-shot all-reduce: 24 blocks of 1024 threads with 16 bytes each
-(TensorRT-LLM, customAllReduceKernels.h)."""
+"""Bytes of one GPU's part in a pass of its two-shot all-reduce: 24 blocks (customAllReduceKernels.h) of 1024 threads
+with 16 bytes each. Versions differ in the threads (512 or 1024); Falcon's steps become slow between 237 and 475 kB."""
 MAX_CUSTOM_BYTES = 8_000_000
 """Largest message of its own all-reduces on more than two GPUs; NCCL reduces larger ones (customAllReduceUtils.h)."""
 TWO_SHOT_SECONDS = 36.5e-6
 """Seconds per GPU that a two-shot all-reduce of several passes takes longer than NCCL's, from steps of Falcon-180B. The
-maintainers disabled it later because of `significant performance issues` (allreducePlugin.cpp)."""
+maintainers disabled it later because of performance issues (allreducePlugin.cpp). The cause is not known."""
 
 
 def fused(

@@ -21,15 +21,16 @@ COPY_LAUNCH = 12e-6
 """Host seconds per operator without Python, on the fastest host of `timing.EAGER_LAUNCH`."""
 CHANNEL_BANDWIDTH = 12.5e9
 """Bytes per second and direction of an NCCL channel: 12 channels on the six 25 GB/s NVLinks of a V100, 24 on the
-twelve of an A100. A channel occupies one SM."""
+twelve of an A100. A channel occupies one SM. Assumed: no measurement of contention was used."""
 DRAM_PASSES = 3
-"""DRAM accesses per byte sent in a ring all-reduce: two reads (own data, received data) and one write."""
+"""DRAM accesses per byte sent in a ring all-reduce: two reads (own data, received data) and one write.
+Assumed."""
 REPLICA_SPREAD = 0.08 / 5.4
 """Standard deviation of the speed of GPUs of one type, as a share of the step time.
 
 Sinha et al., Not All GPUs Are Created Equal (arXiv 2208.11035): the run times of the GPUs of a cluster, most of them
-V100s, vary by 8 % on average from the lower to the upper whisker, which are 5.4 standard deviations apart in a normal
-distribution.
+V100s, vary by 8 % on average. Assumed here: this is the distance of the whiskers of a box plot, 5.4 standard deviations of a
+normal distribution.
 """
 
 
