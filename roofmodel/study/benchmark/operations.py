@@ -151,6 +151,7 @@ class Operation(NamedTuple):
     shared_columns: tuple[str, ...] = ()  # shape columns that have one value in rows that are counted together
     warm: bool = False  # the tables repeat each call on the same operands: what fits in L2 is read from there
     by_engine: bool = False  # frameworks have different kernels with the same name
+    label: str = ""  # in the names of parameter sets, where another operation has kernels with the same names
     dtype: str = ""  # of a table without that column
 
 
@@ -175,7 +176,9 @@ OPERATIONS: dict[str, Operation] = {
     "mla_bmm": Operation(("tokens", "heads"), latent_product, text_columns=("part",), warm=True),
     "gdn": Operation(_DELTA, delta_rule_kernel, text_columns=_KERNEL, warm=True, by_engine=True, dtype="bfloat16"),
     "kda": Operation(_DELTA, delta_rule_kernel, text_columns=_KERNEL, warm=True, by_engine=True, dtype="bfloat16"),
-    "mamba2": Operation(_MAMBA2, mamba2_filter, text_columns=_KERNEL, warm=True, by_engine=True, dtype="bfloat16"),
+    "mamba2": Operation(
+        _MAMBA2, mamba2_filter, text_columns=_KERNEL, warm=True, by_engine=True, label="mamba2", dtype="bfloat16"
+    ),
     "moe": Operation(
         ("tokens", "hidden", "inter", "topk", "experts"), moe, ("moe_tp", "moe_ep"), ("distribution", "kernel")
     ),

@@ -130,7 +130,7 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
             for some in _split_decode(shape):
                 part = {name: values[some] for name, values in shape.items()}
                 operator = OPERATIONS[op].operator({**texts, **part, **shared}, widths(PRECISIONS[dtype], kv or None))
-                named = f"{texts['engine']} {kernel}".strip()
+                named = " ".join(filter(None, (texts["engine"], OPERATIONS[op].label, kernel)))
                 found.append(RowGroup(op, PRECISIONS[dtype].compute, named, l2, here[valid][some], part, operator))
         except WorkloadError as error:
             notes[here] = str(error)
