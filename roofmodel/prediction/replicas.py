@@ -29,8 +29,8 @@ REPLICA_SPREAD = 0.08 / 5.4
 """Standard deviation of the speed of GPUs of one type, as a share of the step time.
 
 Sinha et al., Not All GPUs Are Created Equal (arXiv 2208.11035): the run times of the GPUs of a cluster, most of them
-V100s, vary by 8 % on average. Assumed here: this is the distance of the whiskers of a box plot, 5.4 standard deviations of a
-normal distribution.
+V100s, vary by 8 % on average. Assumed here: this is the distance of the whiskers of a box plot, 5.4 standard
+deviations of a normal distribution.
 """
 
 
