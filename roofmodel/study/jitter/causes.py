@@ -204,7 +204,7 @@ def _is_no_chance(values: Floats, rank: int) -> bool:
         - times * math.log(ranks) + (steps - times) * math.log1p(-1 / ranks)
         for times in range(largest, steps + 1)
     ]  # fmt: skip
-    return ranks * math.fsum(map(math.exp, logarithms)) < CHANCE
+    return bool(ranks * math.fsum(map(math.exp, logarithms)) < CHANCE)
 
 
 def _shortest_half(values: Floats) -> tuple[float, float]:
