@@ -50,7 +50,11 @@ class ContextTiming(NamedTuple):
     fill: Annotated[float, "overhead of a query tile, in keys"]
     tail: Annotated[float, "fraction of the longest tile's time during which not all SMs are busy at the end"]
     dram: Annotated[float, "fraction of the DRAM bandwidth"]
-    packed: Annotated[float, "1: a tile holds the queries of all heads that share a key-value head; 0: of one head"]
+    packed: Annotated[
+        float,
+        "1: a tile holds the queries of all heads that share a key-value head; 0: of one head; 0.5: of all these heads "
+        "where a sequence has one query",
+    ]
     resident: Annotated[float, "fraction of L2 that keeps the tensors of a repeated attention; 0: all from DRAM"] = 0.0
 
 
@@ -72,6 +76,7 @@ class GenerationTiming(NamedTuple):
     alone: Annotated[float, "latency in seconds of the kernel with one head per block; 0: the same"] = 0.0
     single: Annotated[float, "seconds per wave of the kernel with one head per block; 0: the same"] = 0.0
     resident: Annotated[float, "fraction of L2 that keeps the tensors of a repeated attention; 0: all from DRAM"] = 0.0
+    windowed: Annotated[float, "1: with a sliding window, each query head has its own block; 0: no difference"] = 0.0
 
 
 class ExpertsTiming(NamedTuple):
@@ -202,7 +207,7 @@ class RecurrenceTiming(NamedTuple):
 class Fit(NamedTuple):
     """The data of a fit, and its error on rows that the fit did not use.
 
-    `rows` counts the rows available to the fit, which uses at most 800 of them, evenly spaced. `low` and `high` are
+    `rows` counts the rows available to the fit, which uses at most 1500 of them, evenly spaced. `low` and `high` are
     the 10th and 90th percentiles of measured / expected: the interval that contains 80 % of the measurements.
     """
 

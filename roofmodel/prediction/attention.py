@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, formula, is_array, maximum, minimum, part
 from roofmodel.devices.calibration import ContextTiming, GenerationTiming
-from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription
+from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, dram_share
 
 TILE_ROWS: Annotated[int, "query rows of a tile"] = 128
 TILE_KEYS: Annotated[int, "keys that a tile processes at a time"] = 64
@@ -38,7 +38,7 @@ PREFILL = FormulaDescription(
     ),
     notes=(
         "Where the implementation packs (`packed`), a tile holds the queries of all heads that share a key-value head, "
-        "so that few queries per sequence still fill a tile.",
+        "so that few queries per sequence still fill a tile. Some pack only a single query.",
         "If a benchmark repeats the attention, L2 keeps the tensors that fit in `resident` of it.",
     ),
     source="Exponentials and packing: FlashAttention-3, arXiv 2407.08608, section 3.1; packing also in FlashInfer, "
@@ -86,13 +86,17 @@ class AttentionWork(NamedTuple):
     flops: Annotated[Number, "FLOPs of its matrix multiplications"]
     bytes: Annotated[Number, "bytes read and written"]
     kv_bytes: Annotated[Number, "bytes of keys and values among them"]
+    windowed: Annotated[Number, "1: with a sliding window; 0: without, or unknown"] = 0
     repeated: Annotated[int, "1: a benchmark repeats the attention with the same tensors; 0: the KV cache is new"] = 0
 
 
 @formula
 def context_seconds(att: AttentionWork, chip: Chip, timing: ContextTiming) -> Number:
     """Seconds for many queries per sequence, by PREFILL; elementwise for arrays."""
-    group = part("group", att.heads / att.kv_heads if timing.packed else 1)
+    group = att.heads / att.kv_heads
+    if timing.packed < 1:
+        group = 1 + (group - 1) * (att.queries <= 1) if timing.packed else 1
+    group = part("group", group)
     rows = att.queries * group
     tiles = part("tiles", ceil_div(rows, TILE_ROWS))
     tile_positions = part("tile_positions", minimum(TILE_ROWS / group, att.queries))  # query positions of a tile
@@ -117,13 +121,8 @@ def context_seconds(att: AttentionWork, chip: Chip, timing: ContextTiming) -> Nu
 
 
 def _from_dram(att: AttentionWork, chip: Chip, timing: ContextTiming | GenerationTiming) -> Number:
-    """The fraction of the bytes that comes from DRAM; L2 keeps the rest from the launch before.
-
-    All of them come from DRAM where they are at least twice as large as the part of L2 that keeps them.
-    """
-    capacity = timing.resident * chip.l2
-    missed = minimum(maximum(att.bytes - capacity, 0) / maximum(capacity, 1), 1)
-    return part("from_dram", 1 - att.repeated * (1 - missed))
+    """The share of the bytes that comes from DRAM; L2 keeps the rest from the launch before."""
+    return part("from_dram", 1 - att.repeated * (1 - dram_share(att.bytes, timing.resident * chip.l2)))
 
 
 def _overlap(sm_seconds: Number, stream: Number) -> Number:
@@ -171,6 +170,8 @@ def _decode_terms(att: AttentionWork, chip: Chip, timing: GenerationTiming) -> D
     other_bytes = part("other_bytes", att.bytes - att.kv_bytes, "B")  # queries and outputs
     group = part("group", att.heads / att.kv_heads)
     shared = (group > 1) * (group <= timing.group) if timing.group else 1  # 1: a block holds a group of query heads
+    if timing.windowed:
+        shared = shared * (1 - att.windowed)
     blocks_per_group = part("blocks_per_group", shared * ceil_div(group, MAX_BLOCK_HEADS) + (1 - shared) * group)
     wave = shared * (timing.wave + timing.row * group) + (1 - shared) * (timing.single or timing.wave)
     latency = shared * timing.latency + (1 - shared) * (timing.alone or timing.latency)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Annotated, NamedTuple, get_origin, get_type_hints
 
-from roofmodel.algebra import Number
+from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.devices.device import Device
 
 MISS_SHARPNESS = 4  # exponent of L2's capacity / data, set by hand on the L2-resident rows of L40S and RTX PRO 6000
@@ -50,6 +50,14 @@ def l2_bytes(device: Device) -> int:
 def miss_rate(data: Number, chip: Chip) -> Number:
     """The share of `data` bytes that comes from DRAM when they are read again and again: 1/2 at the capacity of L2."""
     return 1 / (1 + (chip.l2 / data) ** MISS_SHARPNESS)
+
+
+def dram_share(data: Number, capacity: Number) -> Number:
+    """The share of `data` bytes that a repeated kernel reads from DRAM, where L2 keeps `capacity` bytes.
+
+    0 up to that capacity, 1 from twice of it: L2 does not replace the oldest data first.
+    """
+    return minimum(maximum(data - capacity, 0) / maximum(capacity, 1), 1)
 
 
 UNFITTED = (

@@ -429,6 +429,7 @@ def attention_work(operator: Operator) -> AttentionWork:
         flops=plain(cost.matmul_flops),
         bytes=plain(cost.bytes),
         kv_bytes=plain(sum(operator.bytes_of(tensor) for tensor in cache)),
+        windowed=sizes.get("windowed", 0),
     )
 
 

@@ -66,9 +66,10 @@ DEFAULT_FORMATS = "fp16/fp16"
 # Discrete parameters and their values, those with larger effects first, since each is chosen on its own. If several
 # values fit equally well, the first is taken.
 DISCRETE = {
-    "packed": (1.0, 0.0),
+    "packed": (1.0, 0.0, 0.5),
     "elsewhere": (0.0, 1.0, 2.0),
     "group": (0.0, 1000.0, 32.0),
+    "windowed": (0.0, 1.0),
     "queue": (0.0, 1.0),
     "tall": (0.0, 64.0, 128.0, 256.0),
     "parts": (32.0, 7.0, 1.0),
@@ -139,7 +140,9 @@ class Sample(NamedTuple):
     def select(self, rows: Array) -> Sample:
         """The sample with only these rows (numbers or mask)."""
         operator = _select_rows(self.group.operator, rows)
-        return Sample(self.group._replace(operator=operator), self.measured[rows], self.held_out[rows])
+        return Sample(
+            self.group._replace(operator=operator, rows=self.group.rows[rows]), self.measured[rows], self.held_out[rows]
+        )
 
 
 def _select_rows(operator: Operator, rows: Array) -> Operator:
@@ -395,7 +398,7 @@ def _without_ineffective(timing: Any) -> Any:
         timing = timing._replace(column=0.0, dot=0.0)
     if isinstance(timing, FilterTiming) and timing.tiles:
         timing = timing._replace(unaligned=0.0)
-    if isinstance(timing, GenerationTiming) and not timing.group:
+    if isinstance(timing, GenerationTiming) and not (timing.group or timing.windowed):
         timing = timing._replace(alone=0.0, single=0.0)
     return timing
 

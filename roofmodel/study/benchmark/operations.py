@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from roofmodel.counting import vector_flops
 from roofmodel.counting.attention import attention
 from roofmodel.counting.block_context import BlockContext, norm
@@ -73,16 +75,33 @@ def attention_core(c: Columns, widths: Widths) -> Operator:
     step = Step("prefill", c["batch"], c["seq"], c["kv_len"] - c["seq"], "flash", 1, widths)
     part = Attention(c["heads"], c["kv_heads"], c["head_dim"], window=window)
     found = attention(part, BlockContext(step, 1, causal=True, input="x[b t d]", output="a[b t d]"))
-    return next(operator for operator in found if operator.name == "attention.flash")
+    operator = next(operator for operator in found if operator.name == "attention.flash")
+    return replace(operator, sizes={**operator.sizes, "windowed": 1 * (c["window"] > 0)}) if "window" in c else operator
+
+
+NON_GATED = ((128, 2688, 1856, 6), (512, 4096, 2688, 22), (512, 1024, 2688, 22), (512, 8192, 5120, 22))
+"""experts, hidden, inter and topk of models whose experts have no gate: Nemotron 3 Nano, Super and Ultra (relu2).
+
+Super computes its experts in a latent space of 1024.
+"""
+
+
+def without_gates(c: Columns) -> Any:
+    """Mask of the rows whose sizes are those of a model with experts without gates."""
+    return sum(
+        (c["experts"] == experts) & (c["hidden"] == hidden) & (c["inter"] == inter) & (c["topk"] == topk)
+        for experts, hidden, inter, topk in NON_GATED
+    )
 
 
 def moe(c: Columns, widths: Widths) -> Operator:
     """A fused MoE layer on the busiest GPU: experts / moe_ep experts with inter / moe_tp columns each.
 
     `distribution` is the distribution of tokens over experts (`routing.py`). Experts are gated unless the kernel's name
-    contains `nongated`.
+    contains `nongated` or the sizes are those of a model without gates; all rows are of one kind.
     """
-    gpus, gated = c.get("moe_ep", 1), "nongated" not in c.get("kernel", "")
+    gpus = c.get("moe_ep", 1)
+    gated = "nongated" not in c.get("kernel", "") and not np.any(without_gates(c))
     experts_per_gpu, pairs = c["experts"] / gpus, c["tokens"] * c["topk"]
     load = busiest_gpu(c.get("distribution", ""), c["tokens"], c["topk"], c["experts"], gpus)
     expert = MLP(c["inter"] / c.get("moe_tp", 1), "silu" if gated else "relu2", gated=gated, fused=True)

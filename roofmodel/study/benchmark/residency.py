@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from roofmodel.devices.device import Device
-from roofmodel.prediction.formula import chip, l2_bytes
+from roofmodel.prediction.formula import chip, dram_share, l2_bytes
 from roofmodel.prediction.roofline import Placement
 from roofmodel.study.benchmark.operations import OPERATIONS
 from roofmodel.study.benchmark.table import Array, RowGroup
@@ -17,11 +17,11 @@ def repeated(group: RowGroup) -> int:
 
 
 def least_seconds(group: RowGroup, placed: Placement, device: Device) -> Array:
-    """The bound in seconds, without the DRAM time of rows whose data may be in L2."""
+    """The bound in seconds, without the DRAM time of data that may be in L2."""
     if OPERATIONS[group.op].warm and repeated(group):
         return _least_from_l2(placed, device, group.compute)
-    resident = (np.asarray(placed.cost.bytes) <= l2_bytes(device)) & bool(repeated(group))
-    least = np.maximum(placed.memory_seconds * ~resident, np.maximum(placed.compute_seconds, placed.link_seconds))
+    streamed = 1 - repeated(group) * (1 - dram_share(np.asarray(placed.cost.bytes, dtype=float), l2_bytes(device)))
+    least = np.maximum(placed.memory_seconds * streamed, np.maximum(placed.compute_seconds, placed.link_seconds))
     return np.asarray(least)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
-from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths, without_gates
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Table = Mapping[str, Sequence[str]]  # column -> cells, as in the file
@@ -127,7 +127,7 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
             shape, problems = _shape(table, here, op, dtype, kv)
             notes[here], valid = problems, problems == ""
             shared = {name: int(shape[name][0]) for name in OPERATIONS[op].shared_columns if valid.any()}
-            for some in _split_decode(shape):
+            for some in _by_kernel(op, shape):
                 part = {name: values[some] for name, values in shape.items()}
                 operator = OPERATIONS[op].operator({**texts, **part, **shared}, widths(PRECISIONS[dtype], kv or None))
                 named = " ".join(filter(None, (texts["engine"], OPERATIONS[op].label, kernel)))
@@ -142,12 +142,14 @@ def dtypes(table: Table) -> Sequence[str]:
     return table.get("dtype") or [OPERATIONS[op].dtype if op in OPERATIONS else "" for op in table["op"]]
 
 
-def _split_decode(shape: Mapping[str, Array]) -> list[Array]:
-    """Row numbers without and with decode (one query over more keys), which is a different kernel."""
-    if "kv_len" not in shape:
-        return [np.arange(len(next(iter(shape.values()))))]
-    decodes = (shape["seq"] == 1) & (shape["kv_len"] > 1)
-    return [rows for rows in (np.flatnonzero(~decodes), np.flatnonzero(decodes)) if len(rows)]
+def _by_kernel(op: str, shape: Mapping[str, Array]) -> list[Array]:
+    """Row numbers by kernel: decode (one query over more keys) apart, and so are experts without gates."""
+    apart = np.zeros(len(next(iter(shape.values()))), bool)
+    if "kv_len" in shape:
+        apart = (shape["seq"] == 1) & (shape["kv_len"] > 1)
+    elif op == "moe":
+        apart = without_gates(shape) > 0
+    return [rows for rows in (np.flatnonzero(~apart), np.flatnonzero(apart)) if len(rows)]
 
 
 def skipped(notes: Sequence[str]) -> dict[str, list[int]]:
