@@ -20,8 +20,8 @@ Engine = Literal["current", "trtllm-0.9"]  # inference engine whose kernels run 
 CopyMode = Literal["pinned", "pageable", "async"]  # of a batch from the host to the GPU
 ComputeFormat = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"]
 StorageFormat = Literal[
-    "fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "int8", "int4", "int4_g64", "int4_g32", "int4_sym",
-    "int4_g64_sym", "int4_g32_sym", "nf4", "nf4_double", "mxfp4", "nvfp4",
+    "fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "int8", "fp4", "int4", "int4_g64", "int4_g32",
+    "int4_sym", "int4_g64_sym", "int4_g32_sym", "nf4", "nf4_double", "mxfp4", "nvfp4",
 ]  # fmt: skip
 Dtype = Literal[ComputeFormat, "auto"]
 

@@ -47,7 +47,8 @@ from roofmodel.study.estimate.options import (
     workload,
 )
 from roofmodel.study.estimate.parallelism import tp_by_ep
-from roofmodel.study.estimate.phase import PhaseEstimate, Placed, phase_estimate, placed, sum_of, timed
+from roofmodel.study.estimate.phase import PhaseEstimate, phase_estimate, timed
+from roofmodel.study.estimate.placed import Placed, placed, sum_of
 from roofmodel.tracing.trace import Cases, Trace, Undecided, results
 
 Length = Literal["seq", "decoder_seq", "context", "image"]

@@ -21,7 +21,7 @@ from roofmodel.models.config import architecture
 from roofmodel.models.hub import load
 from roofmodel.prediction.casting import GEMM_KINDS
 from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.phase import Placed
+from roofmodel.study.estimate.placed import Placed
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")

@@ -13,7 +13,7 @@ from roofmodel.option_values import Phase
 from roofmodel.prediction.timing import expect, expect_elementwise
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.phase import Placed
+from roofmodel.study.estimate.placed import Placed
 
 A100 = Device.load("a100")
 

@@ -11,7 +11,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from roofmodel.prediction.stream import stream_kind
-from roofmodel.study.estimate.phase import PhaseEstimate, Placed
+from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.study.estimate.placed import Placed
 
 # Kinds of operators with their own kernel in every framework, always in the model's order.
 ANCHORS = {

@@ -21,7 +21,8 @@ from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import Formula, expect, formula
 from roofmodel.study.estimate.estimate import Estimate, estimate
 from roofmodel.study.estimate.options import check_kernel, non_default_options, workload
-from roofmodel.study.estimate.phase import PhaseEstimate, Placed
+from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.study.estimate.placed import Placed
 
 Sources = Mapping[Any, SymbolSource]
 

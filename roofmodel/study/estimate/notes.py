@@ -20,7 +20,8 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.prediction import layer_kernels
 from roofmodel.study.estimate.capacity import usable_memory
-from roofmodel.study.estimate.phase import PhaseEstimate, is_launch_bound, launches, sum_of
+from roofmodel.study.estimate.phase import PhaseEstimate, is_launch_bound
+from roofmodel.study.estimate.placed import launches, sum_of
 
 DEFAULT_GPUS_PER_NODE = 8
 """GPUs per node, if a device's file does not state it: the usual size of a server."""

@@ -18,12 +18,18 @@ from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, ReferenceCode
 from roofmodel.prediction.eager import as_executed, expect_eager, extra_kernels
 from roofmodel.prediction.engine import fused
-from roofmodel.prediction.extra_kernels import ExtraKernel
-from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import EAGER_LAUNCH, Expected, assumed_launch
+from roofmodel.study.estimate.placed import (
+    NO_TIME,
+    Placed,
+    launches,
+    placed,
+    sum_of,
+    total_cost,
+    total_seconds,
+    totals_of,
+)
 from roofmodel.study.estimate.replicas import ReplicaTimes, batch_norm_buffers, with_replicas
-
-NO_TIME = Expected(0.0, 0.0, 0.0)
 
 
 class StageTime(NamedTuple):
@@ -31,25 +37,6 @@ class StageTime(NamedTuple):
 
     bound: Number = 0.0
     expected: Expected | None = NO_TIME
-
-
-class Placed(NamedTuple):
-    """An operator, with bound and expected time of one occurrence."""
-
-    operator: Operator
-    placement: Placement
-    expected: Expected | None = None  # with the extra kernels that a framework runs for the operator
-    extra_kernels: tuple[ExtraKernel, ...] = ()
-
-    @property
-    def cost(self) -> Cost:
-        """The cost of all occurrences together."""
-        return self.operator.count * self.placement.cost  # type: ignore[no-any-return]
-
-    @property
-    def seconds(self) -> Number:
-        """The bound of all occurrences together."""
-        return self.operator.count * self.placement.bound_seconds
 
 
 class Uncached(NamedTuple):
@@ -206,11 +193,6 @@ def pass_time(arch: Architecture, device: Device, step: Step, host: Host, operat
     return StageTime(timed_phase.bound_seconds, timed_phase.expected)
 
 
-def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[Placed, ...]:
-    """Operators with their bounds on the device, not yet with expected times (`timed`)."""
-    return tuple(Placed(op, place(op.cost, device, dtype, op.collective)) for op in operators)
-
-
 def timed(phase: PhaseEstimate, device: Device, host: Host) -> PhaseEstimate:
     """The phase with expected times, where the host launches each kernel (`eager`, `autocast`, `megatron`) or a
     CUDA graph (`graph`)."""
@@ -238,26 +220,6 @@ def timed(phase: PhaseEstimate, device: Device, host: Host) -> PhaseEstimate:
 # --- Totals -----------------------------------------------------------------------------------------
 
 
-def total_cost(placed: Iterable[Placed]) -> Cost:
-    """The cost of all occurrences of all operators."""
-    return sum((p.cost for p in placed), Cost())
-
-
-def sum_of(placed: Iterable[Placed]) -> Expected | None:
-    """The sum of the expected times over all occurrences of all operators; None where one is unknown."""
-    total = NO_TIME
-    for each in placed:
-        if each.expected is None:
-            return None
-        total = total + each.operator.count * each.expected
-    return total
-
-
-def launches(placed: Iterable[Placed]) -> Number:
-    """The number of kernels of these operators, over all occurrences."""
-    return sum(each.operator.count for each in placed)
-
-
 def running(placed: Sequence[Placed], launch: Expected) -> Expected | None:
     """The expected time of these kernels, or of their launches by the host if that is longer."""
     return _longer(sum_of(placed), launches(placed) * launch)
@@ -270,11 +232,6 @@ def is_launch_bound(kernel_seconds: Expected | None, launch_seconds: Expected) -
 
 def _longer(kernels: Expected | None, launches: Expected) -> Expected | None:
     return kernels and Expected(*map(maximum, kernels, launches))
-
-
-def total_seconds(placed: Iterable[Placed]) -> Number:
-    """The bound of all occurrences of all operators."""
-    return sum(p.seconds for p in placed)
 
 
 def totals(phase: PhaseEstimate) -> dict[str, Any]:
@@ -319,18 +276,4 @@ def expected_totals(expected: Expected | None) -> dict[str, Any]:
         "expected_seconds": expected and plain(expected.seconds),
         "expected_low_seconds": expected and plain(expected.low),
         "expected_high_seconds": expected and plain(expected.high),
-    }
-
-
-def totals_of(placed: Sequence[Placed]) -> dict[str, Any]:
-    """The totals that follow from the operators alone."""
-    cost = total_cost(placed)
-    return {
-        "matmul_flops": cost.matmul_flops,
-        "vector_flops": cost.vector_flops,
-        "bytes": cost.bytes,
-        "weight_bytes": cost.weight_bytes,
-        "kv_cache_bytes": cost.cache_bytes,
-        "link_bytes": plain(cost.link_bytes),
-        "bound_seconds": total_seconds(placed),
     }

@@ -27,15 +27,8 @@ from roofmodel.counting.workload import Host, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.timing import Expected
-from roofmodel.study.estimate.phase import (
-    PhaseEstimate,
-    StageTime,
-    Uncached,
-    phase_estimate,
-    placed,
-    running,
-    total_seconds,
-)
+from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, Uncached, phase_estimate, running
+from roofmodel.study.estimate.placed import placed, total_seconds
 
 
 def slowest_stage(arch: Architecture, device: Device, step: Step, host: Host) -> PhaseEstimate:

@@ -14,9 +14,9 @@ scattered inputs are not counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.workload import Step
@@ -34,11 +34,8 @@ from roofmodel.prediction.replicas import (
     slowest_of,
 )
 from roofmodel.prediction.timing import Expected, expect, expect_elementwise
+from roofmodel.study.estimate.placed import NO_TIME, Placed, sum_of
 
-if TYPE_CHECKING:
-    from roofmodel.study.estimate.phase import Placed
-
-NOTHING = Expected(0.0, 0.0, 0.0)
 COPIES_OF_GRADIENTS = 2  # into a bucket and back
 BUFFERS_OF_BATCH_NORM = 3  # running mean, running variance, number of batches
 HOST_OPERATORS_PER_BUFFER = 2
@@ -52,10 +49,10 @@ class ReplicaTimes(NamedTuple):
     None: unknown, because a part of it has no expected time.
     """
 
-    copies: Expected | None = NOTHING
-    contention: Expected | None = NOTHING
-    waiting: Expected | None = NOTHING  # for the slowest replica
-    hidden: Expected | None = NOTHING
+    copies: Expected | None = NO_TIME
+    contention: Expected | None = NO_TIME
+    waiting: Expected | None = NO_TIME  # for the slowest replica
+    hidden: Expected | None = NO_TIME
     hidden_bound: Number = 0.0
 
     @property
@@ -63,7 +60,7 @@ class ReplicaTimes(NamedTuple):
         """All seconds that are added to those of the kernels."""
         parts = (self.copies, self.contention, self.waiting)
         known = [each for each in parts if each is not None]
-        return sum(known, NOTHING) if len(known) == len(parts) else None
+        return sum(known, NO_TIME) if len(known) == len(parts) else None
 
 
 def batch_norm_buffers(arch: Architecture) -> int:
@@ -92,7 +89,7 @@ def with_replicas(
     )
     tensors = int(tensors / step.microbatches)
     size = float(step.widths.weights.bytes(parameters))
-    work = _sum(one for one in placed if one not in exchanged)
+    work = sum_of(one for one in placed if one not in exchanged)
     slower = slowest_of(int(step.parallel.dp))
     waiting = work and slower * work
     if wrapper == "dataparallel":
@@ -100,16 +97,16 @@ def with_replicas(
         copies = _copies(2 * COPIES_OF_GRADIENTS * tensors, 2 * COPIES_OF_GRADIENTS * size, step, device)
         gathered = _gather_seconds(placed, step, device)
         copies = copies and copies + Expected(gathered, gathered, gathered)
-        return _replaced(placed, timed), ReplicaTimes(copies, NOTHING, waiting)
+        return _replaced(placed, timed), ReplicaTimes(copies, NO_TIME, waiting)
     sizes = buckets(size)
     copies = _copies(COPIES_OF_GRADIENTS * tensors, COPIES_OF_GRADIENTS * size, step, device)
     divided = _copies(sizes.full + 2, size, step, device)
     host = COPY_LAUNCH * HOST_OPERATORS_PER_BUFFER * buffers
     copies = copies and divided and copies + divided + Expected(host, host, host)
-    timed, hidden, contention = {}, NOTHING, NOTHING
+    timed, hidden, contention = {}, NO_TIME, NO_TIME
     backward = [one for one in placed if one not in exchanged and one.operator.stage in ("backward", "recomputation")]
     passes = 1 / step.microbatches
-    whole, bound = _sum(backward), passes * sum(one.seconds for one in backward)
+    whole, bound = sum_of(backward), passes * sum(one.seconds for one in backward)
     last_pass = whole and passes * whole
     hidden_bound: Number = 0.0
     for one in exchanged:
@@ -129,15 +126,6 @@ def with_replicas(
         slow = contention_seconds(mine.seconds, sent, rate, device.multiprocessors or 1, device.bandwidth)
         hidden, contention = hidden + mine, contention + Expected(slow, slow, slow)
     return _replaced(placed, timed), ReplicaTimes(copies, contention, waiting, hidden, hidden_bound)
-
-
-def _sum(placed: Iterable[Placed]) -> Expected | None:
-    total = NOTHING
-    for one in placed:
-        if one.expected is None:
-            return None
-        total = total + one.operator.count * one.expected
-    return total
 
 
 def _replaced(placed: Sequence[Placed], timed: dict[str, Expected | None]) -> list[Placed]:
@@ -166,7 +154,7 @@ def _in_chunks(one: Placed, step: Step, device: Device) -> Expected | None:
 def _copies(kernels: Number, size: float, step: Step, device: Device) -> Expected | None:
     """The expected time of copies of `size` bytes in all, by this many kernels."""
     if kernels == 0:
-        return NOTHING
+        return NO_TIME
     one = expect_elementwise(2 * size / kernels, device, step.widths.compute)
     return one and kernels * one
 

@@ -14,19 +14,9 @@ from typing import Any
 
 from roofmodel.algebra import plain
 from roofmodel.counting.workload import Step
-from roofmodel.study.estimate.phase import (
-    PhaseEstimate,
-    StageTime,
-    expected_totals,
-    is_launch_bound,
-    launches,
-    running,
-    sum_of,
-    total_seconds,
-    totals,
-    totals_of,
-)
+from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, expected_totals, is_launch_bound, running, totals
 from roofmodel.study.estimate.pipeline import idle_time
+from roofmodel.study.estimate.placed import launches, sum_of, total_seconds, totals_of
 
 LATENCIES = {"ttft": "prefill", "tpot": "decodes"}
 """The latencies of generation, by JSON key, and the stage whose time each one is."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import lcm
-from typing import Any, NamedTuple
+from typing import Any
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
@@ -20,7 +20,7 @@ from roofmodel.study.estimate.options import MAX_VALUE
 from roofmodel.study.sweep import grid
 from roofmodel.study.sweep.case import COLUMNS, RESULT_COLUMNS, SCALING_COLUMNS, Columns, GridCase
 from roofmodel.study.sweep.columns import TEXT_COLUMNS, full_column, known_values
-from roofmodel.study.sweep.scaling_laws import LAWS, LawFit, fit
+from roofmodel.study.sweep.scaling_laws import LAWS, LawFit, Scaling, fit
 from roofmodel.study.sweep.scaling_table import MeasuredRun
 from roofmodel.study.sweep.sweep import Sweep, sweep
 
@@ -30,16 +30,6 @@ MAX_ROWS = 20_000
 """Limit of the rows of a scaling table, which are kept in memory."""
 MAX_GPUS = 2**20
 DEFAULT_GPUS = "1,2,4,8"
-
-
-class Scaling(NamedTuple):
-    """How a sweep scales, and the measured runs with the laws fitted to them and to the model's points."""
-
-    mode: str
-    share: str
-    gpus: tuple[int, ...]
-    measured: tuple[MeasuredRun, ...] = ()
-    fits: tuple[tuple[str, LawFit], ...] = ()  # ("model" or "measured", fit)
 
 
 def scaling_sweep(

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import NamedTuple
 
+from roofmodel.study.sweep.scaling_table import MeasuredRun
+
 T_QUANTILES = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
 )  # fmt: skip
@@ -33,6 +35,16 @@ class LawFit(NamedTuple):
         """The speed-up on this number of GPUs."""
         f = self.serial_fraction
         return 1 / (f + (1 - f) / gpus) if self.law == "amdahl" else gpus - f * (gpus - 1)
+
+
+class Scaling(NamedTuple):
+    """How a sweep scales, and the measured runs with the laws fitted to them and to the model's points."""
+
+    mode: str
+    share: str
+    gpus: tuple[int, ...]
+    measured: tuple[MeasuredRun, ...] = ()
+    fits: tuple[tuple[str, LawFit], ...] = ()  # ("model" or "measured", fit)
 
 
 LAWS = ("amdahl", "gustafson")

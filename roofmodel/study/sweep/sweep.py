@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from roofmodel.counting import phases
 from roofmodel.counting.workload import Parallel, Workload
@@ -51,9 +51,7 @@ from roofmodel.study.sweep.case import (
     evaluate,
 )
 from roofmodel.study.sweep.conditions import Condition, Order
-
-if TYPE_CHECKING:
-    from roofmodel.study.sweep.scaling import Scaling
+from roofmodel.study.sweep.scaling_laws import Scaling
 
 MAX_CASES = 10_000
 """Limit of the combinations of models, devices and options other than batch and lengths. Each takes some 10 ms."""

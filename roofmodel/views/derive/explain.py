@@ -9,7 +9,8 @@ from roofmodel.algebra import Number, plain
 from roofmodel.models.symbols import resolve_min_max
 from roofmodel.prediction.timing import Expected
 from roofmodel.study.derive.explain import Explanation, Quantity
-from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, launches, sum_of
+from roofmodel.study.estimate.phase import PhaseEstimate, StageTime
+from roofmodel.study.estimate.placed import launches, sum_of
 from roofmodel.views.derive.explain_data import to_dict
 from roofmodel.views.derive.explain_expected import formulas
 from roofmodel.views.derive.explain_operator import operators

@@ -13,7 +13,7 @@ from roofmodel.prediction.engine import Fused
 from roofmodel.prediction.links import NodeCrossing, Route, route
 from roofmodel.prediction.roofline import Placement
 from roofmodel.study.derive.explain import Axis, Explanation, SymbolicOperator
-from roofmodel.study.estimate.phase import Placed
+from roofmodel.study.estimate.placed import Placed
 from roofmodel.views.derive.explain_expected import expected_time
 from roofmodel.views.derive.quantities import amount, forms, origin
 from roofmodel.views.kit import formula

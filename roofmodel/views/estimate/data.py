@@ -8,7 +8,8 @@ from roofmodel.algebra import plain
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import NO_IMAGE
 from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.estimate.phase import PhaseEstimate, Placed, totals_of
+from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.study.estimate.placed import Placed, totals_of
 from roofmodel.study.estimate.stages import phase_totals, stage_totals
 from roofmodel.views.kit import encoding
 

@@ -9,7 +9,8 @@ from roofmodel import units
 from roofmodel.algebra import Number
 from roofmodel.counting.operator import Cost
 from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.estimate.phase import PhaseEstimate, Placed
+from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.study.estimate.placed import Placed
 from roofmodel.views.kit.operator_names import MERGED, kind, label, merged_label, title
 
 ORDER = (

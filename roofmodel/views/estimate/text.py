@@ -5,7 +5,8 @@ from __future__ import annotations
 from roofmodel import units
 from roofmodel.errors import Option
 from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.estimate.phase import PhaseEstimate, total_cost
+from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.study.estimate.placed import total_cost
 from roofmodel.views.kit.workload_text import describe_rate
 
 

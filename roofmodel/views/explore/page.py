@@ -28,7 +28,8 @@ from roofmodel.study import explore as study
 from roofmodel.study.estimate.estimate import parameters
 from roofmodel.study.estimate.options import CHOICES, workload
 from roofmodel.study.estimate.parallelism import tp_by_ep
-from roofmodel.study.estimate.phase import PhaseEstimate, Placed
+from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.study.estimate.placed import Placed
 from roofmodel.tracing.trace import Cases, Trace, map_cases
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document
 from roofmodel.views.explore import nodes

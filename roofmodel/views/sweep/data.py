@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.study.sweep.columns import concatenated, full_column, known_values
-from roofmodel.study.sweep.scaling import Scaling
+from roofmodel.study.sweep.scaling_laws import Scaling
 from roofmodel.study.sweep.sweep import Sweep
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.errors import Option, WorkloadError
-from roofmodel.study.sweep.scaling import Scaling
-from roofmodel.study.sweep.scaling_laws import LawFit
+from roofmodel.study.sweep.scaling_laws import LawFit, Scaling
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit import canvas
 from roofmodel.views.kit.columns import bare, fitting

@@ -25,7 +25,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import option_spelling
 from roofmodel.models import hub
 from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.phase import total_seconds
+from roofmodel.study.estimate.placed import total_seconds
 from roofmodel.views.estimate.rows import group_rows, lettered, rows
 from roofmodel.views.estimate.summary import summary
 from roofmodel.views.estimate.terminal import EstimateView

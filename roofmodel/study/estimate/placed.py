@@ -1,0 +1,78 @@
+"""Operators of a phase with their bounds and expected times, and the sums over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from roofmodel.algebra import Number, plain
+from roofmodel.counting.operator import Cost, Operator
+from roofmodel.devices.device import Device
+from roofmodel.prediction.extra_kernels import ExtraKernel
+from roofmodel.prediction.roofline import Placement, place
+from roofmodel.prediction.timing import Expected
+
+NO_TIME = Expected(0.0, 0.0, 0.0)
+
+
+class Placed(NamedTuple):
+    """An operator, with bound and expected time of one occurrence."""
+
+    operator: Operator
+    placement: Placement
+    expected: Expected | None = None  # with the extra kernels that a framework runs for the operator
+    extra_kernels: tuple[ExtraKernel, ...] = ()
+
+    @property
+    def cost(self) -> Cost:
+        """The cost of all occurrences together."""
+        return self.operator.count * self.placement.cost  # type: ignore[no-any-return]
+
+    @property
+    def seconds(self) -> Number:
+        """The bound of all occurrences together."""
+        return self.operator.count * self.placement.bound_seconds
+
+
+def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[Placed, ...]:
+    """Operators with their bounds on the device, not yet with expected times (`timed`)."""
+    return tuple(Placed(op, place(op.cost, device, dtype, op.collective)) for op in operators)
+
+
+def total_cost(placed: Iterable[Placed]) -> Cost:
+    """The cost of all occurrences of all operators."""
+    return sum((p.cost for p in placed), Cost())
+
+
+def sum_of(placed: Iterable[Placed]) -> Expected | None:
+    """The sum of the expected times over all occurrences of all operators; None where one is unknown."""
+    total = NO_TIME
+    for each in placed:
+        if each.expected is None:
+            return None
+        total = total + each.operator.count * each.expected
+    return total
+
+
+def launches(placed: Iterable[Placed]) -> Number:
+    """The number of kernels of these operators, over all occurrences."""
+    return sum(each.operator.count for each in placed)
+
+
+def total_seconds(placed: Iterable[Placed]) -> Number:
+    """The bound of all occurrences of all operators."""
+    return sum(p.seconds for p in placed)
+
+
+def totals_of(placed: Sequence[Placed]) -> dict[str, Any]:
+    """The totals that follow from the operators alone."""
+    cost = total_cost(placed)
+    return {
+        "matmul_flops": cost.matmul_flops,
+        "vector_flops": cost.vector_flops,
+        "bytes": cost.bytes,
+        "weight_bytes": cost.weight_bytes,
+        "kv_cache_bytes": cost.cache_bytes,
+        "link_bytes": plain(cost.link_bytes),
+        "bound_seconds": total_seconds(placed),
+    }
