@@ -84,6 +84,8 @@ NON_GATED = ((128, 2688, 1856, 6), (512, 4096, 2688, 22), (512, 1024, 2688, 22),
 
 Super computes its experts in a latent space of 1024.
 """
+GATED_VERSIONS = ("sglang 0.5.9", "sglang 0.5.10", "trtllm 1.0.0", "vllm 0.14.0")
+"""Frameworks whose benchmarks, which are older than Nemotron 3, gave all experts a gate."""
 
 
 def without_gates(c: Columns) -> Any:
@@ -98,10 +100,11 @@ def moe(c: Columns, widths: Widths) -> Operator:
     """A fused MoE layer on the busiest GPU: experts / moe_ep experts with inter / moe_tp columns each.
 
     `distribution` is the distribution of tokens over experts (`routing.py`). Experts are gated unless the kernel's name
-    contains `nongated` or the sizes are those of a model without gates; all rows are of one kind.
+    contains `nongated` or the sizes are those of a model without gates; all rows are of one kind. `gates` is `all`
+    where the benchmark gave all experts a gate.
     """
     gpus = c.get("moe_ep", 1)
-    gated = "nongated" not in c.get("kernel", "") and not np.any(without_gates(c))
+    gated = "nongated" not in c.get("kernel", "") and (c.get("gates") == "all" or not np.any(without_gates(c)))
     experts_per_gpu, pairs = c["experts"] / gpus, c["tokens"] * c["topk"]
     load = busiest_gpu(c.get("distribution", ""), c["tokens"], c["topk"], c["experts"], gpus)
     expert = MLP(c["inter"] / c.get("moe_tp", 1), "silu" if gated else "relu2", gated=gated, fused=True)

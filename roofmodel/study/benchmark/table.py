@@ -15,7 +15,7 @@ import numpy as np
 
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
-from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths, without_gates
+from roofmodel.study.benchmark.operations import GATED_VERSIONS, OPERATIONS, PRECISIONS, widths, without_gates
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Table = Mapping[str, Sequence[str]]  # column -> cells, as in the file
@@ -105,11 +105,14 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
     notes, found = np.full(count, "", dtype=object), []
     rows_of: dict[tuple[str, ...], list[int]] = {}
     more = {name for operation in OPERATIONS.values() for name in (*operation.text_columns, *operation.shared_columns)}
-    keys = tuple(dict.fromkeys(("op", "dtype", "kv_dtype", "kernel", "l2", "framework", "engine", *sorted(more))))
+    keys = tuple(
+        dict.fromkeys(("op", "dtype", "kv_dtype", "kernel", "l2", "framework", "gates", "engine", *sorted(more)))
+    )
     # The framework matters only if the host timed the rows, because the launch is then included.
     cells = {
         **table,
         "framework": ["host" if _HOST_TIMED.search(cell) else "" for cell in table.get("framework", ())],
+        "gates": ["all" if cell in GATED_VERSIONS else "" for cell in table.get("framework", ())],
         "engine": [
             cell.partition(" ")[0].lower() if op in OPERATIONS and OPERATIONS[op].by_engine else ""
             for op, cell in zip(table["op"], table.get("framework", ()), strict=False)
