@@ -102,23 +102,34 @@ def peak_memory(arch: Architecture, work: Workload, weights: Number | None = Non
     return _peak_memory(arch, work.steps(), weights, walk=walk)
 
 
-def phase_memory(arch: Architecture, step: Step, weights: Number, found: Sequence[Operator] | None = None) -> Memory:
+def phase_memory(
+    arch: Architecture, step: Step, weights: Number, found: Sequence[Sequence[Operator]] | None = None
+) -> Memory:
     """Peak bytes per GPU of a phase, in the pipeline stage that needs most.
 
-    `weights` are the bytes of the weights and `found` the operators of the phase, if already counted; both are used
-    only without pipeline parallelism.
+    `weights` are the bytes of the weights, used only without pipeline parallelism. `found` are the operators of the
+    phase on each of its distinct stages, in their order, if already counted.
     """
-    return _peak_memory(arch, (step,), weights, found)
+    return _peak_memory(arch, (step,), weights, walk=one_pass if found is None else _counted_walk(arch, step, found))
 
 
-def _peak_memory(
-    arch: Architecture,
-    steps: Sequence[Step],
-    weights: Number | None,
-    found: Sequence[Operator] | None = None,
-    *,
-    walk: Walk = one_pass,
-) -> Memory:
+def _counted_walk(arch: Architecture, step: Step, found: Sequence[Sequence[Operator]]) -> Walk:
+    """A walk that gives the operators that are already counted, if the phase is a single pass.
+
+    Unlike CachedWalks, it does not compare steps: their sizes may be arrays.
+    """
+    if step.phase in ("train", "generate") or not is_just(step.microbatches, 1):
+        return one_pass
+    stages = [one.parallel.stage for _, one in distinct_stages(arch, step)]
+    by_stage = dict(zip(stages, map(tuple, found), strict=True))
+
+    def walk(share: Architecture, one: Step) -> tuple[Operator, ...]:
+        return by_stage[one.parallel.stage] if one.phase == step.phase else one_pass(share, one)
+
+    return walk
+
+
+def _peak_memory(arch: Architecture, steps: Sequence[Step], weights: Number | None, *, walk: Walk) -> Memory:
     """Peak bytes per GPU over the steps of a workload, in the pipeline stage that needs most."""
     staged = distinct_stages(arch, steps[0])
     passes: list[Memory] = []
@@ -127,17 +138,12 @@ def _peak_memory(
             weights = 0 if first.phase == "train" else weight_bytes(arch, first, walk=walk)  # training counts its own
         for step in steps:
             of_stage = step._replace(parallel=first.parallel)
-            passes += (memory for _, memory in memory_by_pass(arch, of_stage, weights, found, walk=walk))
+            passes += (memory for _, memory in memory_by_pass(arch, of_stage, weights, walk=walk))
     return reduce(Memory.larger, passes)
 
 
 def memory_by_pass(
-    arch: Architecture,
-    step: Step,
-    weights: Number,
-    found: Sequence[Operator] | None = None,
-    *,
-    walk: Walk = one_pass,
+    arch: Architecture, step: Step, weights: Number, *, walk: Walk = one_pass
 ) -> Iterator[tuple[Step, Memory]]:
     """The passes of a phase that can need the most memory, and the peak memory of each.
 
@@ -151,9 +157,7 @@ def memory_by_pass(
         yield step, training_memory(whole, stored, whole.parameters, step, in_flight)
         return
     for one in (prompt_step(step), last_decode_step(step)) if step.phase == "generate" else (step,):
-        reusable = found is not None and one is step and is_just(step.microbatches, 1)
-        operators = found if found is not None and reusable else walk(arch, one)
-        yield one, memory.pass_memory(own, one, operators, weights)
+        yield one, memory.pass_memory(own, one, walk(arch, one), weights)
 
 
 def training_step(arch: Architecture, step: Step, *, walk: Walk = one_pass) -> TrainingStep:
@@ -228,6 +232,11 @@ def _decodes(step: Step) -> Step:
     """All decodes as one step: the first reads the prompt from the cache, each later one reads one token more."""
     prompt = step.context + step.tokens
     return step._replace(phase="decode", tokens=1, context=prompt, logit_positions=1, passes=step.passes - 1)
+
+
+def first_decode_step(step: Step) -> Step:
+    """The first decode of generation, whose cache has the prompt."""
+    return _decodes(step)._replace(passes=1)
 
 
 def last_decode_step(step: Step) -> Step:

@@ -135,7 +135,7 @@ def _traced(
 
     def traced_estimate() -> Document:
         eager = phase_estimate(arch, device, step, Host("eager"))
-        needed = phases.phase_memory(arch, step, phases.weight_bytes(arch, step), eager.operators)
+        needed = phases.phase_memory(arch, step, phases.weight_bytes(arch, step), [eager.operators])
         estimates, updates = {"eager": eager, "graph": timed(eager, device, Host("graph"))}, dict[str, Cases[Placed]]()
         if variant.phase == "train":
             parameters = phases.training_step(arch, step).parameters

@@ -32,7 +32,6 @@ from roofmodel.study.estimate.notes import (
 from roofmodel.study.estimate.options import MAX_VALUE, workload
 from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, pass_time
 from roofmodel.study.estimate.pipeline import slowest_stage, without_cache
-from roofmodel.study.estimate.stages import first_and_last_decode
 
 
 class Estimate(NamedTuple):
@@ -120,7 +119,8 @@ def _with_decodes(
     Without a pipeline, the operators of both decodes come from the formula; `walk` keeps those of the last one.
     """
     decodes = []
-    for new_tokens, step in zip((1, work.new_tokens), first_and_last_decode(phase.step), strict=True):
+    steps = phases.first_decode_step(phase.step), phases.last_decode_step(phase.step)
+    for new_tokens, step in zip((1, work.new_tokens), steps, strict=True):
         if formula.generates:
             walk.add(step, formula.decode_operators(new_tokens))
             decodes.append(pass_time(arch, device, step, work.host, walk(arch, step)))

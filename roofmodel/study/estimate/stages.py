@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.algebra import plain
-from roofmodel.counting.workload import Step
 from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, expected_totals, is_launch_bound, running, totals
 from roofmodel.study.estimate.pipeline import idle_time
 from roofmodel.study.estimate.placed import launches, sum_of, total_seconds, totals_of
@@ -48,14 +47,6 @@ def latencies(phase: PhaseEstimate) -> dict[str, StageTime]:
         name: StageTime(time.bound / runs[name], time.expected and (1 / runs[name]) * time.expected)
         for name, time in times.items()
     }
-
-
-def first_and_last_decode(step: Step) -> tuple[Step, Step]:
-    """The first and the last decode of generation, whose caches have the prompt, and all but the last token."""
-    first = step._replace(
-        phase="decode", tokens=1, context=step.context + step.tokens, passes=1, logit_positions=1
-    )  # fmt: skip
-    return first, first._replace(context=first.context + step.passes - 2)
 
 
 def generation_totals(phase: PhaseEstimate) -> dict[str, Any]:

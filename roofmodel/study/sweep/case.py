@@ -173,7 +173,8 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
     work = work._replace(**numbers)
     (step,) = work.steps()
     staged = estimates_by_stage(arch, device, step, work.host)
-    found, peak = slowest_totals(staged), phases.phase_memory(arch, step, case.weights, staged[0].operators)
+    found = slowest_totals(staged)
+    peak = phases.phase_memory(arch, step, case.weights, [phase.operators for phase in staged])
     return {
         "batch": step.parallel.dp * step.microbatches * step.batch,
         "seq": work.seq if not is_just(step.tokens, 0) else None,

@@ -255,7 +255,8 @@ def _case(
         work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
         (step,) = work.steps()
         phase, weights = slowest_stage(arch, device, step, work.host), phases.weight_bytes(arch, step)
-        peak = phases.phase_memory(arch, step, weights, phase.operators)
+        counted = [phase.operators] if step.parallel.pp == 1 else None  # with a pipeline, those of one stage only
+        peak = phases.phase_memory(arch, step, weights, counted)
     except WorkloadError as error:
         return GridCase(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
     formats = weight_format_notes(arch, work, phase.operators)
