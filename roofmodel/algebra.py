@@ -318,7 +318,7 @@ def part(name: str, value: Number, unit: str = "") -> Number:
 
 
 active_derivation: Any = None
-"""The Derivation that names the parts of formulas, while one is shown."""
+"""The DerivationTrace that names the parts of formulas, while one is shown."""
 
 
 # --- Exact division ---------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ active_derivation: Any = None
 class ArrayFraction:
     """A fraction for each element of an int array, over a common denominator: what a Fraction is to an int.
 
-    The mean over several passes needs sums, products with ints and division rounded down.
+    The mean over several passes needs sums, products with ints, division rounded down and comparison.
     """
 
     __array_ufunc__ = None  # NumPy arrays leave the arithmetic with it to this class
@@ -361,6 +361,9 @@ class ArrayFraction:
 
     def __truediv__(self, other: Number) -> Number:
         return self.numerators / (self.denominator * other)
+
+    def __gt__(self, other: Number) -> Number:
+        return self.numerators > other * self.denominator
 
 
 def mean(total: Number, n: Number) -> Number:
