@@ -141,7 +141,7 @@ LIST_MODELS = Command("'roof models list'", "roofmodel.list_models()")
 LIST_FAMILIES = Command("'roof models families'", "roofmodel.list_families()")
 LIST_HARDWARE = Command("'roof hw list'", "roofmodel.list_hardware()")
 JITTER = Command("'roof jitter'", "roofmodel.jitter()")
-COLLECT = Command("'roof ncu-command'", "roofmodel.ncu_command()")
+NCU_COMMAND = Command("'roof ncu-command'", "roofmodel.ncu_command()")
 """Commands that several messages recommend."""
 
 

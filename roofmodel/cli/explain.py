@@ -68,16 +68,9 @@ def explain_command(
         if model is not None:
             note("MODEL is ignored: the conventions are the same for all models")
         options = {
-            **workload,
-            "op": op,
-            "hw": hw,
-            "family": family,
-            "n": n,
-            "reconcile": reconcile,
-            "line": line,
-            "size": size,
-        }
-        options["timing"] = timing or None
+            **workload, "op": op, "hw": hw, "family": family, "n": n, "reconcile": reconcile, "line": line,
+            "size": size, "timing": timing or None,
+        }  # fmt: skip
         ignored(changed(options), "the conventions are the same for all models")
         return
     if model is None and line is None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from roofmodel.errors import COLLECT, JITTER, ProfileError, Text, shorten
+from roofmodel.errors import JITTER, NCU_COMMAND, ProfileError, Text, shorten
 from roofmodel.file_names import display_names
 from roofmodel.profiles import nsys, nsys_stats, nvprof, torch_trace
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning, without_impossible_values
@@ -127,7 +127,7 @@ def read(paths: Iterable[str | Path], generation: str | None = None) -> Profile:
     """
     with opened_sources(paths) as sources:
         if not sources:
-            raise ProfileError("no profiler file given; ", COLLECT, " prints a command that writes one")
+            raise ProfileError("no profiler file given; ", NCU_COMMAND, " prints a command that writes one")
         found, foreign = profiler_files(sources)
         tools = list(dict.fromkeys(tool for (tool, _), _ in found))
         if len(tools) > 1:

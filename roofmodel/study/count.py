@@ -49,12 +49,8 @@ OVER_INPUT = {
     **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit_no_training"), vector_flops.NORM["batchnorm"]),
     "_fused_rms_norm": vector_flops.NORM["rmsnorm"],
 }
-POOLS = (
-    "max_pool2d_with_indices",
-    "avg_pool2d",
-    "max_pool1d",
-    "avg_pool1d",
-)  # FLOPs per output: window size
+# FLOPs per element of the output: the window size
+POOLS = ("max_pool2d_with_indices", "avg_pool2d", "max_pool1d", "avg_pool1d")
 COPIES = {
     "clone", "copy", "cat", "stack", "_to_copy", "embedding", "index", "index_select", "gather", "constant_pad_nd",
     "repeat", "roll", "flip", "fill", "zero", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like",

@@ -5,7 +5,7 @@
     cases = trace.cases(lambda: half(n * (n + 1)))  # a formula of n: the page of `roof explore` evaluates it
     trace.evaluate(cases, {"n": 4})  # 10
 
-    with Derivation() as derivation:
+    with DerivationTrace() as derivation:
         time = derivation.part("time", derivation.given("bytes", 12) / derivation.given("bandwidth", 3), "s")
     derivation.steps(time)  # bytes = 12; bandwidth = 3; time = bytes / bandwidth = 12 / 3 = 4
 
@@ -14,7 +14,8 @@ A trace holds the operations on ints and floats in Python's order. It simplifies
 * Equal operations are stored once.
 * In a Trace the values of inputs are unknown. Where code branches on a number (`if tokens == 1`), `cases` follows both
   branches and returns the condition with the result of each. Lower bounds of inputs decide some conditions.
-* In a Derivation every number has a value. Only what decides the result is traced: of a minimum the smaller operand,
-  of `x * condition` the condition that holds. `algebra.part` names intermediate results; each is a line of `steps`.
+* In a DerivationTrace every number has a value. Only what decides the result is traced: of a minimum the smaller
+  operand, of `x * condition` the condition that holds. `algebra.part` names intermediate results; each is a line of
+  `steps`.
 * A function marked with `algebra.formula` is traced once, with parameters of its own, and then called.
 """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from roofmodel.errors import COLLECT
+from roofmodel.errors import NCU_COMMAND
 from roofmodel.profiles.kernel import ReaderWarning
 from roofmodel.profiles.ncu import metric_catalog
 
@@ -32,7 +32,7 @@ def metric_list(names: Sequence[str]) -> str:
     """Metrics for a message; of a long list the first ones, and the command that prints all."""
     if len(names) <= LISTED:
         return ", ".join(names)
-    return f"{', '.join(names[:LISTED])} and {len(names) - LISTED} more ({COLLECT} prints them all)"
+    return f"{', '.join(names[:LISTED])} and {len(names) - LISTED} more ({NCU_COMMAND} prints them all)"
 
 
 @dataclass(frozen=True)

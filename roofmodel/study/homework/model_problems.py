@@ -13,7 +13,7 @@ from roofmodel.models import hub
 from roofmodel.option_values import Phase
 from roofmodel.prediction.roofline import Placement, place, ridge
 from roofmodel.study.derive.crossover import crossover
-from roofmodel.study.estimate import capacity as fitting
+from roofmodel.study.estimate.capacity import largest
 from roofmodel.study.estimate.estimate import parameters
 from roofmodel.study.homework.problem import (
     BINARY_BANDWIDTH,
@@ -184,7 +184,7 @@ def kv_cache(draw: Draw) -> Problem:
     weights, capacity = 2 * count, device.capacity or 0
 
     def largest_batch(weights: int, capacity: int, times: float = 1.0) -> float:
-        return fitting.largest(lambda n: weights + times * cache(n, tokens), capacity, 10**6) or 0
+        return largest(lambda n: weights + times * cache(n, tokens), capacity, 10**6) or 0
 
     fits = largest_batch(weights, capacity)
     heads = next(op.sizes for op in phases.operators(arch, _step("decode")) if op.kind == "attention")

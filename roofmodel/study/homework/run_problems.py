@@ -9,14 +9,15 @@ from roofmodel.study.homework.problem import Draw, Mistake, Problem, Question
 from roofmodel.study.trace import intervals
 
 US, MS = 1e-6, 1e-3
-SECOND = range(500, 901, 20)  # microseconds
-LOADING = range(60, 400, 7)  # milliseconds
+SECOND_GEMM = range(500, 901, 20)  # microseconds
+LOADING_TIMES = range(60, 400, 7)  # milliseconds
 FRACTION = Mistake(0.01, "this is a fraction; give a percentage")
 
 
 def timeline(draw: Draw) -> Problem:
     """Two kernels and an all-reduce on two streams: summed time, busy time, exposed communication, idle time."""
-    first, pause, second = draw("first", range(200, 401, 10)), draw("pause", range(20, 81, 5)), draw("second", SECOND)
+    first, pause = draw("first", range(200, 401, 10)), draw("pause", range(20, 81, 5))
+    second = draw("second", SECOND_GEMM)
     start = first + pause
     reduce_start = start + second * draw("percent", range(40, 81, 5)) // 100
     reduce_end = start + second + draw("tail", range(50, 301, 10))
@@ -85,7 +86,11 @@ def timeline(draw: Draw) -> Problem:
 
 def stall(draw: Draw) -> Problem:
     """A training step that waits for its data loader: the lost share, and the workers that hide the loading time."""
-    batch, compute, load = draw("batch", (32, 64, 128, 256)), draw("compute", range(80, 161, 4)), draw("load", LOADING)
+    batch, compute, load = (
+        draw("batch", (32, 64, 128, 256)),
+        draw("compute", range(80, 161, 4)),
+        draw("load", LOADING_TIMES),
+    )
     step = compute + load
     workers = workers_to_hide(load, compute)
     values = {"B_img": batch, "t_step": step * MS, "t_load": load * MS}

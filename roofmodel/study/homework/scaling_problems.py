@@ -36,7 +36,9 @@ from roofmodel.study.homework.problem import (
 NVLINK_DEVICES = ("v100-sxm2-32gb", "a100-sxm-80gb", "h100-sxm", "h200")
 CONVOLUTIONS = ("stage1.expand", "stage1.spatial", "stage2.expand", "stage2.spatial", "stage3.expand", "stage3.spatial")
 PERCENT_OF_PEAK = range(5, 17)  # DRAM bandwidth limits ResNet-50 to 17 % on an H100
-ONE_TRIP = Mistake(0.5, "half the answer: a ring all-reduce goes around twice, for the sums and for the results")
+HALF_OF_ALL_REDUCE = Mistake(
+    0.5, "half the answer: a ring all-reduce goes around twice, for the sums and for the results"
+)
 
 
 def convolution(draw: Draw) -> Problem:
@@ -188,7 +190,7 @@ def shared(draw: Draw) -> Problem:
                 "2*(n_gpu - 1)/n_gpu*2*T*D",
                 values,
                 (
-                    ONE_TRIP,
+                    HALF_OF_ALL_REDUCE,
                     own_part,
                     IN_BITS,
                     Mistake(n / (n - 1) / 2, "this is the size of the tensor"),
@@ -203,7 +205,7 @@ def shared(draw: Draw) -> Problem:
                 "2*(n_gpu - 1)/n_gpu*2*T*D/B_link",
                 {**values, "B_link": device.link or 0},
                 (
-                    ONE_TRIP,
+                    HALF_OF_ALL_REDUCE,
                     own_part,
                     *BINARY_BANDWIDTH,
                     IN_BITS,
@@ -269,7 +271,7 @@ def replicas(draw: Draw) -> Problem:
                 "2*(n_gpu - 1)/n_gpu*2*N",
                 values,
                 (
-                    ONE_TRIP,
+                    HALF_OF_ALL_REDUCE,
                     Mistake(n / (n - 1), "close: a GPU does not send its own part"),
                     IN_GIB,
                     IN_BITS,
@@ -285,7 +287,7 @@ def replicas(draw: Draw) -> Problem:
                 "2*(n_gpu - 1)/n_gpu*2*N/B_link*P_peak/(6*N)",
                 {**values, "B_link": device.link or 0, "P_peak": peak},
                 (
-                    ONE_TRIP,
+                    HALF_OF_ALL_REDUCE,
                     Mistake(n, "these are the tokens of all GPUs; the question asks for one"),
                     *BINARY_BANDWIDTH,
                     Mistake(3, "2 FLOPs are for the forward pass alone; the backward pass takes twice as many"),
