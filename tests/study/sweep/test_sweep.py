@@ -30,6 +30,12 @@ from tests import draws
 A100 = Device.load("a100")
 
 
+@pytest.fixture(autouse=True)
+def estimates_without_a_search_for_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row has no notes, and the search for layouts that fit walks a model up to 15 times more."""
+    monkeypatch.setattr("roofmodel.study.estimate.estimate.fitting_notes", lambda *_: ())
+
+
 def points(found: Sweep) -> Iterator[dict[str, Any]]:
     """The rows, each as a dict; unknown is None."""
     for block in found.blocks():
@@ -134,9 +140,7 @@ def test_each_row_equals_the_estimate_of_its_point(model_type: str) -> None:
             agrees_with_its_estimate(row, arch, A100, context_given=grid.get("context") is not None)
 
 
-def test_each_row_of_each_packaged_model_equals_its_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A row has no notes, and the search for layouts that fit walks each model up to 15 times more.
-    monkeypatch.setattr("roofmodel.study.estimate.estimate.fitting_notes", lambda *_: ())
+def test_each_row_of_each_packaged_model_equals_its_estimate() -> None:
     dice = random.Random(7)
     for name in (entry.id for entry in hub.catalog()):
         arch = hub.load(name)
