@@ -44,13 +44,16 @@ UNDECLARED = {
 }
 MISSING = object()
 
-KEYED = [
-    pytest.param(model_type, field, id=f"{model_type}-{field}")
-    for model_type, family in FAMILIES.items()
-    for field, source in keys.sources(model_type).items()
-    if isinstance(source, Key) and source.default is not REQUIRED and field not in family.switches
-]
 FAMILY_NAMES = list(FAMILIES)
+
+
+def _fields_with_defaults(model_type: str) -> list[str]:
+    """The fields that a config may omit, except switches."""
+    return [
+        field
+        for field, source in keys.sources(model_type).items()
+        if isinstance(source, Key) and source.default is not REQUIRED and field not in FAMILIES[model_type].switches
+    ]
 
 
 def _names(model_type: str, field: str) -> tuple[str, ...]:
@@ -117,14 +120,14 @@ def _derived(model_type: str, field: str, real: Any) -> Any:
     return source.read(values[0]) if source.read else values[0]
 
 
-@pytest.mark.parametrize(("model_type", "field"), KEYED)
-def test_a_default_is_that_of_the_real_config_class(model_type: str, field: str) -> None:
-    fact = _ours(model_type)[field]
-    expected = _derived(model_type, field, _real(model_type))
-    assert fact.assumed
-    if expected is not LEFT_OPEN:
-        assert fact.value == expected
-        assert type(fact.value) is type(expected)
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
+def test_a_default_is_that_of_the_real_config_class(model_type: str) -> None:
+    facts, real = _ours(model_type), _real(model_type)
+    for field in _fields_with_defaults(model_type):
+        fact, expected = facts[field], _derived(model_type, field, real)
+        assert fact.assumed, field
+        if expected is not LEFT_OPEN:
+            assert (fact.value, type(fact.value)) == (expected, type(expected)), field
 
 
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
@@ -173,45 +176,36 @@ def test_the_layers_of_qwen2_that_slide_are_those_of_the_real_class(used: bool, 
     assert slides == [layer == "sliding_attention" for layer in real.layer_types]
 
 
-NULLS = [
-    pytest.param(model_type, field, id=f"{model_type}-{field}")
-    for model_type, field in (case.values for case in KEYED)
-    if field not in ("labels", "rotary", "layer_types")
-]
-
-
-@pytest.mark.parametrize(("model_type", "field"), NULLS)
-def test_null_has_the_meaning_of_the_real_class(model_type: str, field: str) -> None:
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
+def test_null_has_the_meaning_of_the_real_class(model_type: str) -> None:
     """For classes that accept null; it may differ from a missing key."""
-    name = _names(model_type, field)[0]
-    if field in DROPPED:
-        name = next((n for n in _names(model_type, field) if _attribute(_real(model_type), n) is not MISSING), name)
-    try:
-        real = _real(model_type, **{name: None})
-    except (huggingface_hub.errors.StrictDataclassError, TypeError, ZeroDivisionError):
-        return  # null is no value of it, or the class fails on it
-    if field == "window":
-        assert getattr(real, name) in (None, 0)
-        assert _ours(model_type, **{name: None})["window"].value is None
-        return
-    expected = _derived(model_type, field, real)
-    if expected is LEFT_OPEN or expected is None:
-        return  # the class keeps null, and its modeling code makes something of it, or fails
-    assert _ours(model_type, **{name: None})[field].value == expected
+    defaults = _real(model_type)
+    for field in _fields_with_defaults(model_type):
+        if field in ("labels", "rotary", "layer_types"):
+            continue
+        name = _names(model_type, field)[0]
+        if field in DROPPED:
+            name = next((n for n in _names(model_type, field) if _attribute(defaults, n) is not MISSING), name)
+        try:
+            real = _real(model_type, **{name: None})
+        except (huggingface_hub.errors.StrictDataclassError, TypeError, ZeroDivisionError):
+            continue  # null is no value of it, or the class fails on it
+        if field == "window":
+            assert getattr(real, name) in (None, 0)
+            assert _ours(model_type, **{name: None})["window"].value is None
+            continue
+        expected = _derived(model_type, field, real)
+        if expected is LEFT_OPEN or expected is None:
+            continue  # the class keeps null, and its modeling code makes something of it, or fails
+        assert _ours(model_type, **{name: None})[field].value == expected, field
 
 
-CLASSES = [
-    pytest.param(model_type, suffix, id=f"{model_type}-{suffix}")
-    for model_type, family in FAMILIES.items()
-    for suffix in family.classes
-]
-
-
-@pytest.mark.parametrize(("model_type", "suffix"), CLASSES)
-def test_every_head_is_a_class_of_transformers_with_this_config(model_type: str, suffix: str) -> None:
-    real = getattr(transformers, FAMILIES[model_type].prefix + suffix)
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
+def test_every_head_is_a_class_of_transformers_with_this_config(model_type: str) -> None:
     mapped = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    assert real.config_class.model_type == model_type or mapped[model_type] == real.__name__
+    for suffix in FAMILIES[model_type].classes:
+        real = getattr(transformers, FAMILIES[model_type].prefix + suffix)
+        assert real.config_class.model_type == model_type or mapped[model_type] == real.__name__
 
 
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
