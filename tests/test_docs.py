@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 import typer
 
 import roofmodel
+from roofmodel import cli
 from roofmodel.cli.app import app
 from roofmodel.study.sweep import case
 from tests.study.compare import traces
@@ -57,15 +57,30 @@ def keys(value: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
+def run(arguments: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `roof` prints in this folder; its status must be 0."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["roof", *arguments])
+    status: Any = 0
+    try:
+        cli.main()
+    except SystemExit as ended:
+        status = ended.code or 0
+    printed = capsys.readouterr()
+    assert status == 0, printed.err
+    return printed.out
+
+
 @pytest.mark.parametrize(("command", "table"), DOCUMENTS, ids=[command.split()[0] for command, _ in DOCUMENTS])
-def test_the_page_on_json_has_the_keys_that_are_printed(command: str, table: str, tmp_path: Path) -> None:
+def test_the_page_on_json_has_the_keys_that_are_printed(
+    command: str, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     if command.startswith("count "):
         pytest.importorskip("torch", reason="roof count needs torch: pip install 'roofmodel[torch]'")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "table.csv").write_text("op,dtype,m,n,k,latency_us\ngemm,fp16,64,64,64,10\ngemm,odd,64,64,64,10\n")
     (tmp_path / "answers.yaml").write_text("answers:\n  stream:\n    intensity: 0.08\n")
-    run = [sys.executable, "-m", "roofmodel", *shlex.split(command)]
-    printed = set(keys(json.loads(subprocess.run(run, cwd=tmp_path, capture_output=True, check=True).stdout)))
+    printed = set(keys(json.loads(run(shlex.split(command), tmp_path, monkeypatch, capsys))))
     patterns = {
         key: re.compile(re.escape(key).replace(r"\*", ".+"))
         for row in table.splitlines()
@@ -86,7 +101,9 @@ def test_the_program_accepts_a_command_that_a_page_shows(line: str) -> None:
 
 
 @pytest.mark.parametrize("command", RUN)
-def test_a_command_of_a_howto_page_runs(command: str, tmp_path: Path) -> None:
+def test_a_command_of_a_howto_page_runs(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for name in ("profile.csv", "one.csv", "other.csv"):
         shutil.copy(ROOT / "examples" / "ncu_by_hand.csv", tmp_path / name)
@@ -95,11 +112,8 @@ def test_a_command_of_a_howto_page_runs(command: str, tmp_path: Path) -> None:
     if "check" in command:
         (tmp_path / "sheet.md").write_text("# Sheet\n\n```\nanswers:\n  stream:\n    time: 1\n```\n")
     arguments = shlex.split(command)[1:]
-    done = subprocess.run(
-        [sys.executable, "-m", "roofmodel", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout or "-o" in arguments
+    printed = run(arguments, tmp_path, monkeypatch, capsys)
+    assert printed or "-o" in arguments
 
 
 def test_the_modules_that_the_page_on_numbers_names_exist() -> None:
