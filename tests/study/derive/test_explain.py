@@ -75,8 +75,8 @@ def test_numbers_substituted_for_symbols_give_the_count(model_type: str) -> None
             assert same(memory.parameters(shape, symbols), values, memory.parameters(arch, numbers))
             weights = [memory.weight_bytes(a, ops) for a, ops in ((arch, numbers), (shape, symbols))]
             for (_, need), (_, needed) in zip(
-                phases.memory_by_pass(arch, step, weights[0]),
-                phases.memory_by_pass(shape, other, weights[1]),
+                phases.memory_by_pass(arch, step, weights[0], numbers),
+                phases.memory_by_pass(shape, other, weights[1], symbols),
                 strict=True,
             ):
                 for role in ("weights", "kv_cache", "activations", "gradients", "optimizer"):
