@@ -13,7 +13,7 @@ from roofmodel.study.trace.achieved import Achieved, RunRoofline
 from roofmodel.study.trace.copies import HOST_DIRECTIONS, Copies
 from roofmodel.study.trace.groups import GroupTime, lecture_shares
 from roofmodel.study.trace.ranks import Rank
-from roofmodel.study.trace.steps import PARTS, Step, window
+from roofmodel.study.trace.steps import PARTS, Step, total
 from roofmodel.study.trace.trace import RankReport, Trace
 from roofmodel.views.kit import encoding
 from roofmodel.views.trace import comparison, perfetto
@@ -46,7 +46,7 @@ def document(trace: Trace) -> dict[str, Any]:
 def _rank(report: RankReport, names: dict[str, str], link: float | None) -> dict[str, Any]:
     rank = report.rank
     shares = lecture_shares(rank)
-    whole = window(rank, "", *rank.span)
+    whole = total(rank)
     return {
         "rank": rank.number,
         "file": names[rank.timeline.file],

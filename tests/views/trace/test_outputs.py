@@ -162,6 +162,14 @@ def test_a_run_that_only_computes_says_so(tmp_path: Path) -> None:
         assert "omputation takes most of the wall time: 199 us of 200 us (100%)" in text.replace("µ", "u")
 
 
+def test_wall_time_of_selected_steps_leaves_out_the_time_between_them(tmp_path: Path) -> None:
+    marks = [event("user_annotation", f"ProfilerStep#{i}", 1000 * i, 1000 * i + 500) for i in range(3)]
+    work = [launched("gemm", 1000 * i + 100, 1000 * i + 300, 1000 * i + 50) for i in range(3)]
+    (rank,) = roofmodel.trace(written(tmp_path, *marks, *work), steps="0:2").to_dict()["ranks"]
+    assert rank["wall_seconds"] == pytest.approx(1e-3)  # two steps of 500 us; 500 us between them
+    assert rank["compute_only_seconds"] + rank["idle_seconds"] == pytest.approx(rank["wall_seconds"])
+
+
 def test_a_step_without_gpu_work_does_not_claim_computation(tmp_path: Path) -> None:
     marks = [event("user_annotation", f"ProfilerStep#{i}", 1000 * i, 1000 * (i + 1)) for i in range(3)]
     path = written(tmp_path, *marks, launched("a", 100, 900, 10), launched("b", 2100, 2900, 2010))
