@@ -144,7 +144,8 @@ def test_each_row_of_each_packaged_model_equals_its_estimate() -> None:
     dice = random.Random(7)
     for name in (entry.id for entry in hub.catalog()):
         arch = hub.load(name)
-        asked = {} if arch.image else {"seq": [1, dice.randint(2, 200), dice.randint(200, 40_000)]}
+        asked: dict[str, Any] = {} if arch.image else {"seq": [1, dice.randint(2, 200), dice.randint(200, 40_000)]}
+        asked |= {"phase": dice.choice(["prefill", "decode"]) if arch.causal else "forward"}
         rows = list(points(sweep([arch], [A100], batch=[dice.randint(1, 3), dice.randint(4, 300)], **asked)))
         agrees_with_its_estimate(dice.choice(rows), arch, A100)
 
