@@ -22,8 +22,9 @@ def run(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
     return int(stop.value.code or 0)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
+    """A browser, started once by each worker; tests undo what they emulate."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if binary is None or driver is None:
