@@ -129,8 +129,11 @@ def test_the_summary_states_the_step_with_its_input(capsys: pytest.CaptureFixtur
     )  # fmt: skip
     Console(width=120).print(report)
     shown = capsys.readouterr().out
-    assert "1.5 s per batch, 7 workers, pageable copy 1.92 ms; 14 workers would hide the loader" in shown
-    assert "step ≥ 214 ms, ≤ 149 images/s, GPU busy ≤ 50%: limited by the data loader" in shown  # 1500 ms / 7
+    step = report.totals["train"]["expected_seconds"] + 1.92e-3  # with the copy, which does not overlap
+    hiding, busy = math.ceil(1.5 / step), report.totals["train"]["expected_seconds"] * 7 / 1.5
+    assert f"1.5 s per batch, 7 workers, pageable copy 1.92 ms; {hiding} workers would hide the loader" in shown
+    # 1500 ms / 7, 32 images
+    assert f"step ≥ 214 ms, ≤ 149 images/s, GPU busy ≤ {busy:.0%}: limited by the data loader" in shown
 
 
 def estimate(**options: Any) -> dict[str, Any]:
