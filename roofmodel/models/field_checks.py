@@ -30,14 +30,34 @@ MAX_DEPTH = 1000  # blocks of a convolutional network; published ones have at mo
 
 
 def check(fields: Fields, facts: Mapping[str, Fact], where: ConfigLocation) -> None:
-    """Raise ModelError for sizes that contradict each other."""
+    """Raise ModelError for sizes of a transformer that contradict each other."""
+    checked = _CheckedFields(fields, facts, where)
+    _check_heads(checked)
+    _check_layers(checked)
+    _check_experts_and_positions(checked)
+    _check_mixers(checked)
 
-    def named(field: str) -> str:
-        return f"{facts[field].key or field} {fields[field]}"
 
-    def at(*names: str) -> str:
-        return where.at(*(facts[name].key for name in names))
+class _CheckedFields(NamedTuple):
+    """The fields of a config, and their config keys and lines for messages."""
 
+    fields: Fields
+    facts: Mapping[str, Fact]
+    where: ConfigLocation
+
+    def named(self, field: str) -> str:
+        """The config key of a field and its value: `num_attention_heads 25`."""
+        return f"{self.facts[field].key or field} {self.fields[field]}"
+
+    def at(self, *names: str) -> str:
+        """The file, and the line of the first of these fields that has one."""
+        return self.where.at(*(self.facts[name].key for name in names))
+
+
+def _check_heads(checked: _CheckedFields) -> None:
+    """Heads divide the hidden size, and key-value heads divide the query heads."""
+    fields, facts, _ = checked
+    named, at = checked.named, checked.at
     derived = fields["head_dim"] == fields["hidden"] // fields["heads"]
     if derived and (facts["head_dim"].key is None or facts["head_dim"].assumed) and fields["hidden"] % fields["heads"]:
         hint = " or set head_dim" if facts["head_dim"].key else ""
@@ -51,25 +71,23 @@ def check(fields: Fields, facts: Mapping[str, Fact], where: ConfigLocation) -> N
                 f"{at(kv_heads, heads)}: {named(heads)} is not divisible by {named(kv_heads)}; "
                 "each key-value head must serve the same number of query heads"
             )
+    if fields["latent"] and not fields["rotary_dim"]:
+        raise ModelError(
+            f"{at('rotary_dim')}: {facts['rotary_dim'].key!r} is 0; it must be a whole number from 1: the size of the "
+            "key part that all heads share"
+        )
+
+
+def _check_layers(checked: _CheckedFields) -> None:
+    """Groups of layers have a layer each, and lists have one entry per layer."""
+    fields, facts, where = checked
+    named, at = checked.named, checked.at
     before_sharing = fields["layers"] - fields["kv_shared_layers"]
     types = fields["layer_types"]
     if fields["kv_shared_layers"] and set(types[: max(before_sharing, 0)]) != set(types):
         raise ModelError(
             f"{at('kv_shared_layers')}: {named('kv_shared_layers')} leaves {max(before_sharing, 0)} layers with "
             "their own keys and values; these must include every layer type"
-        )
-    if fields["experts"] and fields["experts_active"] > fields["experts"]:
-        raise ModelError(
-            f"{at('experts_active', 'experts')}: {named('experts_active')} cannot be more than {named('experts')}"
-        )
-    if fields["position_table"] and fields["positions"] is None:
-        raise ModelError(
-            f"{at('positions')}: lacks {facts['positions'].key!r}, the number of rows of the position table"
-        )
-    if fields["latent"] and not fields["rotary_dim"]:
-        raise ModelError(
-            f"{at('rotary_dim')}: {facts['rotary_dim'].key!r} is 0; it must be a whole number from 1: the size of the "
-            "key part that all heads share"
         )
     if fields["layers"] * fields["layers_per_group"] > MAX_LAYERS:
         raise ModelError(
@@ -81,6 +99,31 @@ def check(fields: Fields, facts: Mapping[str, Fact], where: ConfigLocation) -> N
             f"{where}: {named('parameter_groups')} parameter groups are more than {named('layers')}; "
             "use at most one group per layer"
         )
+    for field in ("mixers", "layer_types", "rotary_layers", "index_layers", "expert_layers", "post_norm_layers"):
+        value = fields[field]
+        if value is not None and len(value) != fields["layers"]:
+            count = f"{facts[field].key or field!r} has {len(value)} entries"
+            raise ModelError(f"{at(field)}: {count}, but {named('layers')}; give one entry per layer")
+
+
+def _check_experts_and_positions(checked: _CheckedFields) -> None:
+    """A token has at most all experts, and a position table has a number of rows."""
+    fields, facts, _ = checked
+    if fields["experts"] and fields["experts_active"] > fields["experts"]:
+        raise ModelError(
+            f"{checked.at('experts_active', 'experts')}: {checked.named('experts_active')} cannot be more than "
+            f"{checked.named('experts')}"
+        )
+    if fields["position_table"] and fields["positions"] is None:
+        raise ModelError(
+            f"{checked.at('positions')}: lacks {facts['positions'].key!r}, the number of rows of the position table"
+        )
+
+
+def _check_mixers(checked: _CheckedFields) -> None:
+    """Heads of state spaces and of linear attention divide their channels and groups."""
+    fields, _, where = checked
+    named, at = checked.named, checked.at
     if any("mamba2" in mixer for mixer in fields["mixers"]):
         if fields["inner_heads"] * fields["inner_head_dim"] != fields["inner_width"]:
             raise ModelError(
@@ -97,11 +140,6 @@ def check(fields: Fields, facts: Mapping[str, Fact], where: ConfigLocation) -> N
             f"{at('linear_value_heads', 'linear_heads')}: {named('linear_value_heads')} is not divisible by "
             f"{named('linear_heads')}; each key head must serve the same number of value heads"
         )
-    for field in ("mixers", "layer_types", "rotary_layers", "index_layers", "expert_layers", "post_norm_layers"):
-        value = fields[field]
-        if value is not None and len(value) != fields["layers"]:
-            count = f"{facts[field].key or field!r} has {len(value)} entries"
-            raise ModelError(f"{at(field)}: {count}, but {named('layers')}; give one entry per layer")
 
 
 def check_stages(fields: Fields, facts: Mapping[str, Fact], where: ConfigLocation) -> None:

@@ -186,10 +186,8 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "values_from_keys": (FLAG, False),  # in the full-attention layers
     "value_norm": (FLAG, False),  # has no gain
     "attention_gate": (GATE, ""),  # on the heads' outputs, per head or per element; or computed by the query projection
-    "kv_shared_layers": (
-        COUNT,
-        0,
-    ),  # this many last layers reuse keys and values of the last layer of their type that has its own
+    # this many last layers reuse keys and values of the last layer of their type that has its own
+    "kv_shared_layers": (COUNT, 0),
     "kv_shared_mlp_width": (SIZE, lambda f: f["mlp_width"]),
     # multi-head latent attention
     "latent": (COUNT, 0),
@@ -216,10 +214,7 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "qk_norm_rotary_only": (FLAG, False),  # only in layers with rotary embedding
     "qk_norm_bias": (FLAG, lambda f: f["norm_bias"]),
     # state spaces and other mixers than attention
-    "mixers": (
-        MIXERS,
-        lambda f: ["attention"] * f["layers"],
-    ),  # per layer; `mamba2+attention`: both in parallel
+    "mixers": (MIXERS, lambda f: ["attention"] * f["layers"]),  # per layer; `mamba2+attention`: both in parallel
     "inner_width": (SIZE, lambda f: 2 * f["hidden"]),  # channels
     "state": (SIZE, 16),  # state elements per channel
     "filter": (SIZE, 4),  # width of the causal convolution in tokens
@@ -273,17 +268,12 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "moe_every": (SIZE, 1),  # the last of every `moe_every` layers has experts
     "dense_layers": (INDICES, []),
     # layers that share parameters
-    "parameter_groups": (
-        SIZE,
-        lambda f: f["layers"],
-    ),  # groups of layers; all layers of a group share parameters
+    "parameter_groups": (SIZE, lambda f: f["layers"]),  # groups of layers; all layers of a group share parameters
     "layers_per_group": (SIZE, 1),  # layers with their own parameters within a group
     "unused_parameters": (COUNT, 0),  # parameters of the class that its code never uses
     "expert_layers": (LAYER_FLAGS, lambda f: _expert_layers(f)),  # the layers with experts
-    "mlp_with_experts": (
-        FLAG,
-        False,
-    ),  # a dense MLP in parallel with the experts, with norms on each and on the router
+    # a dense MLP in parallel with the experts, with norms on each and on the router
+    "mlp_with_experts": (FLAG, False),
     # embedding and head
     "embedding_width": (SIZE, lambda f: f["hidden"]),
     "embedding_projected": (FLAG, lambda f: f["embedding_width"] != f["hidden"]),
