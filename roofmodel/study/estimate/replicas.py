@@ -14,7 +14,7 @@ scattered inputs are not counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -79,56 +79,113 @@ def batch_norm_buffers(arch: Architecture) -> int:
 def with_replicas(
     placed: Sequence[Placed], step: Step, device: Device, wrapper: str | None, buffers: int
 ) -> tuple[list[Placed], ReplicaTimes]:
-    """The operators with the times of their exchange under this wrapper, and what the wrapper adds to a step."""
+    """The operators with the times of their exchange under this wrapper, and what the wrapper adds to a step.
+
+    `buffers` is the number of buffers of batch norms.
+    """
     if step.phase != "train" or wrapper in (None, "sequential"):
         return [*placed], ReplicaTimes()
-    exchanged = [one for one in placed if one.operator.name.startswith("gradients.")]
+    work = sum_of(one for one in placed if not _is_exchange(one))
+    waiting = work and slowest_of(int(step.parallel.dp)) * work
+    gradients = _gradients(placed, step)
+    if wrapper == "dataparallel":
+        timed = {one.operator.name: _in_chunks(one, step, device) for one in placed if _is_exchange(one)}
+        return _replaced(placed, timed), ReplicaTimes(_gathered(placed, gradients, step, device), NO_TIME, waiting)
+    copies = _bucketed(gradients, buffers, step, device)
+    return _overlapped(placed, step, device, ReplicaTimes(copies, NO_TIME, waiting))
+
+
+def _is_exchange(one: Placed) -> bool:
+    """Whether the operator exchanges gradients between replicas."""
+    return one.operator.name.startswith("gradients.")
+
+
+class _Gradients(NamedTuple):
+    """The gradients of a GPU's parameters: the number of tensors, and their bytes."""
+
+    tensors: int
+    size: float
+
+
+def _gradients(placed: Sequence[Placed], step: Step) -> _Gradients:
     parameters = next(one.operator.sizes["W"] for one in placed if one.operator.stage == "optimizer")
     tensors = sum(
         len(one.operator.parameters) * one.operator.count for one in placed if one.operator.stage == "forward"
     )
-    tensors = int(tensors / step.microbatches)
-    size = float(step.widths.weights.bytes(parameters))
-    work = sum_of(one for one in placed if one not in exchanged)
-    slower = slowest_of(int(step.parallel.dp))
-    waiting = work and slower * work
-    if wrapper == "dataparallel":
-        timed = {one.operator.name: _in_chunks(one, step, device) for one in exchanged}
-        copies = _copies(2 * COPIES_OF_GRADIENTS * tensors, 2 * COPIES_OF_GRADIENTS * size, step, device)
-        gathered = _gather_seconds(placed, step, device)
-        copies = copies and copies + Expected(gathered, gathered, gathered)
-        return _replaced(placed, timed), ReplicaTimes(copies, NO_TIME, waiting)
-    sizes = buckets(size)
-    copies = _copies(COPIES_OF_GRADIENTS * tensors, COPIES_OF_GRADIENTS * size, step, device)
-    divided = _copies(sizes.full + 2, size, step, device)
+    return _Gradients(int(tensors / step.microbatches), float(step.widths.weights.bytes(parameters)))
+
+
+# --- DataParallel -----------------------------------------------------------------------------------
+
+
+def _gathered(placed: Sequence[Placed], gradients: _Gradients, step: Step, device: Device) -> Expected | None:
+    """Seconds of the copies of weights and gradients, and of the outputs that the first GPU gathers."""
+    copies = 2 * COPIES_OF_GRADIENTS
+    copied = _copies(copies * gradients.tensors, copies * gradients.size, step, device)
+    gathered = _gather_seconds(placed, step, device)
+    return copied and copied + Expected(gathered, gathered, gathered)
+
+
+# --- DistributedDataParallel ------------------------------------------------------------------------
+
+
+def _bucketed(gradients: _Gradients, buffers: int, step: Step, device: Device) -> Expected | None:
+    """Seconds of the copies into buckets and back, of the division of the buckets, and of the broadcast buffers."""
+    copied = _copies(COPIES_OF_GRADIENTS * gradients.tensors, COPIES_OF_GRADIENTS * gradients.size, step, device)
+    divided = _copies(buckets(gradients.size).full + 2, gradients.size, step, device)
     host = COPY_LAUNCH * HOST_OPERATORS_PER_BUFFER * buffers
-    copies = copies and divided and copies + divided + Expected(host, host, host)
-    timed, hidden, contention = {}, NO_TIME, NO_TIME
-    backward = [one for one in placed if one not in exchanged and one.operator.stage in ("backward", "recomputation")]
-    passes = 1 / step.microbatches
-    whole, bound = sum_of(backward), passes * sum(one.seconds for one in backward)
-    last_pass = whole and passes * whole
+    return copied and divided and copied + divided + Expected(host, host, host)
+
+
+class _Overlap(NamedTuple):
+    """Seconds of an exchange by buckets: all of them, those that the backward pass hides, those that it costs there."""
+
+    total: Expected
+    hidden: Expected
+    contention: Expected
+
+
+def _overlapped(
+    placed: Sequence[Placed], step: Step, device: Device, times: ReplicaTimes
+) -> tuple[list[Placed], ReplicaTimes]:
+    """The operators and `times` with the exchange during the backward pass of the last microbatch."""
+    exchanged = [one for one in placed if _is_exchange(one)]
+    backward = [one for one in placed if not _is_exchange(one) and one.operator.stage in ("backward", "recomputation")]
+    share = 1 / step.microbatches
+    whole, bound = sum_of(backward), share * sum(one.seconds for one in backward)
     hidden_bound: Number = 0.0
     for one in exchanged:
-        op = one.operator
-        own = buckets(float(op.widths.weights.bytes(op.sizes["W"])))
-        times = [_of_size(one, bytes_ / own.total, step, device) for bytes_ in (own.first, BUCKET_BYTES, own.last)]
-        first, full, last = times
         hidden_bound = hidden_bound + minimum(one.seconds, maximum(bound - hidden_bound, 0.0))
-        if last_pass is None or first is None or full is None or last is None:
+    overlaps = {one.operator.name: whole and _overlap(one, share * whole, step, device) for one in exchanged}
+    timed, hidden, contention = {}, NO_TIME, NO_TIME
+    for name, overlap in overlaps.items():
+        if overlap is None:
             return [*placed], ReplicaTimes(None, None, None, None, hidden_bound)
-        total = first + own.full * full + last
-        timed[op.name] = total
-        exposed = Expected(*(exposed_seconds(own, *each) for each in zip(first, full, last, last_pass, strict=True)))
-        mine = Expected(*(t - e for t, e in zip(total, exposed, strict=True)))
-        rate = link_bandwidth(op.collective, device) or device.bandwidth
-        sent = float(op.link_bytes) * (mine.seconds / total.seconds)
-        slow = contention_seconds(mine.seconds, sent, rate, device.multiprocessors or 1, device.bandwidth)
-        hidden, contention = hidden + mine, contention + Expected(slow, slow, slow)
-    return _replaced(placed, timed), ReplicaTimes(copies, contention, waiting, hidden, hidden_bound)
+        timed[name] = overlap.total
+        hidden, contention = hidden + overlap.hidden, contention + overlap.contention
+    return _replaced(placed, timed), times._replace(contention=contention, hidden=hidden, hidden_bound=hidden_bound)
 
 
-def _replaced(placed: Sequence[Placed], timed: dict[str, Expected | None]) -> list[Placed]:
+def _overlap(one: Placed, last_pass: Expected, step: Step, device: Device) -> _Overlap | None:
+    """An exchange whose buckets start as their gradients become known in the last backward pass; None if unknown."""
+    op = one.operator
+    own = buckets(float(op.widths.weights.bytes(op.sizes["W"])))
+    first, full, last = (_of_size(one, size / own.total, step, device) for size in (own.first, BUCKET_BYTES, own.last))
+    if first is None or full is None or last is None:
+        return None
+    total = first + own.full * full + last
+    exposed = Expected(*(exposed_seconds(own, *each) for each in zip(first, full, last, last_pass, strict=True)))
+    hidden = Expected(*(t - e for t, e in zip(total, exposed, strict=True)))
+    rate = link_bandwidth(op.collective, device) or device.bandwidth
+    sent = float(op.link_bytes) * (hidden.seconds / total.seconds)
+    slow = contention_seconds(hidden.seconds, sent, rate, device.multiprocessors or 1, device.bandwidth)
+    return _Overlap(total, hidden, Expected(slow, slow, slow))
+
+
+# --- Times ------------------------------------------------------------------------------------------
+
+
+def _replaced(placed: Sequence[Placed], timed: Mapping[str, Expected | None]) -> list[Placed]:
     """The operators with these expected times, by name."""
     return [one._replace(expected=timed[one.operator.name]) if one.operator.name in timed else one for one in placed]
 

@@ -1,5 +1,6 @@
 """Training with replicas: what each wrapper adds to a step and what it hides."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,6 +35,17 @@ def test_the_backward_pass_hides_part_of_the_exchange() -> None:
     assert exposed["expected_communication_exposed_seconds"] == exposed["expected_communication_seconds"]
     assert hidden["communication_exposed_seconds"] == 0  # the bound of the exchange is below that of the backward pass
     assert exposed["communication_exposed_seconds"] == exposed["communication_seconds"] > 0
+
+
+def test_the_bound_does_not_depend_on_the_calibration() -> None:
+    device = Device.load("a100")
+    asked: dict[str, Any] = {"phase": "train", "batch": 8, "dp": 2, "pp": 2}  # exchanges a tied table, too
+    known, unknown = (
+        estimate(hub.load("gpt2"), each, **asked).phases[0] for each in (device, replace(device, calibration=None))
+    )
+    assert unknown.expected is None
+    assert unknown.replicas.hidden_bound == known.replicas.hidden_bound
+    assert unknown.bound_seconds == known.bound_seconds
 
 
 def test_no_expectation_is_below_the_bound_where_links_are_slow() -> None:
