@@ -94,11 +94,15 @@ def workload_options(
     ] = None,
     context: Annotated[int | None, _option(WORKLOAD, "Tokens in the KV cache (decode default: --seq).")] = None,
     dtype: Annotated[
-        str, _option(PRECISION, "fp64, fp32, tf32, bf16, fp16, fp8, int8 or auto (of the config).")
+        str, _option(PRECISION, "fp64, fp32, tf32, bf16, fp16, fp8, fp4, int8 or auto (of the config).")
     ] = "fp16",
     weights: Annotated[
         str | None,
-        _option(PRECISION, "Format of weights: as --dtype, or fp8_block, int4, nf4, mxfp4, nvfp4 (default: --dtype)."),
+        _option(
+            PRECISION,
+            "Format of weights: as --dtype except fp4, or fp8_block, int4, int4_g64, int4_g32 (each also with _sym: "
+            "without zero points), nf4, nf4_double, mxfp4, nvfp4 (default: --dtype).",
+        ),
     ] = None,
     kv: Annotated[
         str | None, _option(PRECISION, "Format of the KV cache: as for --weights (default: --dtype).")
