@@ -219,41 +219,21 @@ def _import(where: str) -> Any:
 
 
 def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: str, device: Device | None) -> Count:
+    """Run the module on meta tensors, and count each operator that torch dispatches."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils.flop_counter import flop_registry
     from torch.utils.module_tracker import ModuleTracker
 
     found: list[DispatchedOperator] = []
     layers: list[LeafModule] = []
     tracker = ModuleTracker()
-    width = FORMATS[dtype]
-
-    def size(tensor: Any) -> int:
-        return int(width.bytes(tensor.numel()) if tensor.is_floating_point() else tensor.numel() * tensor.itemsize)
 
     class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
-            output = func(*args, **kwargs)
-            operator = func._schema.name.removeprefix("aten::")
-            viewed = [r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns]
-            if operator in WITHOUT_COST or operator.startswith("detach") or (viewed and all(viewed)):
-                return output
-            read = {id(t): t for t in tensors((args, kwargs))}
-            written = tensors(output)
-            matmul, flops, known = 0, 0, True
-            if func._overloadpacket in flop_registry:
-                matmul = int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=output))
-            else:
-                counted = _vector(operator.rstrip("_"), args, list(read.values()), written)
-                known, flops = counted is not None, counted or 0
-            cost = Cost(matmul, flops, sum(map(size, read.values())), sum(map(size, written)))
-            path = max(tracker.parents - {"Global"}, key=len, default="").partition(".")[2]
-            shape = tuple(written[0].shape) if written else ()
-            found.append(
-                DispatchedOperator(path, operator, shape, known, cost, place(cost, device, dtype) if device else None)
-            )
+            output = func(*args, **(kwargs or {}))
+            if not _is_free(func):
+                path = max(tracker.parents - {"Global"}, key=len, default="").partition(".")[2]
+                found.append(_dispatched(path, func, args, kwargs or {}, output, dtype, device))
             return output
 
     def leaf(path: str) -> Callable[[Any, Any, Any], None]:
@@ -272,6 +252,41 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
         hook.remove()
     total = sum(p.numel() for p in module.parameters())
     return Count(name, inputs, dtype, total, tuple(found), tuple(layers), _fvcore(module, on_meta), device, None)
+
+
+def _name(func: Any) -> str:
+    """The name of a dispatched function without its namespace, such as `convolution`."""
+    return str(func._schema.name.removeprefix("aten::"))
+
+
+def _is_free(func: Any) -> bool:
+    """Whether a dispatched function moves no data: it returns views, or only allocates."""
+    name = _name(func)
+    viewed = [r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns]
+    return name in WITHOUT_COST or name.startswith("detach") or (bool(viewed) and all(viewed))
+
+
+def _dispatched(
+    path: str, func: Any, args: Any, kwargs: Any, output: Any, dtype: str, device: Device | None
+) -> DispatchedOperator:
+    """The cost of one dispatched function; `path` is the module that called it."""
+    from torch.utils.flop_counter import flop_registry
+
+    width, operator = FORMATS[dtype], _name(func)
+    read, written = list({id(t): t for t in tensors((args, kwargs))}.values()), tensors(output)
+    matmul, flops, known = 0, 0, True
+    if func._overloadpacket in flop_registry:
+        matmul = int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=output))
+    else:
+        counted = _vector(operator.rstrip("_"), args, read, written)
+        known, flops = counted is not None, counted or 0
+
+    def size(tensor: Any) -> int:
+        return int(width.bytes(tensor.numel()) if tensor.is_floating_point() else tensor.numel() * tensor.itemsize)
+
+    cost = Cost(matmul, flops, sum(map(size, read)), sum(map(size, written)))
+    shape = tuple(written[0].shape) if written else ()
+    return DispatchedOperator(path, operator, shape, known, cost, place(cost, device, dtype) if device else None)
 
 
 def _on_meta(shapes: list[tuple[bool, tuple[int, ...]]]) -> tuple[Any, ...]:

@@ -239,7 +239,10 @@ class _TracedFormat(Format):
 
 
 def traced_widths(trace: Trace, work: Workload) -> Widths:
-    """Traced formats; the matrices that a quantized checkpoint does not convert are those of the workload."""
+    """Traced formats; the matrices that a quantized checkpoint does not convert are those of the workload.
+
+    All other weight matrices have one format, also in a checkpoint with several.
+    """
     low = min_bits(work.phases[0])
     dtype, weights, kv = (
         _TracedFormat(name, trace.input(f"bits|{name}", low))  # type: ignore[arg-type]

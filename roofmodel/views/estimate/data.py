@@ -16,12 +16,7 @@ from roofmodel.views.kit import encoding
 
 def to_dict(estimate: Estimate) -> dict[str, Any]:
     """The document `roofmodel.estimate/1`: base units, unrounded, None for unknown."""
-    arch, device, work, mem = (
-        estimate.architecture,
-        estimate.device,
-        estimate.workload,
-        estimate.memory,
-    )
+    arch, device, work = estimate.architecture, estimate.device, estimate.workload
     return {
         "schema": "roofmodel.estimate/1",
         "model": {
@@ -56,7 +51,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         },
         "phases": [phase_document(phase) | _stages(phase) for phase in estimate.phases],
         "memory": {
-            **memory_document(mem),
+            **memory_document(estimate.memory),
             "capacity": estimate.device.capacity,
             "usable": None if estimate.usable_memory is None else int(estimate.usable_memory),
             "fits": estimate.fits,
@@ -157,7 +152,7 @@ def operator_document(placed: Placed) -> dict[str, Any]:
 
 
 def flat(estimate: Estimate) -> list[dict[str, Any]]:
-    """One flat record an operator, for CSV and data frames."""
+    """One flat record per operator, for CSV and data frames."""
     found = []
     for phase in to_dict(estimate)["phases"]:
         for op in phase["ops"]:
@@ -175,5 +170,5 @@ def as_json(estimate: Estimate) -> str:
 
 
 def as_csv(estimate: Estimate) -> str:
-    """A line an operator."""
+    """One line per operator."""
     return encoding.as_csv(flat(estimate))
