@@ -81,10 +81,10 @@ class Backend:
         return isinstance(a, int) and a == n
 
     def lowered(
-        self, hopeful: Number, best: Number, function: Callable[..., Number], values: Sequence[Number]
+        self, may_be_lower: Number, best: Number, function: Callable[..., Number], values: Sequence[Number]
     ) -> Number:
-        """`function(best, *values)` where the condition `hopeful` holds, else `best`."""
-        return function(best, *values) if hopeful else best
+        """`function(best, *values)` where the condition `may_be_lower` holds, else `best`."""
+        return function(best, *values) if may_be_lower else best
 
 
 class ArrayBackend(Backend):
@@ -134,14 +134,14 @@ class ArrayBackend(Backend):
         return False  # an array stands for many numbers
 
     def lowered(
-        self, hopeful: Number, best: Number, function: Callable[..., Number], values: Sequence[Number]
+        self, may_be_lower: Number, best: Number, function: Callable[..., Number], values: Sequence[Number]
     ) -> Number:
         numpy = self.library
-        count = numpy.count_nonzero(hopeful)
-        if count == 0 or 2 * count > hopeful.size:  # selecting more than half of the points costs more than it saves
+        count = numpy.count_nonzero(may_be_lower)
+        if count == 0 or 2 * count > may_be_lower.size:  # selecting more costs more than it saves
             return function(best, *values) if count else best
-        shape = numpy.broadcast_shapes(*map(numpy.shape, (best, hopeful, *values)))
-        best, chosen = numpy.array(numpy.broadcast_to(best, shape)), numpy.broadcast_to(hopeful, shape)
+        shape = numpy.broadcast_shapes(*map(numpy.shape, (best, may_be_lower, *values)))
+        best, chosen = numpy.array(numpy.broadcast_to(best, shape)), numpy.broadcast_to(may_be_lower, shape)
         arrays = (isinstance(value, numpy.ndarray | numpy.generic) for value in values)
         parts = (numpy.broadcast_to(v, shape)[chosen] if array else v for v, array in zip(values, arrays, strict=True))
         best[chosen] = function(best[chosen], *parts)
@@ -224,10 +224,10 @@ class TracedBackend(Backend):
         return bool(a == n)
 
     def lowered(
-        self, hopeful: Number, best: Number, function: Callable[..., Number], values: Sequence[Number]
+        self, may_be_lower: Number, best: Number, function: Callable[..., Number], values: Sequence[Number]
     ) -> Number:
-        unknown = hopeful.trace.exact
-        return function(best, *values) if unknown or hopeful else best
+        unknown = may_be_lower.trace.exact
+        return function(best, *values) if unknown or may_be_lower else best
 
 
 BACKENDS: list[type[Backend]] = [TracedBackend, SymbolBackend, ArrayBackend, Backend]
@@ -293,8 +293,8 @@ def lowered(best: Number, least: Callable[..., Number], function: Callable[..., 
 
     The arguments are numbers, or arrays that broadcast together; the function is evaluated only where it may give less.
     """
-    hopeful = least(*values) < best
-    return _backend(hopeful).lowered(hopeful, best, function, values)
+    may_be_lower = least(*values) < best
+    return _backend(may_be_lower).lowered(may_be_lower, best, function, values)
 
 
 def power(base: Number, exponent: Number) -> Number:

@@ -1,9 +1,8 @@
 """Convert between text with units and numbers in base units.
 
 Inside roofmodel every quantity is a plain number in base units (FLOP, byte, second, hertz, bit), and its field is named
-after the unit. `parse` reads text with a unit; the functions below it write it. Decimal
-prefixes are powers of 1000, binary ones (Ki, Mi, Gi, Ti, Pi) powers of 1024; they are never mixed: GB is
-10^9 bytes, GiB is 2^30.
+after the unit. `parse` reads text with a unit; the functions below it write such text. Decimal prefixes are powers of
+1000, binary ones (Ki, Mi, Gi, Ti, Pi) powers of 1024; they are never mixed: GB is 10^9 bytes, GiB is 2^30.
 """
 
 from __future__ import annotations

@@ -151,8 +151,8 @@ def trace(
 
     Per rank (GPU of a process of a file): computation, exposed communication and copies, overlap, and idle time by
     cause; copies, collectives, steps, and GPU work `by` group (kind of work), lecture, name, nvtx, operator, device,
-    stream or step. `top` is the number of kernels in the list of the
-    longest; `steps` selects a range such as "5:8", without the last. A folder means all its files.
+    stream or step. `top` is the number of kernels in the list of the longest; `steps` selects a range such as "5:8",
+    without the last. A folder means all its files.
 
     Two runs of one program, before and after a change, are compared: `before` are the files of the first. Two paths
     that contain the same rank or GPU are two runs as well, unless `one_run`. Raises RoofError for a file that is not a

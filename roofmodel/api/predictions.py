@@ -79,8 +79,8 @@ def estimate(
     reads a config of an unknown `model_type` as one of a known family. `launch` is seconds, or text such as "12us".
     `loader` is the time of one of the data loader's `workers` (default: none) for a batch of one GPU, and `copy` how a
     batch is copied to the GPU (default: "pageable"); `.to_dict()["input_pipeline"]` has the result. The other options
-    are those of `roof estimate`. None selects the default, which depends on the model, the phase or another
-    option. Raises RoofError.
+    are those of `roof estimate`. None selects the default, which depends on the model, the phase or another option.
+    Raises RoofError.
 
     Examples:
         >>> report = estimate("gpt2-xl", "a100", batch=8)

@@ -139,7 +139,7 @@ def core(
 
 
 def index(att: LatentAttention, indexer: Indexer, block: BlockContext, cache: str) -> Iterator[Operator]:
-    """The indexer: small heads score all tokens, and each query keeps the `keeps` best tokens.
+    """The indexer: small heads score all tokens, and each query keeps the `index_topk` best tokens.
 
     Score of a token: sum over the heads of weight x relu(q . k) (DeepSeek-V3.2). The indexer has its own cache with one
     small key per token.

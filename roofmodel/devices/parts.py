@@ -49,9 +49,9 @@ class Link(NamedTuple):
     """A connection to other devices or the host; bandwidth is the total of both directions.
 
     `joins` is the number of neighboring devices that it connects; None: all devices of a node. In a mesh, where the
-    bandwidth depends on the group, each size of group has a link. A network connects nodes: `beyond`
-    is the number of devices per node, each of which has a network port of this bandwidth. `to_host` marks a link that
-    connects a device with its CPU only, such as NVLink-C2C.
+    bandwidth depends on the group, each size of group has a link. A network connects nodes: `beyond` is the number of
+    devices per node, each of which has a network port of this bandwidth. `to_host` marks a link that connects a device
+    with its CPU only, such as NVLink-C2C.
     """
 
     name: str

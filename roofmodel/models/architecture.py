@@ -1,7 +1,6 @@
 """A model as the counting layer reads it: layers, embedding and head, whatever config it came from.
 
-Families translate a config into it; counting reads nothing else. Sizes are elements, and may be
-ints or SymPy symbols.
+Families translate a config into it; counting reads nothing else. Sizes are elements, and may be ints or SymPy symbols.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -44,8 +44,8 @@ class Checkpoint(NamedTuple):
 def load(model: str | os.PathLike[str], family: str | None = None) -> Architecture:
     """The Architecture of a packaged name, a path or a Hub id, read as `family` if given. Raises ModelError.
 
-    Looked up in this order: a path that starts with `.`, `/` or `~`; the packaged catalog; any
-    other path that exists; the local Hugging Face cache; the Hub.
+    Looked up in this order: a path that starts with `.`, `/` or `~`; the packaged catalog; any other path that exists;
+    the local Hugging Face cache; the Hub.
     """
     if isinstance(model, os.PathLike):
         return _from_path(expand(model), family)

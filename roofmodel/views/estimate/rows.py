@@ -111,7 +111,7 @@ ALPHABETS = {
 
 
 def lettered(phase: int, found: list[OperatorRow]) -> list[tuple[str, OperatorRow]]:
-    """Each row of the phase with this number with its letter; rows without FLOPs are in no picture and have none.
+    """The rows of a phase with their letters; `phase` is its number. Rows without FLOPs are in no picture: no letter.
 
     Where an alphabet is too short, the rows with the longest bounds get its letters.
     """

@@ -41,7 +41,6 @@ from roofmodel.views.kit.page import SCRIPT_SOURCES, page_file, render_page
 from roofmodel.views.kit.panel import CATEGORY_COLORS
 from roofmodel.views.kit.workload_text import describe_parameters
 
-SUFFIXES = ("html",)
 SCRIPTS = ("numbers.js", "draw.js", "page.js")  # evaluate, draw, handle input
 Item = TypeVar("Item", Architecture, Device)
 

@@ -101,9 +101,8 @@ def _marks(axes: Axes, point: float) -> Iterator[Box]:
     for marks in axes.collections:
         if isinstance(marks, PathCollection):
             centers = axes.transData.transform(marks.get_offsets())
-            for center, area in zip(
-                centers, cycle(marks.get_sizes())
-            ):  # matplotlib has one size for all marks of a scatter plot with equal marks
+            sizes = cycle(marks.get_sizes())  # one size for all marks where they are equal
+            for center, area in zip(centers, sizes, strict=False):
                 yield _around(center, math.sqrt(area) / 2 * point)
 
 
