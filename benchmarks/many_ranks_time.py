@@ -1,4 +1,4 @@
-"""Convert and analyze a run of many ranks: time, peak memory, and the ratio to a bare read of the same Parquet files.
+"""Convert and analyze a run of many ranks: time, peak memory, and the ratios to a bare read of the same Parquet files.
 
     python benchmarks/many_ranks.py run --plant gpu:392:0.01 --plant cpu:17:0.01      a CSV file per rank
     python benchmarks/many_ranks_time.py run kernels                                  prints a table, and the causes
@@ -34,12 +34,13 @@ for finding in report.findings:
 """
 
 
-def measured(label: str, code: str, source: Path, folder: Path, after: str = "") -> float:
-    """Run code in a new process, print its seconds and its peak memory; the seconds."""
+def measured(label: str, code: str, source: Path, folder: Path, after: str = "") -> tuple[float, float]:
+    """Run code in a new process, print its seconds and its peak memory; the wall and CPU seconds."""
     script = (
         f"import time\nsource, folder = {str(source)!r}, {str(folder)!r}\n"
         "import roofmodel, numpy, pandas, pyarrow.parquet\n"
-        f"begin = time.perf_counter()\n{code}\nprint('seconds', time.perf_counter() - begin, flush=True)\n{after}"
+        f"begin = time.perf_counter(), time.process_time()\n{code}\n"
+        f"print('seconds', time.perf_counter() - begin[0], time.process_time() - begin[1], flush=True)\n{after}"
     )
     reader, writer = os.pipe()
     pid = os.fork()
@@ -52,11 +53,11 @@ def measured(label: str, code: str, source: Path, folder: Path, after: str = "")
     _, status, usage = os.wait4(pid, 0)
     if status:
         raise SystemExit(f"{label}: failed")
-    seconds = float(lines[0].split()[1])
-    print(f"{label:<34}{seconds:8.1f} s{usage.ru_maxrss / 1e6:8.2f} GB peak memory", flush=True)
+    wall, cpu = map(float, lines[0].split()[1:])
+    print(f"{label:<34}{wall:8.1f} s wall{cpu:8.1f} s CPU{usage.ru_maxrss / 1e6:8.2f} GB peak memory", flush=True)
     for line in lines[1:]:
         print(f"  {line}")
-    return seconds
+    return wall, cpu
 
 
 def main() -> int:
@@ -67,8 +68,9 @@ def main() -> int:
     arguments = parser.parse_args()
     measured("convert and analyze", CONVERT, arguments.source, arguments.folder)
     read = measured("read with PyArrow", READ, arguments.source, arguments.folder)
-    seconds = measured("analyze the Parquet files", ANALYZE, arguments.source, arguments.folder, FINDINGS)
-    print(f"analysis / bare read: {seconds / read:.2f}")
+    analysis = measured("analyze the Parquet files", ANALYZE, arguments.source, arguments.folder, FINDINGS)
+    wall, cpu = (mine / bare for mine, bare in zip(analysis, read, strict=True))
+    print(f"analysis / bare read: {wall:.2f} wall, {cpu:.2f} CPU")
     return 0
 
 

@@ -12,16 +12,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from roofmodel.profiles.timelines.timeline import UNKNOWN
-from roofmodel.study.jitter.kernels import NO_STEP, Booleans, Integers, Kernels, name_code
+from roofmodel.study.jitter.kernels import Booleans, Integers, Kernels, name_code
 from roofmodel.study.jitter.ranks import ComparedRank
-from roofmodel.study.jitter.sequences import match_sequences
+from roofmodel.study.jitter.sequences import KernelSequence, SequencesByStep, match_sequences, sequences_by_step
 from roofmodel.study.trace.steps import find_period
 
 LAST_STEP = 1 << 62  # above all numbers of steps
@@ -124,54 +123,44 @@ class Alignment:
 # --- Sequences of one rank -----------------------------------------------------------------------------------
 
 
-class _Sequence(NamedTuple):
-    """The kernels of a rank, in one marked step or in all its files."""
-
-    main: bytes  # digest of the codes on the main stream
-    collectives: bytes  # the codes of the collectives on other streams, sorted
-
-
 class RankSequences(NamedTuple):
-    """The sequences of a rank by marked step (without marks: None), and the content of each different one."""
+    """The sequences of a rank by marked step (without marks: None), and the content of each different one.
 
-    by_step: dict[int | None, _Sequence]
+    Of ranks in Parquet files, the contents are read from one rank per different sequence.
+    """
+
+    by_step: SequencesByStep
     codes: dict[bytes, Integers]  # by digest
     names: dict[int, str]
+
+
+def stored_sequences(rank: ComparedRank, marked: bool, low: int, high: int) -> RankSequences | None:
+    """The sequences of a rank without contents, from the metadata of its files; None if the files do not have them."""
+    found: SequencesByStep = {}
+    for source in rank.sources:
+        if source.sequences is None or (len(rank.sources) > 1 and not marked):
+            return None
+        stored = _compared(source.sequences, marked, low, high)
+        if not found.keys().isdisjoint(stored):
+            return None
+        found |= stored
+    return RankSequences(found, {}, {})
 
 
 def rank_sequences(rank: ComparedRank, marked: bool, low: int, high: int) -> RankSequences:
     """The sequences of a rank, in the marked steps from `low` up to, not including, `high`."""
     tables = [source.load_sequence() for source in rank.sources]
+    found, codes = sequences_by_step(tables)
+    compared = _compared(found, marked, low, high)
+    used = {sequence.main for sequence in compared.values()}
     names = {name_code(name): name for table in tables for name in table.names}
-    compared = [table.main | table.collective for table in tables]
-
-    def joined(column: str) -> Integers:
-        parts = [getattr(table, column)[kept] for table, kept in zip(tables, compared, strict=True)]
-        return np.asarray(parts[0] if len(parts) == 1 else np.concatenate(parts))
-
-    codes, main, steps = joined("codes"), joined("main").astype(bool), joined("steps")
-    found = RankSequences({}, {}, names)
-    sequences: dict[int | None, Integers] = {None: codes[main]}
-    others: dict[int | None, Integers] = {None: codes[~main]}
-    if marked:
-        sequences, others = _cut(codes[main], steps[main]), _cut(codes[~main], steps[~main])
-    nothing = np.zeros(0, np.int64)
-    for step in {**sequences, **others}:
-        if step is None or (step != NO_STEP and low <= step < high):
-            sequence = sequences.get(step, nothing)
-            digest = blake2b(sequence.tobytes(), digest_size=16).digest()
-            found.codes.setdefault(digest, sequence)
-            found.by_step[step] = _Sequence(digest, np.sort(others.get(step, nothing)).tobytes())
-    return found
+    return RankSequences(compared, {digest: codes[digest] for digest in used}, names)
 
 
-def _cut(values: Integers, steps: Integers) -> dict[int | None, Integers]:
-    """The values of each step, in their order."""
-    if (np.diff(steps) < 0).any():
-        order = np.argsort(steps, kind="stable")
-        values, steps = values[order], steps[order]
-    edges = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
-    return {int(steps[begin]): values[begin:end] for begin, end in pairwise(edges) if end > begin}
+def _compared(sequences: SequencesByStep, marked: bool, low: int, high: int) -> SequencesByStep:
+    if not marked:
+        return {None: sequences[None]}
+    return {step: each for step, each in sequences.items() if step is not None and low <= step < high}
 
 
 def rows_by_step(steps: Integers) -> dict[int | None, Integers]:
@@ -244,13 +233,13 @@ class _Planner:
         return found
 
     def _select(
-        self, reference: bytes, kinds: frozenset[_Sequence], place: int, step: int | None
+        self, reference: bytes, kinds: frozenset[KernelSequence], place: int, step: int | None
     ) -> tuple[dict[bytes, Selection], int]:
         """The selections by sequence. Kernels have the order of their starts on a rank with the reference sequence."""
         common = np.arange(len(self.codes[reference]))
         for sequence in kinds:
             common = np.intersect1d(common, self._match(reference, sequence.main)[0], assume_unique=True)
-        counts = [Counter(np.frombuffer(sequence.collectives, np.int64).tolist()) for sequence in kinds]
+        counts = [Counter(dict(sequence.collectives)) for sequence in kinds]
         kept = tuple((code, number) for code in sorted(counts[0]) if (number := min(each[code] for each in counts)) > 0)
         selections = {}
         for sequence in kinds:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,11 @@ class KernelTable:
         return self
 
     @property
+    def sequences(self) -> None:
+        """Digests of sequences are in Parquet files only."""
+        return None
+
+    @property
     def codes(self) -> Integers:
         """The code of the name of each kernel."""
         codes = np.array([name_code(name) for name in self.names], np.int64)
@@ -91,7 +97,7 @@ def compared_kernels(tables: Sequence[KernelTable]) -> Kernels:
     chosen = [table.main | table.collective for table in tables]
 
     def joined(column: str) -> NDArray[np.generic]:
-        parts = [getattr(table, column)[kept] for table, kept in zip(tables, chosen, strict=True)]
+        parts = [_kept(getattr(table, column), kept) for table, kept in zip(tables, chosen, strict=True)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     starts, ends, main, collective = (joined(name) for name in ("starts", "ends", "main", "collective"))
@@ -105,7 +111,7 @@ def compared_kernels(tables: Sequence[KernelTable]) -> Kernels:
             # The kernels between the two steps are not in the files.
             previous[edge + after[0]], own[edge + after[0]] = UNKNOWN, 0
     fetches = [
-        np.zeros(int(kept.sum()), np.int64) if table.input is None else table.input[kept]
+        np.zeros(int(kept.sum()), np.int64) if table.input is None else _kept(table.input, kept)
         for table, kept in zip(tables, chosen, strict=True)
     ]
     return Kernels(
@@ -120,6 +126,11 @@ def compared_kernels(tables: Sequence[KernelTable]) -> Kernels:
         input=fetches[0] if len(fetches) == 1 else np.concatenate(fetches),
         steps=numbers,  # type: ignore[arg-type]
     )
+
+
+def _kept(values: NDArray[Any], kept: Booleans) -> NDArray[Any]:
+    """The chosen values, without a copy if all are chosen."""
+    return values if kept.all() else values[kept]
 
 
 def _gaps(starts: Integers, ends: Integers, main: Booleans, collective: Booleans) -> tuple[Integers, Integers]:

@@ -50,10 +50,13 @@ def part_sums(step: StepKernels) -> dict[str, Integers]:
     is a part of the gap before the first kernel, which the other sums do not contain.
     """
     launched, first, end = step.launches != UNKNOWN, step.layout.first, step.layout.last + 1
-    delays = np.where(launched, step.starts - step.launches, MAX_ESTIMATED_LATENCY)
-    latency = np.clip(delays.min(axis=1), 0, MAX_ESTIMATED_LATENCY)[:, None]
-    late = launched & (step.launches + latency >= step.starts - step.own_gaps)
-    fetch = np.minimum(step.input, step.own_gaps)
+    all_launched = bool(launched.all())
+    delays = step.starts - step.launches
+    least = (delays if all_launched else np.where(launched, delays, MAX_ESTIMATED_LATENCY)).min(axis=1)
+    late = step.own_gaps >= delays - np.clip(least, 0, MAX_ESTIMATED_LATENCY)[:, None]
+    if not all_launched:
+        late &= launched
+    fetch = np.minimum(step.input, step.own_gaps) if step.input.any() else np.zeros_like(step.input)
     rest = step.own_gaps - fetch
     is_first = late[:, first] | ~launched[:, first]
     found = {
@@ -68,9 +71,12 @@ def part_sums(step: StepKernels) -> dict[str, Integers]:
         "input": fetch,
         "gaps": rest,
         "launch": rest * late,
-        "unknown": rest * ~launched,
+        "unknown": np.zeros_like(rest) if all_launched else rest * ~launched,
     }
     for name, each in values.items():
+        if not each.any():  # often: without input, other kernels or unknown launches
+            found[f"inside_{name}"] = found[f"tail_{name}"] = np.zeros(len(each), np.int64)
+            continue
         found[f"inside_{name}"], found[f"tail_{name}"] = each[:, :end].sum(axis=1), each[:, end:].sum(axis=1)
     for place in ("inside", "tail"):
         gaps, launch, unknown = (found[f"{place}_{name}"] for name in ("gaps", "launch", "unknown"))

@@ -2,8 +2,8 @@
 
 One row per kernel, sorted by rank and start: step (-1: none), name, main (whether on the main stream), collective,
 start, end and launch (-1: unknown), input (in some files: how long the launching thread fetches a batch before the
-kernel); times in nanoseconds. A row group belongs to one rank. The metadata of the file have the ranks and the state of
-the profiler file. Needs pyarrow.
+kernel); times in nanoseconds. A row group belongs to one rank. The metadata of the file have the ranks, the digests of
+their sequences of kernels, and the state of the profiler file. Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -26,11 +26,12 @@ from roofmodel.file_names import printable
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.jitter.kernels import NO_STEP, KernelTable
 from roofmodel.study.jitter.ranks import RankPart
+from roofmodel.study.jitter.sequences import KernelSequence, SequencesByStep, sequences_by_step
 
 if TYPE_CHECKING:
     import pyarrow
 
-VERSION = 1  # of the layout; files of other versions are written again
+VERSION = 2  # of the layout; files of other versions are written again
 SUFFIX = ".parquet"
 _KEY = b"roofmodel.jitter"  # of the metadata
 _ROWS = 8192  # least number of rows of a row group: a single step can be read without the others
@@ -75,14 +76,15 @@ class StoredKernels:
     path: str
     first: int
     last: int
+    sequences: SequencesByStep = field(default_factory=dict, repr=False)
 
     def load(self, steps: frozenset[int] | None = None) -> KernelTable:
-        """The kernels; with `steps` the row groups that contain these marked steps. Raises DamagedRankFile."""
+        """The kernels; with `steps` from the first to the last kernel of these marked steps. Raises DamagedRankFile."""
         with _readable(self.path) as file:
             groups = list(range(self.first, self.last))
             if steps is not None:
                 groups = [group for group in groups if _has_step(file.metadata.row_group(group), steps)]
-            return _table(file, groups, file.schema_arrow.names)
+            return _table(file, groups, file.schema_arrow.names, steps)
 
     def load_sequence(self) -> KernelTable:
         """The names, streams and steps of the kernels; all times are 0. Raises DamagedRankFile."""
@@ -134,7 +136,7 @@ def read(path: str, file: str | None = None) -> RankFile:
                     file=file or path,
                     source_name=state.name,
                     tool=found["tool"],
-                    source=StoredKernels(path, *part["row_groups"]),
+                    source=StoredKernels(path, *part["row_groups"], _sequences(part["sequences"])),
                     **{name: part[name] for name in _PART},
                 )
                 for part in found["parts"]
@@ -155,7 +157,9 @@ def write(path: Path, ranks: RankFile) -> None:
     for part, table in zip(ranks.parts, tables, strict=True):
         first = len(pieces)
         pieces += list(_pieces(table, fetches))
-        parts.append({name: getattr(part, name) for name in _PART} | {"row_groups": [first, len(pieces)]})
+        stored = replace(table, names=tuple(map(_storable, table.names)))
+        own = {"row_groups": [first, len(pieces)], "sequences": _sequence_data(sequences_by_step([stored])[0])}
+        parts.append({name: getattr(part, name) for name in _PART} | own)
     found = {
         "version": VERSION, "source": ranks.state._asdict(), "tool": ranks.tool, "warnings": list(ranks.warnings),
         "parts": parts,
@@ -201,6 +205,23 @@ def _pieces(table: KernelTable, fetches: bool) -> Iterator[pyarrow.Table]:
         yield pyarrow.table(columns)
 
 
+def _sequence_data(sequences: SequencesByStep) -> list[Any]:
+    """Sequences as JSON: each different one, and the steps that have it (null: all kernels)."""
+    steps: dict[KernelSequence, list[int | None]] = {}
+    for step, sequence in sequences.items():
+        steps.setdefault(sequence, []).append(step)
+    return [[each.main.hex(), each.collectives, numbers] for each, numbers in steps.items()]
+
+
+def _sequences(data: Any) -> SequencesByStep:
+    return {
+        step: sequence
+        for main, collectives, steps in data
+        for sequence in [KernelSequence(bytes.fromhex(main), tuple((code, number) for code, number in collectives))]
+        for step in steps
+    }
+
+
 def _storable(name: str) -> str:
     return name.encode("utf-8", "replace").decode()
 
@@ -229,8 +250,13 @@ def _has_step(group: Any, steps: frozenset[int]) -> bool:
     return any(statistics.min <= step <= statistics.max for step in steps)
 
 
-def _table(file: Any, groups: Sequence[int], columns: Sequence[str]) -> KernelTable:
+def _table(
+    file: Any, groups: Sequence[int], columns: Sequence[str], steps: frozenset[int] | None = None
+) -> KernelTable:
     found = file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
+    if steps is not None:
+        rows = np.flatnonzero(np.isin(found.column("step").to_numpy(), list(steps)))
+        found = found.slice(int(rows[0]), int(rows[-1] - rows[0]) + 1) if len(rows) else found.slice(0, 0)
     names = found.column("name").combine_chunks() if len(found) else None
 
     def column(name: str, otherwise: int) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 from roofmodel.file_names import display_names
 from roofmodel.profiles.timelines.timeline import RANK_IN_NAME, UNKNOWN, Timeline
 from roofmodel.study.jitter.kernels import NO_STEP, Kernels, KernelTable, compared_kernels, kernel_table
+from roofmodel.study.jitter.sequences import SequencesByStep
 from roofmodel.study.trace.ranks import Rank, ranks
 
 _HOST_IN_NAME = re.compile(r"([^/\\]+?)_\d+\.\d+\.pt\.trace\.json(?:\.gz)?")  # of torch's tensorboard_trace_handler
@@ -20,6 +21,10 @@ _HOST_IN_NAME = re.compile(r"([^/\\]+?)_\d+\.\d+\.pt\.trace\.json(?:\.gz)?")  # 
 
 class KernelSource(Protocol):
     """The kernels of a rank in one file: in memory, or in a Parquet file."""
+
+    @property
+    def sequences(self) -> SequencesByStep | None:
+        """The digests of the sequences of kernels; None if they are not known without the kernels."""
 
     def load(self, steps: frozenset[int] | None = None) -> KernelTable:
         """The kernels; with `steps` at least those of these marked steps."""
@@ -181,6 +186,10 @@ def _with_hosts_by_device(found: list[ComparedRank]) -> list[ComparedRank]:
 
 def launch_to_start_median(tables: Iterable[KernelTable]) -> float | None:
     """Median seconds from the launching call to the start of a kernel; None without launches."""
-    delays = [(table.starts - table.launches)[table.launches != UNKNOWN] for table in tables]
-    every = delays[0] if len(delays) == 1 else np.concatenate(delays)
-    return float(np.median(every)) / 1e9 if len(every) else None
+    delays = []
+    for table in tables:
+        launched = table.launches != UNKNOWN
+        every = table.starts - table.launches
+        delays.append(every if launched.all() else every[launched])
+    joined = delays[0] if len(delays) == 1 else np.concatenate(delays)
+    return float(np.median(joined)) / 1e9 if len(joined) else None

@@ -126,7 +126,9 @@ class _Sums:
                 by_place[sums.place] = sums
                 self.present[sums.steps, sums.place] = True
                 for name, values in sums.values.items():
-                    self._values.setdefault(name, np.zeros(shape, np.int64))[sums.steps, sums.place] = values
+                    if name not in self._values:
+                        self._values[name] = np.zeros(shape, np.int64)
+                    self._values[name][sums.steps, sums.place] = values
             for step, times in found.times_to_end.items():
                 self.times_to_end[step] = times + self.times_to_end.get(step, 0)
         if damaged:

@@ -18,7 +18,7 @@ from roofmodel.errors import Option, ProfileError, WorkloadError
 from roofmodel.option_values import FirstGap
 from roofmodel.profiles.timelines import reading
 from roofmodel.study.jitter import rank_files
-from roofmodel.study.jitter.alignment import Alignment, RankSequences, Selection, align_kernels
+from roofmodel.study.jitter.alignment import Alignment, RankSequences, Selection, align_kernels, stored_sequences
 from roofmodel.study.jitter.kernels import Integers
 from roofmodel.study.jitter.rank_sums import GapTask, SequenceTask, read_sequences, sum_gaps
 from roofmodel.study.jitter.ranks import ComparedRank, RankPart, compared_ranks, rank_parts
@@ -205,22 +205,40 @@ def compare_ranks(
         try:
             alignment = _align(ranks, low, high, map_pieces)
             return Comparison(alignment, reduce_steps(alignment, threshold, first_gap, map_pieces), tuple(warnings))
-        except DamagedRanks as error:
-            warnings += [f"{text}; rank {ranks[place].number} is left out" for place, text in error.damaged.items()]
-            ranks = [rank for place, rank in enumerate(ranks) if place not in error.damaged]
+        except (DamagedRanks, rank_files.DamagedRankFile) as error:
+            damaged = error.damaged if isinstance(error, DamagedRanks) else _places(error, ranks)
+            warnings += [f"{text}; rank {ranks[place].number} is left out" for place, text in damaged.items()]
+            ranks = [rank for place, rank in enumerate(ranks) if place not in damaged]
         if len(ranks) < 2:
             raise too_few_ranks(run.files, f"{units.count(len(ranks), 'rank')} with kernels", warnings)
 
 
+def _places(error: rank_files.DamagedRankFile, ranks: Sequence[ComparedRank]) -> dict[int, str]:
+    """The places of the ranks of a damaged file."""
+    return {
+        place: str(error)
+        for place, rank in enumerate(ranks)
+        if any(isinstance(each, rank_files.StoredKernels) and each.path == error.file for each in rank.sources)
+    }
+
+
 def _align(ranks: Sequence[ComparedRank], low: int, high: int, map_pieces: MapPieces) -> Alignment:
     marked = all(rank.marked for rank in ranks)
+    stored = {place: stored_sequences(rank, marked, low, high) for place, rank in enumerate(ranks)}
+    first = {
+        sequence: place
+        for place, each in reversed(stored.items())
+        for sequence in (() if each is None else each.by_step.values())
+    }
+    needed = {place for place, each in stored.items() if each is None} | set(first.values())
     tasks = [
         SequenceTask(tuple(places), tuple(ranks[place] for place in places), marked, low, high)
-        for places in _groups(range(len(ranks)), SEQUENCE_BATCH)
+        for places in _groups(sorted(needed), SEQUENCE_BATCH)
     ]
     found = {place: each for group in map_pieces(read_sequences, tasks) for place, each in group.items()}
     _check_readable({place: each for place, each in found.items() if isinstance(each, str)})
-    sequences = [each for _, each in sorted(found.items()) if isinstance(each, RankSequences)]
+    every = [each for _, each in sorted((stored | found).items())]
+    sequences = [each for each in every if isinstance(each, RankSequences)]
 
     def gaps(selections: dict[int, Selection]) -> Integers:
         pieces = [

@@ -1,13 +1,62 @@
-"""Match sequences of kernel names that differ in places."""
+"""Sequences of kernel names: their digests by step, and the match of sequences that differ in places."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import pairwise
+from typing import NamedTuple
+
 import numpy as np
 
-from roofmodel.study.jitter.kernels import Integers
+from roofmodel.study.jitter.kernels import NO_STEP, Integers, KernelTable
 
 WINDOW = 8  # kernels that must be equal for two sequences to match again after a difference
 SEARCH = 4096  # kernels in which they must match again
+
+
+class KernelSequence(NamedTuple):
+    """The compared kernels of a rank, in one marked step or in all its files."""
+
+    main: bytes  # digest of the codes on the main stream
+    collectives: tuple[tuple[int, int], ...]  # code and number of the collectives on other streams, by code
+
+
+SequencesByStep = dict[int | None, KernelSequence]
+"""The sequence of each marked step, and of all kernels (None)."""
+
+
+def sequences_by_step(tables: Sequence[KernelTable]) -> tuple[SequencesByStep, dict[bytes, Integers]]:
+    """The sequences of a rank from its files, and the codes on the main stream by digest."""
+    compared = [table.main | table.collective for table in tables]
+
+    def joined(column: str) -> Integers:
+        parts = [getattr(table, column)[kept] for table, kept in zip(tables, compared, strict=True)]
+        return np.asarray(parts[0] if len(parts) == 1 else np.concatenate(parts))
+
+    codes, main, steps = joined("codes"), joined("main").astype(bool), joined("steps")
+    sequences: dict[int | None, Integers] = {**_cut(codes[main], steps[main]), None: codes[main]}
+    others: dict[int | None, Integers] = {**_cut(codes[~main], steps[~main]), None: codes[~main]}
+    nothing = np.zeros(0, np.int64)
+    found: SequencesByStep = {}
+    contents: dict[bytes, Integers] = {}
+    for step in {**sequences, **others}:
+        if step != NO_STEP:
+            sequence = sequences.get(step, nothing)
+            digest = blake2b(sequence.tobytes(), digest_size=16).digest()
+            contents.setdefault(digest, sequence)
+            kinds, numbers = np.unique(others.get(step, nothing), return_counts=True)
+            found[step] = KernelSequence(digest, tuple(zip(kinds.tolist(), numbers.tolist(), strict=True)))
+    return found, contents
+
+
+def _cut(values: Integers, steps: Integers) -> dict[int, Integers]:
+    """The values of each step, in their order."""
+    if (np.diff(steps) < 0).any():
+        order = np.argsort(steps, kind="stable")
+        values, steps = values[order], steps[order]
+    edges = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(steps)]
+    return {int(steps[begin]): values[begin:end] for begin, end in pairwise(edges) if end > begin}
 
 
 def match_sequences(a: Integers, b: Integers) -> tuple[Integers, Integers]:

@@ -76,7 +76,12 @@ def steps_of_rank(
 
 
 def _step_kernels(kernels: Kernels, layout: StepLayout, rows: Integers, extra: Integers) -> StepKernels:
-    return _of_columns(layout, [*(getattr(kernels, name)[rows] for name in _COLUMNS), extra])
+    chosen: Integers | slice = rows
+    first, last = int(rows.flat[0]), int(rows.flat[-1])
+    if last - first + 1 == rows.size and (np.diff(rows.reshape(-1)) == 1).all():
+        chosen = slice(first, last + 1)  # a copy is not needed
+    columns = (getattr(kernels, name)[chosen].reshape(rows.shape) for name in _COLUMNS)
+    return _of_columns(layout, [*columns, extra])
 
 
 def _of_columns(layout: StepLayout, columns: Iterable[Any]) -> StepKernels:

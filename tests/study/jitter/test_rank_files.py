@@ -14,6 +14,8 @@ import roofmodel
 from roofmodel.errors import RoofError
 from roofmodel.study.jitter import runs
 from roofmodel.study.jitter.jitter import Jitter, jitter
+from roofmodel.study.jitter.kernels import KernelTable
+from roofmodel.study.jitter.rank_files import StoredKernels
 from roofmodel.study.jitter.rank_sums import RankBatch, TimeSums, sum_ranks
 from roofmodel.views.jitter.data import document
 from tests.profiles.samples import measured
@@ -147,6 +149,36 @@ def test_a_damaged_parquet_file_in_the_cache_is_converted_again(files: list[str]
     paths = copied(stored, tmp_path)
     paths[3].write_bytes(paths[3].read_bytes()[:1000])
     assert result(jitter(files, cache=str(tmp_path))) == result(jitter(files))
+
+
+@pytest.mark.parametrize("rank", [0, 7])
+def test_any_rank_with_damaged_times_is_left_out(stored: Path, tmp_path: Path, rank: int) -> None:
+    """The alignment reads the times of rank 0, the sums those of all ranks."""
+    from pyarrow import parquet
+
+    paths = copied(stored, tmp_path)
+    column = parquet.read_metadata(paths[rank]).row_group(0).column(4)  # start
+    data = bytearray(paths[rank].read_bytes())
+    data[column.data_page_offset + column.total_compressed_size // 2] ^= 0xFF
+    paths[rank].write_bytes(data)
+    found = jitter([str(tmp_path)])
+    assert [each.rank.number for each in found.ranks] == [number for number in range(8) if number != rank]
+    assert any(paths[rank].name in str(warning) and "left out" in str(warning) for warning in found.warnings)
+
+
+def test_one_rank_of_those_with_equal_sequences_is_read_for_the_alignment(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    original = StoredKernels.load_sequence
+
+    def counted(kernels: StoredKernels) -> KernelTable:
+        read.append(kernels.path)
+        return original(kernels)
+
+    monkeypatch.setattr(StoredKernels, "load_sequence", counted)
+    assert len(jitter([str(stored)]).ranks) == 8
+    assert len(read) == 1
 
 
 def test_a_missing_rank_and_a_copied_rank_are_named(stored: Path, tmp_path: Path) -> None:
