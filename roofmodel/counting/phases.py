@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from roofmodel.algebra import Number, is_just, mean, minimum
+from roofmodel.algebra import Number, is_just, mean, minimum, trace_branches
 from roofmodel.counting import blocks, memory
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.number_formats import FORMATS, Widths
@@ -190,6 +190,7 @@ def microbatches_in_flight(arch: Architecture, step: Step, whole: TrainingStep) 
             yield InFlight(minimum(step.microbatches, many), build_training_step(found, 0, step).forward)
 
 
+@trace_branches
 def weight_bytes(arch: Architecture, step: Step, *, walk: Walk = one_pass) -> Number:
     """Bytes of all weights on the GPU, including those that the phase does not use."""
     return memory.weight_bytes(gpu_share(arch, step), walk(arch, whole_model_step(step)))

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 
+from roofmodel.algebra import maximum
 from roofmodel.devices import calibration_reader, library
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.parts import Level, Link, Measured, Pipe
@@ -115,7 +116,7 @@ class Device:
     def link(self) -> float | None:
         """Bytes per second to a neighbor in one direction, over the fastest link; None without any link."""
         found = [link.bandwidth for link in (self.bridge, self.inside) if link]
-        return max(found) / 2 if found else None
+        return reduce(maximum, found) / 2 if found else None
 
     @property
     def capacity(self) -> int | None:
