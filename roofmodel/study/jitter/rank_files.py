@@ -136,7 +136,7 @@ def read(path: str, file: str | None = None) -> RankFile:
                     file=file or path,
                     source_name=state.name,
                     tool=found["tool"],
-                    source=StoredKernels(path, *part["row_groups"], _sequences(part["sequences"])),
+                    source=_stored(path, part),
                     **{name: part[name] for name in _PART},
                 )
                 for part in found["parts"]
@@ -144,6 +144,11 @@ def read(path: str, file: str | None = None) -> RankFile:
             return RankFile(found["tool"], tuple(found["warnings"]), parts, state)
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedRankFile(path, error) from None
+
+
+def _stored(path: str, part: dict[str, Any]) -> StoredKernels:
+    first, last = part["row_groups"]
+    return StoredKernels(path, first, last, _sequences(part["sequences"]))
 
 
 def write(path: Path, ranks: RankFile) -> None:

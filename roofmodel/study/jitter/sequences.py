@@ -50,7 +50,7 @@ def sequences_by_step(tables: Sequence[KernelTable]) -> tuple[SequencesByStep, d
     return found, contents
 
 
-def _cut(values: Integers, steps: Integers) -> dict[int, Integers]:
+def _cut(values: Integers, steps: Integers) -> dict[int | None, Integers]:
     """The values of each step, in their order."""
     if (np.diff(steps) < 0).any():
         order = np.argsort(steps, kind="stable")
