@@ -219,10 +219,13 @@ class Fit(NamedTuple):
     source: str
     date: str
 
-    def wider(self, power: float) -> "Fit":
-        """The fit with both ends of its interval raised to `power`, at most to a factor of MAX_TRANSFER_FACTOR."""
-        low = max(self.low**power, min(self.low, 1 / MAX_TRANSFER_FACTOR))
-        return self._replace(low=low, high=min(self.high**power, max(self.high, MAX_TRANSFER_FACTOR)))
+    def wider(self, power: float, factor: float = 1.0) -> "Fit":
+        """The fit with both ends of its interval raised to `power`, then moved apart by `factor`.
+
+        An end moves at most to a factor of MAX_TRANSFER_FACTOR.
+        """
+        low = max(self.low**power / factor, min(self.low, 1 / MAX_TRANSFER_FACTOR))
+        return self._replace(low=low, high=min(self.high**power * factor, max(self.high, MAX_TRANSFER_FACTOR)))
 
 
 Timing = TypeVar("Timing", bound=NamedTuple)

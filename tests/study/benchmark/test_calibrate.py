@@ -13,6 +13,7 @@ import pytest
 
 from roofmodel.devices import schema
 from roofmodel.devices.calibration import Fit, Fitted, GemmTiming
+from roofmodel.devices.calibration_reader import OTHER_CAPABILITY, borrowed
 from roofmodel.devices.calibration_writer import device_file, sections
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
@@ -216,7 +217,7 @@ def test_a_written_calibration_reads_back_unchanged(tmp_path: Path) -> None:
     section = [line for kind in sections(a100.calibration).values() for line in kind]
     path = tmp_path / "a100-sxm-80gb.yaml"
     path.write_text(text.partition("\n# Fitted")[0] + "\ncalibration:\n" + "\n".join(section) + "\n")
-    assert Device.load(path).calibration == a100.calibration
+    assert Device.load(path).calibration == a100.calibration._replace(borrowed={})  # written as its own
 
 
 @pytest.mark.parametrize(
@@ -254,6 +255,14 @@ def test_a_device_with_like_uses_the_parameters_of_the_other_device_with_wider_i
     assert own.timing == of_h100.timing
     assert own.fit.low < of_h100.fit.low
     assert own.fit.high > of_h100.fit.high
+
+
+def test_parameters_of_another_architecture_get_a_wider_interval_than_those_of_the_same_one() -> None:
+    h200, a100 = Device.load("h200"), Device.load("a100")
+    near, far = (borrowed(device, H100).gemm["any"]["fp16/fp16"] for device in (h200, a100))
+    assert near.timing == far.timing
+    assert far.fit.low == pytest.approx(near.fit.low / OTHER_CAPABILITY)
+    assert far.fit.high == pytest.approx(near.fit.high * OTHER_CAPABILITY)
 
 
 def test_a_borrowed_gemm_set_is_scaled_to_the_fraction_of_peak_that_the_device_achieves() -> None:

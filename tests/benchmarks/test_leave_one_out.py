@@ -1,0 +1,36 @@
+"""docs/accuracy.md has the errors on devices that are predicted without their own parameters."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from benchmarks import leave_one_out
+from roofmodel.devices.device import Device
+from tests.profiles.samples import measured
+
+PAGE = (Path(__file__).parents[2] / "docs" / "accuracy.md").read_text(encoding="utf-8")
+
+
+def documented() -> list[str]:
+    """The rows of the documented table."""
+    (rows,) = re.findall(rf"^{re.escape(leave_one_out.HEADER)}\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    return str(rows).splitlines()
+
+
+def test_the_page_shows_the_errors_that_the_measurements_give() -> None:
+    pair = leave_one_out.PAIRS[-1]
+    assert leave_one_out.row(measured("ops"), *pair) == documented()[-1]
+
+
+def test_every_pair_is_documented_and_its_intervals_contain_at_least_72_percent_of_the_measurements() -> None:
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in documented()]
+    assert [(device, other) for device, other, *_ in cells] == list(leave_one_out.PAIRS)
+    assert all(float(inside.removesuffix("%")) >= 72 for *_, inside in cells)
+
+
+def test_a_device_without_measurements_uses_no_parameters_of_its_own() -> None:
+    device = leave_one_out.unmeasured(Device.load("h100"), Device.load("a100"))
+    assert device.calibration is not None
+    assert device.calibration.device == "a100-sxm-80gb"
+    assert not device.calibrated
