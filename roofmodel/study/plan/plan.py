@@ -119,7 +119,7 @@ def plan(
 def _evaluated(pieces: Sequence[Piece], cluster: str | None) -> Iterator[Found]:
     if cluster is None:
         return in_processes(evaluate, pieces)
-    from roofmodel.study.sweep.dask_cluster import evaluate_on_cluster
+    from roofmodel.study.dask_cluster import evaluate_on_cluster
 
     return evaluate_on_cluster(evaluate, pieces, cluster)
 

@@ -208,7 +208,7 @@ def _evaluated(
     if cluster is None:
         results = in_processes(evaluate, pieces)
     else:
-        from roofmodel.study.sweep.dask_cluster import evaluate_on_cluster
+        from roofmodel.study.dask_cluster import evaluate_on_cluster
 
         results = evaluate_on_cluster(evaluate, pieces, cluster)
     for done, one in enumerate(results, 1):
