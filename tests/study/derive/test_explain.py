@@ -73,14 +73,12 @@ def test_numbers_substituted_for_symbols_give_the_count(model_type: str) -> None
                     count = getattr(op.cost, field.name)
                     assert same(getattr(named.cost, field.name), values, count), (phase, op.name, field.name)
             assert same(memory.parameters(shape, symbols), values, memory.parameters(arch, numbers))
-            weights = [memory.weight_bytes(a, ops) for a, ops in ((arch, numbers), (shape, symbols))]
-            for (_, need), (_, needed) in zip(
-                phases.memory_by_pass(arch, step, weights[0], numbers),
-                phases.memory_by_pass(shape, other, weights[1], symbols),
-                strict=True,
-            ):
-                for role in ("weights", "kv_cache", "activations", "gradients", "optimizer"):
-                    assert same(getattr(needed, role), values, getattr(need, role)), (phase, role)
+            need, needed = (
+                phases.phase_memory(counted, one, memory.weight_bytes(counted, ops), [ops])
+                for counted, one, ops in ((arch, step, numbers), (shape, other, symbols))
+            )
+            for role in ("weights", "kv_cache", "activations", "gradients", "optimizer"):
+                assert same(getattr(needed, role), values, getattr(need, role)), (phase, role)
 
 
 def totals(model: str, phase: str, **options: Any) -> dict[str, Any]:
