@@ -86,8 +86,9 @@ def work(operator: Operator) -> LatentDecodeWork:
     latents = sizes["b"] * sizes["s"] * (sizes["zk"] + sizes["r"])
     cached = sum(operator.bytes_of(tensor) for tensor in operator.reads if "s" in tensor.axes)
     converted = widths.dtype.bytes(latents) if widths.kv.bits < widths.dtype.bits else 0
-    pair_flops = cost.matmul_flops / (sizes["b"] * sizes["k"] * sizes["t:s"])
-    numbers = (sizes["b"], sizes["k"], sizes["s"], pair_flops, cached, cost.bytes - cached, converted)
+    pair_flops = plain(cost.matmul_flops) / plain(sizes["b"] * sizes["k"] * sizes["t:s"])
+    others = plain(cost.bytes) - plain(cached)
+    numbers = (sizes["b"], sizes["k"], sizes["s"], pair_flops, cached, others, converted)
     return LatentDecodeWork(*map(plain, numbers))
 
 
