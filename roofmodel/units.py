@@ -56,6 +56,8 @@ def parse(text: object, unit: str) -> int | float:
         raise ValueError(f"{shown} has no unit; write it as in '{example}'")
     match = _QUANTITY.match(text) if isinstance(text, str) else None
     if match is None:
+        if isinstance(text, str) and _QUANTITY.match(text.strip().removeprefix("-")):
+            raise ValueError(f"{shown} is below 0; write a quantity above 0 as in '{example}'")
         raise ValueError(f"{shown} is not a quantity; write a number and a unit as in '{example}'")
     integer, decimals, name = match.group(1), match.group(2) or "", match.group(3)
     factor, divisor, base = _split(name)

@@ -115,7 +115,7 @@ def test_bits_are_refused_with_the_equivalent_bytes(text: str, bytes_: str) -> N
     assert units.parse(bytes_, "B/s") > 0
 
 
-NONSENSE = ["", " ", "GB/s", "-5 GB/s", "+5 GB/s", "1e3 GB/s", "1,555 GB/s", ".5 GB/s", "5. GB/s", "5 G B/s",
+NONSENSE = ["", " ", "GB/s", "-GB/s", "+5 GB/s", "1e3 GB/s", "1,555 GB/s", ".5 GB/s", "5. GB/s", "5 G B/s",
             "1.2.3 GB/s", "nan GB/s", "inf B/s", "0x10 B/s", "5 GB/s!", "5 GB/s\n6 GB/s", None, True, [],
             {}]  # fmt: skip
 
@@ -123,6 +123,13 @@ NONSENSE = ["", " ", "GB/s", "-5 GB/s", "+5 GB/s", "1e3 GB/s", "1,555 GB/s", ".5
 @pytest.mark.parametrize("text", NONSENSE, ids=repr)
 def test_text_instead_of_a_quantity_is_refused_with_an_example(text: object) -> None:
     with pytest.raises(ValueError, match="is not a quantity; write a number and a unit as in '2039 GB/s'") as caught:
+        units.parse(text, "B/s")
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["-5 GB/s", " -0.5 TB/s"])
+def test_a_negative_quantity_is_refused_as_negative(text: str) -> None:
+    with pytest.raises(ValueError, match="is below 0; write a quantity above 0 as in '2039 GB/s'") as caught:
         units.parse(text, "B/s")
     assert repr(text) in str(caught.value)
 

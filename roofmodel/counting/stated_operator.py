@@ -68,7 +68,7 @@ def parsed_sizes(texts: Iterable[str]) -> dict[str, object]:
     found: dict[str, object] = {}
     for part in (part for text in texts for part in text.split(",")):
         axis, equals, size = (each.strip() for each in part.partition("="))
-        if not equals or not axis or not (size.isascii() and size.isdigit() and len(size) < 20):
+        if not equals or not axis or not (size.isascii() and size.removeprefix("-").isdigit() and len(size) < 20):
             raise WorkloadError(
                 Option("size"), f": {shorten(part)} is not AXIS=SIZE; try ", Option("size", "i=4096")
             )  # fmt: skip

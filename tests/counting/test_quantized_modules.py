@@ -244,6 +244,19 @@ def test_each_group_of_modules_is_counted_in_its_format(tmp_path: Path) -> None:
     others = 2 * (2 * 128256 * 4096 + 65 * 4096)
     assert report.to_dict()["memory"]["weights"] == 32 * (attention + mlp // 2 + mlp // 16) + others
     assert "the checkpoint stores MLP in nvfp4" in report.to_dict()["notes"]
+    assert "weights fp8 and nvfp4 (quantization_config)" in report.text("markdown")
+
+
+def test_a_note_names_weights_as_an_option_only_where_it_is_one(tmp_path: Path) -> None:
+    file = str(mixed(tmp_path))
+    own, given = (
+        next(
+            note for note in roofmodel.estimate(file, "h100", **options).to_dict()["notes"] if "weight matrices" in note
+        )
+        for options in ({}, {"weights": "int8"})
+    )
+    assert own.startswith("the quantization_config (fp8, nvfp4) applies to the weight matrices of the layers; ")
+    assert given.startswith('weights="int8" applies to the weight matrices')
 
 
 def test_stated_weights_replace_the_formats_of_all_groups(tmp_path: Path) -> None:

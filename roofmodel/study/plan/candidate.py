@@ -32,6 +32,11 @@ class Targets(NamedTuple):
     tpot: float | None = None
     requests: float | None = None
 
+    def latency_ratio(self, ttft: float | None, tpot: float) -> float:
+        """The largest ratio of a latency to its target; 0 without targets."""
+        pairs = ((ttft, self.ttft), (tpot, self.tpot))
+        return max((value / target for value, target in pairs if value is not None and target is not None), default=0.0)
+
     def violation(self, ttft: Any, tpot: Any, requests: Any) -> Any:
         """The largest ratio by which a latency or a rate misses its target: at most 1 where all targets are met."""
         ratios = [np.zeros(np.shape(ttft))]
@@ -92,10 +97,13 @@ class Candidate(NamedTuple):
     usable: Number | None
     shares: Shares
     violation: float
+    largest_itl: float  # seconds between two tokens at most: the longest step
     largest_batch: int  # that fits, over all replicas
     price: float | None = None  # dollars per hour and GPU
     required: float | None = None  # requests per second
     prefill: PrefillEngines | None = None
+    latency_ratio: float = 0.0  # of the latencies that the batch affects, to their targets
+    decode_memory: Number = 0  # bytes per GPU of the engines that decode
 
     @property
     def fits(self) -> bool | None:
@@ -146,6 +154,8 @@ def candidate(
         batch=int(points.batch[place]) * layout.engines, chunk=int(points.chunk[place]), ttft=ttft, tpot=tpot,
         requests=requests, osl=osl, memory=points.memory[place].item(), usable=engine.usable,
         shares=shares(points.step, place), violation=float(targets.violation(ttft.value, tpot.value, requests.value)),
+        largest_itl=float(points.longest[place]), latency_ratio=targets.latency_ratio(ttft.value, tpot.value),
+        decode_memory=points.memory[place].item(),
         largest_batch=largest * engine.sequences_per_batch * layout.engines, price=price, required=targets.requests,
     )  # fmt: skip
 

@@ -217,7 +217,9 @@ def _candidate(pair: Pair, two: DecodeRates, engines: int, place: int, common: M
         tpot=Interval(*(float(value[place]) for value in two.tpot)), requests=requests, osl=common.traffic.osl,
         memory=max(two.memory[place].item(), one.memory[prompts].item()), usable=two.usable,
         shares=shares(one.step, prompts) if limits else shares(two.step, place),
-        violation=float(pair.missed[engines, place]),
+        violation=float(pair.missed[engines, place]), largest_itl=float(two.step.seconds[place]),
+        latency_ratio=common.targets.latency_ratio(None, float(two.tpot[0][place])),
+        decode_memory=two.memory[place].item(),
         largest_batch=int(two.batch[-1]) * decoders, price=common.price, required=common.targets.requests,
         prefill=PrefillEngines(_times(one.layout, prefillers), int(one.batch[prompts]), transfer, bool(limits)),
     )  # fmt: skip

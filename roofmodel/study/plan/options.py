@@ -138,13 +138,17 @@ def no_format(devices: Sequence[Device], given: Mapping[str, Sequence[Any]]) -> 
     yield from (Option("dtype", ",".join(map(str, asked))), f": no device has a pipe for it; they have {known}")
 
 
-def no_layout(arch: Architecture, gpus: int, given: Mapping[str, Sequence[Any]]) -> Iterator[Text]:
+def no_layout(
+    arch: Architecture, gpus: int, given: Mapping[str, Sequence[Any]], training: bool = False
+) -> Iterator[Text]:
     """Why there is no layout to search."""
     yield from (Option("gpus", gpus), f": no layout of {arch.name} uses {gpus} GPUs")
     if chosen := list(given.keys() & {*LAYOUT_OPTIONS, "micro_batch"}):
         yield " with these values of "
         yield joined(", ", [Option(option) for option in sorted(chosen)])
-        yield f"; tp × pp × dp must be {gpus}, and dp × micro-batch must divide the batch of a training step"
+        yield f"; tp × pp × dp must be {gpus}"
+        if training:
+            yield ", and dp × micro-batch must divide the batch of a training step"
 
 
 def number_of_tokens(value: float | str) -> float:

@@ -165,6 +165,12 @@ def _notes(found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float]) ->
             f"no layout meets the targets; the nearest is {name(nearest)}, {format_text(nearest)}, batch "
             f"{nearest.batch} on {nearest.device}: {violation_text(nearest, targets.ttft, targets.tpot)}"
         )
+    busy = [one.rank for one in found.ranked if one.candidate.prefill and one.candidate.prefill.limits]
+    if busy:
+        yield (
+            f"TTFT does not include a queue: the prefill engines of rank {units.ranges(busy)} are busy all the time at "
+            "the stated rate, so requests wait longer and longer; a lower rate or more prefill engines shorten the wait"
+        )
     if prices and (missing := sorted({device for device in found.devices if device not in prices})):
         yield Message(Option("price"), f" is missing for {', '.join(missing)}: candidates are ranked by rate per GPU")
     limit, longest = pieces[0].arch.max_tokens, sum(found.service.traffic)

@@ -138,12 +138,13 @@ def _cause(one: Candidate, other: Candidate) -> str:
 def limit(one: Candidate) -> str:
     """What would raise the rate: a larger batch, memory, a faster link, or faster kernels; and the ceiling today."""
     parts, shares = [], one.shares
+    used = 0.0 if one.usable is None else float(one.decode_memory) / float(one.usable)
     if one.prefill is not None and one.prefill.limits:
         parts.append("more prefill engines")
-    elif one.usable is not None and one.memory >= NEAR_CAPACITY * one.usable:
-        parts.append("more memory per GPU for a larger batch")
-    elif one.violation >= NEAR_TARGET:
+    elif one.latency_ratio >= NEAR_TARGET and one.latency_ratio >= used:
         parts.append("a larger batch, which the latency targets exclude")
+    elif used >= NEAR_CAPACITY:
+        parts.append("more memory per GPU for a larger batch")
     if shares.bound_by == "communication" or shares.communication > 0.3:
         parts.append("a faster link")
     elif shares.ceiling_share < FAR_FROM_CEILING:

@@ -56,6 +56,7 @@ class Points(NamedTuple):
     ttft: tuple[Array, Array, Array]
     tpot: tuple[Array, Array, Array]
     requests: tuple[Array, Array, Array]
+    longest: Array  # seconds of the longest step, which has a chunk
     memory: Array  # bytes per GPU
     step: StepTimes  # the mean step
 
@@ -128,6 +129,7 @@ def steady_states(engine: Engine, traffic: Traffic, stored: Stored, times: Gener
         ttft=tuple(parts * t for t in mixed[:3]),
         tpot=tuple(t / accepted for t in mean[:3]),
         requests=tuple(finished * engine.sequences_per_batch / mean[at] for at in (0, 2, 1)),
+        longest=mixed.seconds,
         memory=peak_memory(stored, b + prompts, mixed.activations),
         step=mean,
     )

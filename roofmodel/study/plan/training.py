@@ -186,11 +186,11 @@ def plan_training(
         for sharded in (sharding if layout.tp > 1 else ("off",))
     ]
     if not pieces:
-        raise WorkloadError(*no_layout(arch, gpus, restricted))
+        raise WorkloadError(*no_layout(arch, gpus, restricted, training=True))
     wanted = restricted.get("micro_batch")
     found = list(_evaluated([(piece, wanted) for piece in pieces], cluster, progress))
     if not any(one.points for one in found):
-        raise WorkloadError(*no_layout(arch, gpus, restricted))
+        raise WorkloadError(*no_layout(arch, gpus, restricted, training=True))
     fitting = sorted((one.best for one in found if one.best is not None), key=lambda one: -one.per_gpu.value)
     short = [one.shortage for one in found if one.shortage is not None]
     nearest = None if fitting or not short else min(short, key=lambda one: one.needed / one.usable)

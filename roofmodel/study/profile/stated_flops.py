@@ -54,7 +54,7 @@ def _parsed(text: str) -> StatedFlops:
         raise WorkloadError(Option("flops"), f": {shorten(text)} is not PATTERN=FLOPS; try {EXAMPLE}")
     try:
         flops = evaluated(expression)
-    except (ValueError, OverflowError, ZeroDivisionError) as error:
+    except ValueError as error:
         raise WorkloadError(Option("flops"), f": {shorten(text)}: {error}; try {EXAMPLE}") from None
     if not 0 < flops <= MAX_FLOPS:
         raise WorkloadError(Option("flops"), f": {shorten(text)}: {flops:g} is not a number of FLOPs; try {EXAMPLE}")
@@ -64,7 +64,7 @@ def _parsed(text: str) -> StatedFlops:
 def evaluated(expression: str) -> float:
     """The value of an expression of numbers, `+ - * / ^` and parentheses; `^` binds first, and from the right.
 
-    Raises ValueError for other text, ZeroDivisionError and OverflowError for a value that does not exist.
+    Raises ValueError for other text, for a division by zero and for a value that is too large.
 
     Examples:
         >>> evaluated("2 * 4096^2 * (1024 + 1)")
@@ -80,7 +80,12 @@ def evaluated(expression: str) -> float:
         tokens.append(match.group(1))
         place = match.end()
     parser = _Parser(tokens)
-    value = parser.sum()
+    try:
+        value = parser.sum()
+    except OverflowError:
+        raise ValueError("the value is too large") from None
+    except ZeroDivisionError:
+        raise ValueError("the expression divides by zero") from None
     if parser.tokens:
         raise ValueError(f"{parser.tokens[0]!r} is not expected there")
     return value

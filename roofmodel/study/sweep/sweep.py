@@ -192,9 +192,7 @@ def prices_by_device(asked: float | str | Mapping[str, float] | None, devices: S
         return dict.fromkeys((device.id for device in devices), _price(asked))
     found = {Device.load(name.strip()).id: _price(price) for name, price in asked.items()}
     if unknown := found.keys() - {device.id for device in devices}:
-        raise WorkloadError(
-            Option("price"), f": {', '.join(sorted(unknown))} is not a device of this sweep; see ", Option("hw")
-        )
+        raise WorkloadError(Option("price"), f": {', '.join(sorted(unknown))} is not a device of ", Option("hw"))
     return found
 
 

@@ -43,13 +43,15 @@ def describe_workload(estimate: Estimate) -> str:
     layered = isinstance(estimate.architecture.body, Stack)
     scans = layered and not any(isinstance(p, Attention | LatentAttention) for p in estimate.architecture.stack.parts)
     stated = estimate.architecture.quantization
+    further = [form for _, form in work.matrix_formats]
     formats = (
         ("weights", work.weights, stated and stated.weights),
         ("state" if scans else "KV cache", work.kv, stated and stated.kv),
         ("activations", work.activations, None),
     )
     parts += [
-        f"{role} {name}{' (quantization_config)' if name == of_checkpoint else ''}"
+        f"{role} {' and '.join(dict.fromkeys((name, *(further if role == 'weights' else ()))))}"
+        f"{' (quantization_config)' if name == of_checkpoint else ''}"
         for role, name, of_checkpoint in formats if name
     ]  # fmt: skip
     how = ("fused scan" if work.attention == "flash" else "eager scan") if scans else f"{work.attention} attention"

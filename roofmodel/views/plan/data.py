@@ -68,6 +68,7 @@ def row(one: Ranked) -> dict[str, Any]:
         "chunk": found.chunk,
         **interval("ttft", "seconds", found.ttft),
         **interval("tpot", "seconds", found.tpot),
+        "largest_itl_seconds": found.largest_itl,
         **interval("tokens_per_second", "", found.tokens_per_second),
         **interval("tokens_per_second_per_gpu", "", found.per_gpu),
         "tokens_per_second_per_user": 1 / found.tpot.value,

@@ -10,11 +10,15 @@ from rich.text import Text
 
 from roofmodel import units
 from roofmodel.study.plan.plan import Plan
-from roofmodel.study.plan.ranking import Ranked, format_text, name
+from roofmodel.study.plan.ranking import SHARED_ERROR, Ranked, format_text, name
 from roofmodel.views.kit.columns import bare, fitting
 
 EXPENDABLE = ("chunk", "memory", "requests/s", "bound by", "ties", "TTFT", "batch", "device")
 """Columns that a narrow terminal leaves out, in this order."""
+TIES = (
+    "ties: ranks whose intervals of the rate do not separate; errors on one device are assumed to have a correlation "
+    f"of {SHARED_ERROR}"
+)
 LEFT = ("device", "layout", "formats", "bound by")
 
 
@@ -36,7 +40,7 @@ class PlanView:
         if any(one.candidate.prefill for one in self.plan.ranked):
             yield Text("→: prefill engines → decode engines", style="dim")
         if "ties" in kept:
-            yield Text("ties: ranks whose intervals of the rate do not separate", style="dim")
+            yield Text(TIES, style="dim")
 
 
 def candidate_table(

@@ -111,6 +111,7 @@ def test_spmv_is_memory_bound_everywhere() -> None:
         ({"line": "x[i] -> y[i]", "size": "i=3,z=4"}, "size: the line has no axis 'z'; its axes are i"),
         ({"line": "x[i] -> y[i]", "size": "i=0"}, "size: i is 0; it must be a whole number from 1"),
         ({"line": "x[i] -> y[i]", "size": {"i": 2.5}}, "size: i is 2.5; it must be a whole number"),
+        ({"line": "x[i] -> y[i]", "size": "i=-1"}, "size: i is -1; it must be a whole number from 1"),
         ({"line": "x[i] -> y[i]", "size": "i"}, "size: 'i' is not AXIS=SIZE; try size=\"i=4096\""),
         ({"line": "x[i]", "size": "i=3"}, "line: 'x[i]': an operator needs '->'"),
         ({"line": "x -> y", "size": "i=3"}, "is not a tensor such as x[b t d]; try 'A[i k] B[k j] -> C[i j]'"),

@@ -56,6 +56,25 @@ def test_decode_engines_meet_a_target_that_mixed_steps_miss() -> None:
     assert best(2, "7ms").requests.value > mixed.ranked[0].candidate.requests.value
 
 
+def test_the_limit_is_the_latency_target_where_memory_is_free() -> None:
+    """The prefill engine's memory must not hide that TPOT limits the batch of the decode engine."""
+    found = plan(
+        hub.load("llama-3.1-70b"), [H100], gpus=8, isl=4096, osl=512, ttft="500ms", tpot="30ms", mode="disaggregated",
+        dtype="fp8", kv="bf16", tp=[1, 4], dp=[2, 8], pp=1,
+    )  # fmt: skip
+    one = next(each for each in found.ranked if each.candidate.layout.tp == 4)
+    assert one.candidate.prefill is not None
+    assert not one.candidate.prefill.limits
+    assert one.candidate.batch < 0.8 * one.candidate.largest_batch
+    assert "a larger batch, which the latency targets exclude" in one.limit
+
+
+def test_a_note_states_that_busy_prefill_engines_have_an_unlimited_queue() -> None:
+    found = planned(2)
+    limited = [each.rank for each in found.ranked if each.candidate.prefill and each.candidate.prefill.limits]
+    assert bool(limited) == any("TTFT does not include a queue" in str(note) for note in found.notes)
+
+
 def test_one_gpu_has_no_engines_to_divide() -> None:
     found = planned(1)
     assert not found.ranked

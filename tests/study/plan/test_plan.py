@@ -70,6 +70,21 @@ def test_the_best_is_no_worse_than_prefills_that_alternate_with_decodes() -> Non
                 assert best >= dp * prompts / step * (1 - 1e-9)
 
 
+def test_the_largest_latency_between_tokens_is_a_step_with_a_chunk() -> None:
+    for one in (each.candidate for each in planned().ranked):
+        if one.chunk is None:
+            assert one.largest_itl == pytest.approx(one.tpot.value)
+        else:
+            assert one.largest_itl == pytest.approx(one.ttft.value / -(-ISL // one.chunk))
+            assert one.largest_itl > one.tpot.value
+
+
+def test_serving_messages_do_not_name_training() -> None:
+    with pytest.raises(WorkloadError) as caught:
+        planned(tp=3)
+    assert "training" not in str(caught.value)
+
+
 def test_a_stricter_target_never_raises_the_rate() -> None:
     rates = [planned(tpot=tpot).ranked[0].candidate.requests.value for tpot in (None, 0.012, "8ms")]
     assert rates == sorted(rates, reverse=True)
@@ -177,7 +192,9 @@ def test_processes_give_the_results_in_order() -> None:
         ({"tpot": "30 m"}, "tpot: "),
         ({"tpot": -1.0}, "tpot is -1.0; it must be above 0"),
         ({"requests": "5/day"}, "'5/day' is no rate; try requests=\"5/s\""),
-        ({"tp": 3}, "no layout of meta-llama/Llama-3.1-8B uses 2 GPUs with these values of tp"),
+        ({"tp": 3}, "no layout of meta-llama/Llama-3.1-8B uses 2 GPUs with these values of tp; tp × pp × dp must be 2"),
+        ({"ttft": "-5ms"}, "ttft: '-5ms' is below 0"),
+        ({"price": "a100=3"}, "price: a100-sxm-80gb is not a device of hw"),
         ({"dtype": "int8"}, None),
         ({"dtype": "fp5"}, "dtype: unknown value 'fp5'"),
         ({"top": 0}, "top is 0"),

@@ -243,7 +243,7 @@ def test_a_sweep_without_valid_points_is_an_error_with_the_reason() -> None:
         ({"seq": []}, "seq: no values; try seq="),
         ({"new_tokens": "0"}, "new_tokens is 0"),
         ({"price": "cheap"}, "price: 'cheap' is not a valid price"),
-        ({"price": "h100=3"}, "h100-sxm is not a device of this sweep"),
+        ({"price": "h100=3"}, "h100-sxm is not a device of hw"),
         ({"price": -1}, "price: -1 is not a valid price"),
     ],
 )
