@@ -157,7 +157,7 @@ def _core(
             inner.operator(f"{place}.mix", group, f"p[b k g t:s] {cache}v[b s k {h}] -> o[b t k g {h}]", kind="bmm"),
         )
 
-    yield from fused_or_eager(f"{place}.flash", group, core, block.step, kind="attention")
+    yield from fused_or_eager(f"{place}.flash", group, core, block.step, kind="attention", causal=masked)
     if att.gate:
         yield gate(build, place, f"k g {h}", _gate_axes(att))
     bias = f" + B_{cross}out[d]" if att.out_bias else ""

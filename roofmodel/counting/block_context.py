@@ -33,7 +33,13 @@ class BlockContext(NamedTuple):
 
 
 def fused_or_eager(
-    name: str, group: str, operators: Callable[[Step], Iterable[Operator]], step: Step, *, kind: str
+    name: str,
+    group: str,
+    operators: Callable[[Step], Iterable[Operator]],
+    step: Step,
+    *,
+    kind: str,
+    causal: bool = True,
 ) -> Iterator[Operator]:
     """One fused kernel under flash attention, each operator by itself under eager attention.
 
@@ -44,7 +50,8 @@ def fused_or_eager(
         yield from operators(step)
         return
     eager = step._replace(attention="eager")
-    yield replace(fuse(name, group, operators(step), kind=kind), eager=lambda: tuple(operators(eager)))
+    fused = fuse(name, group, operators(step), kind=kind)
+    yield replace(fused, causal=causal, eager=lambda: tuple(operators(eager)))
 
 
 def norm(build: Builder, place: str, spec: Norm, source: str, target: str) -> Operator:

@@ -103,6 +103,7 @@ class Operator:
     * `collective`: the exchange with other GPUs, if any;
     * `function`: the function that vector work computes (a key in vector_flops.py), where frameworks differ in how
       they execute it;
+    * `causal`: whether the queries of an attention attend only to keys up to their own positions;
     * `eager`: builds the operators that eager attention runs instead of this fused one, for all query-key pairs; None
       where eager attention runs the same operator.
     """
@@ -123,6 +124,7 @@ class Operator:
     passes: Number = 1
     collective: Collective | None = None
     function: str = ""
+    causal: bool = True
     eager: Callable[[], tuple[Operator, ...]] | None = field(default=None, compare=False, repr=False)
 
     @property

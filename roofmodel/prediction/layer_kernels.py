@@ -56,7 +56,7 @@ def _attention_kind(operator: Operator) -> str:
         if latent_attention.is_absorbed(operator):
             return "latent_generation" if decodes else ""
         return "" if decodes else "latent_context"
-    if not decodes and {"k", "g"} <= sizes.keys() and tiled_attention.is_bidirectional(operator):
+    if not decodes and {"k", "g"} <= sizes.keys() and not operator.causal:
         return "encoder"
     return ""
 

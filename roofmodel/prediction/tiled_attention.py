@@ -108,10 +108,3 @@ def work(operator: Operator) -> TiledAttentionWork:
         sizes["b"], heads, queries, keys, pairs, pair_flops, cost.bytes, kv_bytes, absorbed_flops, absorbed_bytes
     )  # fmt: skip
     return TiledAttentionWork(*map(plain, numbers))
-
-
-def is_bidirectional(operator: Operator) -> bool:
-    """Whether queries attend to more keys than a causal mask leaves; for arrays, at least some."""
-    queries, keys = operator.sizes["t"], operator.sizes["s"]
-    more = operator.sizes["t:s"] > queries * keys - (queries * queries - queries) / 2
-    return bool(more.any() if hasattr(more, "any") else more)
