@@ -131,7 +131,11 @@ def _value(column: str, text: str) -> Any:
     number, prefix = match.groups()
     if (prefix == "%") and column not in SHARE_COLUMNS:
         raise ValueError(f"{column} is no share; write a number without %")
-    return float(number) * (0.01 if prefix == "%" else units.DECIMAL[prefix])
+    value = float(number) * (0.01 if prefix == "%" else units.DECIMAL[prefix])
+    if column in SHARE_COLUMNS and value > 1 and prefix != "%":
+        cure = f"it as in '{column}<{_example(column)}'" if prefix else f"{number}%"
+        raise ValueError(f"{column} is a share; write {cure}")
+    return value
 
 
 def _example(column: str) -> str:

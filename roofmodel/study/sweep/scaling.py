@@ -4,7 +4,8 @@
 
 The rate is sequences or images per second, by the expected times, or by the bounds where there are none. Strong scaling
 keeps the batch of all GPUs; weak scaling multiplies it by the number of GPUs. Without one GPU among the numbers, the
-smallest number n0 takes its place, as n0 times as fast as one.
+smallest number n0 takes its place, as n0 times as fast as one. A single replica trains without a wrapper, also if
+data_parallel is given, so that the baseline does not depend on the wrapper.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture
-from roofmodel.study.estimate.options import MAX_VALUE
+from roofmodel.study.estimate.options import MAX_VALUE, check_choice
 from roofmodel.study.sweep import grid
 from roofmodel.study.sweep.case import COLUMNS, RESULT_COLUMNS, SCALING_COLUMNS, Columns, GridCase
 from roofmodel.study.sweep.columns import TEXT_COLUMNS, full_column, known_values
@@ -55,6 +56,8 @@ def scaling_sweep(
     _check("share", share, SHARES)
     counts = sorted(grid.numbers("gpus", gpus, 1, MAX_GPUS))
     runs = measured(mode) if measured else ()
+    for value in grid.names(asked["data_parallel"]) if asked.get("data_parallel") is not None else ():
+        check_choice("data_parallel", value)
     fixed = _fixed_sizes(asked, share)
     batches = _batches(asked, mode, share, counts)
     cases: list[GridCase] = []
@@ -64,7 +67,10 @@ def scaling_sweep(
         sizes = _sizes(share, count, fixed)
         scaled = [batch * count for batch in batches] if mode == "weak" else batches
         try:
-            part = sweep(models, devices, price=price, **{**asked, **sizes, "batch": scaled})
+            given = {**asked, **sizes, "batch": scaled}
+            if share in ("dp", "ep") and sizes["dp"] == 1 and asked.get("phase") == "train":
+                given["data_parallel"] = None
+            part = sweep(models, devices, price=price, **given)
         except WorkloadError as error:
             if count == counts[-1] and not rows:
                 raise
@@ -83,6 +89,12 @@ def scaling_sweep(
     if len(curves) == 1:
         found += _fits("model", [row["gpus"] for row in valid], [row["speedup"] for row in valid])
     found += _fits("measured", [run.gpus for run in runs], [run.speedup for run in runs])
+    notes |= dict.fromkeys(_baseline_notes("model", min((row["gpus"] for row in valid), default=1), Option("gpus")))
+    notes |= dict.fromkeys(_baseline_notes("measured", min((r.gpus for r in runs), default=1), Option("measured")))
+    if missing := [str(run.gpus) for run in runs if run.gpus not in counts]:
+        named = ", ".join(missing)
+        text = f"measured runs on {named} GPUs have no row in the table; add {named} to "
+        notes[Message(text, Option("gpus"))] = None
     settings = Scaling(mode, share, tuple(counts), runs, tuple(found))
     return Sweep(tuple(cases), tuple(notes), rows=(_block(rows),), scaling=settings)
 
@@ -177,6 +189,14 @@ def _seconds(row: Mapping[str, Any]) -> float | None:
     """The expected time of a point, or its bound; None for an invalid point."""
     seconds = row["bound_seconds"] if row["expected_seconds"] is None else row["expected_seconds"]
     return None if seconds is None else float(seconds)
+
+
+def _baseline_notes(of: str, smallest: int, option: Option) -> Iterable[Text]:
+    if smallest > 1:
+        yield Message(
+            f"{of}: speed-up and efficiency are relative to {smallest} GPUs (speed-up {smallest:.2f}); "
+            "no law is fitted, because it needs 1 GPU in ", option,
+        )  # fmt: skip
 
 
 def _fits(of: str, gpus: Sequence[int], speedups: Sequence[float]) -> list[tuple[str, LawFit]]:

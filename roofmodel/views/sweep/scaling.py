@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-EXPENDABLE = ("bound by", "batch", "memory", "hidden")
+EXPENDABLE = ("bound by", "batch", "memory", "hidden", "replicas")
 LAWS_OF_MODES = {"strong": "amdahl", "weak": "gustafson"}
 LAW_NAMES = {"amdahl": "Amdahl", "gustafson": "Gustafson"}
 COLORS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY)
-CAPTION = "Speed-up: rate / rate of one GPU. Efficiency: speed-up / GPUs. Filled marks: expected. Open marks: measured."
+CAPTION = (
+    "Speed-up: rate / rate of one GPU{others}. Efficiency: speed-up / GPUs. "
+    "Filled marks: expected. Open marks: measured."
+)
 VARYING = ("model", "hardware", "phase", "seq", "context", "dtype", "weights", "kv", "runtime", "tp", "dp", "pp")
 
 
@@ -85,6 +88,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "exposed": time(exposed),
         "share": shown(row["communication_share"], lambda value: f"{value:.1%}"),
         "hidden": time(row["communication_hidden_seconds"]),
+        "replicas": time(row["expected_replica_seconds"]),
         "memory": shown(row["memory_total"], units.binary) + "!" * (row["fits"] is False),
         "bound by": BOUND_NAMES.get(row["bound"], row["bound"] or ""),
     }
@@ -104,20 +108,41 @@ def varying(found: Sequence[dict[str, Any]], scaling: Scaling) -> list[str]:
 def remarks(scaling: Scaling, found: Sequence[dict[str, Any]]) -> Iterator[str]:
     """The serial fractions, the meaning of columns, and the reasons of rows without results."""
     yield "exposed, share: communication that takes time, and its share of the time; hidden: during the backward pass"
+    if any(row["expected_replica_seconds"] for row in found):
+        yield "replicas: copies of gradients into buckets, slower backward pass, wait for the slowest GPU; in the time"
     if any(row["fits"] is False for row in found):
         yield "! does not fit in the usable memory"
-    for of, law in scaling.fits:
-        if of == "measured" or law.law == LAWS_OF_MODES[scaling.mode]:
-            yield f"{of}: {describe_fit(law)}"
+    for of, law in sorted(scaling.fits, key=lambda each: (each[0] == "measured", not _suits(each[1], scaling.mode))):
+        if of == "measured" or _suits(law, scaling.mode):
+            yield f"{of}: {describe_fit(law, scaling.mode)}"
     yield from dict.fromkeys(f"– {row['note']}" for row in found if row["bound_seconds"] is None and row["note"])
 
 
-def describe_fit(law: LawFit) -> str:
-    """`Amdahl's law: serial fraction 4.1 % (95 %: 3.2 % to 5.0 %)`."""
-    text = f"{LAW_NAMES[law.law]}'s law: serial fraction {law.serial_fraction:.2%}"
-    if law.low is None or law.high is None:
-        return f"{text} (one point, no interval)"
-    return f"{text} (95 % interval {law.low:.2%} to {law.high:.2%}, {law.points} points)"
+def describe_fit(law: LawFit, mode: str) -> str:
+    """`Amdahl's law: serial fraction 4.1 % (95 %: 3.2 % to 5.0 %)`, with a remark on values outside 0 to 100 %."""
+    suited = next(name for name, its_law in LAWS_OF_MODES.items() if its_law == law.law)
+    text = f"{LAW_NAMES[law.law]}'s law{'' if suited == mode else f' (for {suited} scaling)'}"
+    text += f": serial fraction {law.serial_fraction:.2%}"
+    interval = "one point, no interval"
+    if law.low is not None and law.high is not None:
+        interval = f"95 % interval {law.low:.2%} to {law.high:.2%}, {law.points} points"
+    limits = impossible(law)
+    return f"{text} ({interval})" + (f"; {limits}" if limits else "")
+
+
+def impossible(law: LawFit) -> str:
+    """What a serial fraction or an interval outside 0 to 100 % means; empty for one inside."""
+    if law.serial_fraction > 1:
+        return "above 100 %: slower than one GPU"
+    if law.serial_fraction < 0:
+        return "below 0 %: faster than ideal"
+    if law.low is not None and law.high is not None and (law.low < 0 or law.high > 1):
+        return "only 0 % to 100 % of the interval is possible"
+    return ""
+
+
+def _suits(law: LawFit, mode: str) -> bool:
+    return law.law == LAWS_OF_MODES[mode]
 
 
 # --- The picture ------------------------------------------------------------------------------------
@@ -131,7 +156,9 @@ def draw(sweep: Sweep, path: Path, form: str) -> None:
     if not found:
         raise WorkloadError("no point has a time, so there is nothing to draw; see ", Option("gpus"))
     title = f"{scaling.mode.capitalize()} scaling over {scaling.share}"
-    with canvas.picture(path, form, title, heading(scaling, found), CAPTION) as (figure, axes):
+    smallest = max(min(row["gpus"] for row in found), min((run.gpus for run in scaling.measured), default=1))
+    others = f", or {smallest} x rate / rate of {smallest} GPUs" if smallest > 1 else ""
+    with canvas.picture(path, form, title, heading(scaling, found), CAPTION.format(others=others)) as (figure, axes):
         axes.remove()
         panels = [figure.add_axes((0.07 + place * 0.35, 0.13, 0.28, 0.70)) for place in range(2)]
         _curves(panels, found, scaling)
@@ -156,7 +183,7 @@ def _curves(panels: Sequence[Axes], found: Sequence[dict[str, Any]], scaling: Sc
         panels[0].plot(gpus, [run.speedup for run in scaling.measured], label="measured", **style)
         panels[1].plot(gpus, [100 * run.efficiency for run in scaling.measured], **style)
     for of, law in scaling.fits:
-        if law.law == LAWS_OF_MODES[scaling.mode] and (of == "measured" or not scaling.measured):
+        if _suits(law, scaling.mode) and (of == "measured" or not scaling.measured):
             last = max([row["gpus"] for row in found] + [run.gpus for run in scaling.measured])
             gpus = [last ** (step / 60) for step in range(61)]
             label = f"{LAW_NAMES[law.law]}, {of}:\nserial fraction {law.serial_fraction:.2%}"

@@ -73,6 +73,26 @@ def test_strong_scaling_keeps_the_batch() -> None:
     )
 
 
+def test_the_default_wrapper_and_the_same_wrapper_given_have_the_same_efficiency() -> None:
+    default, given_wrapper = (scaled(batch=8, **options).to_dict() for options in ({}, {"data_parallel": "ddp"}))
+    assert [row["data_parallel"] for row in given_wrapper["rows"]] == [None, "ddp", "ddp"]
+    assert given_wrapper["rows"] == default["rows"]
+    assert given_wrapper["scaling"]["fits"] == default["scaling"]["fits"]
+    with pytest.raises(WorkloadError, match="data_parallel"):
+        scaled(gpus=1, data_parallel="fsdp9")
+
+
+def test_a_note_names_the_baseline_if_it_is_not_one_gpu(tmp_path: Path) -> None:
+    runs = measured(tmp_path, "gpus,seconds\n2,5\n4,5\n16,5\n")
+    notes = scaled(batch=8, gpus=[2, 4], measured=runs).to_dict()["notes"]
+    for of, option in (("model", "gpus"), ("measured", "measured")):
+        start = f"{of}: speed-up and efficiency are relative to 2 GPUs (speed-up 2.00); no law is fitted"
+        assert [option in note for note in notes if note.startswith(start)] == [True]
+    assert "measured runs on 16 GPUs have no row in the table; add 16 to gpus" in notes
+    unmarked = scaled(batch=8, measured=measured(tmp_path, "gpus,seconds\n1,5\n4,5\n")).to_dict()["notes"]
+    assert not [note for note in unmarked if "relative to" in note or "no row" in note]
+
+
 @pytest.mark.parametrize(("share", "sizes"), [("tp", {"tp": 2}), ("pp", {"pp": 2}), ("ep", {"dp": 2, "ep": 2})])
 def test_the_gpus_are_shared_as_asked(share: str, sizes: dict[str, int]) -> None:
     report = roofmodel.sweep("mixtral-8x7b-v0.1", "h100", phase="decode", scaling="weak", gpus=[1, 2], share=share)

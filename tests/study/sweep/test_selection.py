@@ -131,6 +131,8 @@ def test_latencies_and_rates_are_those_of_the_estimate(phase: Any, options: dict
         ({"where": "fits>1"}, "compares fits, which has no order; use = or !="),
         ({"where": "fits=maybe"}, "'maybe' is neither true nor false"),
         ({"where": "batch<many"}, "'many' is not a number; write it as in 'batch<64'"),
+        ({"where": "mfu>40"}, "'mfu>40': mfu is a share; write 40%"),
+        ({"where": "mbu>1.5k"}, "'mbu>1.5k': mbu is a share; write it as in 'mbu<40%'"),
         ({"where": "batch<50%"}, "batch is no share; write a number without %"),
         ({"where": ["batch<2", "tpot<<2ms"]}, "'tpot<<2ms' is not a comparison"),
         ({"sort": "speed"}, "sort: unknown column 'speed'; columns are those of .to_frame(), such as expected"),

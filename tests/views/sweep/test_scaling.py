@@ -8,6 +8,8 @@ from rich.console import Console
 
 import roofmodel
 from roofmodel.errors import WorkloadError
+from roofmodel.study.sweep.scaling_laws import LawFit
+from roofmodel.views.sweep.scaling import describe_fit
 
 
 def test_the_table_has_model_measurement_and_serial_fractions(tmp_path: Path) -> None:
@@ -22,9 +24,29 @@ def test_the_table_has_model_measurement_and_serial_fractions(tmp_path: Path) ->
     assert lines[1].split()[:4] == ["GPUs", "batch", "time", "speed-up"]
     assert lines[2].split()[0] == "1"
     assert "100.0%" in lines[2]
+    assert "replicas" in lines[1]
+    assert any(line.startswith("replicas: copies of gradients into buckets") for line in lines)
     assert lines[4].endswith("120 ms, 83.3%")  # 4 x 0.1 / 0.12 / 4
     assert any(line.startswith("model: Gustafson's law: serial fraction") for line in lines)
-    assert any(line.startswith("measured: Amdahl's law: serial fraction") for line in lines)
+    assert any(line.startswith("measured: Amdahl's law (for strong scaling): serial fraction") for line in lines)
+
+    laws = [line for line in lines if line.startswith("measured: ")]
+    assert laws[0].startswith("measured: Gustafson's law")  # the law of weak scaling
+    assert laws[1].startswith("measured: Amdahl's law (for strong scaling)")
+
+
+@pytest.mark.parametrize(
+    ("fraction", "low", "high", "end"),
+    [
+        (0.1, 0.05, 0.15, "points)"), (1.109, 1.0, 1.2, "above 100 %: slower than one GPU"),
+        (-0.02, -0.03, -0.01, "below 0 %: faster than ideal"), (0.9, None, None, "no interval)"),
+        (0.0159, -0.0144, 0.0463, "only 0 % to 100 % of the interval is possible"),
+    ],
+)  # fmt: skip
+def test_fits_outside_0_to_100_percent_are_marked(
+    fraction: float, low: float | None, high: float | None, end: str
+) -> None:
+    assert describe_fit(LawFit("gustafson", fraction, low, high, 4), "weak").endswith(end)
 
 
 def test_a_picture_of_scaling_needs_scaling(tmp_path: Path) -> None:
