@@ -123,7 +123,7 @@ def formula(
         return None
     if operator.kind == "communication":
         return _exchange(operator, device.calibration, device, implementation)
-    return _kernel(operator, placed, dtype, device.calibration, ceilings, implementation, repeated)
+    return _kernel(operator, placed, dtype, device, device.calibration, ceilings, implementation, repeated)
 
 
 def clamp_to_bound(seconds: Number, fit: Fit, bound: Number) -> Expected:
@@ -209,6 +209,7 @@ def _kernel(
     operator: Operator,
     placed: Placement,
     dtype: str,
+    device: Device,
     calibration: Calibration,
     ceilings: Chip,
     implementation: str,
@@ -246,8 +247,9 @@ def _kernel(
         moved, function = placed.cost.bytes - placed.cost.weight_bytes, experts.separate_gemm_seconds
         return found(experts.DESCRIPTION, function, grouped, moved, sets=calibration.experts, name=implementation)
     if matrices := gemm_work(operator, dtype):
-        if uses_winograd(operator, dtype):
-            matrices = matrices._replace(k=WINOGRAD_SHARE * matrices.k)
+        if has_winograd_shape(operator):
+            share = either(runs_in_fp32_on_cuda_cores(operator, device, dtype), WINOGRAD_SHARE, 1)
+            matrices = matrices._replace(k=share * matrices.k)
         matrices = matrices._replace(repeated=repeated)
         return found(gemm.DESCRIPTION, gemm.seconds, matrices, sets=calibration.gemm, name=implementation)
     name = implementation if implementation and implementation in calibration.stream else stream_kind(operator)
@@ -260,17 +262,25 @@ WINOGRAD_SHARE = 4 / 9
 (Lavin and Gray, arXiv 1509.09308, section 4.1)."""
 
 
-def uses_winograd(operator: Operator, dtype: str) -> bool:
-    """Whether cuDNN computes a convolution by Winograd's algorithm: 3 x 3 with stride 1, in fp32 on CUDA cores.
+def has_winograd_shape(operator: Operator) -> bool:
+    """Whether cuDNN computes a convolution in fp32 by Winograd's algorithm: 3 x 3 with stride 1.
 
     In a trace of ResNet-50's training on a V100 (pytorch/kineto@94979607), the forward pass and both gradients of all
     of these use it, and no others do.
     """
     sizes = operator.sizes
-    if operator.kind != "conv" or dtype != "fp32" or not {"r", "s", "i", "j", "i+r", "j+s"} <= sizes.keys():
+    if operator.kind != "conv" or not {"r", "s", "i", "j", "i+r", "j+s"} <= sizes.keys():
         return False
     square = sizes["r"] == sizes["s"] == 3 and is_just(sizes.get("g", 1), 1)
     return bool(square and _has_unit_stride(sizes))
+
+
+def runs_in_fp32_on_cuda_cores(operator: Operator, device: Device, dtype: str) -> Number:
+    """Whether an operator multiplies in 32 bits on the pipe of vector operations; tf32 runs on tensor cores."""
+    vector = device.vector_pipe(dtype)
+    return vector is not None and (compute_format(operator, dtype).bits == 32) * (
+        device.matmul_pipe(dtype).peak == vector.peak
+    )
 
 
 def _has_unit_stride(sizes: Mapping[str, Number]) -> bool:

@@ -183,8 +183,9 @@ class Trace:
         """The index of a traced number's node, or of the node of a constant."""
         if isinstance(value, Traced):
             return value.index
-        kind = "text" if isinstance(value, str) else "whole" if isinstance(value, int) else "real"
-        return self._write((kind, value), None).index
+        if isinstance(value, int):
+            return self._write(("whole", int(value)), None).index  # a decided condition is 0 or 1
+        return self._write(("text" if isinstance(value, str) else "real", value), None).index
 
     def step(self, what: str, *values: Any, least: float | None = None) -> Any:
         """The number that an operation gives."""
