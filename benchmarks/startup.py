@@ -59,7 +59,7 @@ def main() -> int:
         [ROOF, libraries, [PYTHON, "-c", "import roofmodel"], [PYTHON, "-c", "pass"]], runs
     )
     checks = [
-        ("roof estimate gpt2-xl / importing typer and rich", roof / imports, 2.15),
+        ("roof estimate gpt2-xl / importing typer and rich", roof / imports, 2.0),
         ("import roofmodel / (1.5 x bare python + 30 ms)", package / (1.5 * bare + 0.030), 1.0),
     ]
     try:

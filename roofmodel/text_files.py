@@ -25,7 +25,7 @@ MAX_NODES = 100_000
 """Maximum number of YAML nodes with all aliases expanded; device files have about a thousand."""
 
 # libyaml's parser, if PyYAML has it, is ten times faster and gives the same nodes
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def expand(path: str | os.PathLike[str]) -> Path:
@@ -183,66 +183,57 @@ class _LimitExceeded(Exception):
         self.line = mark.line + 1
 
 
-class _OpenNode(NamedTuple):
-    """A list or mapping whose end has not been read yet, with its parts and its anchor."""
+class _Loader(_PARSER):  # type: ignore[misc]
+    """PyYAML's composer with a limit on nesting, which its recursion needs. It leaves tags that are not written empty.
 
-    node: Any
-    parts: list[Any]
-    anchor: str | None
+    PyYAML calls these methods for each node.
+    """
+
+    depth = 0
+
+    def descend_resolver(self, parent: Any, index: Any) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH + 1:  # the root and a scalar at the deepest level are nodes, too
+            raise _LimitExceeded(f"more than {MAX_DEPTH} nested lists and mappings", parent.start_mark)
+
+    def ascend_resolver(self) -> None:
+        self.depth -= 1
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> None:
+        return None
 
 
 def _compose(text: str) -> Any:
-    """The node graph of the single document of a YAML text; None for an empty text. Tags that are not written are None.
+    """The node graph of the single document of a YAML text; None for an empty text.
 
-    The composer of PyYAML calls itself for each level and ends the process at some ten thousand levels. This one uses
-    a list. Raises _LimitExceeded, yaml.YAMLError.
+    Raises _LimitExceeded, yaml.YAMLError.
     """
-    loader = _LOADER(text)
-    anchors: dict[str, Any] = {}
-    sizes: dict[int, int] = {}  # by id, of lists and mappings: nodes below each, aliases expanded
-    stack: list[_OpenNode] = [_OpenNode(None, [], None)]
-    scalar: Any = yaml.ScalarNode
+    loader = _Loader(text)
     try:
-        while loader.check_event():
-            event: Any = loader.get_event()
-            mark = event.start_mark
-            if isinstance(event, yaml.ScalarEvent):
-                node: Any = scalar(event.tag, event.value, mark, event.end_mark, event.style)
-                if event.anchor is not None:
-                    anchors[event.anchor] = node
-            elif isinstance(event, yaml.AliasEvent):
-                if event.anchor not in anchors:
-                    problem = f"alias {event.anchor!r} has no anchor before it"
-                    raise yaml.composer.ComposerError(None, None, problem, mark)
-                node = anchors[event.anchor]
-            elif isinstance(event, yaml.CollectionStartEvent):
-                kind: Any = yaml.SequenceNode if isinstance(event, yaml.SequenceStartEvent) else yaml.MappingNode
-                if len(stack) > MAX_DEPTH:
-                    raise _LimitExceeded(f"more than {MAX_DEPTH} nested lists and mappings", mark)
-                stack.append(_OpenNode(kind(event.tag, [], mark, None, event.flow_style), [], event.anchor))
-                continue
-            elif isinstance(event, yaml.CollectionEndEvent):
-                node, parts, anchor = stack.pop()
-                node.end_mark = event.end_mark
-                pairs = isinstance(node, yaml.MappingNode)
-                node.value = list(zip(parts[::2], parts[1::2], strict=True)) if pairs else parts
-                sizes[id(node)] = size = 1 + sum(sizes.get(id(part), 1) for part in parts)
-                if size > MAX_NODES:
-                    raise _LimitExceeded(f"more than {MAX_NODES} values, with aliases expanded", mark)
-                if anchor is not None:
-                    anchors[anchor] = node
-            else:
-                if isinstance(event, yaml.DocumentStartEvent) and stack[0].parts:
-                    raise yaml.composer.ComposerError(None, None, "a second document; keep one", mark)
-                continue
-            stack[-1].parts.append(node)
+        root = loader.get_single_node()
     finally:
         loader.dispose()
-    return next(iter(stack[0].parts), None)
+    if "*" in text or len(text) > MAX_NODES:  # a short text without aliases has few values
+        _limit_nodes(root)
+    return root
+
+
+def _limit_nodes(root: Any) -> None:
+    """Raise _LimitExceeded for more than MAX_NODES nodes, aliases expanded; one inside its own anchor never ends."""
+    nodes, count = [root], 0
+    while nodes:
+        node = nodes.pop()
+        count += 1
+        if count > MAX_NODES:
+            raise _LimitExceeded(f"more than {MAX_NODES} values, with aliases expanded", root.start_mark)
+        if isinstance(node, yaml.MappingNode):
+            nodes += [each for pair in node.value for each in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            nodes += node.value
 
 
 def _tag(node: Any) -> Any:
-    """The tag of a node. `_compose` leaves unwritten tags empty, because they are costly and few values need one."""
+    """The tag of a node. `_Loader` leaves unwritten tags empty, because they are costly and few values need one."""
     if node.tag is None:
         plain = isinstance(node, yaml.ScalarNode) and not node.style
         resolver: Any = yaml.resolver.Resolver()

@@ -74,8 +74,15 @@ def test_aliases_within_the_limit_are_read(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text.replace("name: ", "name: &title ", 1), encoding="utf-8")
     assert Device.load(str(file)).name == Device.load("t4").name
+    file.write_text("name: [*a]\n", encoding="utf-8")
+    with pytest.raises(DeviceError, match=r"mine\.yaml:1: not YAML \(found undefined alias\)"):
+        Device.load(str(file))
+
+
+def test_an_alias_inside_its_own_anchor_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
     file.write_text("name: &a [*a]\n", encoding="utf-8")
-    with pytest.raises(DeviceError, match=r"mine\.yaml:1: not YAML \(alias 'a' has no anchor before it\)"):
+    with pytest.raises(DeviceError, match=rf"mine\.yaml:1: more than {MAX_NODES} values, with aliases expanded"):
         Device.load(str(file))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, cached_property, partial
 from typing import Any, Protocol
 
 from roofmodel.devices.calibration import (
@@ -74,12 +75,48 @@ Load = Callable[[str, tuple[str, ...]], CalibratedDevice]
 """Returns a device by its name, with its parameter sets of some kinds."""
 
 
-def read(node: YamlValue, device: CalibratedDevice, load: Load, kinds: tuple[str, ...] = tuple(TIMINGS)) -> Calibration:
+class LentSets(Mapping[str, Mapping[str, Fitted[Any]]]):
+    """The sets of a kind that a file takes from another device; they are read when they are first used.
+
+    Few models use these kinds, and reading another file takes 10 ms.
+    """
+
+    def __init__(self, read: Callable[[], Sets[Any]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _sets(self) -> Sets[Any]:
+        return self._read()
+
+    def __getitem__(self, implementation: str) -> Mapping[str, Fitted[Any]]:
+        return self._sets[implementation]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sets)
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def __bool__(self) -> bool:
+        return True  # without reading the other file
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        return dict, (dict(self._sets),)  # `_read` cannot be pickled
+
+
+def read(
+    node: YamlValue,
+    device: CalibratedDevice,
+    load: Load,
+    kinds: tuple[str, ...] = tuple(TIMINGS),
+    deferred: bool = False,
+) -> Calibration:
     """The parameter sets of `kinds` in a device's file, and those of other devices that the file names by `like`.
 
     `like: a100-sxm-80gb` takes the sets of that device, for all kinds or for one kind, with wider intervals. Only these
     kinds of the other device are loaded, so that two devices can borrow different kinds from each other. Where the same
-    GEMM benchmark ran on both devices, their `pipe` is scaled (see `_peak_ratio`). Raises DeviceError.
+    GEMM benchmark ran on both devices, their `pipe` is scaled (see `_peak_ratio`). Raises DeviceError; with `deferred`,
+    errors in the other files are raised when these sets are first used (see `LentSets`).
     """
     entries = node.mapping(("like", *TIMINGS))
     own = device.id
@@ -105,11 +142,22 @@ def read(node: YamlValue, device: CalibratedDevice, load: Load, kinds: tuple[str
                 lenders.setdefault(same.text(), {})[kind] = same
             else:
                 sets[kind] = _sets(entries[kind], TIMINGS[kind])
-    for wanted in lenders.values():
-        other = borrowed(device, like(next(iter(wanted.values())), tuple(wanted)), tuple(wanted))
-        sets |= {kind: getattr(other, kind) for kind in wanted}
-        lent[other.device] = list(wanted)
+    for name, wanted in lenders.items():
+        find = cache(partial(_lent, device, like, wanted))
+        lent[name if deferred else find().device] = list(wanted)
+        reads = {kind: partial(_of_kind, find, kind) for kind in wanted}
+        sets |= {kind: LentSets(read) if deferred else read() for kind, read in reads.items()}
     return Calibration(own, lent, **sets)
+
+
+def _lent(
+    device: CalibratedDevice,
+    like: Callable[[YamlValue, tuple[str, ...]], CalibratedDevice],
+    wanted: Mapping[str, YamlValue],
+) -> Calibration:
+    """The sets of the `wanted` kinds of one other device; the values name this device, with their line in the file."""
+    kinds = tuple(wanted)
+    return borrowed(device, like(wanted[kinds[0]], kinds), kinds)
 
 
 def borrowed(
@@ -122,6 +170,11 @@ def borrowed(
     factor = 1.0 if device.compute_capability == lender.compute_capability else OTHER_CAPABILITY
     sets = {kind: _borrowed(getattr(found, kind), ratio, factor) for kind in kinds}
     return Calibration(found.device, {found.device: [kind for kind in kinds if sets[kind]]}, **sets)
+
+
+def _of_kind(find: Callable[[], Calibration], kind: str) -> Sets[Any]:
+    sets: Sets[Any] = getattr(find(), kind)
+    return sets
 
 
 def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
@@ -173,6 +226,8 @@ def _peak_ratio(here: CalibratedDevice, there: CalibratedDevice) -> float:
 
 def _borrowed(sets: Sets[Timing], ratio: float, factor: float) -> Sets[Timing]:
     """Another device's sets with `pipe` scaled by `ratio`, and with intervals wider by a power and by `factor`."""
+    if isinstance(sets, LentSets):
+        return LentSets(lambda: _borrowed(dict(sets), ratio, factor))
 
     def borrow(one: Fitted[Any]) -> Fitted[Any]:
         timing, fit = one

@@ -170,10 +170,10 @@ def _load(name: str | os.PathLike[str], kinds: tuple[str, ...]) -> Device:
 @cache
 def _shipped(path: Path, kinds: tuple[str, ...]) -> Device:
     """The device of a file that comes with roofmodel; a process reads it once for the same kinds."""
-    return _read(path, kinds)
+    return _read(path, kinds, deferred=True)
 
 
-def _read(path: Path, kinds: tuple[str, ...]) -> Device:
+def _read(path: Path, kinds: tuple[str, ...], deferred: bool = False) -> Device:
     file = DeviceFile(path)
     device = Device(
         id=file.id,
@@ -193,4 +193,4 @@ def _read(path: Path, kinds: tuple[str, ...]) -> Device:
     )
     if file.calibration is None:
         return device
-    return replace(device, calibration=calibration_reader.read(file.calibration, device, _load, kinds))
+    return replace(device, calibration=calibration_reader.read(file.calibration, device, _load, kinds, deferred))

@@ -90,8 +90,3 @@ def work(operator: Operator) -> LatentDecodeWork:
     others = plain(cost.bytes) - plain(cached)
     numbers = (sizes["b"], sizes["k"], sizes["s"], pair_flops, cached, others, converted)
     return LatentDecodeWork(*map(plain, numbers))
-
-
-def is_absorbed(operator: Operator) -> bool:
-    """Whether an attention runs on latents."""
-    return any("s" in tensor.axes and "zk" in tensor.axes for tensor in operator.reads)

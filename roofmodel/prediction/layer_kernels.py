@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.algebra import Number
 from roofmodel.counting.operator import Operator
-from roofmodel.prediction import batched_gemm, latent_attention, recurrent, tiled_attention
+from roofmodel.devices.calibration import Sets
 from roofmodel.prediction.formula import FormulaDescription
 
 
@@ -19,17 +19,55 @@ class KernelFormula(NamedTuple):
     work: Callable[[Operator], Any] | None
 
 
-FORMULAS = {
-    "encoder": KernelFormula(tiled_attention.DESCRIPTION, tiled_attention.seconds, tiled_attention.work),
-    "latent_context": KernelFormula(tiled_attention.DESCRIPTION, tiled_attention.seconds, tiled_attention.work),
-    "latent_generation": KernelFormula(latent_attention.DESCRIPTION, latent_attention.seconds, latent_attention.work),
-    "latent_products": KernelFormula(batched_gemm.DESCRIPTION, batched_gemm.seconds, None),
-    "filter": KernelFormula(recurrent.FILTER, recurrent.filter_seconds, recurrent.filter_work),
-    "filter_update": KernelFormula(recurrent.RECURRENCE, recurrent.recurrence_seconds, recurrent.update_work),
-    "chunks": KernelFormula(recurrent.CHUNKS, recurrent.chunk_seconds, recurrent.chunk_work),
-    "recurrence": KernelFormula(recurrent.RECURRENCE, recurrent.recurrence_seconds, recurrent.update_work),
+KINDS = (
+    "encoder", "latent_context", "latent_generation", "latent_products", "filter", "filter_update", "chunks",
+    "recurrence",
+)  # fmt: skip
+"""The kinds of parameters of these kernels."""
+
+
+def kernel_formula(kind: str) -> KernelFormula:
+    """The formula of a kind of KINDS. Its modules are imported here, because few models have such kernels."""
+    from roofmodel.prediction import batched_gemm, latent_attention, recurrent, tiled_attention
+
+    tiled = KernelFormula(tiled_attention.DESCRIPTION, tiled_attention.seconds, tiled_attention.work)
+    update = KernelFormula(recurrent.RECURRENCE, recurrent.recurrence_seconds, recurrent.update_work)
+    return {
+        "encoder": tiled,
+        "latent_context": tiled,
+        "latent_generation": KernelFormula(
+            latent_attention.DESCRIPTION, latent_attention.seconds, latent_attention.work
+        ),
+        "latent_products": KernelFormula(batched_gemm.DESCRIPTION, batched_gemm.seconds, None),
+        "filter": KernelFormula(recurrent.FILTER, recurrent.filter_seconds, recurrent.filter_work),
+        "filter_update": update,
+        "chunks": KernelFormula(recurrent.CHUNKS, recurrent.chunk_seconds, recurrent.chunk_work),
+        "recurrence": update,
+    }[kind]
+
+
+SIMILAR = {
+    "causal_conv1d_fn_qkv3": "causal_conv1d_fn",
+    "chunk_kda": "chunk_gated_delta_rule",
+    "chunk_kda_with_fused_gate": "chunk_gated_delta_rule",
+    "flashkda_fwd": "chunk_gated_delta_rule_flashinfer",
+    "fused_recurrent_kda": "fused_recurrent_gated_delta_rule_packed_decode",
+    "fused_recurrent_kda_packed_decode": "fused_recurrent_gated_delta_rule_packed_decode",
+    "fused_kda_decode": "fused_recurrent_gated_delta_rule_packed_decode",
+    "fused_sigmoid_gating_delta_rule_update": "fused_recurrent_gated_delta_rule_packed_decode",
 }
-"""The formulas by kind of parameters."""
+"""Kernels of Kimi's delta attention, which no table has, and the most similar kernel of the gated delta rule."""
+
+
+def similar_kernel(implementation: str, known: Sets[Any]) -> str:
+    """The implementation, or the most similar one among the known; `sglang chunk_kda` names a framework and kernel.
+
+    A kernel of another framework is more similar than another kernel.
+    """
+    framework, _, kernel = implementation.rpartition(" ")
+    candidates = (implementation, f"{framework} {SIMILAR.get(kernel, kernel)}".strip())
+    same_kernel = (name for name in known if name.rpartition(" ")[2] == SIMILAR.get(kernel, kernel))
+    return next((name for name in candidates if name in known), next(same_kernel, implementation))
 
 
 def kind(operator: Operator) -> str:
@@ -42,23 +80,45 @@ def kind(operator: Operator) -> str:
         return _attention_kind(operator)
     if operator.kind == "bmm" and operator.parameters and operator.gemm is not None:
         return "latent_products"
-    if recurrent.is_filter(operator):
-        return "filter_update" if recurrent.is_update(operator) else "filter"
-    if recurrent.is_delta_rule(operator):
-        return "recurrence" if recurrent.is_update(operator) else "chunks"
+    if _is_filter(operator):
+        return "filter_update" if _is_update(operator) else "filter"
+    if _is_delta_rule(operator):
+        return "recurrence" if _is_update(operator) else "chunks"
     return ""
+
+
+def _is_filter(operator: Operator) -> bool:
+    """Whether this is a causal convolution over tokens, with activation and cache in one kernel."""
+    return operator.kind == "convolution" and bool(operator.parts) and {"c", "r", "t+r"} <= operator.sizes.keys()
+
+
+def _is_delta_rule(operator: Operator) -> bool:
+    """Whether this is the fused scan of a delta rule; other scans have no measurements."""
+    return operator.kind == "scan" and {"k", "m", "h", "h'", "r"} <= operator.sizes.keys() and bool(operator.parts)
+
+
+def _is_update(operator: Operator) -> bool:
+    """Whether a filter or scan updates its cache by one token."""
+    if operator.kind == "scan":
+        return "j" not in operator.sizes
+    return any(tensor.is_cached for tensor in operator.reads) and _all(operator.sizes["t"] == 1)
 
 
 def _attention_kind(operator: Operator) -> str:
     sizes = operator.sizes
     decodes = _all(sizes["t"] == 1) and _all(sizes["s"] > 1)
     if "zk" in sizes and "h'" in sizes:
-        if latent_attention.is_absorbed(operator):
+        if is_absorbed(operator):
             return "latent_generation" if decodes else ""
         return "" if decodes else "latent_context"
     if not decodes and {"k", "g"} <= sizes.keys() and not operator.causal:
         return "encoder"
     return ""
+
+
+def is_absorbed(operator: Operator) -> bool:
+    """Whether an attention runs on latents."""
+    return any("s" in tensor.axes and "zk" in tensor.axes for tensor in operator.reads)
 
 
 def _all(condition: Any) -> bool:

@@ -5,11 +5,11 @@ A prefill computes the delta rule in chunks, with several kernels; a decode upda
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, either, formula, maximum, minimum, part, plain
 from roofmodel.counting.operator import Operator
-from roofmodel.devices.calibration import ChunkTiming, FilterTiming, RecurrenceTiming, Sets
+from roofmodel.devices.calibration import ChunkTiming, FilterTiming, RecurrenceTiming
 from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate
 
 BLOCK_TOKENS: Annotated[int, "tokens of a block, where blocks share the tokens of a sequence"] = 8
@@ -146,49 +146,6 @@ def _stream_seconds(read: Number, written: Number, chip: Chip, dram: Number, l2:
     fits = maximum(read, written) <= chip.l2
     bandwidth = part("rate", l2 * chip.port * fits + dram * chip.bandwidth * (1 - fits), "B/s")
     return part("stream", (read + written) / bandwidth, "s")
-
-
-SIMILAR = {
-    "causal_conv1d_fn_qkv3": "causal_conv1d_fn",
-    "chunk_kda": "chunk_gated_delta_rule",
-    "chunk_kda_with_fused_gate": "chunk_gated_delta_rule",
-    "flashkda_fwd": "chunk_gated_delta_rule_flashinfer",
-    "fused_recurrent_kda": "fused_recurrent_gated_delta_rule_packed_decode",
-    "fused_recurrent_kda_packed_decode": "fused_recurrent_gated_delta_rule_packed_decode",
-    "fused_kda_decode": "fused_recurrent_gated_delta_rule_packed_decode",
-    "fused_sigmoid_gating_delta_rule_update": "fused_recurrent_gated_delta_rule_packed_decode",
-}
-"""Kernels of Kimi's delta attention, which no table has, and the most similar kernel of the gated delta rule."""
-
-
-def similar_kernel(implementation: str, known: Sets[Any]) -> str:
-    """The implementation, or the most similar one among the known; `sglang chunk_kda` names a framework and kernel.
-
-    A kernel of another framework is more similar than another kernel.
-    """
-    framework, _, kernel = implementation.rpartition(" ")
-    candidates = (implementation, f"{framework} {SIMILAR.get(kernel, kernel)}".strip())
-    same_kernel = (name for name in known if name.rpartition(" ")[2] == SIMILAR.get(kernel, kernel))
-    return next((name for name in candidates if name in known), next(same_kernel, implementation))
-
-
-def is_filter(operator: Operator) -> bool:
-    """Whether this is a causal convolution over tokens, with activation and cache in one kernel."""
-    return operator.kind == "convolution" and bool(operator.parts) and {"c", "r", "t+r"} <= operator.sizes.keys()
-
-
-def is_delta_rule(operator: Operator) -> bool:
-    """Whether this is the fused scan of a delta rule; other scans have no measurements."""
-    return operator.kind == "scan" and {"k", "m", "h", "h'", "r"} <= operator.sizes.keys() and bool(operator.parts)
-
-
-def is_update(operator: Operator) -> bool:
-    """Whether a filter or scan updates its cache by one token."""
-    if operator.kind == "scan":
-        return "j" not in operator.sizes
-    reads_cache = any(tensor.is_cached for tensor in operator.reads)
-    one = operator.sizes["t"] == 1
-    return reads_cache and bool(one.all() if hasattr(one, "all") else one)
 
 
 def filter_work(operator: Operator) -> FilterWork:

@@ -8,7 +8,6 @@ left when the links are slower than the backward pass.
 
 from __future__ import annotations
 
-from statistics import NormalDist
 from typing import NamedTuple
 
 from roofmodel.algebra import Number, largest, maximum, minimum
@@ -91,4 +90,6 @@ def slowest_of(replicas: int) -> float:
     """
     if replicas < 2:
         return 0.0
+    from statistics import NormalDist  # an import of several milliseconds
+
     return REPLICA_SPREAD * NormalDist().inv_cdf((replicas - 0.375) / (replicas + 0.25))

@@ -22,7 +22,6 @@ from roofmodel.prediction.attention import AttentionWork
 from roofmodel.prediction.formula import Chip, FormulaDescription, chip
 from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.links import route
-from roofmodel.prediction.recurrent import similar_kernel
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.stream import stream_kind
 
@@ -226,9 +225,11 @@ def _kernel(
 
     kind = layer_kernels.kind(operator)
     if kind and (own := getattr(calibration, kind)):
-        description, function, make_work = layer_kernels.FORMULAS[kind]
+        description, function, make_work = layer_kernels.kernel_formula(kind)
         kernel_work = make_work(operator) if make_work else gemm_work(operator, dtype)
-        return found(description, function, kernel_work, sets=own, name=similar_kernel(implementation, own))
+        return found(
+            description, function, kernel_work, sets=own, name=layer_kernels.similar_kernel(implementation, own)
+        )
     if operator.kind == "attention" and "t:s" in operator.sizes:
         work = attention_work(operator)._replace(repeated=repeated)
         if is_decode(work):

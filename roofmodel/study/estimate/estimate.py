@@ -6,8 +6,8 @@ calibrated for every operator. There is no efficiency factor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.algebra import Number
 from roofmodel.counting import memory, phases
@@ -18,7 +18,6 @@ from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture
 from roofmodel.study.estimate.alternatives import fitting_notes
 from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
-from roofmodel.study.estimate.input_pipeline import FED_PHASES, InputPipeline, Loader, input_notes, input_pipeline
 from roofmodel.study.estimate.notes import (
     device_notes,
     launch_notes,
@@ -32,6 +31,9 @@ from roofmodel.study.estimate.notes import (
 from roofmodel.study.estimate.options import MAX_VALUE, workload
 from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, pass_time
 from roofmodel.study.estimate.pipeline import slowest_stage, without_cache
+
+if TYPE_CHECKING:
+    from roofmodel.study.estimate.input_pipeline import InputPipeline, Loader
 
 
 class Estimate(NamedTuple):
@@ -76,8 +78,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
         found = [_with_decodes(arch, device, work, found[0], formula, walk)]
     needed = phases.peak_memory(arch, work, formula.weights, walk=walk)
     usable = None if device.capacity is None else usable_memory(device, work)
-    fed = None if loader is None or found[0].step.phase not in FED_PHASES else found[0]
-    pipeline = input_pipeline(arch, device, fed, loader) if fed and loader else None
+    pipeline, loader_notes = _with_loader(arch, device, found[0], loader) if loader else (None, ())
     return Estimate(
         architecture=arch,
         device=device,
@@ -98,12 +99,22 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *timing_notes(device, found),
             *utilization_notes(found),
             *launch_notes(found),
-            *(input_notes(pipeline, device) if loader else ()),
+            *loader_notes,
         ),
         largest_batch=usable and largest_batch(formula, needed, usable, MAX_VALUE),
         largest_context=None if arch.image else usable and largest_context(formula, needed, usable, MAX_VALUE),
         input_pipeline=pipeline,
     )
+
+
+def _with_loader(
+    arch: Architecture, device: Device, phase: PhaseEstimate, loader: Loader
+) -> tuple[InputPipeline | None, Iterable[Text]]:
+    """The input pipeline of a phase, and its notes; None for a phase that reads no batches from a data loader."""
+    from roofmodel.study.estimate.input_pipeline import FED_PHASES, input_notes, input_pipeline
+
+    pipeline = input_pipeline(arch, device, phase, loader) if phase.step.phase in FED_PHASES else None
+    return pipeline, input_notes(pipeline, device)
 
 
 def _with_decodes(

@@ -1,0 +1,65 @@
+"""Parameter sets that a device's file takes from another device's file."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from roofmodel.devices import device as module
+from roofmodel.devices import library
+from roofmodel.devices.calibration_reader import TIMINGS
+from roofmodel.devices.device import Device
+from roofmodel.errors import DeviceError
+
+FILES = sorted((Path(__file__).parents[2] / "hardware").glob("*.yaml"))
+
+
+def lenders(file: Path) -> dict[str, str]:
+    """Kind of parameters -> device that lends them, as the file states it."""
+    node: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")).get("calibration", {})
+    return {kind: node[kind]["like"] for kind in TIMINGS if "like" in node.get(kind, {})}
+
+
+LENDING = [(file.stem, kind, lender) for file in FILES for kind, lender in lenders(file).items()]
+
+
+@pytest.mark.parametrize(("name", "kind", "lender"), LENDING)
+def test_a_device_has_the_sets_of_the_device_that_lends_them(name: str, kind: str, lender: str) -> None:
+    sets, lent = (getattr(Device.load(each).calibration, kind) for each in (name, lender))
+    assert {key: set(forms) for key, forms in sets.items()} == {key: set(forms) for key, forms in lent.items()} != {}
+    for key, forms in sets.items():
+        for form, one in forms.items():
+            assert one.fit.low <= lent[key][form].fit.low
+            assert one.fit.high >= lent[key][form].fit.high
+
+
+def test_the_file_of_a_lender_is_read_when_its_sets_are_first_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_shipped", module._shipped.__wrapped__)
+    find, opened = library.find, []
+    monkeypatch.setattr(library, "find", lambda name: opened.append(name) or find(name))
+    device = Device.load("a100")
+    assert device.calibration is not None
+    assert opened == ["a100"]
+    assert device.calibration.encoder
+    assert opened == ["a100"]
+    assert len(device.calibration.encoder) == len(device.calibration.encoder) > 0
+    assert opened == ["a100", "h100-sxm"]
+    assert len(device.calibration.recurrence) > 0
+    assert opened == ["a100", "h100-sxm"]
+
+
+def test_a_device_with_lent_sets_can_be_pickled() -> None:
+    device = Device.load("a100")
+    assert pickle.loads(pickle.dumps(device)) == device
+
+
+def test_an_error_in_the_lender_of_a_users_file_is_raised_when_the_file_is_read(tmp_path: Path) -> None:
+    text = (FILES[0].parent / "a100-sxm-80gb.yaml").read_text(encoding="utf-8")
+    file = tmp_path / "mine.yaml"
+    file.write_text(text.replace("encoder:\n    like: h100-sxm", "encoder:\n    like: h1000"), encoding="utf-8")
+    with pytest.raises(DeviceError, match="unknown device 'h1000'"):
+        Device.load(str(file))
