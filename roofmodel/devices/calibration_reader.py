@@ -48,6 +48,7 @@ SECONDS = (
     "expert", "late", "part", "token", "block", "chunk", "start", "serial",
 )  # fmt: skip
 POSITIVE = ("pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth", "height", "splits", "kept")
+SHARED = ("source", "date")  # of the fits of a kind
 BORROWED_POWER = 1.5  # exponent that widens the interval of another device's sets
 OTHER_CAPABILITY = 1.18
 """The factor that further widens both ends where the other device has another compute capability.
@@ -178,18 +179,21 @@ def _of_kind(find: Callable[[], Calibration], kind: str) -> Sets[Any]:
 
 
 def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
+    """The sets of a kind; the entry `fit` has the source and date of sets that do not state their own."""
+    entries = node.mapping()
+    shared = entries.pop("fit").mapping(SHARED) if "fit" in entries else {}
     return {
-        name: {form: _fitted(one, timing) for form, one in forms.mapping().items()}
-        for name, forms in node.mapping().items()
+        name: {form: _fitted(one, timing, shared) for form, one in forms.mapping().items()}
+        for name, forms in entries.items()
     }
 
 
-def _fitted(node: YamlValue, timing: type[Timing]) -> Fitted[Timing]:
+def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValue]) -> Fitted[Timing]:
     usual = timing._field_defaults
     wanted = (*timing._fields, "fit")
     entries = node.mapping(wanted, required=[name for name in wanted if name not in usual])
     values = [_read(entries[n], timing, n) if n in entries else usual[n] for n in timing._fields]
-    fit = entries["fit"].mapping(Fit._fields, required=Fit._fields)
+    fit = {**shared, **entries["fit"].mapping(Fit._fields, [name for name in Fit._fields if name not in shared])}
     for name, value in zip(timing._fields, values, strict=True):
         if name in POSITIVE and name in entries and value <= 0:
             raise entries[name].error(f"{entries[name].path} is {value:g}; it must be greater than zero")

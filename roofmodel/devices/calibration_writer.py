@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
-from roofmodel.devices.calibration import Calibration, Sets
-from roofmodel.devices.calibration_reader import TIMINGS, is_seconds
+from roofmodel.devices.calibration import Calibration, Fitted, Sets
+from roofmodel.devices.calibration_reader import SHARED, TIMINGS, is_seconds
 from roofmodel.errors import DeviceError
 
 _HEADING = "calibration:"
@@ -41,24 +43,41 @@ def device_file(text: str, calibration: Calibration) -> str:
 
 
 def sections(calibration: Calibration) -> dict[str, list[str]]:
-    """Kind -> its lines of YAML."""
+    """Kind -> its lines of YAML, one for each set."""
     written: dict[str, list[str]] = {}
     for kind in TIMINGS:
         sets: Sets[Any] = getattr(calibration, kind)
-        lines = [f"  {kind}:"]
+        if not sets:
+            continue
+        origins = Counter(_origin(one) for forms in sets.values() for one in forms.values())
+        shared = origins.most_common(1)[0][0]
+        lines = [f"  {kind}:", f"    fit: {{{_entries(shared)}}}"]
         for name, forms in sets.items():
-            lines.append(f"    {_quoted(name)}:")
-            for form, one in forms.items():
-                timing, defaults = one.timing._asdict(), one.timing._field_defaults
-                stated = {n: v for n, v in timing.items() if n not in defaults or v != defaults[n]}
-                values = ", ".join(f"{n}: {_value(type(one.timing), n, v)}" for n, v in stated.items())
-                fit = ", ".join(
-                    f"{n}: {v}" for n, v in (one.fit._asdict() | {"source": _quoted(one.fit.source)}).items()
-                )
-                lines += [f"      {form}:", f"        {{{values},", f"         fit: {{{fit}}}}}"]
-        if sets:
-            written[kind] = lines
+            of_forms = [f"{form}: {_set(one, shared)}" for form, one in forms.items()]
+            if len(of_forms) == 1:
+                lines.append(f"    {_quoted(name)}: {{{of_forms[0]}}}")
+            else:
+                lines += [f"    {_quoted(name)}:", *(f"      {line}" for line in of_forms)]
+        written[kind] = lines
     return written
+
+
+def _set(one: Fitted[Any], shared: tuple[tuple[str, str], ...]) -> str:
+    """A set without default values, and without a source and date that equal those of the kind."""
+    timing, defaults = one.timing._asdict(), one.timing._field_defaults
+    stated = [(n, _value(type(one.timing), n, v)) for n, v in timing.items() if n not in defaults or v != defaults[n]]
+    fit = [(n, str(v)) for n, v in one.fit._asdict().items() if n not in SHARED]
+    fit += [each for each in _origin(one) if each not in shared]
+    return f"{{{_entries([*stated, ('fit', f'{{{_entries(fit)}}}')])}}}"
+
+
+def _origin(one: Fitted[Any]) -> tuple[tuple[str, str], ...]:
+    """The source and date of a fit, as the file has them."""
+    return (("source", _quoted(one.fit.source)), ("date", one.fit.date))
+
+
+def _entries(values: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in values)
 
 
 def _value(timing: type[Any], name: str, value: float) -> str:

@@ -220,6 +220,27 @@ def test_a_written_calibration_reads_back_unchanged(tmp_path: Path) -> None:
     assert Device.load(path).calibration == a100.calibration._replace(borrowed={})  # written as its own
 
 
+def test_the_source_and_date_of_a_kind_hold_for_its_sets_without_their_own(tmp_path: Path) -> None:
+    timing = "latency: 1 us, dram: 0.8, l2: 0.2"
+    fit = "rows: 9, held_out: 4, error: 0.1, low: 0.9, high: 1.1"
+    text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text().partition("\n# Fitted")[0]
+    path = tmp_path / "h100-sxm.yaml"
+
+    def streams(*lines: str) -> dict[str, tuple[str, str]]:
+        path.write_text("\n    ".join((f"{text}\ncalibration:\n  stream:", *lines)) + "\n")
+        calibration = Device.load(path).calibration
+        assert calibration is not None
+        return {name: forms["fp16/fp16"].fit[-2:] for name, forms in calibration.stream.items()}
+
+    one = f"add: {{fp16/fp16: {{{timing}, fit: {{{fit}}}}}}}"
+    other = f"norm: {{fp16/fp16: {{{timing}, fit: {{{fit}, source: theirs, date: 2025-01-02}}}}}}"
+    stated = streams("fit: {source: ours, date: 2026-01-02}", one, other)
+    assert stated == {"add": ("ours", "2026-01-02"), "norm": ("theirs", "2025-01-02")}
+    assert streams(other) == {"norm": stated["norm"]}  # files of earlier versions
+    with pytest.raises(DeviceError, match=r"calibration\.stream\.add\.fp16/fp16\.fit lacks the key 'source'"):
+        streams(one, other)
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
