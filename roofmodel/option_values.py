@@ -1,4 +1,4 @@
-"""The values of options that are names, as types that the Python functions and the command line share.
+"""The values of options: names as types that the Python functions and the command line share, and times.
 
 A value that is not in the type is an error at run time, too: the function that uses the option checks it.
 """
@@ -6,6 +6,9 @@ A value that is not in the type is an error at run time, too: the function that 
 from __future__ import annotations
 
 from typing import Literal
+
+from roofmodel import units
+from roofmodel.errors import Option, WorkloadError, shorten
 
 Phase = Literal["prefill", "decode", "forward", "generate", "train"]
 Optimizer = Literal["adam", "momentum", "sgd"]
@@ -43,3 +46,25 @@ TextFormat = Literal["json", "csv", "markdown", "latex", "line"]
 """Formats of `text`. A result has some of them."""
 OutputFormat = Literal["table", TextFormat]
 """Formats of `--format`."""
+
+MAX_SECONDS = 3600.0
+"""The largest time that an option accepts."""
+
+
+def seconds_of(option: str, value: object, example: str, highest: float = MAX_SECONDS, zero: bool = False) -> float:
+    """The time of an option in seconds, from seconds or text with a unit such as `30ms`; 0 only where `zero` allows it.
+
+    Raises WorkloadError, with the example, for another value.
+    """
+    try:
+        found = float(units.parse(value, "s") if isinstance(value, str) else value)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise WorkloadError(Option(option), f": {error}") from None
+    except TypeError:
+        found = -1.0
+    if isinstance(value, bool) or not 0 <= found <= highest or (found == 0 and not zero):
+        limits = f"{'at least' if zero else 'above'} 0 and at most {units.seconds(highest)}"
+        raise WorkloadError(
+            Option(option), f" is {shorten(value)}; it must be a time {limits}; try ", Option(option, example)
+        )
+    return found

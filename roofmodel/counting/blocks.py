@@ -219,7 +219,7 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
             if branch.after:
                 yield norm(build, f"{place}_output", branch.after, mine, mine)
             given.append(mine)
-        if not apart and not step.parallel.alone:
+        if not apart and not step.parallel.unsharded:
             yield residual(build, f"{place}_branches", " + ".join(given), gives)
             yield from sum_block_output(build, step, place, gives)
             given = [tokens_of_gpu(gives, step)]
@@ -293,7 +293,7 @@ def head_stages(head: Head, spec: Norm | None, sizes: Sizes, source: tuple[str, 
 def gathered(build: Builder, step: Step, rows: str) -> Iterator[Operator]:
     """The all-gather of logits if the vocabulary is sharded. Training needs none: each GPU sums its own shard."""
     gpus = step.parallel.tp
-    if not step.parallel.alone and step.phase != "train":
+    if not step.parallel.unsharded and step.phase != "train":
         whole = build._replace(sizes={**build.sizes, "V": gpus * build.sizes["v"]})
         yield whole.exchange("head.all_gather", f"logits[{rows} v] -> logits[{rows} V]", Collective("all_gather", gpus))
 

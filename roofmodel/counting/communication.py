@@ -14,7 +14,7 @@ from roofmodel.models.architecture import Stack
 
 def all_reduce(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Operator]:
     """The all-reduce of partial sums under tensor parallelism; nothing on a single GPU."""
-    if not step.parallel.alone:
+    if not step.parallel.unsharded:
         collective = Collective("all_reduce", step.parallel.tp)
         yield build.exchange(f"{place}.all_reduce", f"{tensor} -> {tensor}", collective)
 
@@ -47,7 +47,7 @@ def replicated_input(build: Builder, step: Step, place: str, tensor: str) -> Ite
 
     Training only; no forward communication.
     """
-    if step.phase == "train" and not step.parallel.alone:
+    if step.phase == "train" and not step.parallel.unsharded:
         collective = Collective("replicate", step.parallel.tp)
         yield build.exchange(f"{place}.replicate", f"{tensor} -> {tensor}", collective)
 
@@ -78,7 +78,7 @@ def send_activations(stack: Stack, step: Step) -> Iterator[Operator]:
 
 def _stage_shard(step: Step) -> str:
     """The shard that one GPU sends to its peer, so that each element is sent once."""
-    return f"x[b {step.parallel.rows} d]" if step.parallel.alone or step.parallel.sequence else "x[b t dt]"
+    return f"x[b {step.parallel.rows} d]" if step.parallel.unsharded or step.parallel.sequence else "x[b t dt]"
 
 
 def _between_stages(name: str, step: Step) -> Collective:

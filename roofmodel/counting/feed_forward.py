@@ -48,14 +48,14 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
         sizes={**build.sizes, "x": local_experts, "b:t:x": mean(routed_tokens * moe.active, gpus.ep)}
     )
     rows = block.input
-    if gpus.across:
+    if gpus.experts_span_replicas:
         rows = "n[b:t:x d]"
         yield build.gather("mlp.permute", "mlp", f"{block.input} -> {rows}")
         yield build.exchange("mlp.dispatch", f"{rows} -> {rows}", Collective("alltoall", gpus.ep))
     chosen = mean(touched_experts(moe, routed_tokens), gpus.ep)
     for operator in _mlp(build, expert, "expert_", rows, "y[b:t:x d]"):
         yield with_touched_experts(operator, chosen, local_experts)
-    if gpus.across:
+    if gpus.experts_span_replicas:
         yield build.exchange("mlp.collect", "y[b:t:x d] -> y[b:t:x d]", Collective("alltoall", gpus.ep))
     yield build.operator(
         "mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {block.output}", kind="elementwise", flops=2

@@ -93,7 +93,7 @@ def distinct_stages(arch: Architecture, step: Step) -> list[tuple[int, Step]]:
     pp, vpp = step.parallel.pp, step.parallel.vpp
     if is_just(pp, 1):
         return [(1, step)]
-    kinds = kinds_of_stages(shard(arch, step.parallel.tp, step.parallel.within), pp, vpp)
+    kinds = kinds_of_stages(shard(arch, step.parallel.tp, step.parallel.expert_tp), pp, vpp)
     return [(many, step._replace(parallel=step.parallel._replace(stage=which))) for which, many in kinds.items()]
 
 
@@ -184,7 +184,7 @@ def microbatches_in_flight(arch: Architecture, step: Step, whole: TrainingStep) 
     else:
         passed = (vpp - 1) * pp + 2 * (pp - 1 - which) + 1
         taken = [sum(n // pp % vpp == part for n in range(passed)) for part in range(vpp)]
-        shared = shard(arch, step.parallel.tp, step.parallel.within)
+        shared = shard(arch, step.parallel.tp, step.parallel.expert_tp)
         for many, part in zip(taken, parts_of_stage(shared, which, pp, vpp), strict=True):
             found = blocks.operators(part, step)
             yield InFlight(minimum(step.microbatches, many), build_training_step(found, 0, step).forward)
@@ -257,4 +257,4 @@ def _repeated(passed: tuple[Operator, ...], times: Number) -> tuple[Operator, ..
 def gpu_share(arch: Architecture, step: Step) -> Architecture:
     """The part of the architecture on one GPU (tensor, expert and pipeline parallelism)."""
     parallel = step.parallel
-    return stage(shard(arch, parallel.tp, parallel.within), parallel.stage, parallel.pp, parallel.vpp)
+    return stage(shard(arch, parallel.tp, parallel.expert_tp), parallel.stage, parallel.pp, parallel.vpp)

@@ -138,7 +138,7 @@ def exchanged_gradients(
     Frameworks overlap it with the backward pass, bucket by bucket (`study/estimate/replicas.py`).
     """
     parallel, groups = step.parallel, []
-    if parallel.across:
+    if parallel.experts_span_replicas:
         experts = sum(
             op.count * tensor.elements(op.sizes)
             for op in passed

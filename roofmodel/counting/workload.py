@@ -33,7 +33,7 @@ class Parallel(NamedTuple):
     * `pp`: pipeline stages of a replica, each with `vpp` model chunks (`models/pipeline_stages.py`); counts are those
       of one GPU of one `stage`;
     * `ep`: GPUs that share the experts of an MoE model: some of the `tp` GPUs, or the GPUs of several replicas
-      (`across`);
+      (`experts_span_replicas`);
     * `sequence`: whether the `tp` GPUs also shard the tokens outside the blocks: norms, residual adds, dropout
       (Korthikanti et al., arXiv 2205.05198, section 4.2).
 
@@ -46,7 +46,7 @@ class Parallel(NamedTuple):
     pp: Number = 1
     ep: Number = 1
     vpp: Number = 1
-    across: bool = False
+    experts_span_replicas: bool = False
     stage: int = 0
     sequence: bool = False
 
@@ -58,12 +58,12 @@ class Parallel(NamedTuple):
     @property
     def replicas(self) -> Number:
         """Number of replicas among which each set of experts is sharded."""
-        return quotient(self.ep, self.tp) if self.across else 1
+        return quotient(self.ep, self.tp) if self.experts_span_replicas else 1
 
     @property
-    def within(self) -> Number:
+    def expert_tp(self) -> Number:
         """Number of GPUs that share each expert (tensor parallelism within an expert)."""
-        return 1 if self.across else quotient(self.tp, self.ep)
+        return 1 if self.experts_span_replicas else quotient(self.tp, self.ep)
 
     @property
     def gpus(self) -> Number:
@@ -72,9 +72,9 @@ class Parallel(NamedTuple):
 
     def of_a_stage(self, trains: bool) -> Number:
         """GPUs of a pipeline stage that communicate; replicas do if they train or share experts."""
-        return self.tp * self.dp if trains or self.across else self.tp
+        return self.tp * self.dp if trains or self.experts_span_replicas else self.tp
 
-    def joined(self, trains: bool) -> Number:
+    def communicating_gpus(self, trains: bool) -> Number:
         """GPUs that communicate, over all pipeline stages."""
         return self.of_a_stage(trains) * self.pp
 
@@ -84,7 +84,7 @@ class Parallel(NamedTuple):
         return "u" if self.sequence else "t"
 
     @property
-    def alone(self) -> bool:
+    def unsharded(self) -> bool:
         """Whether each layer is on one GPU (no tensor parallelism)."""
         return is_just(self.tp, 1)
 
@@ -156,9 +156,9 @@ class Workload(NamedTuple):
         return Host(self.runtime, self.launch, self.engine, self.data_parallel)
 
     @property
-    def joined(self) -> Number:
+    def communicating_gpus(self) -> Number:
         """Number of GPUs that communicate."""
-        return self.parallel.joined("train" in self.phases)
+        return self.parallel.communicating_gpus("train" in self.phases)
 
     @property
     def sequence_parallel(self) -> str:

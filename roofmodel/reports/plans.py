@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from roofmodel.reports.base import Drawn, Saved, WithText
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import ModuleType
 
     import pandas
 
@@ -20,109 +22,87 @@ if TYPE_CHECKING:
     from roofmodel.study.plan.training import TrainingPlan
 
 
-class PlanReport(WithText, Drawn):
-    """Result of `plan`: the best layouts, formats and batches, with the reason for each; the Pareto front."""
+class _PlanReport(WithText, Saved):
+    """The candidates of a search, the best first."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    plan: Plan | TrainingPlan
+
+    @classmethod
+    @abstractmethod
+    def _view(cls) -> ModuleType:
+        """The module with `document`, `flat_rows`, `as_text`, `save`, FORMATS and SUFFIXES."""
 
     def _messages(self) -> Iterable[Text]:
         return self.plan.notes
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `roof plan --format json` prints."""
+        return dict(self._view().document(self.plan))
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per candidate, the best first, with the columns of `roof plan --format csv`."""
+        import pandas
+
+        return pandas.DataFrame(self._view().flat_rows(self.plan))
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        return tuple(cls._view().SUFFIXES)
+
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        view = self._view()
+        return {form: partial(view.as_text, self.plan, form) for form in view.FORMATS}
+
+    def save(self, path: PathLike) -> Path:
+        """Write the candidates (json, csv); of a service, also a picture of the Pareto front (png, svg, pdf)."""
+        written: Path = self._view().save(self.plan, arguments.path("path", path))
+        return written
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.plan.searched} candidates>"
+
+
+class PlanReport(_PlanReport, Drawn):
+    """Result of `plan`: the best layouts, formats and batches, with the reason for each; the Pareto front."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan: Plan = plan
 
     @property
     def meets(self) -> bool:
         """Whether some layout fits and meets all targets."""
         return self.plan.meets
 
-    def to_dict(self) -> dict[str, Any]:
-        """The document that `roof plan --format json` prints."""
-        from roofmodel.views.plan.data import document
-
-        return document(self.plan)
-
-    def to_frame(self) -> pandas.DataFrame:
-        """One row per candidate, the best first, with the columns of `roof plan --format csv`."""
-        import pandas
-
-        from roofmodel.views.plan.data import flat_rows
-
-        return pandas.DataFrame(flat_rows(self.plan))
-
     @classmethod
-    def suffixes(cls) -> Sequence[str]:
-        from roofmodel.views.plan.files import SUFFIXES
+    def _view(cls) -> ModuleType:
+        from roofmodel.views.plan import files
 
-        return SUFFIXES
-
-    def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.views.plan.files import FORMATS, as_text
-
-        return {form: partial(as_text, self.plan, form) for form in FORMATS}
-
-    def save(self, path: PathLike) -> Path:
-        """Write the candidates (json, csv) or a picture of the Pareto front (png, svg, pdf), by the suffix."""
-        from roofmodel.views.plan.files import save
-
-        return save(self.plan, arguments.path("path", path))
+        return files
 
     def __rich__(self) -> Any:
         from roofmodel.views.plan.table import PlanView
 
         return PlanView(self.plan)
 
-    def __repr__(self) -> str:
-        return f"<PlanReport of {self.plan.searched} candidates>"
 
-
-class TrainingPlanReport(WithText, Saved):
+class TrainingPlanReport(_PlanReport):
     """Result of `plan_training`: the fastest layouts of a training run, its days and its cost."""
 
     def __init__(self, plan: TrainingPlan) -> None:
-        self.plan = plan
-
-    def _messages(self) -> Iterable[Text]:
-        return self.plan.notes
+        self.plan: TrainingPlan = plan
 
     @property
     def fits(self) -> bool:
         """Whether some layout fits."""
         return self.plan.fits
 
-    def to_dict(self) -> dict[str, Any]:
-        """The document that `roof plan --train --format json` prints."""
-        from roofmodel.views.plan.training import document
-
-        return document(self.plan)
-
-    def to_frame(self) -> pandas.DataFrame:
-        """One row per candidate, the fastest first, with the columns of `roof plan --train --format csv`."""
-        import pandas
-
-        from roofmodel.views.plan.training import flat_rows
-
-        return pandas.DataFrame(flat_rows(self.plan))
-
     @classmethod
-    def suffixes(cls) -> Sequence[str]:
-        from roofmodel.views.plan.training import SUFFIXES
+    def _view(cls) -> ModuleType:
+        from roofmodel.views.plan import training
 
-        return SUFFIXES
-
-    def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.views.plan.training import FORMATS, as_text
-
-        return {form: partial(as_text, self.plan, form) for form in FORMATS}
-
-    def save(self, path: PathLike) -> Path:
-        """Write the candidates (json, csv), by the suffix."""
-        from roofmodel.views.plan.training import save
-
-        return save(self.plan, arguments.path("path", path))
+        return training
 
     def __rich__(self) -> Any:
         from roofmodel.views.plan.training import TrainingPlanView
 
         return TrainingPlanView(self.plan)
-
-    def __repr__(self) -> str:
-        return f"<TrainingPlanReport of {self.plan.searched} candidates>"

@@ -226,7 +226,7 @@ def traced_gpus(arch: Architecture, trace: Trace) -> Parallel:
     ways = tp_by_ep(arch)
     ep = trace.input("ep", 1) if len(ways) > 1 else 1
     tp = trace.input("tp", 1) if any(tp > 1 for tps in ways.values() for tp in tps) else 1
-    return Parallel(tp, trace.input("dp", 1), ep=ep, across=tp < ep)
+    return Parallel(tp, trace.input("dp", 1), ep=ep, experts_span_replicas=tp < ep)
 
 
 class _TracedFormat(Format):

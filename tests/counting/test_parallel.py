@@ -120,7 +120,7 @@ def test_experts_sharded_within_a_replica_need_no_all_to_all() -> None:
 
 def test_experts_sharded_over_replicas_exchange_token_expert_pairs() -> None:
     """4 replicas with 2 x 3 tokens each, one expert per GPU: a GPU sends 12 pairs and receives 12 of all 48."""
-    ops = counted(MIXTRAL, "prefill", batch=8, dp=4, ep=4, across=True)
+    ops = counted(MIXTRAL, "prefill", batch=8, dp=4, ep=4, experts_span_replicas=True)
     assert ops["mlp.expert_gate_up"].matmul_flops == 2 * 12 * 8 * (2 * 12)
     pairs = 12 * 8 * 2  # of D = 8 elements of 2 bytes
     for name in ("mlp.dispatch", "mlp.collect"):
@@ -139,13 +139,13 @@ def test_each_replica_has_a_part_of_the_batch_and_gradients_are_all_reduced() ->
 
 def test_gradients_of_experts_are_summed_over_the_replicas_that_have_them() -> None:
     """4 experts over 2 of 4 replicas: each GPU has 2, replicated on one other GPU; all else is on all four GPUs."""
-    ops = counted(MIXTRAL, "train", batch=8, dp=4, ep=2, across=True)
+    ops = counted(MIXTRAL, "train", batch=8, dp=4, ep=2, experts_span_replicas=True)
     experts = 2 * (2 * 3 * 8 * 12)  # 2 layers, of 2 experts gate, up and down
     attention = 8 * 4 * 3 * 2 + 2 * 8 * 2 * 3  # q and output of 4 heads, k and v of 2
     others = 2 * (attention + 8 * 4 + 2 * 8) + 2 * 10 * 8 + 8  # routers, norms; two tables of 10 words, the last norm
     assert ops["gradients.expert_all_reduce"].cost.link_bytes == 2 * (experts * 2) // 2
     assert ops["gradients.all_reduce"].cost.link_bytes == 2 * 3 * (others * 2) // 4
-    everywhere = counted(MIXTRAL, "train", batch=8, dp=4, ep=4, across=True)  # each expert on one GPU alone
+    everywhere = counted(MIXTRAL, "train", batch=8, dp=4, ep=4, experts_span_replicas=True)  # an expert is on one GPU
     assert "gradients.expert_all_reduce" not in everywhere
     alike = counted(MIXTRAL, "train", batch=8, tp=2, ep=2, dp=4)  # a replica has all experts: all are on all four
     assert [name for name in alike if name.startswith("gradients.")] == ["gradients.all_reduce"]

@@ -117,7 +117,7 @@ def _of_model(
     work, remarks = counted.sized(counted.start)
     refuse_stages(work, "a crossover covers a pass through all layers")
     notes += [*arch.notes, *(remark for remark in remarks if Message(remark).parts[:1] != (Option(over),))]
-    gpus = work.joined // work.parallel.tp * counted.sizes[-1] if counted.sizes else work.joined
+    gpus = work.communicating_gpus // work.parallel.tp * counted.sizes[-1] if counted.sizes else work.communicating_gpus
     notes += link_notes(device, gpus)
     operators, (phase,) = counted.at(counted.start), work.phases
     names = [operator.name for operator in operators]

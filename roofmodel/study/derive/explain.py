@@ -245,7 +245,7 @@ def symbolic_workload(arch: Architecture, work: Workload) -> tuple[Workload, dic
     )
     ways = {"tp": "tensor-parallel GPUs", "dp": "replicas", "ep": "expert-parallel GPUs"}
     gpus = {name: named(f"N_{name}", which, work.parallel.ways[name], Option(name)) for name, which in ways.items()}
-    if work.parallel.across and work.parallel.ep == work.parallel.tp * work.parallel.dp:
+    if work.parallel.experts_span_replicas and work.parallel.ep == work.parallel.tp * work.parallel.dp:
         found.pop(gpus["dp"], None)
         gpus["dp"] = gpus["ep"] / gpus["tp"]  # each expert is stored once
     symbolic_work = work._replace(

@@ -25,7 +25,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Embedding, Patches
-from roofmodel.option_values import CopyMode
+from roofmodel.option_values import CopyMode, seconds_of
 from roofmodel.study.estimate.phase import PhaseEstimate
 
 PAGEABLE_BANDWIDTH = 10.04e9
@@ -36,7 +36,6 @@ limits it further."""
 PIXEL_BYTES = 4  # fp32: what torchvision's ToTensor returns
 FRAME_BYTES = 4  # fp32: what Whisper's feature extractor returns
 TOKEN_BYTES = 8  # int64: the ids that Hugging Face's tokenizers return
-MAX_LOADER_SECONDS = 3600.0
 MAX_WORKERS = 10_000
 FED_PHASES = ("train", "forward")
 """The phases whose input a data loader prepares."""
@@ -121,21 +120,7 @@ def loader_options(loader: float | str | None, workers: int | None, copy: str | 
         raise WorkloadError(
             Option("workers"), f" is {shorten(workers)}; it must be a whole number from 0 to {MAX_WORKERS}"
         )
-    return Loader(_loader_seconds(loader), workers or 0, copy or "pageable")  # type: ignore[arg-type]  # checked
-
-
-def _loader_seconds(given: object) -> float:
-    try:
-        seconds = float(units.parse(given, "s") if isinstance(given, str) else given)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise WorkloadError(Option("loader"), f": {error}") from None
-    except TypeError:
-        seconds = -1.0
-    if isinstance(given, bool) or not 0 < seconds <= MAX_LOADER_SECONDS:
-        raise WorkloadError(
-            Option("loader"), f" is {shorten(given)}: implausible time of a batch; try ", Option("loader", "1500ms")
-        )
-    return seconds
+    return Loader(seconds_of("loader", loader, "1500ms"), workers or 0, copy or "pageable")  # type: ignore[arg-type]  # checked
 
 
 def input_pipeline(arch: Architecture, device: Device, phase: PhaseEstimate, loader: Loader) -> InputPipeline:

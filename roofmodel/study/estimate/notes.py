@@ -119,7 +119,7 @@ def device_notes(device: Device, work: Workload) -> list[Text]:
         notes.append(
             f"{device.id} has no CUDA-core peak (pipe fp32 or fp64): the bound of vector operators is from bytes alone"
         )
-    notes += link_notes(device, work.joined)
+    notes += link_notes(device, work.communicating_gpus)
     return notes
 
 

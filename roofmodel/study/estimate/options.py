@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypedDict, get_args
 
-from roofmodel import units
 from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.quantized_modules import group_formats, unconverted
@@ -26,6 +25,7 @@ from roofmodel.option_values import (
     Runtime,
     SequenceParallel,
     StorageFormat,
+    seconds_of,
 )
 from roofmodel.prediction.casting import AUTOCAST_FORMATS, PARAMETER_FORMAT
 from roofmodel.study.estimate.parallelism import GPUS, data_parallel, parallel
@@ -379,17 +379,7 @@ def check_choice(option: str, value: object) -> None:
 
 def launch_seconds(launch: object) -> float:
     """Launch overhead in seconds, from seconds or text with a unit. Raises WorkloadError for another value."""
-    try:
-        seconds = float(units.parse(launch, "s") if isinstance(launch, str) else launch)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise WorkloadError(Option("launch"), f": {error}") from None
-    except TypeError:
-        seconds = -1.0
-    if not 0 <= seconds <= MAX_LAUNCH_SECONDS:
-        raise WorkloadError(
-            Option("launch"), f" is {shorten(launch)}: implausible launch overhead; try ", Option("launch", "12us")
-        )
-    return seconds
+    return seconds_of("launch", launch, "12us", MAX_LAUNCH_SECONDS, zero=True)
 
 
 def memory_utilization(share: object) -> float:

@@ -65,7 +65,7 @@ def parallel(
         raise WorkloadError(
             Option("sequence_parallel", "on"), f": {arch.name} {obstacle}; try ", Option("sequence_parallel", "off")
         )
-    return Parallel(tp, dp, pp, ep, vpp, across=ep > tp, sequence=sequence), tuple(notes)
+    return Parallel(tp, dp, pp, ep, vpp, experts_span_replicas=ep > tp, sequence=sequence), tuple(notes)
 
 
 def _size_options(**sizes: int | None) -> list[Text]:

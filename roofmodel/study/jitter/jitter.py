@@ -13,7 +13,7 @@ import numpy as np
 from roofmodel import units
 from roofmodel.errors import Option, ProfileError, Text, WorkloadError, choices, cut
 from roofmodel.file_names import display_names, rename_files
-from roofmodel.option_values import FirstGap
+from roofmodel.option_values import FirstGap, seconds_of
 from roofmodel.profiles.operation_table import are_operation_tables, read_operations
 from roofmodel.profiles.reading import expanded_files
 from roofmodel.study.jitter.alignment import LAST_STEP, Alignment, Difference
@@ -96,7 +96,9 @@ def jitter(
         raise WorkloadError(Option("first_gap"), f": unknown definition {first_gap!r}{choices(first_gap, FIRST_GAPS)}")
     low, high = (0, LAST_STEP) if steps_range is None else step_range(steps_range)
     folder = None if cache is None else check_cache(cache)
-    options = _Options(_threshold(threshold), first_gap, steps_range, low, high, what_if, folder, cluster)
+    options = _Options(
+        seconds_of("threshold", threshold, "100us"), first_gap, steps_range, low, high, what_if, folder, cluster
+    )
     repeated = _repeated(files)
     expanded = [file for argument in files for file in expanded_files(str(argument))]
     stored = [file for file in expanded if is_rank_file(file)]
@@ -211,16 +213,6 @@ def _of_operations(found: OperationJitter, options: _Options, warnings: Sequence
         warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in (*warnings, *found.warnings))),
         what_if=slowdowns if options.what_if else None,
     )
-
-
-def _threshold(given: str | float) -> float:
-    try:
-        seconds = float(units.parse(given, "s") if isinstance(given, str) else given)
-    except (ValueError, TypeError) as error:
-        raise WorkloadError(Option("threshold"), f": {error}") from None
-    if not 0 < seconds < 1e6:
-        raise WorkloadError(Option("threshold", given), " is not a positive time such as 100us")
-    return seconds
 
 
 def _repeated(files: Sequence[str]) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture, Network
+from roofmodel.option_values import seconds_of
 from roofmodel.study.estimate.options import CHOICES, MAX_VALUE, check_choice, memory_utilization
 from roofmodel.study.estimate.parallelism import GPUS
 from roofmodel.study.plan.candidate import Targets
@@ -39,7 +39,11 @@ def service_of(
     check_count("gpus", gpus, 1, MAX_GPUS)
     check_count("isl", isl, 1, MAX_VALUE)
     check_count("osl", osl, 2, MAX_VALUE)
-    targets = Targets(_seconds("ttft", ttft), _seconds("tpot", tpot), _rate(requests))
+    targets = Targets(
+        None if ttft is None else seconds_of("ttft", ttft, "500ms"),
+        None if tpot is None else seconds_of("tpot", tpot, "30ms"),
+        _rate(requests),
+    )
     return Service(Traffic(isl, osl), targets, gpus, memory_utilization(share))
 
 
@@ -47,19 +51,6 @@ def check_count(option: str, value: object, low: int, high: int) -> None:
     """Raises WorkloadError for a value that is no whole number from `low` to `high`."""
     if type(value) is not int or not low <= value <= high:
         raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {high}")
-
-
-def _seconds(option: str, value: float | str | None) -> float | None:
-    """Seconds above 0, from a number or text with a unit."""
-    if value is None:
-        return None
-    try:
-        found = float(units.parse(value, "s") if isinstance(value, str) else value)
-    except (TypeError, ValueError) as error:
-        raise WorkloadError(Option(option), f": {error}; try ", Option(option, "30ms")) from None
-    if not 0 < found < float("inf"):
-        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be above 0; try ", Option(option, "30ms"))
-    return found
 
 
 def _rate(value: float | str | None) -> float | None:

@@ -108,9 +108,9 @@ def test_only_passes_over_a_batch_have_a_data_loader() -> None:
     [
         ({"workers": 3}, 'workers=3 needs the time of a batch: add loader="1500ms"'),
         ({"loader": "3"}, "loader: '3' has no unit"),
-        ({"loader": -1.0}, "implausible time of a batch"),
-        ({"loader": "0ms"}, "implausible time of a batch"),
-        ({"loader": float("nan")}, "implausible time of a batch"),
+        ({"loader": -1.0}, "it must be a time above 0 and at most 3600 s"),
+        ({"loader": "0ms"}, "it must be a time above 0 and at most 3600 s"),
+        ({"loader": float("nan")}, "it must be a time above 0 and at most 3600 s"),
         ({"loader": "3ms", "workers": -1}, "workers is -1; it must be a whole number from 0"),
         ({"loader": "3ms", "copy": "fast"}, "copy: unknown value 'fast'; known: pinned, pageable, async"),
     ],

@@ -359,7 +359,7 @@ def test_a_rank_with_other_kernels_is_left_out_by_name(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"threshold": "100"}, "has no unit"),
-        ({"threshold": "0us"}, "not a positive time"),
+        ({"threshold": "0us"}, "it must be a time above 0 and at most 3600 s"),
         ({"steps_range": "7:9"}, "at least two ranks must have such a step"),
         ({"steps_range": "x"}, "not a range of steps"),
         ({"first_gap": "other"}, "unknown definition"),

@@ -190,7 +190,7 @@ def test_processes_give_the_results_in_order() -> None:
         ({"osl": 1}, "osl is 1; it must be a whole number from 2"),
         ({"gpus": 0}, "gpus is 0"),
         ({"tpot": "30 m"}, "tpot: "),
-        ({"tpot": -1.0}, "tpot is -1.0; it must be above 0"),
+        ({"tpot": -1.0}, "tpot is -1.0; it must be a time above 0 and at most 3600 s; try tpot=\"30ms\""),
         ({"requests": "5/day"}, "'5/day' is no rate; try requests=\"5/s\""),
         ({"tp": 3}, "no layout of meta-llama/Llama-3.1-8B uses 2 GPUs with these values of tp; tp × pp × dp must be 2"),
         ({"ttft": "-5ms"}, "ttft: '-5ms' is below 0"),
