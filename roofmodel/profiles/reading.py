@@ -71,6 +71,11 @@ def report_progress(progress: ProgressCallback) -> Iterator[None]:
         _progress.reset(token)
 
 
+def current_progress() -> ProgressCallback:
+    """The callback of this context."""
+    return _progress.get()
+
+
 Recognize = Callable[[bytes], bool]
 Read = Callable[[Sequence[InputFile], str | None], Profile]
 
@@ -325,7 +330,7 @@ class _FileWithProgress(io.FileIO):
 
     def __init__(self, file: Path | int, name: str) -> None:
         super().__init__(file, "r")
-        self._label, self._report, self._size = name, _progress.get(), os.fstat(self.fileno()).st_size
+        self._label, self._report, self._size = name, current_progress(), os.fstat(self.fileno()).st_size
 
     def readinto(self, buffer: WriteableBuffer) -> int | None:
         count = super().readinto(buffer)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import copy_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from roofmodel import units
 from roofmodel.errors import Option, ProfileError, WorkloadError
 from roofmodel.option_values import FirstGap
+from roofmodel.profiles.reading import current_progress, report_progress
 from roofmodel.profiles.timelines import reading
 from roofmodel.study.jitter import rank_files
 from roofmodel.study.jitter.alignment import Alignment, RankSequences, Selection, align_kernels, stored_sequences
@@ -23,8 +21,9 @@ from roofmodel.study.jitter.kernels import Integers
 from roofmodel.study.jitter.rank_sums import GapTask, SequenceTask, read_sequences, sum_gaps
 from roofmodel.study.jitter.ranks import ComparedRank, RankPart, compared_ranks, rank_parts
 from roofmodel.study.jitter.reduced_steps import BATCH, DamagedRanks, MapPieces, ReducedSteps, reduce_steps
+from roofmodel.study.processes import in_processes
 
-WORKERS = os.cpu_count() or 1
+PIECES_PER_PROCESS = 2  # files to convert, or batches of ranks, for which another process is worth its start
 SEQUENCE_BATCH = 32  # ranks per call of the function that reads sequences
 
 
@@ -42,7 +41,7 @@ class Run(NamedTuple):
 
 @contextmanager
 def mapped_pieces(cluster: str | None) -> Iterator[MapPieces]:
-    """A function that applies another one to pieces: in threads, or on a Dask cluster.
+    """A function that applies another one to pieces: in processes of this machine, or on a Dask cluster.
 
     Raises WorkloadError if the cluster cannot be used.
     """
@@ -52,18 +51,7 @@ def mapped_pieces(cluster: str | None) -> Iterator[MapPieces]:
         with connected(cluster) as evaluate:
             yield evaluate
         return
-    with ThreadPoolExecutor(WORKERS) as pool:
-
-        def in_threads(function: Callable[[Any], Any], pieces: Iterable[Any]) -> Iterator[Any]:
-            waiting: deque[Future[Any]] = deque()
-            for piece in pieces:
-                waiting.append(pool.submit(copy_context().run, function, piece))
-                if len(waiting) > 2 * WORKERS:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-
-        yield in_threads
+    yield lambda function, pieces: in_processes(function, tuple(pieces), PIECES_PER_PROCESS)
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------
@@ -99,7 +87,7 @@ def read_run(files: Sequence[str], stored: Collection[str], cache: str | None, m
         found |= {file: _read(file) for file in others}
     else:
         regular = [file for file in others if os.path.isfile(file)]
-        found |= zip(regular, map_pieces(convert, [ConvertTask(file, cache) for file in regular]), strict=True)
+        found |= zip(regular, _converted(regular, cache, map_pieces), strict=True)
         found |= {file: _read(file) for file in others if file not in found}
     intact = {file: found[file] for file in unique if found[file].error is None}
     errors = [found[file].error for file in unique if found[file].error is not None]
@@ -134,6 +122,19 @@ def read_stored(path: str, file: str | None = None) -> ReadFile:
     except ProfileError as error:
         return ReadFile("", (), (), error)
     return ReadFile(stored.tool, stored.parts, stored.warnings)
+
+
+def _converted(files: Sequence[str], folder: str, map_pieces: MapPieces) -> Iterator[ReadFile]:
+    """The ranks of each file. The progress of several files is the size of the converted ones."""
+    tasks = [ConvertTask(file, folder) for file in files]
+    if len(files) < 2:
+        yield from map_pieces(convert, tasks)
+        return
+    report, sizes = current_progress(), [os.path.getsize(file) for file in files]
+    with report_progress(lambda name, done, total: None):
+        for number, found in enumerate(map_pieces(convert, tasks), 1):
+            report(f"{len(files)} files", sum(sizes[:number]), sum(sizes))
+            yield found
 
 
 def convert(task: ConvertTask) -> ReadFile:

@@ -28,9 +28,9 @@ from roofmodel.study.plan.options import (
     service_of,
     speculation_of,
 )
-from roofmodel.study.plan.processes import in_processes
 from roofmodel.study.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
 from roofmodel.study.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
+from roofmodel.study.processes import in_processes
 from roofmodel.study.sweep import grid
 from roofmodel.study.sweep.sweep import prices_by_device
 

@@ -37,9 +37,9 @@ from roofmodel.study.plan.options import (
     no_layout,
     number_of_tokens,
 )
-from roofmodel.study.plan.processes import in_processes
 from roofmodel.study.plan.ranking import SHARED_ERROR, layout_text, ties
 from roofmodel.study.plan.search import Shortage
+from roofmodel.study.processes import in_processes
 from roofmodel.study.sweep.case import slowest_totals
 from roofmodel.study.sweep.sweep import prices_by_device
 

@@ -13,6 +13,7 @@ from roofmodel import units
 from roofmodel.file_names import printable
 
 BAR_AFTER = 1.0  # seconds before the bar on a terminal
+REFRESH_EVERY = 0.1  # seconds between two refreshes of the bar
 LINES_EVERY = 10.0  # seconds before the first line of other output, and between two lines
 LINE_WIDTH = 100  # columns of a line that is overwritten
 
@@ -120,8 +121,9 @@ class _Bar:
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = TextColumn("reading {task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
-        self.begin = time.monotonic() + BAR_AFTER
-        self.bar = Progress(*columns, console=console, transient=True)
+        self.next = time.monotonic() + BAR_AFTER
+        # Without the thread that refreshes the bar: `study/processes.py` forks only where no other thread runs.
+        self.bar = Progress(*columns, console=console, transient=True, auto_refresh=False)
         self.task = self.bar.add_task("", total=None)
         self.done = 0
 
@@ -129,9 +131,11 @@ class _Bar:
         again, self.done = done < self.done, done
         if again:  # another pass over the file, or another file: the speed of the last pass says nothing about it
             self.bar.reset(self.task, start=True)
-        if time.monotonic() >= self.begin:
+        self.bar.update(self.task, description=printable(name).replace("[", r"\["), completed=done, total=total)
+        if time.monotonic() >= self.next:
+            self.next = time.monotonic() + REFRESH_EVERY
             self.bar.start()
-            self.bar.update(self.task, description=printable(name).replace("[", r"\["), completed=done, total=total)
+            self.bar.refresh()
 
     def end(self) -> None:
         self.bar.stop()

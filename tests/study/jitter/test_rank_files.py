@@ -1,18 +1,21 @@
-"""`roof jitter` from Parquet files of ranks, in one process and on a Dask cluster."""
+"""`roof jitter` from Parquet files of ranks, in one and several processes, and on a Dask cluster."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import roofmodel
 from roofmodel.errors import RoofError
-from roofmodel.study.jitter import runs
+from roofmodel.study import processes
+from roofmodel.study.jitter import reduced_steps, runs
 from roofmodel.study.jitter.jitter import Jitter, jitter
 from roofmodel.study.jitter.kernels import KernelTable
 from roofmodel.study.jitter.rank_files import StoredKernels
@@ -100,7 +103,7 @@ def test_an_interrupted_conversion_continues_with_the_ranks_that_are_missing(
         return original(path)
 
     original: Callable[[str], Any] = runs.reading.read_file
-    monkeypatch.setattr(runs, "WORKERS", 1)
+    monkeypatch.setattr(processes, "usable_processes", lambda wanted: 1)
     monkeypatch.setattr(runs.reading, "read_file", until_the_fourth)
     with pytest.raises(KeyboardInterrupt):
         jitter(files, cache=str(tmp_path))
@@ -214,6 +217,48 @@ def test_unusable_folders_and_clusters_are_refused(files: list[str], options: di
         roofmodel.jitter(*files, **options)
 
 
+# --- Several processes ----------------------------------------------------------------------------------------
+
+
+def test_several_processes_give_the_result_of_one(
+    files: list[str], stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reduced_steps, "BATCH", 2)
+    monkeypatch.setattr(processes, "usable_processes", lambda wanted: 1)
+    expected = jitter([str(stored)])
+    asked: list[int] = []
+    monkeypatch.setattr(processes, "usable_processes", lambda wanted: asked.append(wanted) or 2)
+    found = jitter([str(stored)])
+    assert max(asked) == 2  # 8 ranks in 4 batches
+    assert_equal(found, expected)
+    assert_equal(jitter(files, cache=str(tmp_path)), jitter(files))
+
+
+def assert_equal(found: Jitter, expected: Jitter) -> None:
+    """Every number is equal, bit for bit."""
+    assert result(found) == result(expected)
+    assert np.array_equal(found.lateness, expected.lateness)
+    assert np.array_equal(found.clocks.offsets, expected.clocks.offsets)
+    assert found.curves is not None
+    assert expected.curves is not None
+    for own, other in zip(found.curves.deviations, expected.curves.deviations, strict=True):
+        assert np.array_equal(own, other)
+
+
+def test_ranks_of_a_killed_process_are_computed_again(
+    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = jitter([str(stored)])
+    flag = tmp_path / "killed"
+    monkeypatch.setenv("ROOF_TEST_KILL", str(flag))
+    monkeypatch.setattr(reduced_steps, "BATCH", 2)
+    monkeypatch.setattr(reduced_steps, "sum_ranks", kills_its_worker_once)
+    monkeypatch.setattr(processes, "usable_processes", lambda wanted: 2)
+    found = jitter([str(stored)])
+    assert flag.exists()
+    assert_equal(found, expected)
+
+
 # --- Dask -----------------------------------------------------------------------------------------------------
 
 
@@ -221,6 +266,7 @@ def kills_its_worker_once(batch: RankBatch) -> TimeSums:
     """As `sum_ranks`, but the first worker that has the ranks from 4 on dies after its work."""
     found = sum_ranks(batch)
     flag = Path(os.environ["ROOF_TEST_KILL"])
+    assert multiprocessing.parent_process() is not None or flag.exists()
     if batch.tasks[0].place >= 4 and not flag.exists():
         flag.touch()
         os._exit(1)

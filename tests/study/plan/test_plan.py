@@ -15,7 +15,6 @@ from roofmodel.models import hub
 from roofmodel.study.plan.candidate import Interval
 from roofmodel.study.plan.layouts import Layout, formats, layouts
 from roofmodel.study.plan.plan import Plan, plan
-from roofmodel.study.plan.processes import in_processes
 from roofmodel.study.plan.ranking import ties
 from roofmodel.study.plan.serving import batches, chunks
 
@@ -178,10 +177,6 @@ def test_batches_and_chunks_cover_the_range() -> None:
     assert {prompts * tokens for prompts, tokens, _ in chunks(1024)} >= {128, 256, 512, 1024, 2048}
     assert all(parts * tokens >= 1000 for _, tokens, parts in chunks(1000))
     assert (1, 7, 1) in chunks(7)
-
-
-def test_processes_give_the_results_in_order() -> None:
-    assert list(in_processes(abs, range(-40, 0))) == list(range(40, 0, -1))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""Evaluation of pieces in several processes: the results of one process, whatever happens to the others."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from roofmodel.study import processes
+from roofmodel.study.processes import in_processes, usable_processes
+
+
+@pytest.fixture
+def two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes, also if another test left a thread."""
+    monkeypatch.setattr(processes, "usable_processes", lambda wanted: 2)
+
+
+def test_processes_give_the_results_in_order() -> None:
+    assert list(in_processes(abs, range(-40, 0))) == list(range(40, 0, -1))
+
+
+@pytest.mark.usefixtures("two_processes")
+def test_pieces_run_in_other_processes_and_leave_no_thread() -> None:
+    before = threading.active_count()
+    found = set(in_processes(lambda piece: os.getpid(), range(16)))
+    assert 1 <= len(found) <= 2
+    assert os.getpid() not in found
+    assert threading.active_count() == before
+
+
+@pytest.mark.usefixtures("two_processes")
+@pytest.mark.parametrize("place", [0, 7, 15])
+def test_pieces_of_a_process_that_dies_are_computed_once(place: int) -> None:
+    def square(piece: int) -> int:
+        if piece == place and multiprocessing.parent_process() is not None:
+            os._exit(9)
+        return piece * piece
+
+    assert list(in_processes(square, range(16))) == [piece * piece for piece in range(16)]
+
+
+@pytest.mark.usefixtures("two_processes")
+def test_an_error_of_a_piece_ends_the_evaluation() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(in_processes(lambda piece: 1 / (piece - 3), range(16)))
+
+
+@pytest.mark.usefixtures("two_processes")
+def test_processes_end_with_their_parent(tmp_path: Path) -> None:
+    """The child of this test is killed while its own two processes work."""
+
+    def work(piece: int) -> None:
+        (tmp_path / str(os.getpid())).touch()
+        time.sleep(60)
+
+    parent = os.fork()
+    if not parent:
+        list(in_processes(work, range(16)))
+        os._exit(0)
+    while len(list(tmp_path.iterdir())) < 2:
+        time.sleep(0.01)
+    os.kill(parent, 9)
+    os.waitpid(parent, 0)
+    deadline = time.monotonic() + 10
+    while any(_runs(int(path.name)) for path in tmp_path.iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _runs(process: int) -> bool:
+    """Whether a process exists and is not only waiting for its parent to read its exit status."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_nothing_is_forked_while_another_thread_runs() -> None:
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    try:
+        assert usable_processes(2) == 1
+    finally:
+        end.set()
+        thread.join()
