@@ -56,6 +56,13 @@ class ContextTiming(NamedTuple):
         "where a sequence has one query",
     ]
     resident: Annotated[float, "fraction of L2 that keeps the tensors of a repeated attention; 0: all from DRAM"] = 0.0
+    height: Annotated[float, "query rows of a tile"] = 128.0
+    masked: Annotated[
+        float, "with a sliding window: 1: tiles outside the window are computed and masked; 0: they are skipped"
+    ] = 0.0
+    append: Annotated[
+        float, "1: another kernel first appends the new keys and values to the KV cache; 0: the time is without it"
+    ] = 0.0
 
 
 class GenerationTiming(NamedTuple):

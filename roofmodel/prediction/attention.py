@@ -9,7 +9,6 @@ from roofmodel.algebra import Number, ceil_div, formula, is_array, maximum, mini
 from roofmodel.devices.calibration import ContextTiming, GenerationTiming
 from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, dram_share
 
-TILE_ROWS: Annotated[int, "query rows of a tile"] = 128
 TILE_KEYS: Annotated[int, "keys that a tile processes at a time"] = 64
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)  # of a sequence's KV cache
 MAX_BLOCK_HEADS: Annotated[int, "largest number of query heads of a decode block"] = 64
@@ -22,9 +21,9 @@ EXCLUSION_FACTOR = 1e3  # factor on the time of splits that a library does not u
 PREFILL = FormulaDescription(
     name="attention",
     title="fused attention with many queries per sequence",
-    summary="Tiles of 128 query rows each process the keys that their rows attend to. The SMs share the work of all "
-    "tiles; the last tile ends late.",
-    equation="latency + overlap(max(balanced + tail, longest_tile), stream)",
+    summary="Tiles of `height` query rows each process the keys that their rows attend to. The SMs share the work of "
+    "all tiles; the last tile ends late.",
+    equation="latency + overlap(max(balanced + tail, longest_tile), stream) + append",
     terms=(
         (
             "balanced",
@@ -35,8 +34,17 @@ PREFILL = FormulaDescription(
         ("tail", "timing.tail × longest_tile, where there are more tiles than SMs"),
         ("stream", "bytes that are not in L2 / (DRAM bandwidth × dram)"),
         ("overlap(a, b)", "(a^1.5 + b^1.5)^(1/1.5): the two overlap, but not perfectly"),
+        (
+            "append",
+            "the new keys and values, read and written at that bandwidth: another kernel first appends them to the KV "
+            "cache",
+        ),
     ),
     notes=(
+        "Head sizes of 192 and 256 need smaller tiles where an SM has 100 KB of shared memory (compute capability 8.6, "
+        "8.9 and 12.0): `height` is fitted for each head size.",
+        "With a sliding window, some Triton kernels compute all tiles that a causal mask leaves and mask the scores "
+        "outside the window (`masked`).",
         "Where the implementation packs (`packed`), a tile holds the queries of all heads that share a key-value head, "
         "so that few queries per sequence still fill a tile. Some pack only a single query.",
         "If a benchmark repeats the attention, L2 keeps the tensors that fit in `resident` of it.",
@@ -44,7 +52,7 @@ PREFILL = FormulaDescription(
     source="Exponentials and packing: FlashAttention-3, arXiv 2407.08608, section 3.1; packing also in FlashInfer, "
     "arXiv 2501.01005. Parameters: ContextTiming, fitted by `roof calibrate`. "
     f"Constants: {UNFITTED}",
-    constants=("TILE_ROWS", "TILE_KEYS", "OVERLAP"),
+    constants=("TILE_KEYS", "OVERLAP"),
 )
 DECODE = FormulaDescription(
     name="attention",
@@ -97,18 +105,18 @@ def context_seconds(att: AttentionWork, chip: Chip, timing: ContextTiming) -> Nu
     if timing.packed < 1:
         group = 1 + (group - 1) * (att.queries <= 1) if timing.packed else 1
     group = part("group", group)
-    rows = att.queries * group
-    tiles = part("tiles", ceil_div(rows, TILE_ROWS))
-    tile_positions = part("tile_positions", minimum(TILE_ROWS / group, att.queries))  # query positions of a tile
-    mean_keys = part("mean_keys", att.pairs / att.queries)
+    tiles = part("tiles", ceil_div(att.queries * group, timing.height))
+    tile_positions = part("tile_positions", minimum(timing.height / group, att.queries))  # query positions of a tile
+    pairs = part("pairs", _computed_pairs(att, timing))
+    mean_keys = part("mean_keys", pairs / att.queries)
     # Keys of all tiles of a head, or of a group of heads. At the edge of the mask a tile processes keys that only some
     # of its rows attend to: half its positions under a causal mask, all of them in a window, none without a mask.
     edge = tile_positions * (att.keys - mean_keys) / att.queries
-    processed_keys = part("processed_keys", att.pairs / tile_positions + tiles * (edge + TILE_KEYS / 2))
+    processed_keys = part("processed_keys", pairs / tile_positions + tiles * (edge + TILE_KEYS / 2))
     longest_keys = part("longest_keys", minimum(att.keys, 2 * mean_keys + tile_positions) + TILE_KEYS / 2)
     flops_per_pair = part("flops_per_pair", att.flops / (att.batch * att.heads * att.pairs) + 4 * timing.softmax)
     sm_rate = part("sm_rate", chip.peak / chip.multiprocessors * timing.pipe, "FLOP/s")
-    seconds_per_key = part("seconds_per_key", TILE_ROWS * flops_per_pair / sm_rate, "s")
+    seconds_per_key = part("seconds_per_key", timing.height * flops_per_pair / sm_rate, "s")
     head_groups = part("head_groups", att.batch * att.heads / group)
     balanced = part(
         "balanced", head_groups * (processed_keys + tiles * timing.fill) * seconds_per_key / chip.multiprocessors, "s"
@@ -117,7 +125,23 @@ def context_seconds(att: AttentionWork, chip: Chip, timing: ContextTiming) -> Nu
     tail = timing.tail * longest_tile * (head_groups * tiles > chip.multiprocessors)
     sm_seconds = part("sm_time", maximum(balanced + tail, longest_tile), "s")
     stream = part("stream", att.bytes / (timing.dram * chip.bandwidth), "s")
-    return timing.latency + _overlap(sm_seconds, stream * _from_dram(att, chip, timing))
+    from_dram = _from_dram(att, chip, timing)
+    append = part("append", timing.append * _appended_bytes(att) / (timing.dram * chip.bandwidth), "s")
+    return timing.latency + _overlap(sm_seconds, stream * from_dram) + append * from_dram
+
+
+def _computed_pairs(att: AttentionWork, timing: ContextTiming) -> Number:
+    """Query-key pairs of a head and sequence that tiles compute: with `masked`, also pairs outside of the window."""
+    if not timing.masked:
+        return att.pairs
+    causal = att.queries * (att.keys - (minimum(att.queries, att.keys) - 1) / 2)
+    return att.windowed * maximum(causal, att.pairs) + (1 - att.windowed) * att.pairs
+
+
+def _appended_bytes(att: AttentionWork) -> Number:
+    """Bytes of the new keys and values: read in the format of the queries, and written in the format of the cache."""
+    query_bytes = att.bytes - att.kv_bytes  # and the outputs, which have as many bytes as the queries
+    return query_bytes * att.kv_heads / att.heads + att.kv_bytes * minimum(att.queries / att.keys, 1)
 
 
 def _from_dram(att: AttentionWork, chip: Chip, timing: ContextTiming | GenerationTiming) -> Number:

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder, Operator
-from roofmodel.devices.calibration import Calibration, Fit, Fitted, GemmTiming, GenerationTiming, StreamTiming
+from roofmodel.devices.calibration import (
+    Calibration,
+    ContextTiming,
+    Fit,
+    Fitted,
+    GemmTiming,
+    GenerationTiming,
+    StreamTiming,
+)
 from roofmodel.devices.device import Device
 from roofmodel.prediction import attention, gemm, stream
 from roofmodel.prediction.attention import AttentionWork
@@ -168,6 +176,44 @@ def test_few_rows_have_equal_expected_times_as_arrays_and_ints(
     many = found({"m": m, "n": n, "k": k})
     each = [found({"m": m, "n": n, "k": k}) for m, n, k in shapes]
     assert many.seconds == pytest.approx([one.seconds for one in each], rel=1e-12)
+
+
+def prefill(queries: int, windowed: int, pairs: float) -> AttentionWork:
+    """An attention of 100 heads of 64 elements in 2 bytes, with a key-value head each, over its own tokens."""
+    keys = 100 * queries * 2 * 64 * 2
+    return AttentionWork(1, 100, 100, queries, queries, pairs, 4 * 100 * pairs * 64, 2 * keys, keys, windowed)
+
+
+def test_a_prefill_that_masks_its_window_takes_as_long_as_without_it() -> None:
+    """Some Triton kernels compute the tiles outside of a window of 128 keys and mask their scores.
+
+    A tile of 128 rows has about 288 keys in the window, and 2200 of a causal mask.
+    """
+    causal, window = 4096 * 4097 / 2, 128 * 129 / 2 + (4096 - 128) * 128
+    computed = ContextTiming(0, 1.0, 0, 0, 0, 1e9, 0, masked=1)
+    skipped = computed._replace(masked=0)
+    whole, part_of_it = prefill(4096, 0, causal), prefill(4096, 1, window)
+    assert attention.context_seconds(part_of_it, PLAIN, computed) == pytest.approx(
+        attention.context_seconds(whole, PLAIN, computed), rel=1e-9
+    )
+    assert attention.context_seconds(part_of_it, PLAIN, skipped) < attention.context_seconds(whole, PLAIN, skipped) / 7
+
+
+def test_appending_keys_and_values_reads_and_writes_them_once() -> None:
+    """With a key-value head per query head, keys and values are half of the 4 tensors: 2 more reads, 2 more writes."""
+    timing = ContextTiming(0, 1e9, 0, 0, 0, 1.0, 0)
+    att = prefill(1024, 0, 1024 * 1025 / 2)
+    without, appended = (attention.context_seconds(att, PLAIN, timing._replace(append=n)) for n in (0, 1))
+    assert without == pytest.approx(att.bytes / 1e12, rel=1e-6)
+    assert appended == pytest.approx(2 * att.bytes / 1e12, rel=1e-6)
+
+
+def test_smaller_tiles_share_a_short_prefill_between_more_multiprocessors() -> None:
+    """Half of 100 multiprocessors have a tile of 128 rows; with 64 rows, all have one that takes half as long."""
+    timing = ContextTiming(0, 1.0, 0, 0, 0, 1e9, 0)
+    att = prefill(128, 0, 128 * 128)._replace(batch=0.5)
+    tall, low = (attention.context_seconds(att, PLAIN, timing._replace(height=rows)) for rows in (128.0, 64.0))
+    assert low == pytest.approx(tall / 2, rel=1e-3)
 
 
 def test_a_decode_streams_its_cache_once() -> None:

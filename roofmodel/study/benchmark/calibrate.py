@@ -81,6 +81,8 @@ DISCRETE = {
     "splits": (128.0, 1.0, 4.0, 8.0, 16.0),
     "fixed": (0.0, 4.0, 8.0, 16.0),
     "casts": (0.0, 1.0),
+    "masked": (0.0, 1.0),
+    "append": (0.0, 1.0),
     "tiles": (1.0, 0.0),
 }
 # Discrete parameters that do not apply to a kind: heads of an encoder share no keys.
