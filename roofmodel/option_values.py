@@ -5,6 +5,7 @@ A value that is not in the type is an error at run time, too: the function that 
 
 from __future__ import annotations
 
+import os
 from typing import Literal
 
 from roofmodel import units
@@ -20,6 +21,8 @@ Logits = Literal["last", "all"]
 SequenceParallel = Literal["off", "on"]
 DataParallel = Literal["ddp", "dataparallel", "sequential"]  # how replicas train
 Engine = Literal["current", "trtllm-0.9"]  # inference engine whose kernels run in a graph
+RoutingMode = Literal["uniform", "same"]
+RoutingOption = str | os.PathLike[str]  # a RoutingMode, or a file with the distribution of tokens over experts
 CopyMode = Literal["pinned", "pageable", "async"]  # of a batch from the host to the GPU
 ComputeFormat = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"]
 StorageFormat = Literal[

@@ -11,6 +11,7 @@ from roofmodel.devices.device import Hardware
 from roofmodel.reports.plans import PlanReport, TrainingPlanReport
 
 if TYPE_CHECKING:
+    from roofmodel.option_values import RoutingOption
     from roofmodel.study.sweep.grid import Names, Numbers
 
 
@@ -39,6 +40,7 @@ def plan(
     draft: Model | None = None,
     draft_tokens: int | None = None,
     acceptance: float | None = None,
+    routing: RoutingOption | None = None,
     top: int = 8,
     cluster: str | None = None,
     progress: ProgressCallback = no_progress,
@@ -51,7 +53,8 @@ def plan(
     GPU, of all devices or by device name; with prices of all devices the cost per token decides. `mode` is "mixed"
     (prefill and decode on the same engines), "disaggregated" (on engines of their own) or both. With speculative
     decoding, `draft` is a model, or "mtp" for multi-token prediction, that drafts `draft_tokens` tokens per step
-    (default 3), each of them right with the probability `acceptance` (default 0.7). `cluster` is the
+    (default 3), each of them right with the probability `acceptance` (default 0.7). `routing` is how the tokens of an
+    MoE model choose experts: "uniform" (the default), "same" or a file, as in `estimate`. `cluster` is the
     address of a Dask scheduler, or `local`. `progress` is called with "layouts", the number of evaluated layouts, and
     the number of all. A result without a layout that fits or meets the targets names the nearest. Raises RoofError.
 
@@ -69,7 +72,7 @@ def plan(
         arguments.architecture(model, family), devices, gpus=gpus, isl=isl, osl=osl, ttft=ttft, tpot=tpot,
         requests=requests, price=price, memory_utilization=memory_utilization, top=top, cluster=cluster,
         progress=progress, mode=mode, draft=drafter, draft_tokens=draft_tokens, acceptance=acceptance,
-        tp=tp, pp=pp, dp=dp, ep=ep, dtype=dtype, weights=weights, kv=kv, activations=activations,
+        routing=routing, tp=tp, pp=pp, dp=dp, ep=ep, dtype=dtype, weights=weights, kv=kv, activations=activations,
     )  # fmt: skip
     return PlanReport(found)
 

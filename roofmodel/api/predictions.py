@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Optimizer,
         Phase,
         Recompute,
+        RoutingOption,
         Runtime,
         ScalingMode,
         SequenceParallel,
@@ -72,15 +73,17 @@ def estimate(
     copy: CopyMode | None = None,
     data_parallel: DataParallel | None = None,
     engine: Engine = "current",
+    routing: RoutingOption = "uniform",
 ) -> Report:
     """FLOPs, bytes, bound and expected time of a model on a device, by operator and by phase; memory.
 
     `model` is a packaged name, a path, or a Hub id; `hw` a device's name, alias or YAML file, or a Device. `family`
     reads a config of an unknown `model_type` as one of a known family. `launch` is seconds, or text such as "12us".
     `loader` is the time of one of the data loader's `workers` (default: none) for a batch of one GPU, and `copy` how a
-    batch is copied to the GPU (default: "pageable"); `.to_dict()["input_pipeline"]` has the result. The other options
-    are those of `roof estimate`. None selects the default, which depends on the model, the phase or another option.
-    Raises RoofError.
+    batch is copied to the GPU (default: "pageable"); `.to_dict()["input_pipeline"]` has the result. `routing` is how
+    the tokens of an MoE model choose experts: "uniform", "same" (all tokens alike), or a file with a
+    probability or count for each expert. The other options are those of `roof estimate`. None selects the default,
+    which depends on the model, the phase or another option. Raises RoofError.
 
     Examples:
         >>> report = estimate("gpt2-xl", "a100", batch=8)
@@ -98,7 +101,7 @@ def estimate(
         "mla": mla, "optimizer": optimizer, "recompute": recompute, "decoder_seq": decoder_seq, "runtime": runtime,
         "launch": launch, "tp": tp, "dp": dp, "pp": pp, "ep": ep, "vpp": vpp, "micro_batch": micro_batch,
         "sequence_parallel": sequence_parallel, "memory_utilization": memory_utilization,
-        "data_parallel": data_parallel, "engine": engine,
+        "data_parallel": data_parallel, "engine": engine, "routing": routing,
     }  # fmt: skip
     data_loader = loader_options(loader, workers, copy)
     return Report(study(arguments.architecture(model, family), arguments.device(hw), loader=data_loader, **options))

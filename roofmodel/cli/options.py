@@ -182,6 +182,14 @@ def workload_options(
             WORKLOAD, "Inference engine of --runtime graph (expected times only): current libraries, or trtllm-0.9."
         ),
     ] = "current",
+    routing: Annotated[
+        str,
+        _option(
+            WORKLOAD,
+            "Experts that tokens of an MoE model use: uniform (random), same (all tokens use the same, as in a "
+            "batch of identical prompts), or a FILE with a probability or count per expert.",
+        ),
+    ] = "uniform",
     memory_utilization: Annotated[
         float, _option(WORKLOAD, "Share of a device's memory that may be used: sets fits, max batch and context.")
     ] = 0.9,

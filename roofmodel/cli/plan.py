@@ -80,6 +80,14 @@ def plan_command(
     acceptance: Annotated[
         float | None, _option(SPECULATION, "Probability that a draft token is right (default: 0.7).")
     ] = None,
+    routing: Annotated[
+        str | None,
+        _option(
+            WORKLOAD,
+            "Experts that tokens of an MoE model use: uniform (random), same (all tokens use the same, as in a "
+            "batch of identical prompts), or a FILE with a probability or count per expert (default: uniform).",
+        ),
+    ] = None,
     train: Annotated[bool, typer.Option("--train", help="Plan a training run.", rich_help_panel=TRAINING)] = False,
     tokens: Annotated[str | None, _option(TRAINING, "Tokens of the run, such as 300B or 15T.")] = None,
     batch: Annotated[int | None, _option(TRAINING, "Sequences of a step, over all GPUs (default: 4 M tokens).")] = None,
@@ -108,7 +116,7 @@ def plan_command(
     serving: dict[str, Any] = {
         "isl": isl, "osl": osl, "ttft": ttft, "tpot": tpot, "requests": requests, "weights": weights, "kv": kv,
         "activations": activations, "mode": mode, "draft": draft, "draft_tokens": draft_tokens,
-        "acceptance": acceptance,
+        "acceptance": acceptance, "routing": routing,
     }  # fmt: skip
     training: dict[str, Any] = {
         "tokens": tokens, "batch": batch, "seq": seq, "micro_batch": micro_batch, "recompute": recompute,

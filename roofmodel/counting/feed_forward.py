@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from roofmodel.algebra import Number, mean, power, quotient
+from roofmodel.algebra import Number, quotient
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, norm
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.routing import expert_load
 from roofmodel.models.layers import MLP, MoE, PerLayerGate
 
 
@@ -22,12 +23,12 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     """MoE: router with top-k routing, the chosen experts, their weighted sum; and the shared expert, if there is one.
 
     `b:t:x` are the (token, expert) pairs that the router chose, `active` per token. Only the weights of experts that
-    at least one token chose are read. Under uniform routing, their expected number is
+    at least one token chose are read (`routing.py`). Under uniform routing, their expected number is
     x (1 - (1 - active / x)^tokens).
 
-    With expert parallelism, each of `ep` GPUs has the same number of pairs. Within a replica, the GPUs have the same
-    tokens and sum the outputs of their experts at the end. Across replicas, each GPU sends its pairs to the GPU of the
-    expert and receives the outputs (all-to-all).
+    With expert parallelism, each of `ep` GPUs has the same number of pairs, unless a file gives the distribution.
+    Within a replica, the GPUs have the same tokens and sum the outputs of their experts at the end. Across replicas,
+    each GPU sends its pairs to the GPU of the expert and receives the outputs (all-to-all).
     """
     step, expert, gpus = block.step, moe.expert, block.step.parallel
     tokens = step.batch * step.tokens
@@ -43,18 +44,16 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
         "mlp.choose", "mlp", f"r[b t x]{correction} -> weight[b:t:x]", kind="routing",
         flops=vector_flops.SOFTMAX + vector_flops.CHOOSE + moe.correction,
     )  # fmt: skip
-    local_experts, routed_tokens = quotient(moe.experts, gpus.ep), tokens * gpus.replicas
-    build = build._replace(
-        sizes={**build.sizes, "x": local_experts, "b:t:x": mean(routed_tokens * moe.active, gpus.ep)}
-    )
+    local_experts = quotient(moe.experts, gpus.ep)
+    load = expert_load(moe, step.routing, tokens * gpus.replicas, gpus.ep)
+    build = build._replace(sizes={**build.sizes, "x": local_experts, "b:t:x": load.pairs})
     rows = block.input
     if gpus.experts_span_replicas:
         rows = "n[b:t:x d]"
         yield build.gather("mlp.permute", "mlp", f"{block.input} -> {rows}")
         yield build.exchange("mlp.dispatch", f"{rows} -> {rows}", Collective("alltoall", gpus.ep))
-    chosen = mean(touched_experts(moe, routed_tokens), gpus.ep)
     for operator in _mlp(build, expert, "expert_", rows, "y[b:t:x d]"):
-        yield with_touched_experts(operator, chosen, local_experts)
+        yield with_touched_experts(operator, load.touched, local_experts)
     if gpus.experts_span_replicas:
         yield build.exchange("mlp.collect", "y[b:t:x d] -> y[b:t:x d]", Collective("alltoall", gpus.ep))
     yield build.operator(
@@ -111,11 +110,6 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Op
         flops=vector_flops.ACTIVATION[mlp.activation] + mlp.gated, function=mlp.activation,
     )  # fmt: skip
     yield linear("down", up, "f", "d", gives)
-
-
-def touched_experts(moe: MoE, tokens: Number) -> Number:
-    """Expected number of experts that at least one token chose, under uniform routing."""
-    return moe.experts * (1 - power(1 - moe.active / moe.experts, tokens))
 
 
 def with_touched_experts(operator: Operator, touched: Number, experts: Number) -> Operator:

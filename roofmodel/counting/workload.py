@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, half, is_just, mean, minimum, quotient, whole
 from roofmodel.counting.number_formats import FORMATS, Widths
+from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.option_values import (
     AttentionMode,
     DataParallel,
@@ -121,7 +122,8 @@ class Workload(NamedTuple):
     * `memory_utilization`: the share of the device's memory that the workload may use;
     * `data_parallel`: how replicas train (PyTorch's DistributedDataParallel or DataParallel, or gradients exchanged
       after the backward pass); None: one replica without a wrapper;
-    * `engine`: the inference engine whose kernels run in a graph; no effect on counts.
+    * `engine`: the inference engine whose kernels run in a graph; no effect on counts;
+    * `routing`: how tokens choose the experts of an MoE model.
     """
 
     phases: tuple[Phase, ...]
@@ -149,6 +151,7 @@ class Workload(NamedTuple):
     memory_utilization: float = MEMORY_UTILIZATION
     data_parallel: DataParallel | None = None
     engine: Engine = "current"
+    routing: Routing = UNIFORM
 
     @property
     def host(self) -> Host:
@@ -207,7 +210,7 @@ class Workload(NamedTuple):
             phase, together, tokens, context, self.attention, positions, self.widths,
             passes, self.image, self.mla, self.optimizer, self.recompute,
             0 if self.decoder_seq is None else self.seq, self.parallel,
-            1 if self.micro_batch is None else quotient(part, together),
+            1 if self.micro_batch is None else quotient(part, together), routing=self.routing,
         )  # fmt: skip
 
 
@@ -248,6 +251,7 @@ class Step(NamedTuple):
     parallel: Parallel = ONE_GPU
     microbatches: Number = 1
     chunk: PromptChunk | None = None
+    routing: Routing = UNIFORM
 
     @property
     def encodes(self) -> bool:

@@ -1,8 +1,8 @@
 """Load of the busiest GPU in expert parallelism: its rows and touched experts, by distribution of the tokens.
 
 `uniform`: the router chooses experts uniformly at random, as in the counts of models. `balanced`: tokens go to the
-experts in round-robin order. `power_law_1.2`: skewed as in the benchmarks of aiconfigurator; the shares of the experts
-have a density of x^-1.2.
+experts in round-robin order. `same`: all tokens go to the same experts. `power_law_1.2`: skewed as in the benchmarks of
+aiconfigurator; the shares of the experts have a density of x^-1.2.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ def busiest_gpu(distribution: str, tokens: Any, active: Any, experts: Any, gpus:
         return Load(rows, experts / gpus * (1 - (1 - active / experts) ** tokens))
     if distribution == "balanced":
         return Load(maximum(rows, 1), minimum(experts / gpus, ceil_div(rows, 1)))
+    if distribution == "same":
+        return Load(maximum(rows, 1), minimum(experts / gpus, maximum(active / gpus, 1)))
     if found := re.fullmatch(r"power_law_(\d(?:\.\d+)?)", distribution):
         columns = np.broadcast_arrays(tokens, active, experts, gpus)
         load = _power_law(float(found[1]), *(column.ravel() for column in columns))
         return Load(*load.reshape(2, *columns[0].shape))
-    raise WorkloadError(f"unknown distribution {shorten(distribution)}; known: balanced, uniform, power_law_1.2")
+    raise WorkloadError(f"unknown distribution {shorten(distribution)}; known: balanced, same, uniform, power_law_1.2")
 
 
 def _power_law(exponent: float, tokens: Array, active: Array, experts: Array, gpus: Array) -> Array:

@@ -187,6 +187,13 @@ def faster_than_bound(validation: Validation, limit: int = 3) -> Iterator[str]:
             yield f"line {row + 2}: {op} {names[row]} ({shape}) took {part} of its bound"
 
 
+def faster_experts(validation: Validation) -> bool:
+    """Whether rows of MoE layers under uniform routing are faster than their bound: tokens may share experts."""
+    ops, faster = validation.table["op"], validation.measured < validation.bound
+    distribution = validation.table.get("distribution") or [""] * len(ops)
+    return any(faster[row] and op == "moe" and distribution[row] in ("", "uniform") for row, op in enumerate(ops))
+
+
 def _part(measured: Array, bound: Array, expected: Array, low: Array, high: Array) -> ErrorSummary:
     known = ~np.isnan(expected)
     some = bool(known.any())

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import product
 from roofmodel.counting import textbook_kernels, vector_flops
 from roofmodel.counting.collective import Collective
-from roofmodel.counting.feed_forward import touched_experts
 from roofmodel.counting.number_formats import FORMATS, Format
+from roofmodel.counting.routing import touched_experts
 from roofmodel.counting.vector_flops import FlopCount
 from roofmodel.counting.workload import MEMORY_UTILIZATION, Workload, attended, pairs
 from roofmodel.errors import Message, Option, Text

@@ -31,6 +31,7 @@ from roofmodel.study.estimate.notes import (
 from roofmodel.study.estimate.options import MAX_VALUE, workload
 from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, pass_time
 from roofmodel.study.estimate.pipeline import slowest_stage, without_cache
+from roofmodel.study.estimate.routing import routing_notes
 
 if TYPE_CHECKING:
     from roofmodel.study.estimate.input_pipeline import InputPipeline, Loader
@@ -94,6 +95,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *device_notes(device, work),
             *weight_format_notes(arch, work, all_operators),
             *matmul_format_notes(arch, device, work),
+            *routing_notes(arch, work.routing, work.parallel.ep),
             *fitting_notes(arch, device, work, needed, options, walk),
             *memory_notes(device, work, needed.total),
             *timing_notes(device, found),

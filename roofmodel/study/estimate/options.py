@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypedDict, get_args
 from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.quantized_modules import group_formats, unconverted
+from roofmodel.counting.routing import Routing
 from roofmodel.counting.workload import MEMORY_UTILIZATION, NO_IMAGE, Parallel, Workload
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
@@ -22,13 +23,15 @@ from roofmodel.option_values import (
     Optimizer,
     Phase,
     Recompute,
+    RoutingOption,
     Runtime,
     SequenceParallel,
     StorageFormat,
     seconds_of,
 )
 from roofmodel.prediction.casting import AUTOCAST_FORMATS, PARAMETER_FORMAT
-from roofmodel.study.estimate.parallelism import GPUS, data_parallel, parallel
+from roofmodel.study.estimate.parallelism import GPUS, data_parallel, has_experts, parallel
+from roofmodel.study.estimate.routing import check_routing, read_routing
 
 DEFAULT_SEQ = 1024
 NEW_TOKENS = 128
@@ -72,6 +75,7 @@ class Options(NamedTuple):
     memory_utilization: float = MEMORY_UTILIZATION
     data_parallel: DataParallel | None = None
     engine: Engine = "current"
+    routing: RoutingOption | Routing = "uniform"
 
 
 class WorkloadOptions(TypedDict, total=False):
@@ -105,6 +109,7 @@ class WorkloadOptions(TypedDict, total=False):
     memory_utilization: float
     data_parallel: DataParallel | None
     engine: Engine
+    routing: RoutingOption
 
 
 DEFAULTS: Mapping[str, Any] = Options._field_defaults
@@ -155,6 +160,8 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
     options = options._replace(**{name: DEFAULTS[name] for name in inapplicable})
     if is_training:
         notes += _training_notes(arch, options)
+    routing = read_routing(options.routing)
+    check_routing(arch, routing)
     seq, decoder_seq, pixels = _lengths(arch, options)
     micro_batch = 1 if options.micro_batch is None and options.pp > 1 and is_training else options.micro_batch
     gpus = Parallel(
@@ -176,6 +183,7 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
         options.attention, options.logits, options.new_tokens or NEW_TOKENS, pixels, options.mla,
         options.optimizer or "adam", options.recompute, decoder_seq, options.runtime, layout, micro_batch,
         options.launch, unconverted_matrices, matrix_formats, options.memory_utilization, replicas, options.engine,
+        routing,
     )  # fmt: skip
     return work, (*notes, *layout_notes)
 
@@ -285,6 +293,8 @@ def _inapplicable_options(
         yield "launch", "a graph is launched once, not operator by operator"
     else:
         yield "engine", Message("only ", Option("runtime", "graph"), " runs the kernels of an inference engine")
+    if not has_experts(arch):
+        yield "routing", f"{arch.name} has no experts"
     if phases != ("train",):
         yield "optimizer", "only training runs an optimizer"
         yield "data_parallel", "only training exchanges gradients"

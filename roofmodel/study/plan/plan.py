@@ -10,11 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel import units
+from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.counting.workload import MEMORY_UTILIZATION
 from roofmodel.devices.device import Device
-from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError
+from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, ignored
 from roofmodel.models.architecture import Architecture
+from roofmodel.option_values import RoutingOption
 from roofmodel.study.estimate.options import MAX_VALUE
+from roofmodel.study.estimate.parallelism import has_experts
+from roofmodel.study.estimate.routing import check_routing, read_routing, routing_notes
 from roofmodel.study.plan.candidate import Candidate
 from roofmodel.study.plan.disaggregated import Matching, link_bandwidth, matched
 from roofmodel.study.plan.layouts import formats, layouts
@@ -73,6 +77,7 @@ def plan(
     draft: Architecture | str | None = None,
     draft_tokens: int | None = None,
     acceptance: float | None = None,
+    routing: RoutingOption | Routing | None = None,
     top: int = SHOWN,
     cluster: str | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
@@ -83,13 +88,14 @@ def plan(
     `given` restricts the search: `tp`, `pp`, `dp`, `ep`, `dtype`, `weights`, `kv`, `activations`, each with one or
     several values. `ttft` and `tpot` are seconds, or text with a unit; `requests` is a rate such as `5/s`. `mode` is
     "mixed", "disaggregated" or both. `draft` is a draft model, or "mtp"; it drafts `draft_tokens` per step, each of
-    which is right with probability `acceptance`. Raises WorkloadError for an invalid value, and where no layout divides
-    the model.
+    which is right with probability `acceptance`. `routing` is how tokens choose experts. Raises WorkloadError for an
+    invalid value, and where no layout divides the model.
     """
     check_generates(arch)
     service = service_of(gpus, isl, osl, ttft, tpot, requests, memory_utilization)._replace(
         speculation=speculation_of(arch, draft, draft_tokens, acceptance), modes=choices_of("mode", mode, MODES)
     )
+    service, routing_remarks = _with_routing(arch, service, routing)
     check_count("top", top, 1, MAX_VALUE)
     restricted = layout_restrictions(given)
     prices = prices_by_device(price, devices)
@@ -113,7 +119,18 @@ def plan(
         shortage=None if best or not shortages else min(shortages, key=lambda one: one.needed / one.usable),
         searched=pairs + sum(one.points for one in found), layouts=len(pieces), notes=(),
     )  # fmt: skip
-    return result._replace(notes=(*arch.notes, *_notes(result, pieces, prices)))
+    return result._replace(notes=(*arch.notes, *routing_remarks, *_notes(result, pieces, prices)))
+
+
+def _with_routing(
+    arch: Architecture, service: Service, given: RoutingOption | Routing | None
+) -> tuple[Service, Iterable[Text]]:
+    """The service with this routing, and a note on it. Raises WorkloadError if it is invalid for the model."""
+    if not has_experts(arch):
+        return service, [] if given is None else [ignored("routing", f"{arch.name} has no experts")]
+    routing = UNIFORM if given is None else read_routing(given)
+    check_routing(arch, routing)
+    return service._replace(routing=routing), routing_notes(arch, routing, service.gpus)
 
 
 def _evaluated(pieces: Sequence[Piece], cluster: str | None) -> Iterator[Found]:

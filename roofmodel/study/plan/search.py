@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roofmodel.algebra import Number
+from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.counting.workload import MEMORY_UTILIZATION
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
@@ -22,7 +23,8 @@ MODES = ("mixed", "disaggregated")
 
 
 class Service(NamedTuple):
-    """The question: requests, targets, number of GPUs, how much of their memory may be used, and how they serve."""
+    """The question: requests, targets, number of GPUs, how much of their memory may be used, how they serve,
+    and how tokens choose experts."""
 
     traffic: Traffic
     targets: Targets
@@ -30,6 +32,7 @@ class Service(NamedTuple):
     memory_utilization: float = MEMORY_UTILIZATION
     speculation: Speculation | None = None
     modes: tuple[str, ...] = MODES
+    routing: Routing | None = None  # None: a model without experts
 
 
 class Piece(NamedTuple):
@@ -68,7 +71,14 @@ class Found(NamedTuple):
 def evaluate(piece: Piece) -> Found:
     """All candidates of one layout with one set of formats."""
     service, layout, traffic = piece.service, piece.layout, piece.service.traffic
-    served = engine(piece.arch, piece.device, layout.engine, piece.formats, service.memory_utilization)
+    served = engine(
+        piece.arch,
+        piece.device,
+        layout.engine,
+        piece.formats,
+        service.memory_utilization,
+        service.routing or UNIFORM,
+    )
     weights = stored_weights(served)
     stored = stored_with_draft(served, weights, service.speculation, sum(traffic))
     largest = largest_batch(served, stored)

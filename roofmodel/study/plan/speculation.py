@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from roofmodel.algebra import Number
+from roofmodel.counting.routing import UNIFORM
 from roofmodel.counting.workload import PromptChunk
 from roofmodel.models.architecture import Architecture
 from roofmodel.study.plan.layouts import Formats, Layout, divisors, is_possible
@@ -96,9 +97,11 @@ def draft_engine(served: Engine, speculation: Speculation) -> Engine:
     """The engine of the draft model, on the GPUs of an engine. Module and model have the same formats."""
     draft, share = speculation.draft, served.work.memory_utilization
     tp = max(size for size in divisors(served.layout.tp) if is_possible(draft, Layout(size)))
-    own = served.formats
+    own, routing = served.formats, served.work.routing
+    if routing.shares and not speculation.is_mtp:
+        routing = UNIFORM  # a file describes the experts of the model, not those of the draft model
     form = own if speculation.is_mtp else Formats(own.activations or own.dtype)
-    return engine(draft, served.device, Layout(tp), form, share)
+    return engine(draft, served.device, Layout(tp), form, share, routing)
 
 
 def stored_with_draft(

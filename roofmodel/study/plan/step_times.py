@@ -9,6 +9,7 @@ import numpy as np
 
 from roofmodel.algebra import Number
 from roofmodel.counting import memory, phases
+from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.counting.workload import PromptChunk, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
@@ -79,11 +80,14 @@ class Engine(NamedTuple):
         return None if self.device.capacity is None else usable_memory(self.device, self.work)
 
 
-def engine(arch: Architecture, device: Device, layout: Layout, form: Formats, memory_utilization: float) -> Engine:
+def engine(
+    arch: Architecture, device: Device, layout: Layout, form: Formats, memory_utilization: float,
+    routing: Routing = UNIFORM,
+) -> Engine:  # fmt: skip
     """An engine of this layout. Raises WorkloadError where the model or the device does not support it."""
     work, _ = workload(
         arch, phase="decode", batch=layout.pp * layout.dp, micro_batch=1, seq=2, runtime="graph",
-        memory_utilization=memory_utilization, **options_of(layout, form),
+        memory_utilization=memory_utilization, routing=routing, **options_of(layout, form),
     )  # fmt: skip
     (step,) = work.steps()
     return Engine(arch, device, layout, form, work, step)

@@ -36,7 +36,7 @@ LENGTHS = ("batch", "seq", "decoder_seq", "context")
 """The options whose values become arrays."""
 NAMED_OPTIONS = (
     "dtype", "weights", "kv", "activations", "attention", "runtime", "logits", "mla", "optimizer", "recompute",
-    "sequence_parallel", "data_parallel", "engine",
+    "sequence_parallel", "data_parallel", "engine", "routing",
 )  # fmt: skip
 FORMAT_OPTIONS = ("weights", "kv", "activations")
 """Of these, the formats that default to `dtype`."""

@@ -13,6 +13,7 @@ from operator import index
 from typing import TypedDict
 
 from roofmodel.errors import Message, Option, WorkloadError, shorten
+from roofmodel.option_values import RoutingOption
 
 MAX_VALUES = 10**7
 """Limit of the values of one axis."""
@@ -55,6 +56,7 @@ class GridOptions(TypedDict, total=False):
     sequence_parallel: Names | None
     data_parallel: Names | None
     engine: Names | None
+    routing: RoutingOption | Iterable[RoutingOption] | None
     memory_utilization: float | str | Iterable[float | str] | None
 
 

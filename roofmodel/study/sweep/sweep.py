@@ -34,9 +34,10 @@ from roofmodel.study.estimate.options import (
     memory_utilization,
     workload,
 )
-from roofmodel.study.estimate.parallelism import GPUS, batch_divisor
+from roofmodel.study.estimate.parallelism import GPUS, batch_divisor, has_experts
 from roofmodel.study.estimate.phase import totals
 from roofmodel.study.estimate.pipeline import slowest_stage
+from roofmodel.study.estimate.routing import read_routing, routing_notes
 from roofmodel.study.sweep import grid
 from roofmodel.study.sweep.case import (
     COLUMNS,
@@ -174,6 +175,8 @@ def _axis(name: str, asked: object) -> list[Any]:
         return [launch_seconds(value) for value in grid.names(asked)]
     if name == "memory_utilization":
         return [memory_utilization(value) for value in grid.names(asked)]
+    if name == "routing":
+        return [read_routing(value) for value in grid.names(asked)]
     if name not in CHOICES:
         raise WorkloadError(f"unknown option {name!r}{choices(name, [o for o in Options._fields if o in COLUMNS])}")
     values = grid.names(asked)
@@ -248,6 +251,8 @@ def _case(
     """A phase with the lengths that apply. Evaluates the largest lengths as plain ints, for notes and checks."""
     dtype = chosen.get("dtype", "fp16")
     given = {"launch_seconds" if name == "launch" else name: value for name, value in chosen.items()}
+    if "routing" in given:
+        given["routing"] = chosen["routing"].name
     labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMAT_OPTIONS), dtype), **given}
     try:
         work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
@@ -258,9 +263,9 @@ def _case(
     except WorkloadError as error:
         return GridCase(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
     formats = weight_format_notes(arch, work, phase.operators)
-    notes |= dict.fromkeys(
-        [*remarks, *device_notes(device, work), *formats, *timing_notes(device, [phase]), *utilization_notes([phase])]
-    )
+    routed = routing_notes(arch, work.routing, work.parallel.ep)
+    timed = (*timing_notes(device, [phase]), *utilization_notes([phase]))
+    notes |= dict.fromkeys([*remarks, *device_notes(device, work), *formats, *routed, *timed])
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
     if slowest_stage(arch, device, smallest.steps()[0], work.host).host_bound:
         notes[
@@ -294,6 +299,7 @@ def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
     trains = phase == "train"
     return {
         **{name: getattr(work, name) for name in NAMED_OPTIONS},
+        "routing": work.routing.name if has_experts(arch) else None,
         "engine": work.engine if work.runtime == "graph" else None,
         "attention": None if isinstance(arch.body, Network) else work.attention,
         "launch_seconds": work.launch,

@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from roofmodel import output_files, units
+from roofmodel.errors import Message, Option
 from roofmodel.study.benchmark.table import reason_lines
-from roofmodel.study.benchmark.validate import Errors, ErrorSummary, Validation, faster_than_bound
+from roofmodel.study.benchmark.validate import Errors, ErrorSummary, Validation, faster_experts, faster_than_bound
 from roofmodel.views.kit import canvas, encoding
 from roofmodel.views.kit.columns import bare
 
@@ -74,6 +75,12 @@ def table(validation: Validation) -> RenderableType:
             _add(found, parts)
     skipped = [Text(f"skipped {text}", style="dim") for text in reason_lines(validation.skipped_lines)]
     faster = [Text(f"faster than bound: {text}", style="dim") for text in faster_than_bound(validation)]
+    if faster_experts(validation):
+        hint = Message(
+            "moe rows are faster than the bound: if the benchmark repeats one token, add the column distribution with "
+            "the value same (in estimates: ", Option("routing", "same"), ")",
+        )  # fmt: skip
+        faster.append(Text(str(hint), style="dim"))
     return Group(
         Text.assemble((f"{validation.file} on {validation.device.name}", "bold"), f" ({validation.device.id})"),
         found,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from roofmodel import units
+from roofmodel.counting.routing import UNIFORM
 from roofmodel.errors import Message, Option, Text
 from roofmodel.study.compare.comparison import Comparison, ComparisonFinding, ComparisonRow, Passes
 from roofmodel.study.compare.diagnosis import reasons
@@ -92,7 +93,15 @@ def _too_fast(comparison: Comparison, finding: ComparisonFinding) -> Text:
         f"{row_label(comparison, row)}: {duration(row.measured_seconds)}, below the bound of "
         f"{duration(row.bound_seconds)}, faster than physically possible: check ",
         Option("batch"), ", ", Option("seq"), ", ", Option("context"), ", ", Option("dtype"), " and ", Option("hw"),
+        *_routing_hint(comparison, row),
     )  # fmt: skip
+
+
+def _routing_hint(comparison: Comparison, row: ComparisonRow) -> Iterator[Text]:
+    """The option that explains experts that are faster than the bound: identical prompts use few experts."""
+    if comparison.estimate.workload.routing == UNIFORM and any("expert_" in name for name in row.operators):
+        yield "; if the prompts are identical, use "
+        yield Option("routing", "same")
 
 
 def _run(comparison: Comparison, finding: ComparisonFinding) -> Text:

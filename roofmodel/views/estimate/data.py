@@ -8,6 +8,7 @@ from roofmodel.algebra import plain
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import NO_IMAGE
 from roofmodel.study.estimate.estimate import Estimate
+from roofmodel.study.estimate.parallelism import has_experts
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.study.estimate.placed import Placed, totals_of
 from roofmodel.study.estimate.stages import phase_totals, stage_totals
@@ -48,6 +49,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "memory_utilization": work.memory_utilization,
             "data_parallel": work.data_parallel,
             "engine": work.engine,
+            "routing": work.routing.name if has_experts(arch) else None,
         },
         "phases": [phase_document(phase) | _stages(phase) for phase in estimate.phases],
         "memory": {

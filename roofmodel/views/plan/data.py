@@ -21,6 +21,7 @@ def document(plan: Plan) -> dict[str, Any]:
             "gpus": plan.service.gpus, "isl": traffic.isl, "osl": traffic.osl,
             "memory_utilization": plan.service.memory_utilization,
             "modes": list(plan.service.modes),
+            "routing": plan.service.routing and plan.service.routing.name,
             "speculation": _speculation(plan),
         },
         "targets": {

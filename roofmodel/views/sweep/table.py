@@ -38,6 +38,7 @@ DEFAULTS = {
     "recompute": "none",
     "data_parallel": None,
     "engine": "current",
+    "routing": "uniform",
 }
 """Default values; the heading does not repeat them."""
 BOUND_NAMES = {"overhead": "launches"}  # instead of the names of the JSON document

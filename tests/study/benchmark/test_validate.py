@@ -20,7 +20,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS
 from roofmodel.study.benchmark.table import reason_lines
-from roofmodel.study.benchmark.validate import errors, faster_than_bound, validate
+from roofmodel.study.benchmark.validate import errors, faster_experts, faster_than_bound, validate
 from roofmodel.views.benchmark import validate as views
 from tests.profiles.samples import measured
 
@@ -343,3 +343,17 @@ def test_no_measured_kernel_of_an_a100_is_faster_than_its_bound(name: str) -> No
     assert found.skipped == {}
     assert found.whole is not None
     assert found.whole.above_the_roof == 0
+
+
+def test_moe_rows_faster_than_uniform_routing_allows_suggest_one_distribution(tmp_path: Path) -> None:
+    row = MOE | {
+        "tokens": 32,
+        "hidden": 4096,
+        "inter": 14336,
+        "latency_us": 400,
+    }  # 8 experts: 1.4 ms
+    found = validate(table(tmp_path, row), Device.load("a100"))
+    assert faster_experts(found)
+    same = validate(table(tmp_path, row | {"distribution": "same"}), Device.load("a100"))
+    assert not faster_experts(same)
+    assert same.bound[0] == pytest.approx(found.bound[0] * 2 / 8, rel=0.02)

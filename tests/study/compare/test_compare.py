@@ -151,6 +151,14 @@ def test_a_kernel_faster_than_its_bound_is_a_finding(tmp_path: Path) -> None:
     assert found.findings[0].kind == "too fast"
 
 
+def test_experts_faster_than_uniform_routing_allows_suggest_the_same_experts(tmp_path: Path) -> None:
+    launches = [*traces.mixtral_vllm(32, 150)] * 2
+    found = comparison_of(tmp_path, launches, "mixtral-8x7b-v0.1", phase="decode", batch=32)
+    assert 'if the prompts are identical, use routing="same"' in next(t for t in finding_texts(found) if "faster" in t)
+    same = comparison_of(tmp_path, launches, "mixtral-8x7b-v0.1", phase="decode", batch=32, routing="same")
+    assert not [text for text in finding_texts(same) if "routing" in text]
+
+
 def test_recorded_shapes_reveal_another_length_or_model(tmp_path: Path) -> None:
     def shaped(hidden: int) -> list[Launch]:
         return [

@@ -1,0 +1,153 @@
+"""Reader of the option `routing`: `uniform`, `same`, or a file with the distribution of tokens over experts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from roofmodel.counting.routing import Routing
+from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
+from roofmodel.file_names import printable
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.layers import MoE
+from roofmodel.option_values import RoutingMode
+from roofmodel.study.estimate.parallelism import has_experts
+from roofmodel.text_files import expand, read_text
+
+MODES = get_args(RoutingMode)
+MAX_EXPERTS = 2**16
+EXAMPLE = "a file has one probability or count per expert, such as 5,3,1,1"
+
+
+def read_routing(given: object) -> Routing:
+    """The routing that an option describes. Raises WorkloadError for an unknown name and for an invalid file."""
+    if isinstance(given, Routing):
+        return given
+    if isinstance(given, str) and given in MODES:
+        return Routing(given)
+    if not isinstance(given, str | os.PathLike):
+        raise WorkloadError(Option("routing"), f" is {shorten(given)}; give {', '.join(MODES)} or a file")
+    name = os.fspath(given)
+    path = expand(name)
+    where = printable(name)
+    if not path.is_file():
+        raise WorkloadError(
+            Option("routing"),
+            f": {shorten(name)} is neither a known value nor a file{choices(name, MODES)}, or a file with a "
+            "probability or count per expert",
+        )
+    try:
+        numbers = _numbers(where, read_text(path))
+    except (OSError, ValueError) as error:
+        raise _bad_file(where, getattr(error, "strerror", None) or str(error)) from None
+    if len(numbers) > MAX_EXPERTS:
+        raise _bad_file(where, f"{len(numbers)} numbers; at most {MAX_EXPERTS} experts are possible")
+    total = sum(numbers)
+    if not 0 < total < float("inf"):
+        raise _bad_file(where, "the sum of its numbers must be above 0" if numbers else "no numbers")
+    return Routing(printable(path.name), tuple(number / total for number in numbers))
+
+
+def _numbers(where: str, text: str) -> list[float]:
+    """The numbers of a file: a JSON list or object, or lines of text; with two per line, the first is the expert."""
+    if text.lstrip()[:1] in ("[", "{"):
+        return _of_json(where, text)
+    lines = [(at, re.split(r"[\s,;]+", line.strip(" \t,;\r"))) for at, line in enumerate(text.splitlines(), 1)]
+    rows = [(f"line {at}", cells) for at, cells in lines if cells != [""] and not cells[0].startswith("#")]
+    if rows and not any(map(_is_number, rows[0][1])):
+        rows = rows[1:]  # a header
+    if len(rows) == 1 and len(rows[0][1]) > 2:
+        return [_number(where, rows[0][0], cell) for cell in rows[0][1]]
+    wide = next(((place, cells) for place, cells in rows if len(cells) != len(rows[0][1]) or len(cells) > 2), None)
+    if wide:
+        raise _bad_file(where, f"{wide[0]} has {len(wide[1])} values; write one line, or one line per expert")
+    if rows and len(rows[0][1]) == 2:
+        return _by_expert(where, [(place, cells[0], cells[1]) for place, cells in rows])
+    return [_number(where, place, cells[0]) for place, cells in rows]
+
+
+def _of_json(where: str, text: str) -> list[float]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _bad_file(where, f"invalid JSON: {error}") from None
+    if isinstance(found, dict):
+        return _by_expert(where, [(f"key {shorten(key)}", key, value) for key, value in found.items()])
+    return [_number(where, f"value {at}", value) for at, value in enumerate(found, 1)]
+
+
+def _by_expert(where: str, rows: list[tuple[str, Any, Any]]) -> list[float]:
+    """The numbers in the order of the experts, which are counted from 0 or from 1."""
+    found: dict[int, float] = {}
+    for place, expert, value in rows:
+        if not str(expert).isdecimal() or int(expert) > MAX_EXPERTS or int(expert) in found:
+            known = "is there twice" if str(expert).isdecimal() and int(expert) in found else "is no expert's number"
+            raise _bad_file(where, f"{place}: {shorten(expert)} {known}")
+        found[int(expert)] = _number(where, place, value)
+    first = min(found, default=0)
+    missing = [expert for expert in range(first, first + len(found)) if expert not in found]
+    if first > 1 or missing:
+        raise _bad_file(where, f"expert {missing[0] if missing and first <= 1 else 0} is missing")
+    return [found[expert] for expert in sorted(found)]
+
+
+def _is_number(cell: object) -> bool:
+    try:
+        float(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(cell, bool)
+
+
+def _number(where: str, place: str, cell: object) -> float:
+    value = float(cell) if _is_number(cell) else -1.0  # type: ignore[arg-type]
+    if not 0 <= value < float("inf"):
+        raise _bad_file(where, f"{place}: {shorten(cell)} is not a number of at least 0")
+    return value
+
+
+def _bad_file(where: str, problem: str) -> WorkloadError:
+    return WorkloadError(Option("routing"), f": {where}: {problem}; {EXAMPLE}")
+
+
+def check_routing(arch: Architecture, routing: Routing) -> None:
+    """Raises WorkloadError if a file does not have a number for each expert, and one above 0 for a token's experts."""
+    for moe in _moe_layers(arch) if routing.shares else ():
+        if len(routing.shares) != moe.experts:
+            raise _bad_file(
+                routing.name,
+                f"{len(routing.shares)} numbers, but {arch.name} has {moe.experts} experts in an MoE layer",
+            )
+        used = sum(share > 0 for share in routing.shares)
+        if used < moe.active:
+            raise _bad_file(
+                routing.name, f"{used} numbers above 0, but a token of {arch.name} uses {moe.active} experts"
+            )
+
+
+def _moe_layers(arch: Architecture) -> Iterator[MoE]:
+    return (part for part in arch.parts if isinstance(part, MoE)) if has_experts(arch) else iter(())
+
+
+def routing_notes(arch: Architecture, routing: Routing, gpus: int = 1) -> Iterator[Text]:
+    """The assumption on the experts that tokens choose; `gpus` share the experts."""
+    if not has_experts(arch):
+        return
+    if routing.shares:
+        busiest = "; the GPU with the most tokens is counted" if gpus > 1 else ""
+        yield Message(
+            Option("routing", routing.name), f": the file gives the probability of each expert, in all layers{busiest}"
+        )
+    elif routing.name == "same":
+        yield Message(
+            Option("routing", "same"), ": all tokens of a pass use the same experts, as in a batch of identical prompts"
+        )
+    else:
+        yield Message(
+            Option("routing", "uniform"),
+            ": each token uses random experts; a batch of identical prompts uses fewer, see ",
+            Option("routing", "same"),
+        )  # fmt: skip
