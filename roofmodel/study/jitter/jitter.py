@@ -74,6 +74,21 @@ class Jitter:
         """The names of the files in results, without folders."""
         return display_names(self.files)
 
+    @property
+    def mean_deviations(self) -> list[float | None]:
+        """The mean over steps of the lateness of each rank, in seconds; None for a rank without a compared step."""
+        known = [values[np.isfinite(values)] for values in self.lateness.T]
+        return [float(values.mean()) if len(values) else None for values in known]
+
+    def latest_ranks(self, count: int) -> list[int]:
+        """The places of the ranks with the largest mean deviations, at most `count`, by number of the rank."""
+        means = self.mean_deviations
+        return sorted(sorted(range(len(means)), key=lambda place: -(means[place] or 0))[:count])
+
+    def worst_steps(self, count: int) -> list[int]:
+        """The places of the steps with the largest deviations, at most `count`, in the order of the steps."""
+        return sorted(sorted(range(len(self.steps)), key=lambda place: -self.steps[place].latest_seconds)[:count])
+
 
 def jitter(
     files: Sequence[str],

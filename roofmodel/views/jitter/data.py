@@ -68,8 +68,9 @@ def rank_rows(jitter: Jitter) -> list[dict[str, Any]]:
             "kernels": rank.kernels,
             "common_compute_seconds": seconds,
             "launch_to_start_median_seconds": delay,
+            "mean_deviation_seconds": mean,
         }
-        for rank, seconds, delay, worker in jitter.ranks
+        for (rank, seconds, delay, worker), mean in zip(jitter.ranks, jitter.mean_deviations, strict=True)
     ]
 
 

@@ -24,6 +24,7 @@ def html(jitter: Jitter) -> str:
     """The page."""
     warnings = "".join(f"<li>{escape(str(warning))}</li>" for warning in jitter.warnings)
     title = f"Which rank is late: {', '.join([*jitter.names.values()][:3])}"
+    steps, ranks = data.step_rows(jitter), data.rank_rows(jitter)
     return render_page(
         page_file("jitter", "page.html"),
         title=title,
@@ -34,8 +35,8 @@ def html(jitter: Jitter) -> str:
         alignment=escape(alignment_text(jitter)),
         picture=_svg(jitter),
         what_if="" if jitter.what_if is None else "\n".join(_what_if(jitter.what_if)),
-        steps=_table(data.step_rows(jitter)),
-        ranks=_table(data.rank_rows(jitter)),
+        steps=_table(steps, jitter.worst_steps(MAX_ROWS), "steps with the largest deviations"),
+        ranks=_table(ranks, jitter.latest_ranks(MAX_ROWS), "ranks with the largest mean deviations"),
         warnings=f"<h2>Warnings</h2><ul>{warnings}</ul>" if warnings else "",
     )
 
@@ -56,7 +57,8 @@ def save(jitter: Jitter, path: str) -> Path:
 def _what_if(found: WhatIf) -> list[str]:
     rows = [{"kept": group, "name": name, "slowdown": f"{value:.4f}"} for group, name, value in slowdown_rows(found)]
     note = "Slowdown if only this keeps its recorded time and all other operations take their ideal time."
-    return ["<h2>What if</h2>", f"<p>{escape(what_if_text(found))}</p>", f'<p class="note">{note}</p>', _table(rows)]
+    table = _table(rows, range(min(len(rows), MAX_ROWS)), "first rows")
+    return ["<h2>What if</h2>", f"<p>{escape(what_if_text(found))}</p>", f'<p class="note">{note}</p>', table]
 
 
 def _svg(jitter: Jitter) -> str:
@@ -67,19 +69,18 @@ def _svg(jitter: Jitter) -> str:
     return text[text.index("<svg") :]
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+def _table(rows: Sequence[Mapping[str, Any]], chosen: Sequence[int], which: str) -> str:
+    """The chosen rows, and a note if they are not all."""
     if not rows:
         return ""
     head = "".join(
         f'<th class="word">{escape(_title(key))}</th>' if key in _TEXTS else f"<th>{escape(_title(key))}</th>"
         for key in rows[0]
     )
-    body = "".join(
-        f"<tr>{''.join(_cell(key, value) for key, value in row.items())}</tr>" for row in list(rows)[:MAX_ROWS]
-    )
-    more = len(rows) - MAX_ROWS
-    note = f'<p class="note">and {more} more in the JSON output</p>' if more > 0 else ""
-    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}'
+    body = "".join(f"<tr>{''.join(_cell(key, value) for key, value in rows[place].items())}</tr>" for place in chosen)
+    note = f'<p class="note">The {len(chosen)} {which}; the JSON output has all {len(rows)}.</p>'
+    more = note if len(chosen) < len(rows) else ""
+    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
 
 
 def _title(key: str) -> str:

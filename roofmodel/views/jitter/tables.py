@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -100,10 +99,8 @@ def _ranks(jitter: Jitter) -> RenderableType:
         _legend(jitter),
     )
     latest = [step.latest_rank for step in jitter.steps if step.has_latest]
-    known = [values[np.isfinite(values)] for values in jitter.lateness.T]
-    means = [float(values.mean()) if len(values) else None for values in known]
-    order = sorted(range(len(means)), key=lambda place: -(means[place] or 0))
-    for place in sorted(order[:MAX_ROWS]):
+    means = jitter.mean_deviations
+    for place in jitter.latest_ranks(MAX_ROWS):
         rank, compute, delay, worker = jitter.ranks[place]
         mean = means[place]
         labels = [f"GPU {rank.device}"] * (rank.device is not None) + [f"process {rank.process}"] * bool(rank.process)
@@ -125,18 +122,16 @@ def _steps(jitter: Jitter) -> RenderableType:
     first = f"from {unit_of_work(jitter)}"
     titles = ("step", "latest", "late by", "earliest", "early by", first, "cause")
     shown = FittingTable(titles, first, ("early by", "earliest"), _legend(jitter))
-    worst = sorted(jitter.steps, key=lambda step: -step.latest_seconds)[:MAX_ROWS]
-    for step in jitter.steps:
-        if step in worst:
-            shown.add(
-                str(step.step),
-                str(step.latest_rank) if step.has_latest else "–",
-                units.seconds(step.latest_seconds) if step.has_latest else "–",
-                str(step.earliest_rank) if step.has_latest else "–",
-                units.seconds(max(-step.earliest_seconds, 0)) if step.has_latest else "–",
-                _first_late(step),
-                step.cause or "",
-            )
+    for step in (jitter.steps[place] for place in jitter.worst_steps(MAX_ROWS)):
+        shown.add(
+            str(step.step),
+            str(step.latest_rank) if step.has_latest else "–",
+            units.seconds(step.latest_seconds) if step.has_latest else "–",
+            str(step.earliest_rank) if step.has_latest else "–",
+            units.seconds(max(-step.earliest_seconds, 0)) if step.has_latest else "–",
+            _first_late(step),
+            step.cause or "",
+        )
     return shown
 
 

@@ -7,10 +7,12 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import roofmodel
 from benchmarks.many_ranks import COLUMNS, Plant, Run, rows
+from roofmodel.views.jitter import page, picture
 from tests.printing import printed
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "four_ranks_by_hand.csv"
@@ -109,3 +111,55 @@ def test_the_page_has_the_picture_and_escapes_names(report: roofmodel.JitterRepo
     assert "a&lt;b.csv" in text
     assert text.count("<svg") == 1
     assert "rank 2 has later launches" in text
+
+
+def test_the_heat_map_of_many_ranks_shows_a_single_late_rank_and_a_single_early_one() -> None:
+    deviations = np.zeros((960, 3))
+    deviations[123, 1], deviations[126, 1], deviations[500, 2] = 0.5, -0.4, -0.7
+    deviations[700:706] = np.nan
+    rows = picture.largest_deviations(deviations, 0.0, 6)
+    assert rows.shape == (160, 3)
+    assert rows[123 // 6, 1] == 0.5
+    assert rows[126 // 6, 1] == -0.4
+    assert rows[500 // 6, 2] == -0.7
+    assert np.isnan(rows).sum() == 0  # 4 ranks of the row 696 to 701 have the steps, and 2 of the next row
+    assert np.count_nonzero(rows) == 3
+    slowdowns = picture.largest_deviations(deviations[:9] + 1, 1.0, 4)
+    assert (slowdowns == 1).all()
+    assert np.isnan(picture.largest_deviations(deviations[690:710], 0.0, 5)[2:3]).all()
+
+
+def test_the_late_ranks_next_to_the_heat_map_are_few_and_do_not_cover_each_other() -> None:
+    deviations = np.random.default_rng(1).normal(0, 1e-5, (960, 50))
+    for rank in (17, 123, 392, 400, *range(640, 648)):
+        deviations[rank] += 2.4e-4
+    deviations[400] += 1e-4  # its name and that of 392 cover each other: the later rank is named
+    assert sorted(picture.latest_ranks(deviations)) == [(17, 17), (123, 123), (400, 400), (640, 647)]
+    noise = np.random.default_rng(2).normal(0, 1e-5, (960, 50))
+    assert len(picture.latest_ranks(noise)) <= picture.MAX_LABELS
+    assert picture.latest_ranks(np.zeros((4, 2))) == []
+
+
+def test_the_caption_states_that_a_row_of_the_heat_map_shows_several_ranks(
+    report: roofmodel.JitterReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report.save(tmp_path / "all.svg")
+    assert "each row shows" not in (tmp_path / "all.svg").read_text()
+    monkeypatch.setattr(picture, "MAX_MAP_ROWS", 2)
+    report.save(tmp_path / "two.svg")
+    text = (tmp_path / "two.svg").read_text()
+    assert "each row shows 2 ranks by their deviation with the largest absolute value" in text
+    assert "largest of 2 ranks" in text
+
+
+def test_the_page_has_the_latest_ranks_if_it_cannot_have_all(
+    report: roofmodel.JitterReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "MAX_ROWS", 2)
+    report.save(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    table = text[text.index("<h2>Ranks</h2>") :]
+    means = [rank["mean_deviation_seconds"] for rank in report.to_dict()["ranks"]]
+    assert [rank for rank in range(4) if f"<tr><td>{rank}</td>" in table] == sorted(np.argsort(means)[2:])
+    assert "The 2 ranks with the largest mean deviations; the JSON output has all 4." in table
+    assert "The 2 steps with the largest deviations; the JSON output has all 4." in text
