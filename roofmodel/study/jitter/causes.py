@@ -22,6 +22,7 @@ import numpy as np
 
 from roofmodel import units
 from roofmodel.study.jitter.deviations import Floats
+from roofmodel.study.jitter.kernels import Booleans
 from roofmodel.study.jitter.ranks import ComparedRank
 
 # The thresholds are choices of this project, without an external source.
@@ -31,11 +32,17 @@ from roofmodel.study.jitter.ranks import ComparedRank
 # remove, so it is reported from 2 % on.
 SIGNIFICANT, RANDOM = 0.005, 0.02
 
-# Distances from the noise, in standard deviations. With 4.5 and normal noise, one of 1000 equal ranks exceeds the level
-# in one of 300 runs. A rank that is also the latest in more steps than chance allows needs 3. Single steps count from
-# twice 4.5 on, because the times of single steps have more outliers than a normal distribution.
+# Distances from the differences between the other ranks, in standard deviations. A rank that is also the latest in more
+# steps than chance allows needs 3. Single steps count from twice 4.5 on, because the times of single steps have more
+# outliers than a normal distribution.
 DEVIATIONS, DEVIATIONS_OF_LATEST, OF_SINGLE_STEPS = 4.5, 3.0, 2 * 4.5
-CHANCE = 1e-4  # probability that one of the equal ranks of a run is the latest as often
+CHANCE = 0.005  # probability that one of the equal ranks of a run is the latest as often
+OF_PART = 10  # factor of ERROR and CHANCE for the parts of a lateness: the rank is known to be late as a whole
+
+# Student's t test of the delay of a rank: the probability that one of the ranks of a run without delays passes; least
+# degrees of freedom; those from which single outliers are left out; ratio from which a variance is not the common one;
+# degrees of freedom from which the distribution is a normal one.
+ERROR, LEAST_FREEDOM, FREEDOM_OF_OUTLIERS, OTHER_VARIANCE, MANY = 0.007, 2, 9, 6.0, 1000
 
 # A rank is frequently late in at least a tenth of the steps (two steps at least are needed for it, so runs of 20), and
 # OTHERS_LATE times as often as the median rank: delays that all ranks have now and then are no property of one rank.
@@ -59,7 +66,6 @@ SIMILAR = 2  # ratio of the lengths of two halves of the ranks from which they a
 # Statistics of a normal distribution.
 NORMAL_HALF = 1.349  # length of its shortest half, in standard deviations
 MAD = 1.4826  # standard deviation / median absolute deviation
-OF_MEDIAN = 1.25  # standard deviation of the median of n values / standard deviation of their mean: sqrt(pi / 2)
 
 KINDS = {
     "compute": "gpu", "extra": "workload", "input": "input", "first": "input", "launch": "cpu", "queued": "rank",
@@ -144,8 +150,8 @@ def _delays(parts: Mapping[str, Floats], step_seconds: float) -> Iterator[_Delay
     whole = sum(parts.values())
     late = {rank: delay for rank, *delay in _outliers(np.asarray(whole), step_seconds)}
     of_rank: dict[int, list[_Delay]] = {}
-    for name, values in parts.items():
-        for rank, seconds, steps, persistent in _outliers(values, step_seconds):
+    for name, values in parts.items() if late else ():
+        for rank, seconds, steps, persistent in _outliers(values, step_seconds, OF_PART):
             if rank in late:
                 of_rank.setdefault(rank, []).append(_Delay(rank, KINDS[name], name, seconds, steps, persistent))
     for rank, found in of_rank.items():
@@ -166,17 +172,21 @@ def _joined_gaps(found: list[_Delay]) -> list[_Delay]:
     return [*others, launch._replace(seconds=launch.seconds + first.seconds)]
 
 
-def _outliers(values: Floats, step_seconds: float) -> Iterator[tuple[int, float, int, bool]]:
-    """Ranks whose values (S x R) are higher than usual: place, seconds per step, steps, and whether in most steps."""
+def _outliers(values: Floats, step_seconds: float, factor: float = 1) -> Iterator[tuple[int, float, int, bool]]:
+    """Ranks whose values (S x R) are higher than usual: place, seconds per step, steps, and whether in most steps.
+
+    `factor` multiplies the probabilities of ranks that are named by chance.
+    """
     count = len(values)
     relative = values - np.nanmean(values, axis=1, keepdims=True)
     centers = np.nanmedian(relative, axis=0)
     usual, spread = _shortest_half(centers[np.isfinite(centers)])
     noise = float(np.nanmedian(MAD * np.nanmedian(np.abs(relative - centers), axis=0)))
-    level = max(SIGNIFICANT * step_seconds, DEVIATIONS * max(spread, OF_MEDIAN * noise / math.sqrt(count)))
     lower = max(SIGNIFICANT * step_seconds, DEVIATIONS_OF_LATEST * spread)
-    for rank in np.flatnonzero(centers - usual > lower):
-        if centers[rank] - usual > level or _is_no_chance(relative, int(rank)):
+    candidates = np.flatnonzero(centers - usual > lower)
+    persistent = _exceed_noise(relative, noise, factor * ERROR) & (centers - usual > DEVIATIONS * spread)
+    for rank in candidates:
+        if persistent[rank] or _is_no_chance(relative, int(rank), factor * CHANCE):
             yield int(rank), float(centers[rank] - usual), int(np.isfinite(relative[:, rank]).sum()), True
     if count < 2 / FREQUENT:
         return
@@ -191,8 +201,54 @@ def _outliers(values: Floats, step_seconds: float) -> Iterator[tuple[int, float,
             yield int(rank), float(means[rank]), int(times[rank]), False
 
 
-def _is_no_chance(values: Floats, rank: int) -> bool:
-    """Whether a rank has the largest value in more steps than equal ranks would have, with probability CHANCE."""
+def _exceed_noise(relative: Floats, noise: float, error_probability: float) -> Booleans:
+    """Whether the mean of each rank over the steps exceeds the usual mean of the ranks by more than noise explains.
+
+    `relative` are deviations from the mean over ranks, S x R. Each rank has Student's t test; one of R equal ranks
+    passes with `error_probability`. The variance is the mean over ranks, or that of the rank itself if it is larger.
+    """
+    steps, ranks = relative.shape
+    freedom = (steps - 1) * (ranks - 1)
+    if freedom < LEAST_FREEDOM:  # no estimate of the noise
+        return np.ones(ranks, bool)
+    if freedom >= FREEDOM_OF_OUTLIERS and noise:
+        distances = np.abs(relative - np.nanmedian(relative, axis=0))
+        usual_distances = np.maximum(noise, MAD * np.nanmedian(distances, axis=0))
+        relative = np.where(distances > OF_SINGLE_STEPS * usual_distances, np.nan, relative)
+    counts = np.isfinite(relative).sum(axis=0)
+    means = np.nanmean(relative, axis=0)
+    variances = np.nansum((relative - means) ** 2, axis=0) / np.maximum(counts - 1, 1) * ranks / (ranks - 1)
+    usual, _ = _shortest_half(means[np.isfinite(means)])
+    common = float(np.mean(np.minimum(variances, OTHER_VARIANCE * np.median(variances))))
+    of_usual = 1 / max(1, ranks // 2)  # the variance of the usual mean, which is that of half of the ranks
+    result = np.zeros(ranks, bool)
+    for rank in np.flatnonzero(means > usual):
+        own = float(variances[rank])
+        error = math.sqrt(max(common, own) * (1 + of_usual) / counts[rank])
+        known = int(counts[rank]) - 1 if own > OTHER_VARIANCE * common else freedom
+        result[rank] = _student_tail(float(means[rank] - usual), error, known) < error_probability / ranks
+    return result
+
+
+def _student_tail(difference: float, error: float, freedom: int) -> float:
+    """The probability that Student's t exceeds a positive difference / its standard error.
+
+    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+    """
+    freedom = min(freedom, MANY)
+    angle = math.atan2(difference, error * math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    term = total = 1.0 if freedom % 2 == 0 else cosine
+    for power in range(2 + freedom % 2, freedom - 1, 2):
+        term *= cosine**2 * (power - 1) / power
+        total += term
+    if freedom % 2 == 0:
+        return (1 - sine * total) / 2
+    return 0.5 - (angle + (sine * total if freedom > 1 else 0)) / math.pi
+
+
+def _is_no_chance(values: Floats, rank: int, chance: float = CHANCE) -> bool:
+    """Whether a rank has the largest value in more steps than equal ranks would have, with probability `chance`."""
     steps, ranks = values.shape
     largest = int((np.nanargmax(values, axis=1) == rank).sum())
     if largest < 2:
@@ -204,7 +260,7 @@ def _is_no_chance(values: Floats, rank: int) -> bool:
         - times * math.log(ranks) + (steps - times) * math.log1p(-1 / ranks)
         for times in range(largest, steps + 1)
     ]  # fmt: skip
-    return bool(ranks * math.fsum(map(math.exp, logarithms)) < CHANCE)
+    return bool(ranks * math.fsum(map(math.exp, logarithms)) < chance)
 
 
 def _shortest_half(values: Floats) -> tuple[float, float]:
@@ -241,8 +297,8 @@ def _slow_hosts(
         return np.stack([np.nanmedian(values[:, places[host]], axis=1) for host in hosts], axis=1)
 
     late = {number for number, *_ in _outliers(of_hosts(np.asarray(sum(parts.values()))), step_seconds)}
-    for name, values in parts.items():
-        for number, seconds, _, persistent in _outliers(of_hosts(values), step_seconds):
+    for name, values in parts.items() if late else ():
+        for number, seconds, _, persistent in _outliers(of_hosts(values), step_seconds, OF_PART):
             members = places[hosts[number]]
             others = [place for place in range(len(ranks)) if place not in members]
             usual = np.nanmedian(values[:, others], axis=1, keepdims=True)
@@ -336,6 +392,8 @@ def _evidence(delay: _Delay, ranks: Sequence[ComparedRank], step_seconds: float)
     when = f"mean of {delay.steps} late steps among all steps"
     if delay.persistent:
         when = f"median of {delay.steps} steps" if delay.steps > 1 else "in the only step"
+        if delay.steps > 1 and (delay.steps - 1) * (len(ranks) - 1) < LEAST_FREEDOM:
+            when += ", which are too few to exclude chance"
     text = f"rank {rank.number} has {_WHAT[delay.part]} than the other ranks: "
     amount = f"{units.seconds(delay.seconds)} per step ({delay.seconds / step_seconds:.1%} of the step), {when}"
     return f"{text}{amount}. {_WHY[delay.part]}"
@@ -377,7 +435,7 @@ def _unsystematic(parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], st
     if whole.shape[1] == 2:
         by_compute *= 2
     numbers, times = np.unique(latest, return_counts=True)
-    if by_compute > BY_COMPUTE:
+    if by_compute > BY_COMPUTE and len(numbers) > 1:
         text = (
             f"the kernel times of the ranks differ by {units.seconds(seconds)} per step, in each step on other ranks "
             f"({units.count(len(numbers), 'rank')} are the latest in some step): inputs of different lengths"
@@ -390,6 +448,6 @@ def _unsystematic(parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], st
         "than half of the steps"
         if not len(frequent)
         else f"rank {ranks[frequent[0]].number} is the latest in {int(times.max())} of {len(latest)} steps, by "
-        f"amounts that vary too much to be one delay; {units.seconds(seconds)} per step on average"
+        f"amounts that vary too much between these steps to be one delay; {units.seconds(seconds)} per step on average"
     )
     yield Cause("random", tuple(ranks[place].number for place in frequent), seconds, text)

@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from roofmodel.study.jitter.causes import _is_no_chance, find_causes
+from benchmarks.jitter_detection import count_false, count_found, detectable_delay
+from roofmodel.study.jitter.causes import _is_no_chance, _student_tail, find_causes
 from roofmodel.study.jitter.clocks import CollectiveTimes, align
 from roofmodel.study.jitter.deviations import Floats
 from roofmodel.study.jitter.lateness import Lateness
@@ -25,7 +26,7 @@ def compared_ranks(count: int) -> list[ComparedRank]:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "steps", "latest"), [(2, 30, 26), (2, 20, 18), (2, 20, 19), (4, 50, 30), (960, 50, 3)]
+    ("ranks", "steps", "latest"), [(2, 16, 13), (2, 16, 14), (2, 20, 18), (4, 50, 30), (4, 5, 5), (960, 50, 3)]
 )
 def test_a_rank_is_the_latest_by_chance_as_often_as_the_binomial_distribution_states(
     ranks: int, steps: int, latest: int
@@ -35,7 +36,7 @@ def test_a_rank_is_the_latest_by_chance_as_often_as_the_binomial_distribution_st
     values[np.arange(latest, steps), 1 + np.arange(steps - latest) % (ranks - 1)] = 1
     others = ranks - 1
     as_often = sum(math.comb(steps, times) * others ** (steps - times) for times in range(latest, steps + 1))
-    assert _is_no_chance(values, 0) == (ranks * Fraction(as_often, ranks**steps) < Fraction(1, 10_000))
+    assert _is_no_chance(values, 0) == (ranks * Fraction(as_often, ranks**steps) < Fraction(1, 200))
 
 
 @pytest.mark.parametrize("steps", [20, 2000, 20_000])
@@ -57,6 +58,48 @@ def test_the_noise_of_2000_steps_is_no_persistent_cause_of_a_rank(late: float) -
         assert {(cause.kind, cause.ranks) for cause in found} <= {("workload", ())} | (
             {("gpu", (2,))} if late else set()
         )
+
+
+@pytest.mark.parametrize(("ranks", "steps"), [(2, 3), (2, 10), (4, 3), (16, 3), (16, 10)])
+def test_the_noise_of_few_steps_is_no_cause(ranks: int, steps: int) -> None:
+    """Kernel times of a step vary by 0.5 %, from which on a persistent delay is reported."""
+    assert count_false(ranks, steps, 0.005, 100) <= 1
+
+
+@pytest.mark.parametrize(("ranks", "steps", "delay"), [(2, 4, 0.08), (2, 10, 0.02), (4, 5, 0.02), (16, 3, 0.02)])
+def test_a_delay_of_few_steps_is_found_above_the_detectable_delay(ranks: int, steps: int, delay: float) -> None:
+    assert detectable_delay(ranks, steps, 0.005) < delay
+    assert count_found(ranks, steps, 0.005, delay, 50) >= 45
+
+
+def test_a_delay_of_every_step_is_found_despite_single_long_steps() -> None:
+    """Rank 1 is late by 2 %; each rank has one step that is 60 % longer."""
+    compute = 0.1 * (1 + np.random.default_rng(3).normal(0, 0.003, (20, 8)))
+    compute[:, 1] += 2e-3
+    compute[np.arange(8) * 2, np.arange(8)] += 60e-3
+    found = find_causes(of_kernels(compute), compared_ranks(8), 0.1, np.zeros(20))
+    assert [(cause.kind, cause.ranks) for cause in found] == [("gpu", (1,))]
+
+
+def test_two_ranks_with_two_steps_have_a_cause_although_their_noise_is_unknown() -> None:
+    compute = np.array([[0.1, 0.11], [0.101, 0.11]])
+    (cause,) = find_causes(of_kernels(compute), compared_ranks(2), 0.1, np.zeros(2))
+    assert (cause.kind, cause.ranks) == ("gpu", (1,))
+    assert "too few" in cause.evidence
+
+
+def test_a_rank_that_is_the_latest_in_all_of_few_steps_is_not_an_alternating_workload() -> None:
+    """The delays of 3, 10 and 5 % are no persistent one with three steps, and they are of one rank."""
+    compute = np.array([[0.1, 0.103], [0.1, 0.11], [0.1, 0.105]])
+    (cause,) = find_causes(of_kernels(compute), compared_ranks(2), 0.1, np.zeros(3))
+    assert (cause.kind, cause.ranks) == ("random", (1,))
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 6, 9, 30, 135, 999])
+@pytest.mark.parametrize("value", [0.5, 3, 7, 15])
+def test_the_tail_of_students_t_equals_that_of_scipy(freedom: int, value: float) -> None:
+    expected = pytest.importorskip("scipy.stats").t.sf(value, freedom)
+    assert _student_tail(2 * value, 2, freedom) == pytest.approx(expected, rel=1e-9, abs=1e-14)
 
 
 # --- Clocks -------------------------------------------------------------------------------------------

@@ -1,0 +1,95 @@
+"""Measure how often `roof jitter` finds a planted delay, and how often it names a cause in runs without one.
+
+    python benchmarks/jitter_detection.py [--runs 50] [--noise 0.005]
+
+The time of each rank and step is normally distributed; the noise is its standard deviation, relative to the step.
+Prints a row per number of ranks and steps: runs without a delay in which a cause is named; the delay that is
+detectable; runs in which a delay of 1, 2, 4 and 8 % of the step is found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+from roofmodel.study.jitter.causes import ERROR, SIGNIFICANT, Cause, find_causes
+from roofmodel.study.jitter.lateness import Lateness
+from roofmodel.study.jitter.ranks import ComparedRank
+
+STEP = 0.1  # seconds
+RANKS, STEPS = (2, 4, 16), (3, 5, 10, 50)
+DELAYS = (0.01, 0.02, 0.04, 0.08)
+POWER = 0.95  # probability of each of the two conditions, so that both hold in 90 % of the runs
+
+
+def detectable_delay(ranks: int, steps: int, noise: float) -> float:
+    """The delay, as a share of the step, that is found in 90 % of the runs.
+
+    The mean excess must exceed the quantile of Student's t test, with a noise estimate that may be too high, and the
+    median excess must exceed SIGNIFICANT.
+    """
+    from scipy.stats import chi2, norm, t
+
+    freedom = (steps - 1) * (ranks - 1)
+    error = noise * math.sqrt((1 + 1 / max(1, ranks // 2)) / steps)
+    high = math.sqrt(chi2.ppf(POWER, freedom) / freedom)
+    margin = norm.ppf(POWER)
+    return float(
+        max(
+            error * (t.isf(ERROR / ranks, freedom) * high + margin),
+            SIGNIFICANT + margin * math.sqrt(math.pi / 2) * error,
+        )
+    )
+
+
+def causes_of_run(ranks: int, steps: int, noise: float, delay: float, seed: int) -> list[Cause]:
+    """The causes of a simulated run in which the kernels of rank 1 are longer by `delay`."""
+    compute = STEP * (1 + np.random.default_rng(seed).normal(0, noise, (steps, ranks)))
+    compute[:, 1] += delay * STEP
+    parts = {name: compute if name == "compute" else np.zeros_like(compute) for name in Lateness._fields}
+    compared = [ComparedRank(number, f"rank{number}", None, None, None, 1) for number in range(ranks)]
+    return find_causes(parts, compared, STEP, np.zeros(steps))
+
+
+def count_false(ranks: int, steps: int, noise: float, runs: int) -> int:
+    """Runs without a delay in which a cause is named."""
+    return sum(bool(causes_of_run(ranks, steps, noise, 0, seed)) for seed in range(runs))
+
+
+def count_found(ranks: int, steps: int, noise: float, delay: float, runs: int) -> int:
+    """Runs in which the longer kernels of rank 1 are the only cause."""
+    found = (causes_of_run(ranks, steps, noise, delay, seed) for seed in range(runs))
+    return sum([(cause.kind, cause.ranks) for cause in causes] == [("gpu", (1,))] for causes in found)
+
+
+def table(noise: float, runs: int) -> Iterator[str]:
+    """The rows of the table."""
+    yield f"{'ranks':>5} {'steps':>5} {'false':>5} {'detectable':>10}  " + " ".join(
+        f"{delay:>5.0%}" for delay in DELAYS
+    )
+    for ranks in RANKS:
+        for steps in STEPS:
+            found = [count_found(ranks, steps, noise, delay, runs) for delay in DELAYS]
+            yield (
+                f"{ranks:>5} {steps:>5} {count_false(ranks, steps, noise, runs):>5} "
+                f"{detectable_delay(ranks, steps, noise):>10.1%}  " + " ".join(f"{number:>5}" for number in found)
+            )
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Measure which delays roof jitter finds.")
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--noise", type=float, default=0.005)
+    arguments = parser.parse_args()
+    for row in table(arguments.noise, arguments.runs):
+        print(row)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
