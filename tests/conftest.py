@@ -10,10 +10,16 @@ import os
 from collections.abc import Generator
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-SLOW_FIXTURES = ("tests/views/explore/test_page.py", "tests/study/test_explore.py")
+from roofmodel.study.benchmark.routing import Load, busiest_gpu
+
+ON_ONE_WORKER = (
+    "tests/views/explore/test_page.py", "tests/study/test_explore.py",
+    "tests/benchmarks/test_anchors.py", "tests/study/benchmark/test_accuracy.py",
+)  # fmt: skip
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")  # a busy machine draws examples slowly, which shows nothing about the code
 NO_SKIPS = bool(os.environ.get("ROOF_NO_SKIPS"))
@@ -26,12 +32,39 @@ def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roofmodel.views.kit.progress.LINES_EVERY", 3600.0)
 
 
+@pytest.fixture
+def only_times_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimates without layouts that fit, largest batch and largest context, which need most of the time."""
+    monkeypatch.setattr("roofmodel.study.estimate.estimate.fitting_notes", lambda *_: ())
+    for limit in ("largest_batch", "largest_context"):
+        monkeypatch.setattr(f"roofmodel.study.estimate.estimate.{limit}", lambda *_: None)
+
+
+KNOWN_LOADS = dict[tuple[Any, ...], Load]()
+
+
+@pytest.fixture
+def each_load_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The load of the busiest GPU, by row of a table: the tables of all devices have the same few thousand shapes."""
+
+    def load(distribution: str, *columns: Any) -> Load:
+        columns = np.broadcast_arrays(*columns)
+        rows = [(distribution, *row) for row in zip(*(column.ravel().tolist() for column in columns), strict=True)]
+        if unknown := [row for row in dict.fromkeys(rows) if row not in KNOWN_LOADS]:
+            found = busiest_gpu(distribution, *map(np.array, list(zip(*unknown, strict=True))[1:]))
+            KNOWN_LOADS.update(zip(unknown, map(Load, *found), strict=True))
+        loads = np.array([KNOWN_LOADS[row] for row in rows]).T
+        return Load(*loads.reshape(2, *columns[0].shape))
+
+    monkeypatch.setattr("roofmodel.study.benchmark.operations.busiest_gpu", load)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the modules with slow fixtures first: one worker builds each fixture.
+    """Run the modules that share slow results first: one worker computes each result.
 
     `--dist=worksteal` gives every worker a contiguous part of the tests and splits only the rest at the end.
     """
-    items.sort(key=lambda item: not item.nodeid.startswith(SLOW_FIXTURES))
+    items.sort(key=lambda item: not item.nodeid.startswith(ON_ONE_WORKER))
 
 
 @pytest.hookimpl(wrapper=True)

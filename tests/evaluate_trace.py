@@ -47,6 +47,12 @@ class TraceValues:
         return self.values[index]
 
     def _value(self, operation: str, *operands: Any) -> Any:
+        if operation in STEPS:
+            values = [self.values[operand] if operand in self.values else self.get(operand) for operand in operands]
+            if None in values:
+                return None
+            step = STEPS[operation]
+            return step(*values) if len(values) < 3 else reduce(step, values)
         if operation in ("whole", "real", "text"):
             return operands[0]
         if operation == "input":
@@ -58,8 +64,6 @@ class TraceValues:
             return None
         if operation == "bytes":
             return FORMATS[self.given(f"format|{values[0]}")].bytes(values[1])
-        if operation in STEPS:
-            return reduce(STEPS[operation], values) if len(values) > 1 else STEPS[operation](*values)
         function = self.trace.functions[operation]
         return TraceValues(function.trace, lambda parameter: _plain(values[int(parameter)])).fill(function.result)
 

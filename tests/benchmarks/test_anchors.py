@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "anchors.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("each_load_computed_once", "only_times_and_memory")
 def test_the_page_shows_the_errors_that_the_measurements_give() -> None:
     """One command regenerates the page: `python benchmarks/anchors.py FOLDER --into docs/anchors.md`."""
     compared = anchors.ToolComparisons(measured("ops"), dict.fromkeys(anchors.TOOLS))

@@ -18,7 +18,7 @@ from roofmodel.study import explore
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.options import CHOICES, MIN_TRAINING_BITS
 from roofmodel.study.estimate.parallelism import nested, tp_by_ep
-from roofmodel.tracing.trace import Cases, Trace, map_cases, results
+from roofmodel.tracing.trace import Cases, Trace, TracedFunction, map_cases, results
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document, to_dict
 from tests.evaluate_trace import TraceValues
 
@@ -40,9 +40,13 @@ def document(situation: explore.TracedEstimate) -> dict[str, Any]:
     return {"memory": memory, **documents}
 
 
+FUNCTIONS = dict[str, TracedFunction]()
+"""The functions that the traces of all models call, as in a page of several models."""
+
+
 @cache
 def explored(model: str) -> tuple[Trace, dict[explore.Variant, Cases[dict[str, Any]]]]:
-    trace = Trace()
+    trace = Trace(FUNCTIONS)
     return trace, explore.explore(hub.load(model), trace, document)
 
 
@@ -94,6 +98,7 @@ def gpus(draw: random.Random, arch: Architecture) -> dict[str, int]:
     return dict(zip(("tp", "dp", "ep"), draw.choice(((1, 1, 1), draw.choice(ways))), strict=True))
 
 
+@pytest.mark.usefixtures("only_times_and_memory")
 @pytest.mark.parametrize("model", MODELS)
 def test_the_traced_estimate_equals_the_estimate_exactly(model: str) -> None:
     draw, (trace, situations) = random.Random(model), explored(model)

@@ -112,11 +112,13 @@ def percent(cell: str) -> float:
 # One command regenerates the tables: `python benchmarks/accuracy.py FOLDER --into docs/accuracy.md`.
 
 
+@pytest.mark.usefixtures("each_load_computed_once")
 @pytest.mark.parametrize(("row", "table"), enumerate(accuracy.TABLES), ids=list(accuracy.TABLES))
 def test_the_documented_accuracy_of_an_operation_is_what_the_measurements_give(row: int, table: str) -> None:
     assert table_rows(accuracy.OPERATIONS_HEADER)[row] == accuracy.operation_row(measured("ops"), table)
 
 
+@pytest.mark.usefixtures("only_times_and_memory")
 @pytest.mark.parametrize("source", accuracy.SOURCES)
 def test_the_documented_accuracy_of_whole_models_is_what_the_measurements_give(source: str) -> None:
     found = accuracy.SOURCES[source](measured("ops"))

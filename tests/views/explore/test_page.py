@@ -135,6 +135,7 @@ def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, d
         yield name, device, options
 
 
+@pytest.mark.usefixtures("only_times_and_memory")
 def test_every_number_of_the_page_equals_the_estimate(page: Any) -> None:
     huge = 0
     for name, device, options in situations(random.Random(6), 90):
