@@ -87,11 +87,13 @@ def plan_training(
     seq: int | None = None,
     family: str | None = None,
     dtype: str | None = None,
+    attention: str = "flash",
     price: float | str | Mapping[str, float] | None = None,
     tp: Numbers | None = None,
     pp: Numbers | None = None,
     dp: Numbers | None = None,
     ep: Numbers | None = None,
+    vpp: Numbers | None = None,
     micro_batch: Numbers | None = None,
     recompute: Names | None = None,
     sequence_parallel: Names | None = None,
@@ -103,9 +105,10 @@ def plan_training(
     """The layouts with which `gpus` GPUs train a model on `tokens` tokens in the shortest time.
 
     A step has `batch` sequences of `seq` tokens (default: 4 M tokens of 4096 each). Layouts use all GPUs: `tp` × `pp` ×
-    `dp`; they differ in `ep`, `micro_batch`, `recompute` (none or full) and `sequence_parallel`, too. Each of these
-    restricts the search to the given values. `tokens` is a number or text such as "15T"; the other options are those of
-    `plan`. Raises RoofError.
+    `dp`; they differ in `ep`, `vpp` (model parts per stage of an interleaved pipeline), `micro_batch`, `recompute`
+    (none or full; with `attention` "eager" also selective) and `sequence_parallel`, too. Each of these restricts the
+    search to the given values. `tokens` is a number or text such as "15T"; the other options are those of `plan`.
+    Raises RoofError.
 
     Examples:
         >>> report = plan_training("gpt2-xl", "a100", gpus=8, tokens="300B", batch=512, seq=1024, tp=1)
@@ -118,7 +121,8 @@ def plan_training(
     devices = [arguments.device(device) for device in arguments.as_sequence(hw)]
     found = study(
         arguments.architecture(model, family), devices, gpus=gpus, tokens=tokens, batch=batch, seq=seq, dtype=dtype,
-        price=price, memory_utilization=memory_utilization, recompute=recompute, sequence_parallel=sequence_parallel,
-        top=top, cluster=cluster, progress=progress, tp=tp, pp=pp, dp=dp, ep=ep, micro_batch=micro_batch,
+        attention=attention, price=price, memory_utilization=memory_utilization, recompute=recompute,
+        sequence_parallel=sequence_parallel, top=top, cluster=cluster, progress=progress, tp=tp, pp=pp, dp=dp, ep=ep,
+        vpp=vpp, micro_batch=micro_batch,
     )  # fmt: skip
     return TrainingPlanReport(found)

@@ -93,7 +93,16 @@ def plan_command(
     batch: Annotated[int | None, _option(TRAINING, "Sequences of a step, over all GPUs (default: 4 M tokens).")] = None,
     seq: Annotated[int | None, _option(TRAINING, "Tokens of a sequence (default: 4096, or the model's limit).")] = None,
     micro_batch: Annotated[str | None, _option(TRAINING, "Only these sequences per replica and microbatch.")] = None,
-    recompute: Annotated[str | None, _option(TRAINING, "Only none or full (default: both).")] = None,
+    vpp: Annotated[
+        str | None,
+        _option(
+            TRAINING, "Only these numbers of model parts per pipeline stage (1: not interleaved; default: up to 4)."
+        ),
+    ] = None,
+    attention: Annotated[str | None, _option(TRAINING, "flash or eager (default: flash).")] = None,
+    recompute: Annotated[
+        str | None, _option(TRAINING, "Only none, selective (with --attention eager) or full (default: all).")
+    ] = None,
     sequence_parallel: Annotated[str | None, _option(TRAINING, "Only off or on (default: both).")] = None,
     family: Family = None,
     top: Annotated[int, _option(OUTPUT, "Number of candidates that are shown.")] = 8,
@@ -119,8 +128,8 @@ def plan_command(
         "acceptance": acceptance, "routing": routing,
     }  # fmt: skip
     training: dict[str, Any] = {
-        "tokens": tokens, "batch": batch, "seq": seq, "micro_batch": micro_batch, "recompute": recompute,
-        "sequence_parallel": sequence_parallel,
+        "tokens": tokens, "batch": batch, "seq": seq, "micro_batch": micro_batch, "vpp": vpp, "attention": attention,
+        "recompute": recompute, "sequence_parallel": sequence_parallel,
     }  # fmt: skip
     own, other = (training, serving) if train else (serving, training)
     needed = {"tokens": ("300B",)} if train else {"isl": (4096,), "osl": (512,)}
@@ -133,10 +142,11 @@ def plan_command(
         "gpus": gpus, "family": family, "price": price, "tp": tp, "pp": pp, "dp": dp, "ep": ep, "dtype": dtype,
         "memory_utilization": memory_utilization, "top": top, "cluster": cluster,
     }  # fmt: skip
+    given = {name: value for name, value in own.items() if value is not None}
     with progress.of_searching() as callback:
         report: api.PlanReport | api.TrainingPlanReport
         if train:
-            report = api.plan_training(model, devices(hw or []), progress=callback, **shared, **own)
+            report = api.plan_training(model, devices(hw or []), progress=callback, **shared, **given)
         else:
-            report = api.plan(model, devices(hw or []), progress=callback, **shared, **own)
+            report = api.plan(model, devices(hw or []), progress=callback, **shared, **given)
     present(report, form, output)

@@ -1,4 +1,4 @@
-"""The search of a training plan: layout, recomputation, sequence parallelism and microbatch of a training run.
+"""The search of a training plan: layout, pipeline schedule, recomputation, sequence parallelism and microbatch.
 
 The time of a step is that of `roof estimate --phase train --runtime megatron`, whose pipeline bubble, recomputation and
 exchange of gradients it includes. All microbatches of a layout are evaluated in one pass over the model, as arrays.
@@ -9,7 +9,6 @@ exchange of gradients it includes. All microbatches of a layout are evaluated in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,14 +16,13 @@ import numpy as np
 from roofmodel import units
 from roofmodel.algebra import Number
 from roofmodel.counting import phases
-from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import MEMORY_UTILIZATION, Step
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Patches
 from roofmodel.study.estimate.capacity import usable_memory
-from roofmodel.study.estimate.options import MAX_VALUE, memory_utilization, workload
+from roofmodel.study.estimate.options import MAX_VALUE, check_choice, memory_utilization, workload
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.study.estimate.pipeline import estimates_by_stage
 from roofmodel.study.plan.candidate import Interval, Shares
@@ -40,15 +38,18 @@ from roofmodel.study.plan.options import (
 from roofmodel.study.plan.ranking import SHARED_ERROR, layout_text, ties
 from roofmodel.study.plan.search import Shortage
 from roofmodel.study.processes import in_processes
+from roofmodel.study.sweep import grid
 from roofmodel.study.sweep.case import slowest_totals
 from roofmodel.study.sweep.sweep import prices_by_device
 
 DEFAULT_SEQ = 4096
 TOKENS_PER_STEP = 2**22
 """Tokens of a step where the batch is not given: 4 M, as GPT-3 and Llama 3 used (arXiv 2005.14165, 2407.21783)."""
-RECOMPUTE = ("none", "full")
-"""Flash attention always recomputes the scores, so `selective` would change nothing."""
+RECOMPUTE = {"flash": ("none", "full"), "eager": ("none", "selective", "full")}
+"""By kind of attention. Flash attention always recomputes the scores, so `selective` would change nothing."""
 MAX_MICRO_BATCH = 16
+MAX_VPP = 4
+"""The largest number of model parts per pipeline stage that is searched without being asked for."""
 DAY = 86400
 
 
@@ -60,6 +61,7 @@ class Run(NamedTuple):
     seq: int
     gpus: int
     dtype: str
+    attention: str
     memory_utilization: float
 
     @property
@@ -69,11 +71,12 @@ class Run(NamedTuple):
 
 
 class TrainingPiece(NamedTuple):
-    """A layout with one choice of recomputation and of sequence parallelism."""
+    """A layout with one choice of recomputation, of sequence parallelism and of parts per pipeline stage."""
 
     arch: Architecture
     device: Device
     layout: Layout
+    vpp: int
     recompute: str
     sequence_parallel: str
     run: Run
@@ -85,6 +88,7 @@ class TrainingCandidate(NamedTuple):
 
     device: str
     layout: Layout
+    vpp: int
     recompute: str
     sequence_parallel: str
     micro_batch: int
@@ -157,6 +161,7 @@ def plan_training(
     batch: int | None = None,
     seq: int | None = None,
     dtype: str | None = None,
+    attention: str = "flash",
     price: float | str | Mapping[str, float] | None = None,
     memory_utilization: float = MEMORY_UTILIZATION,
     recompute: object = None,
@@ -168,20 +173,22 @@ def plan_training(
 ) -> TrainingPlan:
     """The fastest layouts of a training run on a number of GPUs.
 
-    `given` restricts the search: `tp`, `pp`, `dp`, `ep`, `micro_batch`. `batch` are the sequences of a step, by default
-    4 M tokens. Raises WorkloadError for an invalid value, and where no layout divides the model and the batch.
+    `given` restricts the search: `tp`, `pp`, `dp`, `ep`, `vpp`, `micro_batch`. `batch` are the sequences of a step, by
+    default 4 M tokens. Raises WorkloadError for an invalid value, and where no layout divides the model and the batch.
     """
-    run = _run(arch, gpus, tokens, batch, seq, dtype, memory_utilization)
+    check_choice("attention", attention)
+    run = _run(arch, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
     check_count("top", top, 1, MAX_VALUE)
-    restricted = layout_restrictions(given, also=("micro_batch",))
-    recomputing = choices_of("recompute", recompute, RECOMPUTE)
+    restricted = layout_restrictions(given, also=("vpp", "micro_batch"))
+    recomputing = _recomputation(recompute, attention)
     sharding = choices_of("sequence_parallel", sequence_parallel, ("off", "on"))
     prices = prices_by_device(price, devices)
     possible = [one for one in layouts(arch, gpus, restricted, is_training=True) if run.batch % one.dp == 0]
     pieces = [
-        TrainingPiece(arch, device, layout, kept, sharded, run, prices.get(device.id))
+        TrainingPiece(arch, device, layout, vpp, kept, sharded, run, prices.get(device.id))
         for device in devices
         for layout in possible
+        for vpp in _parts(arch, layout.pp, restricted.get("vpp"))
         for kept in recomputing
         for sharded in (sharding if layout.tp > 1 else ("off",))
     ]
@@ -201,6 +208,23 @@ def plan_training(
     )  # fmt: skip
 
 
+def _recomputation(given: object, attention: str) -> tuple[str, ...]:
+    """The kinds of recomputation that are searched."""
+    if attention == "flash" and given is not None and "selective" in grid.names(given):
+        raise WorkloadError(
+            Option("recompute", "selective"), " changes nothing with flash attention, which never stores the scores; "
+            "try ", Option("recompute", "none"), " or ", Option("attention", "eager"),
+        )  # fmt: skip
+    return choices_of("recompute", given, RECOMPUTE[attention])
+
+
+def _parts(arch: Architecture, pp: int, given: Sequence[int] | None) -> list[int]:
+    """The numbers of parts per pipeline stage, 1 without interleaving: those that divide the layers of a stage."""
+    layers = len(arch.stack.layers)
+    possible = divisors(layers // pp) if pp > 1 and layers % pp == 0 else [1]
+    return [parts for parts in possible if (parts in given if given else parts <= MAX_VPP)]
+
+
 def _evaluated(
     pieces: Sequence[tuple[TrainingPiece, Sequence[int] | None]], cluster: str | None,
     progress: Callable[[str, int, int], None],
@@ -217,18 +241,23 @@ def _evaluated(
 
 
 def evaluate(asked: tuple[TrainingPiece, Sequence[int] | None]) -> TrainingFound:
-    """The candidates of a piece: all microbatches that divide the batch of a replica."""
+    """The candidates of a piece: all microbatches that divide the batch of a replica.
+
+    An interleaved pipeline needs a multiple of `pp` microbatches (Narayanan et al., arXiv 2104.04473, section 2.2).
+    """
     piece, wanted = asked
     run, layout = piece.run, piece.layout
     part = run.batch // layout.dp
-    sizes = [n for n in divisors(part) if n in (wanted or [2**power for power in range(MAX_MICRO_BATCH.bit_length())])]
+    group = layout.pp if piece.vpp > 1 else 1
+    searched = wanted or [2**power for power in range(MAX_MICRO_BATCH.bit_length())]
+    sizes = [n for n in divisors(part) if n in searched and part // n % group == 0]
     if not sizes:
         return TrainingFound()
     try:
         work, _ = workload(
             piece.arch, phase="train", batch=run.batch, micro_batch=1, seq=run.seq, dtype=run.dtype, runtime="megatron",
-            recompute=piece.recompute, sequence_parallel=piece.sequence_parallel,
-            memory_utilization=run.memory_utilization, **layout._asdict(),
+            recompute=piece.recompute, sequence_parallel=piece.sequence_parallel, attention=run.attention,
+            memory_utilization=run.memory_utilization, vpp=piece.vpp, **layout._asdict(),
         )  # fmt: skip
     except WorkloadError:  # such as sequence parallelism of a model that does not allow it
         return TrainingFound()
@@ -250,9 +279,8 @@ def evaluate(asked: tuple[TrainingPiece, Sequence[int] | None]) -> TrainingFound
 
 
 def _memory(arch: Architecture, step: Step, size: int) -> Any:
-    """Peak bytes per GPU, by microbatch."""
-    found = (phases.phase_memory(arch, one, 0) for _, one in phases.distinct_stages(arch, step))
-    return np.broadcast_to(reduce(Memory.larger, found).total, size)
+    """Peak bytes per GPU in the pipeline stage that needs most, by microbatch."""
+    return np.broadcast_to(phases.phase_memory(arch, step, 0).total, size)
 
 
 def _mfu(piece: TrainingPiece, staged: Sequence[PhaseEstimate], step: Step, expected: Any) -> Any:
@@ -277,7 +305,7 @@ def _candidate(
     link, memory_share = at("link_share", "link_share"), at("memory_share", "memory_share")
     bubble = at("bubble_share", "bubble_share")
     return TrainingCandidate(
-        piece.device.id, piece.layout, piece.recompute, piece.sequence_parallel, sizes[place],
+        piece.device.id, piece.layout, piece.vpp, piece.recompute, piece.sequence_parallel, sizes[place],
         step=Interval(
             seconds, at("expected_low_seconds", "bound_seconds"), at("expected_high_seconds", "bound_seconds")
         ),
@@ -317,6 +345,8 @@ def _reason(one: TrainingCandidate, other: TrainingCandidate | None) -> str:
     ]
     if one.recompute != other.recompute:
         found.append((0.25, f"recomputation {one.recompute}, not {other.recompute}"))
+    if one.vpp != other.vpp:
+        found.append((0.02, f"{_schedule(one)}, not {_schedule(other)}"))
     if one.micro_batch != other.micro_batch:
         found.append((0.02, f"microbatches of {one.micro_batch}, not {other.micro_batch}"))
     if one.sequence_parallel != other.sequence_parallel:
@@ -325,13 +355,21 @@ def _reason(one: TrainingCandidate, other: TrainingCandidate | None) -> str:
     return f"{abs(change):.0%} {'faster' if change >= 0 else 'slower'} than {training_name(other)}: {cause}"
 
 
+def _schedule(one: TrainingCandidate) -> str:
+    return f"{one.vpp} model parts per stage" if one.vpp > 1 else "no interleaving"
+
+
 def training_name(one: TrainingCandidate) -> str:
-    """The layout, and what it does to save memory: `tp 8 pp 4 dp 2, full recomputation`."""
-    words = [layout_text(one.layout)]
-    words += ["full recomputation"] * (one.recompute == "full") + ["sequence parallel"] * (
-        one.sequence_parallel == "on"
-    )
+    """The layout, and what it does to save memory: `tp 8 pp 4 dp 2 vpp 2, full recomputation`."""
+    words = [training_layout(one)]
+    words += [f"{one.recompute} recomputation"] * (one.recompute != "none")
+    words += ["sequence parallel"] * (one.sequence_parallel == "on")
     return ", ".join(words)
+
+
+def training_layout(one: TrainingCandidate) -> str:
+    """The sizes above 1 of the layout and of the pipeline schedule: `tp 8 pp 4 dp 2 vpp 2`."""
+    return layout_text(one.layout) + (f" vpp {one.vpp}" if one.vpp > 1 else "")
 
 
 # --- Options ----------------------------------------------------------------------------------------
@@ -339,7 +377,7 @@ def training_name(one: TrainingCandidate) -> str:
 
 def _run(
     arch: Architecture, gpus: int, tokens: float | str, batch: int | None, seq: int | None, dtype: str | None,
-    share: float,
+    attention: str, share: float,
 ) -> Run:  # fmt: skip
     if isinstance(arch.body, Network) or isinstance(arch.stack.embedding, Patches):
         raise WorkloadError(f"{arch.name} reads images; plan the training of a language model")
@@ -351,7 +389,7 @@ def _run(
     half = arch.dtype if arch.dtype in HALF_FORMATS else "bf16"
     if dtype is not None and not isinstance(dtype, str):
         raise WorkloadError(Option("dtype"), f" is {shorten(dtype)}; give one format such as bf16")
-    return Run(number_of_tokens(tokens), sequences, length, gpus, dtype or half, memory_utilization(share))
+    return Run(number_of_tokens(tokens), sequences, length, gpus, dtype or half, attention, memory_utilization(share))
 
 
 def _notes(short: Shortage | None, devices: Sequence[Device]) -> Iterator[Text]:

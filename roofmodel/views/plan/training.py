@@ -9,8 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from roofmodel import output_files, units
-from roofmodel.study.plan.ranking import layout_text
-from roofmodel.study.plan.training import RankedTraining, TrainingPlan
+from roofmodel.study.plan.training import RankedTraining, TrainingPlan, training_layout
 from roofmodel.views.kit.encoding import as_csv, as_json
 from roofmodel.views.plan.data import interval, shortage
 from roofmodel.views.plan.table import candidate_table
@@ -47,7 +46,7 @@ def _cells(one: RankedTraining, several_devices: bool) -> dict[str, str]:
     return {
         "": str(one.rank),
         "device": found.device if several_devices else "",
-        "layout": layout_text(found.layout),
+        "layout": training_layout(found),
         "SP": found.sequence_parallel if found.sequence_parallel == "on" else "",
         "recompute": found.recompute,
         "microbatch": str(found.micro_batch),
@@ -71,7 +70,8 @@ def document(plan: TrainingPlan) -> dict[str, Any]:
         "devices": list(plan.devices),
         "workload": {
             "phase": "train", "gpus": run.gpus, "tokens": run.tokens, "batch": run.batch, "seq": run.seq,
-            "steps": run.steps, "dtype": run.dtype, "memory_utilization": run.memory_utilization,
+            "steps": run.steps, "dtype": run.dtype, "attention": run.attention,
+            "memory_utilization": run.memory_utilization,
         },
         "searched": plan.searched,
         "layouts": plan.layouts,
@@ -92,6 +92,7 @@ def _row(one: RankedTraining) -> dict[str, Any]:
         "rank": one.rank,
         "hardware": found.device,
         **found.layout._asdict(),
+        "vpp": found.vpp,
         "batch": found.run.batch,
         "micro_batch": found.micro_batch,
         "recompute": found.recompute,

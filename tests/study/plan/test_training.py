@@ -25,7 +25,8 @@ def planned(**options: Any) -> TrainingPlan:
 def estimated(one: TrainingCandidate, **other: Any) -> tuple[float, dict[str, Any]]:
     """Seconds of a step and memory, from the estimate of the same training step."""
     options: dict[str, Any] = {
-        **one.layout._asdict(), "micro_batch": one.micro_batch, "recompute": one.recompute,
+        **one.layout._asdict(), "vpp": one.vpp, "attention": one.run.attention,
+        "micro_batch": one.micro_batch, "recompute": one.recompute,
         "sequence_parallel": one.sequence_parallel, **other,
     }  # fmt: skip
     report = roofmodel.estimate(
@@ -42,6 +43,24 @@ def test_step_and_memory_are_those_of_an_estimate() -> None:
         assert one.memory == pytest.approx(memory["total"])
         assert memory["fits"]
         assert one.memory <= one.usable
+
+
+def test_an_interleaved_pipeline_with_selective_recomputation_is_that_of_an_estimate() -> None:
+    found = planned(pp=2, dp=2, vpp="2,3", attention="eager", recompute="selective", top=20)
+    assert {each.candidate.vpp for each in found.ranked} == {2, 3}
+    one = found.ranked[0].candidate
+    seconds, memory = estimated(one)
+    assert one.step.value == pytest.approx(seconds)
+    assert one.memory == pytest.approx(memory["total"])
+
+
+def test_interleaving_shortens_the_bubble_and_is_searched_by_default() -> None:
+    found = planned(pp=4, recompute="none", micro_batch=2, top=20)
+    idle = {each.candidate.vpp: each.candidate.shares.idle for each in found.ranked}
+    assert sorted(idle) == [1, 2, 3, 4]  # gpt2-xl has 48 layers; 12 per stage
+    assert idle[4] < idle[2] < idle[1]
+    # An interleaved pipeline needs a multiple of pp microbatches: 64 / 16 is one, 64 / 32 is not.
+    assert not any(each.candidate.vpp > 1 for each in planned(pp=4, micro_batch="32", top=20).ranked)
 
 
 def test_no_other_layout_is_faster() -> None:
@@ -90,6 +109,9 @@ def test_numbers_of_tokens_have_letters_for_powers_of_thousand(text: float | str
         ({"tokens": "0"}, "tokens: '0' is no number of tokens; try tokens=15T"),
         ({"recompute": "some"}, "recompute: unknown value 'some'"),
         ({"tp": 3}, "no layout of openai-community/gpt2-xl uses 4 GPUs with these values of tp"),
+        ({"recompute": "selective"}, 'recompute="selective" changes nothing with flash attention'),
+        ({"attention": "fast"}, "attention"),
+        ({"vpp": 0}, "vpp"),
         ({"batch": 3, "dp": 4}, "with these values of dp"),
         ({"seq": 0}, "seq is 0"),
         ({"kv": "fp8"}, "unknown option 'kv'"),
