@@ -49,6 +49,9 @@ SECONDS = (
 )  # fmt: skip
 POSITIVE = ("pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth", "height", "splits", "kept")
 SHARED = ("source", "date")  # of the fits of a kind
+LINKS_OF_MACHINES = ("pcie", "sockets", "network")
+"""Keys of collective sets whose fit is to several machines with other GPUs. The interval is that of a machine which was
+left out of the fit, so it holds for another device too."""
 BORROWED_POWER = 1.5  # exponent that widens the interval of another device's sets
 OTHER_CAPABILITY = 1.18
 """The factor that further widens both ends where the other device has another compute capability.
@@ -164,12 +167,17 @@ def _lent(
 def borrowed(
     device: CalibratedDevice, lender: CalibratedDevice, kinds: tuple[str, ...] = tuple(TIMINGS)
 ) -> Calibration:
-    """The parameter sets of `lender`, as a device without measurements of its own uses them (see `read`)."""
+    """The parameter sets of `lender`, as a device without measurements of its own uses them (see `read`).
+
+    BORROWED_POWER widens the interval of a set once, also where the lender itself borrows the set.
+    """
     found = lender.calibration
     assert found is not None
     ratio = _peak_ratio(device, lender)
     factor = 1.0 if device.compute_capability == lender.compute_capability else OTHER_CAPABILITY
-    sets = {kind: _borrowed(getattr(found, kind), ratio, factor) for kind in kinds}
+    lent = {kind for kinds_of_other in found.borrowed.values() for kind in kinds_of_other}
+    powers = {kind: 1.0 if kind in lent else BORROWED_POWER for kind in kinds}
+    sets = {kind: _borrowed(getattr(found, kind), ratio, factor, powers[kind]) for kind in kinds}
     return Calibration(found.device, {found.device: [kind for kind in kinds if sets[kind]]}, **sets)
 
 
@@ -228,14 +236,17 @@ def _peak_ratio(here: CalibratedDevice, there: CalibratedDevice) -> float:
     return min(sum(ratios) / len(ratios), 1.0) if ratios else 1.0
 
 
-def _borrowed(sets: Sets[Timing], ratio: float, factor: float) -> Sets[Timing]:
-    """Another device's sets with `pipe` scaled by `ratio`, and with intervals wider by a power and by `factor`."""
-    if isinstance(sets, LentSets):
-        return LentSets(lambda: _borrowed(dict(sets), ratio, factor))
+def _borrowed(sets: Sets[Timing], ratio: float, factor: float, power: float) -> Sets[Timing]:
+    """Another device's sets with `pipe` scaled by `ratio`, and with intervals wider by `power` and `factor`.
 
-    def borrow(one: Fitted[Any]) -> Fitted[Any]:
+    The intervals of LINKS_OF_MACHINES stay as they are.
+    """
+    if isinstance(sets, LentSets):
+        return LentSets(lambda: _borrowed(dict(sets), ratio, factor, power))
+
+    def borrow(form: str, one: Fitted[Any]) -> Fitted[Any]:
         timing, fit = one
         scaled = timing._replace(pipe=timing.pipe * ratio) if "pipe" in timing._fields else timing
-        return Fitted(scaled, fit.wider(BORROWED_POWER, factor))
+        return Fitted(scaled, fit if form in LINKS_OF_MACHINES else fit.wider(power, factor))
 
-    return {name: {form: borrow(one) for form, one in forms.items()} for name, forms in sets.items()}
+    return {name: {form: borrow(form, one) for form, one in forms.items()} for name, forms in sets.items()}

@@ -97,6 +97,13 @@ class Device:
         return sorted(found, key=lambda link: link.joins or 0)
 
     @property
+    def pairs_over_pcie(self) -> bool:
+        """Whether bridges join pairs of devices, and two pairs communicate over PCIe."""
+        bridge, pairs = self.bridge, self.half or self.inside
+        joined = bridge is not None and bridge.joins == 2 and bridge.parameters == "any"
+        return joined and pairs is not None and pairs.parameters == "pcie" and (pairs.joins or 4) >= 4
+
+    @property
     def network(self) -> Link | None:
         """The link between nodes; None where the file has none."""
         return next((link for link in self.links.values() if link.beyond is not None), None)

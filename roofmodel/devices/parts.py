@@ -63,8 +63,11 @@ class Link(NamedTuple):
 
     @property
     def parameters(self) -> str:
-        """The key of its collective parameters: `network`, `pcie` (through the host), or `any` other link."""
-        return "network" if self.beyond is not None else "pcie" if self.name.startswith("pcie") else "any"
+        """The key of its collective parameters: `network`, `sockets` (between the CPUs of a node), `pcie` (through the
+        host), or `any` other link."""
+        if self.beyond is not None:
+            return "network"
+        return next((key for key in ("sockets", "pcie") if self.name.startswith(key)), "any")
 
 
 class Measured(NamedTuple):

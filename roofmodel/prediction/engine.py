@@ -17,10 +17,11 @@ which are a few microseconds faster, expected times of models on several GPUs ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, either, maximum, minimum
+from roofmodel.algebra import Number, either, minimum
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.prediction.formula import PORT, chip
@@ -58,6 +59,9 @@ sources: its steps show sharing for 8 (Llama 2 70B) and none for 29 (Falcon-180B
 BYTES_PER_CLOCK, ELEMENTS_PER_CLOCK = 34, 38
 """Bytes that its other decode kernel reads, and elements that it converts and multiplies, per clock and SM. From the
 decode steps of Falcon-180B (29 query heads per key-value head) on A100, H100 and H200, in fp16 and fp8."""
+BY_HEAD_INTERVAL = 0.92, 1.13
+"""10th and 90th percentile of measured / expected time of this kernel in the decode steps that its constants come from
+and of which it takes more than 30 %."""
 TWO_SHOT_PASS_BYTES = 24 * 1024 * 16
 """Bytes of one GPU's part in a pass of its two-shot all-reduce: 24 blocks (customAllReduceKernels.h) of 1024 threads
 with 16 bytes each. Versions differ in the threads (512 or 1024); Falcon's steps become slow between 237 and 475 kB."""
@@ -66,6 +70,8 @@ MAX_CUSTOM_BYTES = 8_000_000
 TWO_SHOT_SECONDS = 36.5e-6
 """Seconds per GPU that a two-shot all-reduce of several passes takes longer than NCCL's, from steps of Falcon-180B. The
 maintainers disabled it later because of performance issues (allreducePlugin.cpp). The cause is not known."""
+TWO_SHOT_INTERVAL = 0.97, 1.27
+"""As BY_HEAD_INTERVAL, of the all-reduces in these decode steps."""
 
 
 def fused(
@@ -105,7 +111,7 @@ def _decode_by_head(operator: Operator, device: Device, dtype: str, time: Expect
     width = operator.widths.kv.bits / 8
     clocks = work.heads / work.kv_heads * work.kv_bytes / width * (width / BYTES_PER_CLOCK + 1 / ELEMENTS_PER_CLOCK)
     by_head = either(work.heads > MAX_GROUP * work.kv_heads, clocks * PORT / ceilings.port, 0.0)
-    return _at_least(time, by_head)
+    return _at_least(time, by_head, BY_HEAD_INTERVAL)
 
 
 def _two_shot(operator: Operator, device: Device, time: Expected) -> Expected:
@@ -117,13 +123,15 @@ def _two_shot(operator: Operator, device: Device, time: Expected) -> Expected:
     size = operator.writes[0].elements(operator.sizes) * operator.widths.dtype.bits / 8
     own = (collective.gpus > 2) * (size <= MAX_CUSTOM_BYTES) * (size > TWO_SHOT_PASS_BYTES * collective.gpus)
     extra = own * TWO_SHOT_SECONDS * collective.gpus
-    return time + Expected(extra, extra, extra)
+    low, high = TWO_SHOT_INTERVAL
+    return time + Expected(extra, low * extra, high * extra)
 
 
-def _at_least(time: Expected, seconds: Number) -> Expected:
-    """The time, or `seconds` with the same relative interval where that is longer."""
-    longer = maximum(time.seconds, seconds)
-    return Expected(longer, time.low * longer / time.seconds, time.high * longer / time.seconds)
+def _at_least(time: Expected, seconds: Number, interval: tuple[float, float]) -> Expected:
+    """The time, or `seconds` with this relative interval where that is longer."""
+    low, high = interval
+    longer = seconds > time.seconds
+    return Expected(*map(partial(either, longer), (seconds, low * seconds, high * seconds), time))
 
 
 def _shares(

@@ -96,6 +96,27 @@ def _crossing(collective: Collective, network: Link, inside: float) -> NodeCross
     return NodeCrossing(nodes, port, inside, leaving / fewest, staying)
 
 
+TREE_BYTES = 64 * 2**20
+"""Smallest all-reduce of two bridged pairs over PCIe for which NCCL chooses a tree.
+
+From NCCL 2.20's `src/graph/tuning.cc` for four GPUs (NVIDIA/nccl@b6475625): a ring's predicted bandwidth is 4 / 6 of
+that of its channels, and a tree's is 0.46 of it, times a correction of 0.7 for 32 MiB and of 0.8 for 64 MiB. Assumed
+here: the channels of a tree have twice the bandwidth, because a tree crosses PCIe once and a ring twice.
+"""
+
+
+def tree_share(collective: Collective, device: Device, sent: Number) -> Number:
+    """Bytes that pass a PCIe link in NCCL's tree, per byte that a ring sends; 1 where NCCL uses a ring.
+
+    `sent` is the number of bytes that a GPU sends on the ring. In the chain 0-1-2-3 of two bridged pairs only 1-2 is a
+    PCIe link. The whole tensor passes it in each direction, where a ring sends 2 (n - 1) / n = 3 / 2 of it.
+    """
+    if collective.name != "all_reduce" or device.pairs_over_pcie is False:
+        return 1.0
+    two_pairs = (device.pairs_over_pcie == 1) * (collective.gpus == 4) * (collective.apart == 1)
+    return either(two_pairs * (sent >= 1.5 * TREE_BYTES), 2 / 3, 1.0)
+
+
 def link_bandwidth(collective: Collective | None, device: Device) -> Number | None:
     """Bytes per second that a GPU sends, for a collective or to a neighbor; None without a link."""
     found = collective and route(collective, device)

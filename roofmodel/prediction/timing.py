@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf, log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofmodel.algebra import Number, either, is_just, maximum, minimum, plain, product, trace_branches
+from roofmodel.algebra import Number, either, is_just, maximum, minimum, plain, power, product, trace_branches
 from roofmodel.counting.collective import ROUNDS
 from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.operator import Operator
@@ -21,7 +21,7 @@ from roofmodel.prediction import attention, gemm, layer_kernels, stream
 from roofmodel.prediction.attention import AttentionWork
 from roofmodel.prediction.formula import Chip, FormulaDescription, chip
 from roofmodel.prediction.gemm import GemmWork
-from roofmodel.prediction.links import route
+from roofmodel.prediction.links import route, tree_share
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.stream import stream_kind
 
@@ -44,6 +44,19 @@ class Expected(NamedTuple):
 
 
 Expected.__array_ufunc__ = None  # type: ignore[attr-defined]  # an array of counts scales it as a number does
+
+
+def independent_sum(one: Expected, other: Expected) -> Expected:
+    """The sum of two times whose errors are independent: the widths of their intervals add as squares.
+
+    `+` adds the widths themselves, which is right for errors that are equal, such as those of the kernels of a step.
+    """
+    down, up = (
+        power((one.seconds - one_end) ** 2 + (other.seconds - other_end) ** 2, 0.5)
+        for one_end, other_end in zip(one[1:], other[1:], strict=True)
+    )
+    seconds = one.seconds + other.seconds
+    return Expected(seconds, seconds - down, seconds + up)
 
 
 EAGER_LAUNCH = Expected(40e-6, 20e-6, 60e-6)
@@ -151,7 +164,9 @@ def _exchange(operator: Operator, calibration: Calibration, device: Device, impl
     from roofmodel.prediction import collectives
 
     rounds = ROUNDS[collective.name]
-    work = collectives.CollectiveWork(collective.gpus, rounds, plain(operator.link_bytes), path.nodes)
+    sent = plain(operator.link_bytes)
+    crossing_bytes = tree_share(collective, device, sent) * sent
+    work = collectives.CollectiveWork(collective.gpus, rounds, crossing_bytes, path.nodes)
     return found and _applied(collectives.DESCRIPTION, collectives.seconds, (work, bandwidth), found)
 
 
@@ -308,6 +323,9 @@ def choose_set(sets: Sets[Timing], implementation: str, key: str) -> ParameterSe
     """
     if key in (named := sets.get(implementation, {})):
         return ParameterSet(*named[key], implementation)
+    if key == "sockets" and sets and not any(key in by_key for by_key in sets.values()):
+        found = choose_set(sets, implementation, "pcie")
+        return found and found._replace(fit=found.fit.wider(2), stands_in=found.stands_in or "pcie")
     known = [(name, other, found) for name, by_key in sets.items() for other, found in by_key.items()]
     if not known:
         return None

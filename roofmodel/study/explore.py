@@ -12,7 +12,8 @@ Each combination of options that are not numbers (`Variant`, and the runtime) ha
     positions                                 number of positions of a sequence whose logits are computed
     tp, dp, ep                                numbers of GPUs, if the model can be sharded this way (`traced_gpus`)
     bits|ROLE                                 width of the format of a role: `dtype`, `weights` or `kv`
-    device|FIELD                              a figure of the device, or of its matmul or vector pipe
+    device|FIELD                              a figure of the device, or of its matmul or vector pipe; for
+                                              `pairs_over_pcie` 1 or 0
     device|LINK|FIELD                         a figure of a link: `inside` a node, `bridge` or `network`
     set|KIND|IMPLEMENTATION|ROLE|FIELD        a fitted parameter (`timing.choose_set`) for `dtype` and ROLE, which may
                                               end with a head size; or for a LINK
@@ -290,6 +291,11 @@ class _TracedDevice(Device):
     @property
     def network(self) -> Link:
         return self.links["network"]
+
+    @property
+    def pairs_over_pcie(self) -> Any:
+        bandwidth: Any = self.inside.bandwidth
+        return bandwidth.trace.input("device|pairs_over_pcie", 0)
 
 
 def traced_device(trace: Trace) -> Device:

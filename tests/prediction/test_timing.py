@@ -28,7 +28,7 @@ from roofmodel.prediction.attention import AttentionWork
 from roofmodel.prediction.formula import Chip
 from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import Formula, choose_set, clamp_to_bound, expect, formula
+from roofmodel.prediction.timing import Expected, Formula, choose_set, clamp_to_bound, expect, formula, independent_sum
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 
 A100, H100 = Device.load("a100"), Device.load("h100")
@@ -396,6 +396,13 @@ def test_the_interval_of_a_substituted_parameter_set_is_within_a_factor_of_three
 ) -> None:
     wider = Fit(1, 1, 0.1, low, high, "", "").wider(power, factor)
     assert (wider.low, wider.high) == ends
+
+
+def test_intervals_of_independent_times_add_as_squares_and_those_of_equal_errors_as_they_are() -> None:
+    """Down 3 and 4 give 5, up 6 and 8 give 10; added as they are, 7 and 14."""
+    one, other = Expected(100.0, 97.0, 106.0), Expected(50.0, 46.0, 58.0)
+    assert independent_sum(one, other) == (150.0, 145.0, 160.0)
+    assert one + other == (150.0, 143.0, 164.0)
 
 
 def test_an_expected_time_clamped_to_its_bound_has_an_interval() -> None:

@@ -60,6 +60,7 @@ def inputs(
         "matmul": device.matmul_pipe(dtype).peak, "vector": vector.peak if vector else float("inf"),
         "bandwidth": device.bandwidth, "capacity": device.capacity, "l2": l2_bytes(device),
         "multiprocessors": device.multiprocessors, "clock": device.clocks.get("boost"),
+        "pairs_over_pcie": int(device.pairs_over_pcie),
     }  # fmt: skip
     links = {name: getattr(device, name) for name in ("inside", "bridge", "half", "network")}
     no_link = {"bandwidth": float("inf"), "joins": 0, "beyond": float("inf")}

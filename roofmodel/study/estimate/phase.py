@@ -122,8 +122,9 @@ class PhaseEstimate(NamedTuple):
     @property
     def work_seconds(self) -> Expected | None:
         """The time of its kernels and of the wrapper of data-parallel replicas, without the hidden communication."""
-        kernels, added, hidden = self.kernel_seconds, self.replicas.added, self.replicas.hidden
-        return kernels and added and hidden and kernels + added + -1 * hidden
+        added, hidden = self.replicas.added, self.replicas.hidden
+        kernels = hidden and (self.kernel_seconds if hidden is NO_TIME else sum_of(self.placed, hidden))
+        return kernels and added and kernels + added
 
     @property
     def expected(self) -> Expected | None:

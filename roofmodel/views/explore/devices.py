@@ -30,6 +30,7 @@ def describe_device(device: Device, used: Sequence[tuple[str, str, str]], sets: 
         "multiprocessors": _value(device.multiprocessors),
         "clock": _value(device.clocks.get("boost")),
         "links": {name: link and _link(link) for name, link in _links(device).items()},
+        "pairs_over_pcie": int(device.pairs_over_pcie),
         "no_link_note": next(map(str, link_notes(device, 2)), None),
         "node_size": gpus_per_node(device),
         "network_note": _network_note(device),

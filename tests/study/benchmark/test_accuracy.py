@@ -81,8 +81,8 @@ OPERATIONS = {  # device, table: mean absolute error of the expected time in %, 
 WHOLE_MODELS = {  # row: mean absolute error of the expected time in %
     "served on one GPU: TTFT": 14,  # 11 before the L40S was fitted to its own table, whose fp8 GEMMs are slower
     "served on one GPU: TPOT": 8,
-    "served on 2 to 8 GPUs: TTFT": 9,
-    "served on 2 to 8 GPUs: TPOT": 8,
+    "served on 2 to 8 GPUs: TTFT": 6,
+    "served on 2 to 8 GPUs: TPOT": 7,
     "requests on 1 to 32 A100s": 16,
     "BERT and BART on V100 and A100": 17,  # 15 before encoders' attention had parameters of its own, from the H100
     "BERT on V100 and A100, compiled by XLA": 25,

@@ -127,8 +127,9 @@ def test_each_link_is_fitted_to_its_own_rows_and_other_links_keep_their_sets(tmp
     before = device.calibration.collectives["NCCL"]
     assert fitted["any"].fit.rows + fitted["any"].fit.held_out == 80
     assert fitted["pcie"].fit.rows + fitted["pcie"].fit.held_out == 80
-    for form in ("any", "pcie"):
-        assert fitted[form].timing.latency > 1.3 * before[form].timing.latency
+    for form, steps in (("any", 2), ("pcie", 6)):  # 2 (n - 1); with one n, only the sum is determined
+        smallest = [sets[form].timing.latency + steps * sets[form].timing.step for sets in (fitted, before)]
+        assert smallest[0] == pytest.approx(2 * smallest[1], rel=0.1)
     assert fitted["network"] == before["network"]
 
 
@@ -276,6 +277,24 @@ def test_a_device_with_like_uses_the_parameters_of_the_other_device_with_wider_i
     assert own.timing == of_h100.timing
     assert own.fit.low < of_h100.fit.low
     assert own.fit.high > of_h100.fit.high
+
+
+def test_sets_that_are_borrowed_twice_have_the_interval_of_sets_that_are_borrowed_once() -> None:
+    """h100-nvl borrows from h100-pcie, which borrows from h100-sxm: one chip design."""
+    once, twice = Device.load("h100-pcie").calibration, Device.load("h100-nvl").calibration
+    assert once is not None
+    assert twice is not None
+    assert twice.gemm["any"]["fp16/fp16"].fit == once.gemm["any"]["fp16/fp16"].fit
+
+
+def test_sets_of_links_between_machines_keep_their_intervals_on_other_devices() -> None:
+    """They were fitted to machines with other GPUs, and their interval is that of a machine that was left out."""
+    l40s, a100 = Device.load("l40s").calibration, Device.load("a100").calibration
+    assert l40s is not None
+    assert a100 is not None
+    for form in ("pcie", "sockets", "network"):
+        assert l40s.collectives["NCCL"][form].fit == a100.collectives["NCCL"][form].fit
+    assert l40s.collectives["NCCL"]["any"].fit.high > a100.collectives["NCCL"]["any"].fit.high
 
 
 def test_parameters_of_another_architecture_get_a_wider_interval_than_those_of_the_same_one() -> None:

@@ -89,17 +89,17 @@ def test_two_sockets_have_links_of_their_own() -> None:
     """Four cards per socket on PCIe 4.0; between the sockets a UPI link of 10.4 GT/s, 20.8 GB/s per direction."""
     links = {
         "nvlink_bridge": Link("nvlink_bridge", 600e9, joins=2),
-        "pcie_socket": Link("pcie_socket", 64e9, joins=4),
-        "pcie": Link("pcie", 41.6e9),
+        "pcie": Link("pcie", 64e9, joins=4),
+        "sockets": Link("sockets", 41.6e9),
     }
     device = replace(Device.load("a100-pcie-80gb"), links=links)
-    for gpus, bandwidth, name in ((2, 300e9, "nvlink_bridge"), (4, 32e9, "pcie_socket"), (8, 20.8e9, "pcie")):
+    for gpus, bandwidth, name in ((2, 300e9, "nvlink_bridge"), (4, 32e9, "pcie"), (8, 20.8e9, "sockets")):
         found = route(Collective("all_reduce", gpus), device)
         assert found is not None
         assert found.bandwidth == bandwidth
         assert [link.name for link in found.links(device)] == [name]
     assert {link.name: link.parameters for link in links.values()} == {
-        "nvlink_bridge": "any", "pcie_socket": "pcie", "pcie": "pcie",
+        "nvlink_bridge": "any", "pcie": "pcie", "sockets": "sockets",
     }  # fmt: skip
 
 

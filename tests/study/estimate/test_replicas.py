@@ -1,6 +1,7 @@
 """Training with replicas: what each wrapper adds to a step and what it hides."""
 
 from dataclasses import replace
+from math import hypot
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.phase import PhaseEstimate, totals
+from roofmodel.study.estimate.placed import sum_of
 
 V100 = Device.load("v100")
 
@@ -35,6 +37,21 @@ def test_the_backward_pass_hides_part_of_the_exchange() -> None:
     assert exposed["expected_communication_exposed_seconds"] == exposed["expected_communication_seconds"]
     assert hidden["communication_exposed_seconds"] == 0  # the bound of the exchange is below that of the backward pass
     assert exposed["communication_exposed_seconds"] == exposed["communication_seconds"] > 0
+
+
+def test_a_hidden_exchange_does_not_narrow_the_interval_of_the_kernels() -> None:
+    step = train(8)
+    kernels = sum_of(one for one in step.placed if not one.operator.collective)
+    assert step.work_seconds.high - step.work_seconds.seconds >= kernels.high - kernels.seconds
+    assert step.work_seconds.seconds - step.work_seconds.low >= kernels.seconds - kernels.low
+
+
+def test_the_interval_of_a_sharded_step_adds_kernels_and_collectives_as_squares() -> None:
+    step = estimate(hub.load("llama-2-7b-hf"), Device.load("a100"), phase="prefill", seq=512, tp=4).phases[0]
+    kernels = sum_of(one for one in step.placed if not one.operator.collective)
+    exchanges = sum_of(step.exchanges)
+    widths = kernels.high - kernels.seconds, exchanges.high - exchanges.seconds
+    assert sum_of(step.placed).high - sum_of(step.placed).seconds == pytest.approx(hypot(*widths))
 
 
 def test_the_bound_does_not_depend_on_the_calibration() -> None:
