@@ -9,9 +9,10 @@ Only the sequences of names of all ranks are in memory, each different one once;
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,8 +20,17 @@ import numpy as np
 
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.jitter.kernels import Booleans, Integers, Kernels, name_code
-from roofmodel.study.jitter.ranks import ComparedRank
-from roofmodel.study.jitter.sequences import KernelSequence, SequencesByStep, match_sequences, sequences_by_step
+from roofmodel.study.jitter.ranks import ComparedRank, TrimmedKernels
+from roofmodel.study.jitter.sequences import (
+    CollectiveSequence,
+    KernelSequence,
+    SequencesByStep,
+    Shift,
+    find_shift,
+    main_kernels_before,
+    match_sequences,
+    sequences_by_step,
+)
 from roofmodel.study.trace.steps import find_period
 
 LAST_STEP = 1 << 62  # above all numbers of steps
@@ -99,6 +109,13 @@ class RankPlan(NamedTuple):
         return None if None in marks else frozenset(mark for mark in marks if mark is not None)
 
 
+class Begins(NamedTuple):
+    """Ranks without marks that begin at different steps."""
+
+    dropped: dict[int, float]  # number of a rank: its first steps, which ranks that begin later do not have
+    unknown: dict[int, int]  # number of a rank of unknown begin: how many collectives it has fewer than the longest one
+
+
 @dataclass(frozen=True)
 class Alignment:
     """The compared kernels of all ranks."""
@@ -113,6 +130,7 @@ class Alignment:
     difference: Difference | None = None
     left_out: Counter[int] = field(default_factory=Counter)  # number of a rank: steps in which it is not compared
     missing: dict[int, list[int]] = field(default_factory=dict)  # step: numbers of the ranks without it
+    begins: Begins = field(default_factory=lambda: Begins({}, {}))
 
     @property
     def common_kernels(self) -> int:
@@ -373,6 +391,41 @@ def _numbered(codes: Integers) -> Integers:
     """The codes as numbers in the order of their first occurrence."""
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     return np.asarray(np.argsort(np.argsort(first))[inverse])
+
+
+# --- Ranks that begin at different steps -----------------------------------------------------------------------
+
+
+def begin_together(
+    ranks: Sequence[ComparedRank], sequences: Sequence[CollectiveSequence]
+) -> tuple[list[ComparedRank], Begins]:
+    """The ranks from the step on with which the last rank begins, by their collectives.
+
+    Where the collectives do not show the begin of a rank, its first kernel is compared with the first of the longest
+    rank.
+    """
+    longest = max(range(len(ranks)), key=lambda place: sequences[place].total)
+    reference = sequences[longest]
+    shifts = [find_shift(reference, each) if each is not reference else Shift(0, True) for each in sequences]
+    unknown = {
+        rank.number: reference.total - own.total
+        for rank, own, shift in zip(ranks, sequences, shifts, strict=True)
+        if not shift.certain and reference.total > own.total > 0
+    }
+    last = max(range(len(ranks)), key=lambda place: shifts[place].collectives)
+    if not any(shift.collectives for shift in shifts):
+        return list(ranks), Begins({}, unknown)
+    period = find_period(_numbered(reference.main_codes))
+    found, dropped = [], {}
+    for rank, own, shift in zip(ranks, sequences, shifts, strict=True):
+        collectives = shifts[last].collectives - shift.collectives
+        if collectives:
+            main = main_kernels_before(own, collectives, sequences[last])
+            others = int((~own.on_main[:collectives]).sum())
+            rank = replace(rank, sources=(TrimmedKernels(rank.sources[0], main, others),))
+            dropped[rank.number] = main / (period or math.inf)
+        found.append(rank)
+    return found, Begins(dropped, unknown)
 
 
 # --- Selected kernels of one rank ----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from roofmodel.file_names import display_names, rename_files
 from roofmodel.option_values import FirstGap, seconds_of
 from roofmodel.profiles.operation_table import are_operation_tables, read_operations
 from roofmodel.profiles.reading import expanded_files
-from roofmodel.study.jitter.alignment import LAST_STEP, Alignment, Difference
+from roofmodel.study.jitter.alignment import LAST_STEP, Alignment, Begins, Difference
 from roofmodel.study.jitter.causes import SIGNIFICANT, Cause
 from roofmodel.study.jitter.clocks import Clocks
 from roofmodel.study.jitter.deviations import FIRST_GAPS, Deviations, Floats
@@ -34,6 +34,7 @@ THRESHOLD = 100e-6  # deviation from which a rank is late: above the jitter of s
 # Share of the step time between the ends of one collective from which a warning follows. Ranks leave a collective
 # within microseconds; ranks that are matched at different steps leave it up to a whole step apart.
 APART = 0.1
+MARK_STEPS = "Mark the steps: call step() of torch.profiler.profile after each, or open an NVTX range such as `step 5`"
 MAX_NAME = 60  # characters of a kernel's name in a warning
 OTHER_STREAMS = 0.01  # share of the kernel time from which a warning names streams that are not compared
 
@@ -261,6 +262,7 @@ def _alignment_warnings(alignment: Alignment, reduced: ReducedSteps) -> list[str
             f"rank {rank} does not have {units.count(len(without), 'step')} that other ranks have "
             f"({units.listed(without)}); there it is not compared"
         )
+    found += _begin_warnings(alignment.begins)
     for rank, steps in alignment.left_out.items():
         where = f" in {units.count(steps, 'step')}" if alignment.marked else ""
         found.append(f"rank {rank} is not compared{where}: fewer than half of its kernels are those of the other ranks")
@@ -282,10 +284,35 @@ def _alignment_warnings(alignment: Alignment, reduced: ReducedSteps) -> list[str
         found.append(
             f"collectives do not end together on all ranks: they end up to {units.seconds(error)} apart. The ranks may "
             "be matched at different steps, or the collectives are of different groups of ranks"
+            + ("" if alignment.marked else f". {MARK_STEPS}")
         )
     if reduced.clocks.error_seconds is None and len({rank.file for rank in alignment.ranks}) > 1:
         found.append("the files have no common collectives: the clocks of the ranks cannot be aligned")
     return found
+
+
+def _begin_warnings(begins: Begins) -> list[str]:
+    """Warnings about ranks without marks that begin at different steps, or whose first step is not known."""
+    found = []
+    for steps in sorted(set(begins.dropped.values())):
+        ranks = [number for number, dropped in begins.dropped.items() if dropped == steps]
+        amount = f"{steps:.3g} step{'' if steps == 1 else 's'}" if steps else "kernels"
+        found.append(
+            f"the ranks begin at different steps, as the times between collectives show: the first {amount} of "
+            f"{_ranks_text(ranks)} {'are' if steps != 1 else 'is'} not compared, because another rank begins later"
+        )
+    if begins.unknown:
+        found.append(
+            f"{_ranks_text(list(begins.unknown))} {'has' if len(begins.unknown) == 1 else 'have'} fewer collectives "
+            f"than the longest rank (by up to {max(begins.unknown.values())}), steps are not marked, and the times "
+            "between collectives do not show at which step each rank begins: the ranks are compared from their first "
+            f"kernels on. {MARK_STEPS}"
+        )
+    return found
+
+
+def _ranks_text(numbers: Sequence[int]) -> str:
+    return f"rank{'' if len(numbers) == 1 else 's'} {units.listed(numbers)}"
 
 
 def difference_text(difference: Difference) -> str:

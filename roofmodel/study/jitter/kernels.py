@@ -11,7 +11,7 @@ processes. The order of collectives on other streams is not fixed, so they are m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
@@ -60,6 +60,12 @@ class KernelTable:
     def load_sequence(self) -> KernelTable:
         """The table itself; it is in memory."""
         return self
+
+    def rows(self, kept: Booleans) -> KernelTable:
+        """Some of the kernels."""
+        columns = ("name_indices", "starts", "ends", "launches", "collective", "main", "steps")
+        chosen = {name: getattr(self, name)[kept] for name in columns}
+        return replace(self, **chosen, input=None if self.input is None else self.input[kept])
 
     @property
     def sequences(self) -> None:

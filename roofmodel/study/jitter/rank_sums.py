@@ -5,7 +5,7 @@ The sums are whole nanoseconds, so they do not depend on the order in which rank
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from roofmodel.study.jitter.kernels import Integers, compared_kernels
 from roofmodel.study.jitter.lateness import part_sums
 from roofmodel.study.jitter.rank_files import DamagedRankFile
 from roofmodel.study.jitter.ranks import ComparedRank, launch_to_start_median
+from roofmodel.study.jitter.sequences import CollectiveSequence, collective_sequence
 from roofmodel.study.jitter.step_kernels import StepKernels, steps_of_rank
 
 MAX_COLLECTIVES = 256  # per step, whose times are kept for the clocks and the links; limits the memory of many ranks
@@ -101,6 +102,11 @@ def read_sequences(task: SequenceTask) -> dict[int, RankSequences | str]:
         except DamagedRankFile as error:
             found[place] = str(error)
     return found
+
+
+def read_collectives(ranks: Sequence[ComparedRank]) -> list[CollectiveSequence]:
+    """The first collectives of ranks that have one file each. Raises DamagedRankFile."""
+    return [collective_sequence(rank.sources[0].load()) for rank in ranks]
 
 
 class GapTask(NamedTuple):

@@ -33,6 +33,36 @@ class KernelSource(Protocol):
         """The kernels, at least their names, streams and steps; the times may be missing."""
 
 
+@dataclass(frozen=True)
+class TrimmedKernels:
+    """The kernels of a source without its first ones: without `main` of the main stream, and `others` collectives."""
+
+    source: KernelSource
+    main: int
+    others: int  # collectives on other streams
+
+    @property
+    def sequences(self) -> None:
+        """The digests of the source are those of all its kernels."""
+        return None
+
+    def load(self, steps: frozenset[int] | None = None) -> KernelTable:
+        """The rest of the kernels."""
+        table = self.source.load(steps)
+        kept = table.main & (np.cumsum(table.main) > self.main)
+        side = np.flatnonzero(table.collective & ~table.main)
+        if not (table.launches[side] == UNKNOWN).any():
+            side = side[np.argsort(table.launches[side], kind="stable")]
+        kept[side[self.others :]] = True
+        first = int(kept.argmax()) if kept.any() else len(kept)
+        kept[first:] |= ~(table.main | table.collective)[first:]
+        return table.rows(kept)
+
+    def load_sequence(self) -> KernelTable:
+        """The same as `load`: the order of launches decides which collectives are dropped."""
+        return self.load()
+
+
 class RankPart(NamedTuple):
     """A rank of one file."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,9 +17,17 @@ from roofmodel.option_values import FirstGap
 from roofmodel.profiles.reading import current_progress, report_progress
 from roofmodel.profiles.timelines import reading
 from roofmodel.study.jitter import rank_files
-from roofmodel.study.jitter.alignment import Alignment, RankSequences, Selection, align_kernels, stored_sequences
+from roofmodel.study.jitter.alignment import (
+    Alignment,
+    Begins,
+    RankSequences,
+    Selection,
+    align_kernels,
+    begin_together,
+    stored_sequences,
+)
 from roofmodel.study.jitter.kernels import Integers
-from roofmodel.study.jitter.rank_sums import GapTask, SequenceTask, read_sequences, sum_gaps
+from roofmodel.study.jitter.rank_sums import GapTask, SequenceTask, read_collectives, read_sequences, sum_gaps
 from roofmodel.study.jitter.ranks import ComparedRank, RankPart, compared_ranks, rank_parts
 from roofmodel.study.jitter.reduced_steps import BATCH, DamagedRanks, MapPieces, ReducedSteps, reduce_steps
 from roofmodel.study.processes import in_processes
@@ -225,6 +234,11 @@ def _places(error: rank_files.DamagedRankFile, ranks: Sequence[ComparedRank]) ->
 
 def _align(ranks: Sequence[ComparedRank], low: int, high: int, map_pieces: MapPieces) -> Alignment:
     marked = all(rank.marked for rank in ranks)
+    begins = Begins({}, {})
+    if not marked and all(len(rank.sources) == 1 for rank in ranks):
+        groups = [[ranks[place] for place in places] for places in _groups(range(len(ranks)), BATCH)]
+        collectives = [each for group in map_pieces(read_collectives, groups) for each in group]
+        ranks, begins = begin_together(ranks, collectives)
     stored = {place: stored_sequences(rank, marked, low, high) for place, rank in enumerate(ranks)}
     first = {
         sequence: place
@@ -252,7 +266,7 @@ def _align(ranks: Sequence[ComparedRank], low: int, high: int, map_pieces: MapPi
         _check_readable(damaged)
         return total
 
-    return align_kernels(ranks, sequences, gaps, low, high)
+    return replace(align_kernels(ranks, sequences, gaps, low, high), begins=begins)
 
 
 def _groups(places: Sequence[int], size: int) -> list[Sequence[int]]:
