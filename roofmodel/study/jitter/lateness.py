@@ -5,6 +5,7 @@ Waiting in a collective, and gaps that end with a collective, are no part: a ran
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,12 +16,14 @@ from roofmodel.study.jitter.deviations import Floats
 from roofmodel.study.jitter.kernels import Integers
 from roofmodel.study.jitter.step_kernels import StepKernels
 
-# Nanoseconds; both are choices of this project. Ranks leave a collective together within TOLERANCE, which is above the
-# few microseconds by which the alignment of clocks is wrong. MAX_ESTIMATED_LATENCY limits the launch latency that a
-# step shows: its shortest time from a launch to the start of the kernel. That time is usually below 10 us, but includes
-# waiting in the queue if the GPU was never idle. The limit is lower than MAX_LAUNCH_LATENCY of study/trace/idle.py,
-# which holds for each kernel, because it limits a minimum over kernels.
-TOLERANCE = 20e3
+# Nanoseconds; choices of this project. Ranks leave a collective together within a tolerance: END_DEVIATIONS standard
+# deviations of the ends of this run, between these limits. The upper one is above the few microseconds by which the
+# alignment of clocks is wrong. MAX_ESTIMATED_LATENCY limits the launch latency that a step shows: its shortest time
+# from a launch to the start of the kernel. That time is usually below 10 us, but includes waiting in the queue if the
+# GPU was never idle. The limit is lower than MAX_LAUNCH_LATENCY of study/trace/idle.py, which holds for each kernel,
+# because it limits a minimum over kernels.
+MIN_TOLERANCE, MAX_TOLERANCE = 2e3, 20e3
+END_DEVIATIONS = 6 * 1.4826  # times the median absolute deviation, which is 1 / 1.4826 standard deviations
 MAX_ESTIMATED_LATENCY = 20_000
 
 
@@ -84,12 +87,24 @@ def part_sums(step: StepKernels) -> dict[str, Integers]:
     return found
 
 
-def link_delays(step: CollectiveTimes, offsets: Floats, count: int) -> Floats:
+def end_tolerance(steps: Sequence[CollectiveTimes], offsets: Floats) -> float:
+    """Nanoseconds between the ends of one collective on ranks that leave it together."""
+    distances = []
+    for step in steps:
+        if step.ends.size and len(step.ranks) > 1:
+            ends = (step.ends - step.ends[0, 0]) - offsets[list(step.ranks)][:, None]
+            distances.append(np.abs(ends - np.median(ends, axis=0)).ravel())
+    if not distances:
+        return MAX_TOLERANCE
+    return min(max(END_DEVIATIONS * float(np.median(np.concatenate(distances))), MIN_TOLERANCE), MAX_TOLERANCE)
+
+
+def link_delays(step: CollectiveTimes, offsets: Floats, count: int, tolerance: float) -> Floats:
     """Seconds by which each rank leaves collectives late, although no rank of its group started late; R values.
 
-    Ranks that leave a collective together, within TOLERANCE, are a group. The transfer time of a group is from the
-    start of its last rank to its end; what exceeds the median over ranks (of few ranks, the least one) is a delay of
-    its links.
+    Ranks that leave a collective together, within the tolerance (ns), are a group. The transfer time of a group is from
+    the start of its last rank to its end; what exceeds the median over ranks (of few ranks, the least one) is a delay
+    of its links.
     """
     result = np.full(count, np.nan)
     ranks = list(step.ranks)
@@ -103,12 +118,12 @@ def link_delays(step: CollectiveTimes, offsets: Floats, count: int) -> Floats:
     usual = middle(ends, axis=0)
     for column in range(ends.shape[1]):
         order = np.argsort(ends[:, column], kind="stable")
-        group = np.cumsum(np.diff(ends[order, column], prepend=ends[order[0], column]) > TOLERANCE)
+        group = np.cumsum(np.diff(ends[order, column], prepend=ends[order[0], column]) > tolerance)
         last = np.full(int(group[-1]) + 1, -np.inf)
         np.maximum.at(last, group, starts[order, column])
         transfers = ends[order, column] - last[group]
         delays = np.minimum(transfers - middle(transfers), ends[order, column] - usual[column])
-        delays[delays < TOLERANCE] = 0
+        delays[delays < tolerance] = 0
         result[np.array(ranks)[order]] += delays / 1e9
     return result
 

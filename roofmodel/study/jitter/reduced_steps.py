@@ -22,7 +22,7 @@ from roofmodel.study.jitter.deviations import (
     times_to_end,
 )
 from roofmodel.study.jitter.kernels import Integers
-from roofmodel.study.jitter.lateness import FIRST_PARTS, PARTS, link_delays, transfer_seconds
+from roofmodel.study.jitter.lateness import FIRST_PARTS, PARTS, end_tolerance, link_delays, transfer_seconds
 from roofmodel.study.jitter.rank_sums import RankSums, batches, read_steps, sum_ranks
 from roofmodel.study.jitter.step_kernels import StepKernels, stacked
 
@@ -181,7 +181,10 @@ def reduce_steps(alignment: Alignment, threshold: float, first_gap: FirstGap, ma
         return ReducedSteps(aligned, 0.0, (), np.empty((0, count)), np.empty((0, count)), None, [], sums.of_rank)
     late = [_step_lateness(sums, number, first_gap) for number in complete]
     parts = _parts(sums, complete)
-    parts["network"] = np.stack([link_delays(collectives[number], aligned.offsets, count) for number in complete])
+    tolerance = end_tolerance([collectives[number] for number in complete], aligned.offsets)
+    parts["network"] = np.stack(
+        [link_delays(collectives[number], aligned.offsets, count, tolerance) for number in complete]
+    )
     step_seconds = float(np.median(np.nanmedian((sums.seconds("end") - sums.seconds("start"))[complete], axis=1)))
     worst = late[int(np.argmax([step.late[step.latest] for step in late]))]
     rows = _rows(alignment, late, worst.number, threshold, map_pieces)

@@ -223,6 +223,12 @@ def test_a_planted_delay_is_found_and_no_other(kind: str, amount: float, tmp_pat
     assert 0.5 * amount < cause.seconds_per_step / found.step_seconds < 1.2 * amount
 
 
+def test_a_slow_link_is_found_in_short_steps_whose_collectives_end_together(tmp_path: Path) -> None:
+    """1 % of the step are 14 us; the ranks leave the collectives within 1 us."""
+    (cause,) = analyzed(tmp_path, ("network", 5, 0.01), kernels=60).causes
+    assert (cause.kind, cause.ranks) == ("network", (5,))
+
+
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(KINDS), st.integers(0, 15), st.floats(0.012, 0.2), st.integers(0, 1000))
 def test_planted_delays_are_found_for_any_rank_and_noise(
