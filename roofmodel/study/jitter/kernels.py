@@ -147,12 +147,16 @@ def _gaps(starts: Integers, ends: Integers, main: Booleans, collective: Booleans
     if len(places) < 2:
         return previous, own
     begins = starts[places[1:]]  # sorted
-    ended = np.maximum.accumulate(ends[places])[:-1]
+    ended = ends[places[:-1]]
+    if (ended[1:] < ended[:-1]).any():
+        ended = np.maximum.accumulate(ended)
     previous[places[1:]] = ended
     finished = np.sort(ends[collective])
     at = np.searchsorted(begins, finished)
-    ended[at[at < len(begins)]] = np.maximum(ended[at[at < len(begins)]], finished[at < len(begins)])
-    own[places[1:]] = np.maximum(begins - np.maximum.accumulate(ended), 0)
+    inside = at < len(begins)
+    # Later kernels of the main stream start after the collective's end, so only the first one is changed.
+    ended[at[inside]] = np.maximum(ended[at[inside]], finished[inside])
+    own[places[1:]] = np.maximum(begins - ended, 0)
     return previous, own
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 VERSION = 2  # of the layout; files of other versions are written again
 SUFFIX = ".parquet"
 _KEY = b"roofmodel.jitter"  # of the metadata
+_MAGIC, _FOOTER = b"PAR1", 8  # a Parquet file ends with its metadata, their length (4 bytes), and the magic again
 _ROWS = 8192  # least number of rows of a row group: a single step can be read without the others
 _DELTA = {"step", "start", "end", "launch", "input"}  # columns whose differences are small: 7 bytes per row
 _SEQUENCE = ("step", "name", "main", "collective")
@@ -105,18 +106,20 @@ def stored_path(path: str, folder: str) -> Path:
 
 
 def is_rank_file(path: str) -> bool:
-    """Whether a file is a readable Parquet file of ranks."""
+    """Whether a file is a Parquet file of ranks, by the key in its metadata; `read` checks the rest."""
     try:
         with open(path, "rb") as file:
-            if file.read(4) != b"PAR1":
+            if file.read(len(_MAGIC)) != _MAGIC:
                 return False
-        from pyarrow import ArrowException, parquet
-
-        try:
-            return _KEY in (parquet.read_metadata(path).metadata or {})
-        except ArrowException:
-            return False
-    except (ImportError, OSError):
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _FOOTER))
+            end = file.read(_FOOTER)
+            length = int.from_bytes(end[:4], "little")
+            if not end.endswith(_MAGIC) or length > size - _FOOTER:
+                return False
+            file.seek(size - _FOOTER - length)
+            return _KEY in file.read(length)
+    except OSError:
         return False
 
 
