@@ -84,6 +84,18 @@ class GenerationTiming(NamedTuple):
     single: Annotated[float, "seconds per wave of the kernel with one head per block; 0: the same"] = 0.0
     resident: Annotated[float, "fraction of L2 that keeps the tensors of a repeated attention; 0: all from DRAM"] = 0.0
     windowed: Annotated[float, "1: with a sliding window, each query head has its own block; 0: no difference"] = 0.0
+    least: Annotated[
+        float,
+        "smallest number of query heads per key-value head of the grouped kernel; fewer share one block of the other",
+    ] = 2.0
+    occupied: Annotated[
+        float, "1: the grouped kernel needs at least one part of 128 keys for every four SMs; 0: it always runs"
+    ] = 0.0
+    tile: Annotated[float, "keys that a block processes at a time"] = 64.0
+    whole: Annotated[float, "1: the kernel with one head per block does not split the KV cache; 0: it does"] = 0.0
+    transposes: Annotated[
+        float, "1: other kernels transpose queries and outputs for the grouped kernel; 0: it reads them as they are"
+    ] = 0.0
 
 
 class ExpertsTiming(NamedTuple):

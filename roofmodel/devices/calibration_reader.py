@@ -47,7 +47,9 @@ SECONDS = (
     "latency", "step", "split", "ramp", "row", "host", "convert", "column", "dot", "wave", "alone", "single",
     "expert", "late", "part", "token", "block", "chunk", "start", "serial",
 )  # fmt: skip
-POSITIVE = ("pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth", "height", "splits", "kept")
+POSITIVE = (
+    "pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth", "height", "tile", "splits", "kept",
+)  # fmt: skip
 SHARED = ("source", "date")  # of the fits of a kind
 LINKS_OF_MACHINES = ("pcie", "sockets", "network")
 """Keys of collective sets whose fit is to several machines with other GPUs. The interval is that of a machine which was

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, formula, is_array, maximum, minimum, part
 from roofmodel.devices.calibration import ContextTiming, GenerationTiming
-from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, dram_share
+from roofmodel.prediction.formula import PORT, UNFITTED, Chip, FormulaDescription, dram_share
 
 TILE_KEYS: Annotated[int, "keys that a tile processes at a time"] = 64
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)  # of a sequence's KV cache
@@ -15,6 +15,9 @@ MAX_BLOCK_HEADS: Annotated[int, "largest number of query heads of a decode block
 REREAD_BANDWIDTH: Annotated[
     float, "fraction of the L2 ports' bandwidth at which further blocks read keys and values again"
 ] = 0.42
+PART_KEYS: Annotated[int, "keys of a part, in the condition `occupied`"] = 128
+LEAST_OCCUPANCY: Annotated[float, "least number of parts per SM in the condition `occupied`"] = 0.25
+COPY_CLOCKS: Annotated[int, "clocks of a small kernel that copies queries or outputs"] = 4400
 OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 1.5
 EXCLUSION_FACTOR = 1e3  # factor on the time of splits that a library does not use, so that they are never the best
 
@@ -72,13 +75,18 @@ DECODE = FormulaDescription(
         "overlap with the DRAM stream, and a cache is split into no more parts than one wave holds.",
         "A block holds at most `group` query heads. With more, or with one, some libraries use another kernel that "
         "gives each query head a block of its own, with its own latency and wave time; keys and values then come from "
-        "L2 again for each block.",
+        "L2 again for each block. FlashInfer uses a kernel without tensor cores for less than 4 heads (`least`). "
+        "TensorRT-LLM uses the grouped kernel only for enough parts of 128 keys (`occupied`).",
+        "vLLM's FlashAttention 2 transposes queries and outputs where several sequences and key-value heads have groups "
+        "(`transposes`), which takes two more kernels. It does not split the cache of a single head (`whole`).",
         "If a benchmark repeats the attention, L2 keeps the tensors that fit in `resident` of it.",
     ),
     source="Split of the KV cache: Flash-Decoding. Choice of the kernel by the number of heads: TensorRT-LLM, "
-    "decoderXQAImplJIT.cpp. Parameters: GenerationTiming, fitted by `roof calibrate`. "
-    f"Constants: {UNFITTED} REREAD_BANDWIDTH is twice the DRAM bandwidth of an A100 / the bandwidth of its L2 ports.",
-    constants=("TILE_KEYS", "MAX_BLOCK_HEADS", "REREAD_BANDWIDTH", "OVERLAP"),
+    "decoderXQAImplJIT.cpp; `occupied`: decoderXQARunner.cpp (mayHavePerfGain). Parameters: GenerationTiming, fitted "
+    f"by `roof calibrate`. Constants: {UNFITTED} REREAD_BANDWIDTH is twice the DRAM bandwidth of an A100 / the bandwidth "
+    "of its L2 ports. COPY_CLOCKS is the difference between one and several key-value heads with vLLM's FlashAttention "
+    "2 on A100 and L40S.",
+    constants=("MAX_BLOCK_HEADS", "PART_KEYS", "LEAST_OCCUPANCY", "COPY_CLOCKS", "REREAD_BANDWIDTH", "OVERLAP"),
 )
 
 
@@ -183,6 +191,7 @@ class DecodeTerms(NamedTuple):
     sm_bandwidth: Number
     other_bytes: Number
     blocks_per_group: Number
+    shared: Number
     wave: Number
     latency: Number
     stream: Number
@@ -193,16 +202,27 @@ def _decode_terms(att: AttentionWork, chip: Chip, timing: GenerationTiming) -> D
     sm_bandwidth = part("sm_bandwidth", timing.stream * chip.port / chip.multiprocessors, "B/s")
     other_bytes = part("other_bytes", att.bytes - att.kv_bytes, "B")  # queries and outputs
     group = part("group", att.heads / att.kv_heads)
-    shared = (group > 1) * (group <= timing.group) if timing.group else 1  # 1: a block holds a group of query heads
+    small = 0  # 1: few query heads share a key-value head, in one block of the other kernel
+    shared = 1  # 1: the grouped kernel
+    if timing.group:
+        small = group < timing.least
+        shared = (1 - small) * (group <= timing.group)
     if timing.windowed:
         shared = shared * (1 - att.windowed)
-    blocks_per_group = part("blocks_per_group", shared * ceil_div(group, MAX_BLOCK_HEADS) + (1 - shared) * group)
+    if timing.group and timing.occupied:
+        parts = att.batch * att.kv_heads * maximum(ceil_div(att.keys + 1, PART_KEYS) - 1, 1)
+        shared = shared * (parts >= LEAST_OCCUPANCY * chip.multiprocessors)
+    in_one_block = shared * ceil_div(group, MAX_BLOCK_HEADS) + (1 - shared) * group
+    blocks_per_group = part("blocks_per_group", small + (1 - small) * in_one_block)
     wave = shared * (timing.wave + timing.row * group) + (1 - shared) * (timing.single or timing.wave)
     latency = shared * timing.latency + (1 - shared) * (timing.alone or timing.latency)
-    stream = att.bytes / bandwidth * _from_dram(att, chip, timing)
-    return DecodeTerms(
-        bandwidth, sm_bandwidth, other_bytes, blocks_per_group, wave, latency, part("stream", stream, "s")
-    )
+    from_dram = _from_dram(att, chip, timing)
+    stream = part("stream", att.bytes / bandwidth * from_dram, "s")
+    if timing.transposes:
+        transposed = shared * (group > 1) * (att.kv_heads > 1) * (att.batch > 1)
+        clock = chip.port / chip.multiprocessors / PORT
+        latency = latency + transposed * 2 * (COPY_CLOCKS / clock + other_bytes / bandwidth * from_dram)
+    return DecodeTerms(bandwidth, sm_bandwidth, other_bytes, blocks_per_group, shared, wave, latency, stream)
 
 
 def _split_seconds(
@@ -210,7 +230,7 @@ def _split_seconds(
 ) -> Number:
     """Seconds after the latency, with the KV cache of a sequence in `split` parts."""
     split = part("parts", split)
-    keys = part("block_keys", TILE_KEYS * ceil_div(ceil_div(att.keys, split), TILE_KEYS))
+    keys = part("block_keys", timing.tile * ceil_div(ceil_div(att.keys, split), timing.tile))
     blocks = part("blocks", att.batch * att.kv_heads * split * terms.blocks_per_group)
     block_bytes = part("block_bytes", att.kv_bytes / (att.batch * att.kv_heads) * (keys / att.keys), "B")
     reread = part("reread", att.kv_bytes * (terms.blocks_per_group - 1) / (REREAD_BANDWIDTH * chip.port), "s")
@@ -222,4 +242,6 @@ def _split_seconds(
         time = time + (combine * (split > 1) if is_array(split) else combine)
         if timing.queue:
             time = time * (1 + EXCLUSION_FACTOR * (waves > 1) * (split > 1))
+        if timing.whole:
+            time = time * (1 + EXCLUSION_FACTOR * (1 - terms.shared) * (split > 1))
     return time

@@ -272,6 +272,42 @@ def test_single_heads_and_large_groups_use_the_kernel_with_one_head_per_block() 
         assert attention.generation_seconds(many, PLAIN, timing) == pytest.approx([seconds] * 2, rel=1e-9)
 
 
+def test_the_kernel_for_a_single_head_may_not_split_the_cache() -> None:
+    """A head's 65536 keys are 34 MB, at 10 GB/s of one multiprocessor's port 3.4 ms; 64 parts take a 64th."""
+    timing = GenerationTiming(0, 0, 0, 1.0, 1e9, 1000, queue=1, whole=1)
+    keys = 65536 * 2 * 128 * 2
+    alone = AttentionWork(1, 1, 1, 1, 65536, 65536, 0, keys, keys)
+    assert attention.generation_seconds(alone, PLAIN, timing) == pytest.approx(keys / 10e9, rel=1e-6)
+    assert attention.generation_seconds(alone._replace(heads=8), PLAIN, timing) == pytest.approx(
+        keys / 64 / 10e9, rel=1e-6
+    )
+
+
+def test_transposes_of_grouped_heads_take_two_more_kernels() -> None:
+    """Each takes 4400 clocks of 0.15625 GHz (64 bytes per clock give 10 GB/s), unless a transpose moves no data."""
+    timing = GenerationTiming(0, 0, 1.0, 1.0, 1e9, 1000, transposes=1)
+    for sequences, heads, groups, kernels in ((4, 32, 8, 2), (1, 32, 8, 0), (4, 32, 1, 0), (4, 32, 32, 0)):
+        att = AttentionWork(sequences, heads, groups, 1, 64, 64, 0, 0, 0)
+        seconds = attention.generation_seconds(att, PLAIN, timing)
+        assert seconds == pytest.approx(kernels * 4400 / 0.15625e9, abs=1e-12)
+
+
+def test_small_groups_run_in_one_block_of_the_kernel_without_tensor_cores() -> None:
+    """100 blocks of 3 heads are one wave of 2 us, of 4 heads one of 10."""
+    timing = GenerationTiming(0, 10e-6, 1.0, 1.0, 1.0, 1000, single=2e-6, least=4)
+    for group, seconds in ((1, 2e-6), (3, 2e-6), (4, 10e-6)):
+        att = AttentionWork(100, group, 1, 1, 64, 64, 0, 0, 0)
+        assert attention.generation_seconds(att, PLAIN, timing) == pytest.approx(seconds, rel=1e-9)
+
+
+def test_the_grouped_kernel_needs_parts_for_a_quarter_of_the_multiprocessors() -> None:
+    """25 parts of 128 keys are enough for 100 multiprocessors. Else 8 heads of 24 sequences are 192 blocks of 2 us."""
+    timing = GenerationTiming(0, 10e-6, 1.0, 1.0, 1.0, 32, single=2e-6, occupied=1)
+    for sequences, keys, seconds in ((25, 64, 10e-6), (24, 64, 4e-6), (13, 256, 10e-6), (12, 256, 2e-6)):
+        att = AttentionWork(sequences, 8, 1, 1, keys, keys, 0, 0, 0)
+        assert attention.generation_seconds(att, PLAIN, timing) == pytest.approx(seconds, rel=1e-9)
+
+
 def test_data_in_l2_moves_at_its_bandwidth() -> None:
     timing = StreamTiming(1e-6, 0.5, 2.0)
     roomy = PLAIN._replace(l2=1e6)

@@ -71,10 +71,15 @@ DISCRETE = {
     "group": (0.0, 1000.0, 32.0),
     "windowed": (0.0, 1.0),
     "queue": (0.0, 1.0),
+    "least": (2.0, 4.0),
+    "whole": (0.0, 1.0),
+    "transposes": (0.0, 1.0),
+    "occupied": (0.0, 1.0),
+    "tile": (64.0, 128.0, 16.0),
     "tall": (0.0, 64.0, 128.0, 256.0),
     "parts": (32.0, 7.0, 1.0),
     "few": (0.0, 4.0),
-    "resident": (0.0, 0.4, 0.65, 0.9),
+    "resident": (0.0, 0.4, 0.65, 0.9, 1.0),
     "absorbed": (0.0, 1.0),
     "height": (128.0, 64.0, 32.0, 16.0, 256.0),
     "reread": (0.0, 1.0),
@@ -87,6 +92,19 @@ DISCRETE = {
 }
 # Discrete parameters that do not apply to a kind: heads of an encoder share no keys.
 WITHOUT_CHOICE = {"encoder": ("absorbed", "packed")}
+# Values of discrete parameters that belong together, by kind: the decode kernels of FlashInfer, FlashAttention and
+# TensorRT-LLM. Most tables repeat an operation, so that L2 keeps some of its data.
+COMBINED: dict[str, tuple[dict[str, float], ...]] = {
+    "generation": (
+        {"resident": 0.65},
+        {"resident": 0.65, "group": 1000.0, "queue": 1.0},
+        {"resident": 0.65, "group": 1000.0, "least": 4.0},
+        {"resident": 0.65, "group": 1000.0, "queue": 1.0, "whole": 1.0, "transposes": 1.0, "tile": 128.0},
+        {"resident": 0.65, "group": 32.0, "queue": 1.0, "occupied": 1.0},
+    )
+}
+# Rows with a sliding window from which on a fit chooses whether the kernel skips the tiles outside of the window.
+LEAST_WINDOWED_ROWS = 10
 # Parameters whose gradient vanishes far from the optimum: the starts to try.
 STARTS = {"host": (2e-6, 6e-5)}
 # The modules whose formulas are a minimum over candidates, by kind of parameters.
@@ -315,8 +333,9 @@ class _Fitter(NamedTuple):
         unseen = [s.select(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
         if not fitted or not unseen:
             return None
-        choices = {name: values for name, values in DISCRETE.items() if name not in WITHOUT_CHOICE.get(kind, ())}
-        space = Space(_without_unused(start, fitted), UPPER_LIMITS, choices, STARTS)
+        without = WITHOUT_CHOICE.get(kind, ()) + (() if _windowed_rows(samples) >= LEAST_WINDOWED_ROWS else ("masked",))
+        choices = {name: values for name, values in DISCRETE.items() if name not in without}
+        space = Space(_without_unused(start, fitted), UPPER_LIMITS, choices, STARTS, COMBINED.get(kind, ()))
         found = fit(self._rows(fitted, kind, start), self._rows(few, kind, start), space)
         rows = sum(int((~s.held_out).sum()) for s in samples)
         return self._with_errors(rows, fitted, unseen, _without_ineffective(found), kind)
@@ -381,6 +400,11 @@ def _candidate_applied(
     return function(work, candidate, *others, timing)
 
 
+def _windowed_rows(samples: list[Sample]) -> int:
+    """The number of rows whose sliding window is shorter than their sequence."""
+    return int(sum(np.broadcast_to(s.group.operator.sizes.get("windowed", 0), s.measured.shape).sum() for s in samples))
+
+
 def _without_unused(start: Any, samples: list[Sample]) -> Any:
     """Set the parameters of quantization and weight conversion to 0 if no GEMM of the samples has these steps."""
     if isinstance(start, GemmTiming | BatchedTiming):
@@ -402,6 +426,8 @@ def _without_ineffective(timing: Any) -> Any:
         timing = timing._replace(unaligned=0.0)
     if isinstance(timing, GenerationTiming) and not (timing.group or timing.windowed):
         timing = timing._replace(alone=0.0, single=0.0)
+    if isinstance(timing, GenerationTiming) and not timing.group:
+        timing = timing._replace(least=2.0, occupied=0.0)
     return timing
 
 

@@ -60,12 +60,16 @@ class Rows(NamedTuple):
 
 
 class Space(NamedTuple):
-    """The start of the parameters, upper limits by name, values of discrete parameters, and further starts."""
+    """The start of the parameters, upper limits by name, values of discrete parameters, and further starts.
+
+    `combined` has values of several discrete parameters that belong together, such as the rules of one library.
+    """
 
     start: Any
     upper: Mapping[str, float]
     discrete: Mapping[str, Sequence[float]]
     starts: Mapping[str, Sequence[float]]
+    combined: Sequence[Mapping[str, float]] = ()
 
     @property
     def free(self) -> list[str]:
@@ -85,6 +89,8 @@ def fit(rows: Sequence[Rows], search_rows: Sequence[Rows], space: Space) -> Any:
         if reached < error - gain:
             best, error = found, reached
 
+    for together in space.combined:
+        attempt(space.start._replace(**together))
     for name, values in {**space.starts, **space.discrete}.items():
         for value in values:
             if name in best._fields and getattr(best, name) != value and (name in space.discrete or name in free):
