@@ -83,9 +83,9 @@ DECODE = FormulaDescription(
     ),
     source="Split of the KV cache: Flash-Decoding. Choice of the kernel by the number of heads: TensorRT-LLM, "
     "decoderXQAImplJIT.cpp; `occupied`: decoderXQARunner.cpp (mayHavePerfGain). Parameters: GenerationTiming, fitted "
-    f"by `roof calibrate`. Constants: {UNFITTED} REREAD_BANDWIDTH is twice the DRAM bandwidth of an A100 / the bandwidth "
-    "of its L2 ports. COPY_CLOCKS is the difference between one and several key-value heads with vLLM's FlashAttention "
-    "2 on A100 and L40S.",
+    f"by `roof calibrate`. Constants: {UNFITTED} REREAD_BANDWIDTH is twice the DRAM bandwidth of an A100 / the "
+    "bandwidth of its L2 ports. COPY_CLOCKS is the difference between one and several key-value heads with vLLM's "
+    "FlashAttention 2 on A100 and L40S.",
     constants=("MAX_BLOCK_HEADS", "PART_KEYS", "LEAST_OCCUPANCY", "COPY_CLOCKS", "REREAD_BANDWIDTH", "OVERLAP"),
 )
 
