@@ -104,13 +104,10 @@ def differences(found: Any, expected: Any, path: str = "") -> Iterator[str]:
 
 
 def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, dict[str, Any]]]:
-    """Random settings of every control."""
-    for _ in range(count):
-        name, device = draw.choice(PACKAGED), Device.load(draw.choice(DEVICES))
-        arch = hub.load(name)
-        known = list(variants(arch))
-        phase = draw.choice([*dict.fromkeys(variant.phase for variant in known)])
-        variant = draw.choice([variant for variant in known if variant.phase == phase])
+    """Random settings of every control: each variant of each model once, then variants at random."""
+    every = [(name, variant) for name in PACKAGED for variant in variants(hub.load(name))]
+    for name, variant in (*every, *draw.choices(every, k=count - len(every))):
+        device, arch, phase = Device.load(draw.choice(DEVICES)), hub.load(name), variant.phase
         storable = [form for form in FORMATS if FORMATS[form].bits >= min_bits(phase)]
         has = [n for n in COMPUTE_FORMATS if n in storable and (n in device.pipes or f"tensor_{n}" in device.pipes)]
         options: dict[str, Any] = {
