@@ -10,9 +10,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import typer
@@ -23,18 +23,10 @@ from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.study.estimate.options import Options
+from tests.command_line import Done, Roof, run
 
 ROOT = Path(__file__).parents[1]
 ESTIMATE = ("estimate", "gpt2", "--hw", "a100", "--seq", "128")
-
-
-class Done(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-Roof = Callable[..., Done]
 
 
 @pytest.fixture(autouse=True)
@@ -56,19 +48,7 @@ def _apart_from_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def roof(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Roof:
     """Runs `roof` with the arguments given."""
 
-    def run(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["roof", *arguments])
-        status: Any = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            status = ended.code or 0
-        out, err = capsys.readouterr()
-        assert isinstance(status, int)
-        assert "Traceback" not in out + err
-        return Done(status, out, err)
-
-    return run
+    return lambda *arguments: run(arguments, monkeypatch, capsys)
 
 
 def files(folder: Path) -> list[str]:

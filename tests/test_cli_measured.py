@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from roofmodel import cli
+from tests.command_line import Done, run
 from tests.study.profile.test_place import SMALL
 
 KERNEL_KEYS = {
@@ -31,14 +31,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def roof(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int | str | None, str, str]:
-    monkeypatch.setattr("sys.argv", ["roof", *command.split()])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    out, err = capsys.readouterr()
-    return stop.value.code or 0, out, err
+def roof(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Done:
+    return run(command.split(), monkeypatch, capsys)
 
 
 def test_kernels_as_json_have_the_keys_of_the_contract(
@@ -117,10 +111,9 @@ def test_an_unknown_suffix_is_refused_before_files_are_read(
 
 
 def test_an_empty_file_name_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.argv", ["roof", "kernels", ""])
-    with pytest.raises(SystemExit, match="2"):
-        cli.main()
-    assert capsys.readouterr().err.startswith("error: '' is not a file name; give a profiler file")
+    done = run(("kernels", ""), monkeypatch, capsys)
+    assert done.status == 2
+    assert done.err.startswith("error: '' is not a file name; give a profiler file")
 
 
 def test_errors_list_the_known_devices_and_warnings_do_not(

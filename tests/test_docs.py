@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ import pytest
 import typer
 
 import roofmodel
-from roofmodel import cli
 from roofmodel.cli.app import app
 from roofmodel.study.sweep import case
+from tests import command_line
 from tests.study.compare import traces
 
 ROOT = Path(__file__).parents[1]
@@ -60,15 +59,9 @@ def keys(value: Any, path: str = "") -> Iterator[str]:
 def run(arguments: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     """What `roof` prints in this folder; its status must be 0."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["roof", *arguments])
-    status: Any = 0
-    try:
-        cli.main()
-    except SystemExit as ended:
-        status = ended.code or 0
-    printed = capsys.readouterr()
-    assert status == 0, printed.err
-    return printed.out
+    done = command_line.run(arguments, monkeypatch, capsys)
+    assert done.status == 0, done.err
+    return done.out
 
 
 @pytest.mark.parametrize(("command", "table"), DOCUMENTS, ids=[command.split()[0] for command, _ in DOCUMENTS])

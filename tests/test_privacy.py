@@ -14,14 +14,13 @@ import sys
 import zlib
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import NamedTuple
 from xml.etree import ElementTree
 
 import pytest
 
-from roofmodel import cli
 from roofmodel.profiles.ncu.report import MAGIC
 from roofmodel.views.kit.encoding import as_csv
+from tests.command_line import Roof, run
 from tests.profiles import test_nsys, test_nvprof, test_torch_trace
 from tests.profiles.ncu import samples as ncu
 from tests.profiles.ncu import test_reader as test_ncu
@@ -30,24 +29,11 @@ SECRET = "hush-hush"
 PICTURES = ("png", "svg", "pdf", "html")
 
 
-class Ran(NamedTuple):
-    status: int | str
-    out: str
-    err: str
-
-
 @pytest.fixture
-def roof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def roof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Roof:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")
-
-    def run(*arguments: str) -> Ran:
-        monkeypatch.setattr("sys.argv", ["roof", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return Ran(stop.value.code or 0, *capsys.readouterr())
-
-    return run
+    return lambda *arguments: run(arguments, monkeypatch, capsys)
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------

@@ -11,15 +11,12 @@ from typing import Any
 
 import pytest
 
-from roofmodel import cli
+from tests.command_line import exit_status
 
 
 def run(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """Run the command line in this process; return its exit status."""
-    monkeypatch.setattr("sys.argv", ["roof", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return int(stop.value.code or 0)
+    return exit_status(arguments, monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from roofmodel import cli
 from roofmodel.devices.device import Device
 from roofmodel.errors import OutputError
 from roofmodel.profiles.kernel import Evidence
@@ -26,6 +25,7 @@ from roofmodel.study.benchmark.measured_table import CsvWriter
 from roofmodel.study.benchmark.stopwatch import MeasuredTime
 from roofmodel.study.benchmark.torch_calls import prepare
 from roofmodel.study.benchmark.validate import validate
+from tests.command_line import Done, run
 
 torch = pytest.importorskip("torch", reason="measuring needs torch: pip install 'roofmodel[torch]'")
 
@@ -53,14 +53,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def roof(
-    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int | str | None, str, str]:
-    monkeypatch.setattr("sys.argv", ["roof", *line.split()])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    out, err = capsys.readouterr()
-    return stop.value.code or 0, out, err
+def roof(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Done:
+    return run(line.split(), monkeypatch, capsys)
 
 
 def rows(file: str) -> list[dict[str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofmodel import cli
 from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerError, WorkloadError
 from roofmodel.models import hub
@@ -23,6 +21,7 @@ from roofmodel.study.homework.homework import Graded, Sheet, near
 from roofmodel.study.homework.problem import DEVICES, SYMBOLS, UNITS, Problem, Question
 from roofmodel.study.homework.scaling_problems import PERCENT_OF_PEAK
 from roofmodel.views import homework as views
+from tests.command_line import Done, run
 
 STUDENTS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=20)
 
@@ -484,11 +483,8 @@ def test_an_unknown_sheet_or_unusable_student_is_refused(student: str, name: str
 # --- The commands -----------------------------------------------------------------------------------
 
 
-def roof(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["roof", "homework", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return (int(ended.value.code or 0), *capsys.readouterr())
+def roof(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Done:
+    return run(("homework", *arguments), monkeypatch, capsys)
 
 
 def test_a_sheet_is_written_filled_in_and_checked(
