@@ -26,8 +26,8 @@ DESCRIPTION = FormulaDescription(
         "Bytes are those that pass one GPU's link in each direction, as nccl-tests counts them for its bus bandwidth.",
         "Short messages carry their flags with the data, which wastes bandwidth. Long messages pay a start-up time and "
         "then run at the bandwidth of the link.",
-        "Two bridged pairs of GPUs that communicate over PCIe use a tree for an all-reduce from 64 MiB: 2/3 of a ring's "
-        "bytes pass the PCIe link (NCCL, src/graph/tuning.cc).",
+        "Two bridged pairs of GPUs that communicate over PCIe use a tree for an all-reduce from 64 MiB: 2/3 of a "
+        "ring's bytes pass the PCIe link (NCCL, src/graph/tuning.cc).",
     ),
     source="nccl-tests, PERFORMANCE.md (bus bandwidth). Parameters: CollectiveTiming, fitted by `roof calibrate`.",
 )
