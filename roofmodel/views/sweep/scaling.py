@@ -96,8 +96,12 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
 
 def heading(scaling: Scaling, found: Sequence[dict[str, Any]]) -> str:
     """`gpt2 · a100-sxm-80gb · train · weak scaling over dp`."""
-    names = [] if not found else [str(found[0][name]) for name in VARYING[:3] if len({r[name] for r in found}) == 1]
-    return " · ".join([*names, f"{scaling.mode} scaling over {scaling.share}"])
+    return " · ".join([*filter(None, [subtitle(found)]), f"{scaling.mode} scaling over {scaling.share}"])
+
+
+def subtitle(found: Sequence[dict[str, Any]]) -> str:
+    """The model, device and phase, where all rows have the same: `gpt2 · a100-sxm-80gb · train`."""
+    return " · ".join(str(found[0][name]) for name in VARYING[:3] if len({row[name] for row in found}) == 1)
 
 
 def varying(found: Sequence[dict[str, Any]], scaling: Scaling) -> list[str]:
@@ -112,6 +116,8 @@ def remarks(scaling: Scaling, found: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield "replicas: copies of gradients into buckets, slower backward pass, wait for the slowest GPU; in the time"
     if any(row["fits"] is False for row in found):
         yield "! does not fit in the usable memory"
+    if any(row["phase"] == "train" and (row["dp"] or 1) > 1 for row in found):
+        yield "memory: each of the --dp replicas stores all gradients and all of the optimizer state"
     for of, law in sorted(scaling.fits, key=lambda each: (each[0] == "measured", not _suits(each[1], scaling.mode))):
         if of == "measured" or _suits(law, scaling.mode):
             yield f"{of}: {describe_fit(law, scaling.mode)}"
@@ -158,7 +164,7 @@ def draw(sweep: Sweep, path: Path, form: str) -> None:
     title = f"{scaling.mode.capitalize()} scaling over {scaling.share}"
     smallest = max(min(row["gpus"] for row in found), min((run.gpus for run in scaling.measured), default=1))
     others = f", or {smallest} x rate / rate of {smallest} GPUs" if smallest > 1 else ""
-    with canvas.picture(path, form, title, heading(scaling, found), CAPTION.format(others=others)) as (figure, axes):
+    with canvas.picture(path, form, title, subtitle(found), CAPTION.format(others=others)) as (figure, axes):
         axes.remove()
         panels = [figure.add_axes((0.07 + place * 0.35, 0.13, 0.28, 0.70)) for place in range(2)]
         _curves(panels, found, scaling)

@@ -9,7 +9,7 @@ from rich.console import Console
 import roofmodel
 from roofmodel.errors import WorkloadError
 from roofmodel.study.sweep.scaling_laws import LawFit
-from roofmodel.views.sweep.scaling import describe_fit
+from roofmodel.views.sweep.scaling import describe_fit, subtitle
 
 
 def test_the_table_has_model_measurement_and_serial_fractions(tmp_path: Path) -> None:
@@ -47,6 +47,24 @@ def test_fits_outside_0_to_100_percent_are_marked(
     fraction: float, low: float | None, high: float | None, end: str
 ) -> None:
     assert describe_fit(LawFit("gustafson", fraction, low, high, 4), "weak").endswith(end)
+
+
+def test_the_subtitle_of_a_picture_does_not_repeat_its_title() -> None:
+    found = [
+        {"model": "gpt2", "hardware": "a100", "phase": "train"},
+        {"model": "gpt2", "hardware": "h100", "phase": "train"},
+    ]
+    assert subtitle(found) == "gpt2 · train"
+    assert subtitle([]) == ""
+
+
+def test_replicas_that_store_the_whole_optimizer_are_stated() -> None:
+    said = "memory: each of the --dp replicas stores all gradients and all of the optimizer state"
+    for phase, is_stated in (("train", True), ("prefill", False)):
+        report = roofmodel.sweep("gpt2", "a100", phase=phase, batch=8, scaling="weak", gpus=[1, 2])
+        console = Console(width=110, record=True, file=StringIO())
+        console.print(report)
+        assert (said in console.export_text()) == is_stated
 
 
 def test_a_picture_of_scaling_needs_scaling(tmp_path: Path) -> None:
