@@ -9,7 +9,11 @@ as many as our fits use.
 from __future__ import annotations
 
 import contextlib
+import csv
 import logging
+import os
+import shutil
+import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -167,3 +171,42 @@ def _engine(model: str, hw: str, precision: str, mode: str) -> Any:
             backend_version=database.version, kv_block_size=None, systems_path=None, nextn=0, database=database,
         )  # fmt: skip
     return engine.EngineHandle(bytes(aiconfigurator_core.engine_spec_bincode_from_json(spec)))
+
+
+# --- Its search -------------------------------------------------------------------------------------
+
+BEST = "best_config_topn.csv"
+
+
+def search(
+    model: str, hw: str, gpus: int, isl: int, osl: int, ttft: float, tpot: float
+) -> dict[str, Mapping[str, str]]:
+    """The row of the best configuration by mode, `agg` and `disagg`, of its command line with its defaults.
+
+    A mode without a configuration that meets the targets (seconds) is missing.
+    """
+    if (command := shutil.which("aiconfigurator")) is None:
+        raise ToolMissing("aiconfigurator: pip install aiconfigurator (Linux on x86-64; the comparison used 0.12.0)")
+    asked: dict[str, Any] = {
+        "model": model, "system": SYSTEMS[hw], "total-gpus": gpus, "isl": isl, "osl": osl, "ttft": 1e3 * ttft,
+        "tpot": 1e3 * tpot, "top-n": 1,
+    }  # fmt: skip
+    options = [word for name, value in asked.items() for word in (f"--{name}", str(value))]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [command, "cli", "default", *options, "--save-dir", folder], capture_output=True, text=True,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        )  # fmt: skip
+        if done.returncode:
+            raise ToolMissing(f"aiconfigurator: {done.stderr.strip().rpartition(chr(10))[2]}")
+        return best_rows(Path(folder))
+
+
+def best_rows(folder: Path) -> dict[str, Mapping[str, str]]:
+    """The first row of the table of each mode, in the folder where its command line saved its results."""
+    found = {}
+    for path in folder.rglob(BEST):
+        with path.open(newline="") as file:
+            if row := next(csv.DictReader(file), None):
+                found[path.parent.name] = row
+    return found

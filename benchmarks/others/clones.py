@@ -13,9 +13,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.others import ToolMissing, config_folder
 from benchmarks.served import ServedBatch
@@ -84,6 +85,27 @@ def calculon(path: Path | None) -> dict[str, dict[str, float]]:
     steps = printed[printed.index("End-to-end") :].splitlines()
     cells = [line.split(",") for line in steps if line.startswith(("megatron", "gpt3", "turing"))]
     return {c[0].rpartition("-")[2]: {"full": float(c[3]), "selective": float(c[8])} for c in cells}
+
+
+def calculon_search(path: Path | None, sizes: Mapping[str, int], gpus: int, batch: int) -> tuple[int, dict[str, Any]]:
+    """The number of candidates, and the best execution and its statistics, of its search on A100s with 80 GB.
+
+    Searched without offloading to the host and without overlap of communication, neither of which `roof plan` searches.
+    `sizes` are those of its model files.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        model, system, best = (Path(folder) / f"{name}.json" for name in ("model", "system", "best"))
+        model.write_text(json.dumps(sizes))
+        if path is not None and (own := path / "systems" / "a100_80g.json").exists():
+            device = json.loads(own.read_text())
+            device["mem2"]["GiB"] = 0
+            system.write_text(json.dumps(device))
+        command = ["bin/calculon", "llm-optimal-execution", str(model), str(gpus), str(batch), "float16", str(system)]
+        printed = _run(
+            path, "Calculon", "calculon-ai/calculon", [*command, str(best), "-m", "--no-tp-overlap", "--no-dp-overlap"]
+        )
+        count = int(printed.partition("Total executions: ")[2].split()[0])
+        return count, json.loads(best.read_text())["0"]
 
 
 # --- LLMCompass -------------------------------------------------------------------------------------

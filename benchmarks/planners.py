@@ -1,0 +1,324 @@
+"""Ask `roof plan` and the searches of other tools the same questions: `python benchmarks/planners.py`.
+
+Serving is compared with aiconfigurator (`pip install aiconfigurator`), training with Calculon (`--calculon CLONE`).
+Each tool runs with its defaults as a process of its own. Times are processor seconds of the whole process, so that
+other load does not count. `--only TEXT` asks only the questions whose name contains the text. `--into docs/anchors.md`
+replaces the lines of the page's tables; lines of tools that did not run stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from benchmarks.anchors import NOT_RUN, merged
+from benchmarks.others import ToolMissing, aiconfigurator, clones
+
+T = TypeVar("T")
+
+ISL, OSL = 4096, 512
+
+
+class Service(NamedTuple):
+    """A question about serving: the model as both tools call it, and the options that give ours the formats that
+    aiconfigurator takes from the checkpoint."""
+
+    model: str
+    theirs: str
+    hw: str
+    gpus: int
+    ttft: float
+    tpot: float
+    formats: Mapping[str, str]
+
+    def __str__(self) -> str:
+        formats = " ".join(dict.fromkeys(self.formats.values()))
+        return (
+            f"{self.model}, {formats}, {self.gpus} × {self.hw.upper()}, "
+            f"{1e3 * self.ttft:.0f} ms, {1e3 * self.tpot:.0f} ms"
+        )
+
+
+FP8 = {"dtype": "fp8", "kv": "fp8"}
+FP8_BLOCK = {"dtype": "fp8", "weights": "fp8_block", "kv": "fp8"}
+BF16 = {"dtype": "bf16", "kv": "bf16"}
+SERVICES = (
+    Service("llama-3.1-70b", "meta-llama/Meta-Llama-3.1-70B", "h100", 8, 0.5, 0.03, BF16),
+    Service("llama-3.1-70b", "nvidia/Llama-3.1-70B-Instruct-FP8", "h100", 8, 0.5, 0.03, FP8),
+    Service("qwen3-32b", "Qwen/Qwen3-32B-FP8", "h200", 8, 1, 0.03, FP8_BLOCK),
+    Service("deepseek-v3", "deepseek-ai/DeepSeek-V3", "h200", 8, 1, 0.05, FP8_BLOCK),
+)
+MODES = {"mixed": "agg", "disaggregated": "disagg"}
+
+
+class Training(NamedTuple):
+    """A question about training on A100s with 80 GB: a GPT, and sequences of 2048 tokens in a step."""
+
+    name: str
+    hidden: int
+    layers: int
+    heads: int
+    gpus: int
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.gpus} × A100, batch {self.batch}"
+
+
+SEQ = 2048
+TRAININGS = (
+    Training("22B", 6144, 48, 64, 64, 512),
+    Training("175B", 12288, 96, 96, 64, 64),
+)
+TITLES = (
+    "| service, TTFT, TPOT, mode | aiconfigurator | tokens/s/GPU | roofmodel | tokens/s/GPU | "
+    "roofmodel, same engines | processor s |\n|---|---|---:|---|---:|---:|---:|\n"
+)
+TRAINING_TITLES = (
+    "| training | Calculon | step, MFU | roofmodel | step, MFU | roofmodel, same layout | candidates | processor s |\n"
+    "|---|---|---:|---|---:|---:|---:|---:|\n"
+)
+
+
+class Comparison:
+    """The answers of all tools; `missing` lists the tools that could not run."""
+
+    def __init__(self, clone: Path | None) -> None:
+        self.clone = clone
+        self.missing: dict[str, None] = {}
+
+    def _run(self, tool: Callable[..., T], *arguments: Any) -> tuple[T | None, float]:
+        """The answer, and the processor seconds of the processes that gave it."""
+        before = _processor_seconds()
+        try:
+            return tool(*arguments), _processor_seconds() - before
+        except ToolMissing as reason:
+            self.missing[str(reason)] = None
+            return None, 0.0
+
+    def service(self, asked: Service) -> Iterator[str]:
+        """A Markdown line for each mode."""
+        theirs, their_time = self._run(
+            aiconfigurator.search, asked.theirs, asked.hw, asked.gpus, ISL, OSL, asked.ttft, asked.tpot
+        )
+        ours, our_time = self._run(_served, asked, {})
+        for mode, name in MODES.items():
+            own = _first(ours or (), mode)
+            row = None if theirs is None else theirs.get(name)
+            cells = [
+                *(_cells(_their_choice(row)) if theirs is not None else (NOT_RUN, NOT_RUN)),
+                *_cells(own and _our_choice(own)),
+                NOT_RUN if theirs is None else _on_engines(asked, mode, row),
+                f"{_seconds(their_time) if theirs is not None else NOT_RUN} / {_seconds(our_time)}",
+            ]
+            yield f"| {asked}, {mode} | {' | '.join(cells)} |"
+
+    def training(self, asked: Training) -> str:
+        """A Markdown line."""
+        sizes = {
+            "hidden": asked.hidden, "feedforward": 4 * asked.hidden, "seq_size": SEQ, "attn_heads": asked.heads,
+            "attn_size": asked.hidden // asked.heads, "num_blocks": asked.layers,
+        }  # fmt: skip
+        theirs, their_time = self._run(clones.calculon_search, self.clone, sizes, asked.gpus, asked.batch)
+        document, our_time = self._run(_trained, asked, {})
+        assert document is not None
+        own = document["candidates"][0]
+        cells = [NOT_RUN, NOT_RUN, _training_layout(own), _step(own["step_seconds"], own["mfu"]), NOT_RUN]
+        count, time = NOT_RUN, NOT_RUN
+        if theirs is not None:
+            number, best = theirs
+            execution, stats = best["execution"], best["stats"]
+            same, _ = self._run(_trained, asked, _as_options(execution))
+            found = same["candidates"][0] if same and same["candidates"] else None
+            cells[0] = _their_layout(execution)
+            cells[1] = _step(stats["total_time"], stats["total_efficiency"])
+            cells[4] = "does not fit" if found is None else _step(found["step_seconds"], found["mfu"])
+            count, time = str(number), _seconds(their_time)
+        cells += [f"{count} / {document['searched']}", f"{time} / {_seconds(our_time)}"]
+        return f"| {asked} | {' | '.join(cells)} |"
+
+
+class Choice(NamedTuple):
+    """The choice of a tool: layout, sequences of all engines, latencies in seconds, output tokens/s/GPU."""
+
+    layout: str
+    batch: int
+    ttft: float
+    tpot: float
+    rate: float
+
+
+def _cells(choice: Choice | None) -> tuple[str, str]:
+    if choice is None:
+        return "none meets the targets", "—"
+    return (
+        f"{choice.layout}, batch {choice.batch}: {1e3 * choice.ttft:.0f} ms, {1e3 * choice.tpot:.1f} ms",
+        f"{choice.rate:.0f}",
+    )
+
+
+def _processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _roof(options: Sequence[str]) -> Any:
+    """The document that `roof plan` prints."""
+    command = [sys.executable, "-m", "roofmodel", "plan", *options, "--format", "json", "--top", "100"]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def _words(options: Mapping[str, Any]) -> list[str]:
+    return [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+# --- Serving ----------------------------------------------------------------------------------------
+
+
+def _served(asked: Service, restricted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The candidates of `roof plan` that meet the targets, the best first."""
+    options = {
+        "hw": asked.hw, "gpus": asked.gpus, "isl": ISL, "osl": OSL, "ttft": f"{asked.ttft}s", "tpot": f"{asked.tpot}s",
+        **asked.formats, **restricted,
+    }  # fmt: skip
+    return [one for one in _roof([asked.model, *_words(options)])["candidates"] if one["meets"]]
+
+
+def _first(candidates: Sequence[Mapping[str, Any]], mode: str) -> Mapping[str, Any] | None:
+    return next((one for one in candidates if one["mode"] == mode), None)
+
+
+def _our_choice(one: Mapping[str, Any]) -> Choice:
+    layout = _layout(one)
+    if one["prefill"]:
+        layout = f"{_layout(one['prefill'])} → {layout}"
+    return Choice(
+        layout, one["batch"], one["ttft_seconds"], one["tpot_seconds"], one["tokens_per_second_per_gpu"]
+    )  # fmt: skip
+
+
+def _layout(sizes: Mapping[str, Any]) -> str:
+    return " ".join(f"{name} {sizes[name]}" for name in ("tp", "pp", "ep", "dp") if sizes[name] > 1) or "tp 1"
+
+
+def _their_choice(row: Mapping[str, str] | None) -> Choice | None:
+    """A row of aiconfigurator. In `agg`, the engines of one replica are counted; the others repeat it."""
+    if row is None:
+        return None
+    parts = [f"({part})" for part in "pd"] if "(d)tp" in row else [""]
+    layout = " → ".join(_layout(_their_sizes(row, part)) for part in parts)
+    return Choice(
+        layout, int(row["concurrency"]) * _replicas(row), float(row["ttft"]) / 1e3, float(row["tpot"]) / 1e3,
+        float(row["tokens/s/gpu"]),
+    )  # fmt: skip
+
+
+def _replicas(row: Mapping[str, str]) -> int:
+    return GPUS // int(row["num_total_gpus"])
+
+
+GPUS = 8  # of all services
+
+
+def _their_sizes(row: Mapping[str, str], part: str) -> dict[str, int]:
+    """Sizes in our terms: replicas are counted in dp, and its attention dp shares the experts of one engine."""
+    tp, pp, dp, ep = (int(row[f"{part}{name}"]) for name in ("tp", "pp", "dp", "moe_ep"))
+    return {"tp": tp, "pp": pp, "ep": ep, "dp": dp * int(row.get(f"{part}workers", 1)) * _replicas(row)}
+
+
+def _on_engines(asked: Service, mode: str, row: Mapping[str, str] | None) -> str:
+    """Our highest rate with aiconfigurator's engines: our batch and our number of engines of each kind."""
+    if row is None:
+        return "—"
+    parts = ("(p)", "(d)") if mode == "disaggregated" else ("",)
+    sizes = [_their_sizes(row, part) for part in parts]
+    names = ("tp", "pp", "ep")
+    restricted = {name: ",".join(dict.fromkeys(str(one[name]) for one in sizes)) for name in names}
+    if not any(one["ep"] > 1 for one in sizes):
+        del restricted["ep"]
+    for one in _served(asked, {**restricted, "mode": mode}):
+        found = [one["prefill"], one] if one["prefill"] else [one]
+        if all(own[name] == their[name] for own, their in zip(found, sizes, strict=True) for name in names):
+            return f"{one['tokens_per_second_per_gpu']:.0f}"
+    return "—"
+
+
+# --- Training ---------------------------------------------------------------------------------------
+
+
+def _trained(asked: Training, restricted: Mapping[str, Any]) -> Any:
+    """The plan of `roof plan --train`, with the attention of the time of Megatron-LM, which stores the scores."""
+    sizes = {"n_embd": asked.hidden, "n_layer": asked.layers, "n_head": asked.heads, "n_positions": SEQ}
+    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 51200, **sizes}
+    options = {
+        "hw": "a100", "gpus": asked.gpus, "tokens": "300B", "batch": asked.batch, "seq": SEQ, "dtype": "fp16",
+        "attention": "eager", **restricted,
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(config))
+        return _roof([folder, "--train", *_words(options)])
+
+
+def _training_layout(one: Mapping[str, Any]) -> str:
+    sizes = " ".join(f"{name} {one[name]}" for name in ("tp", "pp", "dp", "vpp") if one[name] > 1)
+    sharded = ", sequence parallel" if one["sequence_parallel"] == "on" else ""
+    return f"{sizes}, microbatch {one['micro_batch']}, recompute {one['recompute']}{sharded}"
+
+
+RECOMPUTED = {"full": "full", "attn_only": "selective", "none": "none"}
+
+
+def _their_layout(one: Mapping[str, Any]) -> str:
+    own = _as_options(one)
+    return _training_layout(own) + (", optimizer sharded" if one["optimizer_sharding"] else "")
+
+
+def _as_options(one: Mapping[str, Any]) -> dict[str, Any]:
+    """An execution of Calculon in our options. Its sequence parallelism is its reduce-scatter and all-gather."""
+    return {
+        "tp": one["tensor_par"], "pp": one["pipeline_par"], "dp": one["data_par"], "vpp": one["pipeline_interleaving"],
+        "micro_batch": one["microbatch_size"], "recompute": RECOMPUTED[one["activation_recompute"]],
+        "sequence_parallel": "on" if one["tensor_par"] > 1 and one["tensor_par_comm_type"] == "rs_ag" else "off",
+    }  # fmt: skip
+
+
+def _step(seconds: float, mfu: float) -> str:
+    return f"{seconds:.1f} s, {mfu:.0%}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def main() -> None:
+    """Print the tables; with `--into`, also replace their lines in a page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calculon", type=Path, metavar="PATH", help="a clone of Calculon")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only the questions whose name contains the text")
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="a page whose tables are replaced")
+    given = parser.parse_args()
+    compared = Comparison(given.calculon)
+    services = [one for one in SERVICES if given.only in str(one)]
+    trainings = [one for one in TRAININGS if given.only in str(one)]
+    for titles, lines in (
+        (TITLES, (line for one in services for line in compared.service(one))),
+        (TRAINING_TITLES, (compared.training(one) for one in trainings)),
+    ):
+        print(titles, end="")
+        for line in lines:
+            print(line, flush=True)
+            if given.into:
+                given.into.write_text(merged(given.into.read_text(encoding="utf-8"), line), encoding="utf-8")
+    if compared.missing:
+        print("\nNot run:", *compared.missing, sep="\n- ", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
