@@ -73,16 +73,13 @@ class Training(NamedTuple):
 
 
 SEQ = 2048
-TRAININGS = (
-    Training("22B", 6144, 48, 64, 64, 512),
-    Training("175B", 12288, 96, 96, 64, 64),
-)
+TRAININGS = (Training("22B", 6144, 48, 64, 64, 512),)
 TITLES = (
     "| service, TTFT, TPOT, mode | aiconfigurator | tokens/s/GPU | roofmodel | tokens/s/GPU | "
     "roofmodel, same engines | processor s |\n|---|---|---:|---|---:|---:|---:|\n"
 )
 TRAINING_TITLES = (
-    "| training | Calculon | step, MFU | roofmodel | step, MFU | roofmodel, same layout | candidates | processor s |\n"
+    "| training | Calculon | step | roofmodel | step | roofmodel, same layout | candidates | processor s |\n"
     "|---|---|---:|---|---:|---:|---:|---:|\n"
 )
 
@@ -130,7 +127,7 @@ class Comparison:
         document, our_time = self._run(_trained, asked, {})
         assert document is not None
         own = document["candidates"][0]
-        cells = [NOT_RUN, NOT_RUN, _training_layout(own), _step(own["step_seconds"], own["mfu"]), NOT_RUN]
+        cells = [NOT_RUN, NOT_RUN, _training_layout(own), _step(own["step_seconds"]), NOT_RUN]
         count, time = NOT_RUN, NOT_RUN
         if theirs is not None:
             number, best = theirs
@@ -138,8 +135,8 @@ class Comparison:
             same, _ = self._run(_trained, asked, _as_options(execution))
             found = same["candidates"][0] if same and same["candidates"] else None
             cells[0] = _their_layout(execution)
-            cells[1] = _step(stats["total_time"], stats["total_efficiency"])
-            cells[4] = "does not fit" if found is None else _step(found["step_seconds"], found["mfu"])
+            cells[1] = _step(stats["total_time"])
+            cells[4] = "does not fit" if found is None else _step(found["step_seconds"])
             count, time = str(number), _seconds(their_time)
         cells += [f"{count} / {document['searched']}", f"{time} / {_seconds(our_time)}"]
         return f"| {asked} | {' | '.join(cells)} |"
@@ -289,8 +286,8 @@ def _as_options(one: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _step(seconds: float, mfu: float) -> str:
-    return f"{seconds:.1f} s, {mfu:.0%}"
+def _step(seconds: float) -> str:
+    return f"{seconds:.1f} s"
 
 
 def _seconds(value: float) -> str:

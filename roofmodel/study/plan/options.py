@@ -134,12 +134,13 @@ def no_layout(
 ) -> Iterator[Text]:
     """Why there is no layout to search."""
     yield from (Option("gpus", gpus), f": no layout of {arch.name} uses {gpus} GPUs")
-    if chosen := list(given.keys() & {*LAYOUT_OPTIONS, "micro_batch"}):
+    if chosen := list(given.keys() & {*GPUS, "micro_batch"}):
         yield " with these values of "
         yield joined(", ", [Option(option) for option in sorted(chosen)])
         yield f"; tp × pp × dp must be {gpus}"
         if training:
-            yield ", and dp × micro-batch must divide the batch of a training step"
+            yield ", dp × micro-batch must divide the batch of a training step"
+            yield ", and vpp must divide the layers of a pipeline stage"
 
 
 def number_of_tokens(value: float | str) -> float:

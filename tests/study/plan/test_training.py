@@ -112,6 +112,8 @@ def test_numbers_of_tokens_have_letters_for_powers_of_thousand(text: float | str
         ({"recompute": "selective"}, 'recompute="selective" changes nothing with flash attention'),
         ({"attention": "fast"}, "attention"),
         ({"vpp": 0}, "vpp"),
+        ({"pp": 2, "vpp": 5}, "with these values of pp, vpp; tp × pp × dp must be 4, dp × micro-batch must divide"),
+        ({"pp": 2, "vpp": 5}, "and vpp must divide the layers of a pipeline stage"),
         ({"batch": 3, "dp": 4}, "with these values of dp"),
         ({"seq": 0}, "seq is 0"),
         ({"kv": "fp8"}, "unknown option 'kv'"),
