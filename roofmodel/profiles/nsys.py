@@ -7,15 +7,15 @@ by name, and the schema version is ignored. Times are integer nanoseconds from t
     launch  -> NVTX     ranges of the launching thread with start <= launch < end, see `nvtx_ranges.py`
     kernel  -> device   deviceId = TARGET_INFO_GPU.cuDevice, which is not TARGET_INFO_GPU.id
 
-Only kernels, strings, NVTX ranges, API calls and GPU attributes are read. The export also contains environment
-variables, paths and user names, which are never read.
+Only kernels, strings, NVTX ranges, API calls, GPU attributes and GPU metrics are read. The export also contains
+environment variables, paths and user names, which are never read.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import BinaryIO
 
@@ -112,13 +112,21 @@ class Database:
             for table in self._limited("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
         }
 
-    def rows(self, table: str, columns: Sequence[str]) -> Iterator[sqlite3.Row]:
-        """The rows of a table, with None for missing columns; no rows if the table is missing."""
+    def rows(
+        self, table: str, columns: Sequence[str], only: tuple[str, Collection[int]] | None = None
+    ) -> Iterator[sqlite3.Row]:
+        """The rows of a table, with None for missing columns; no rows if the table is missing.
+
+        `only` is a column and its values in the rows; no rows if the column is missing.
+        """
         if table not in self.tables:
             return
         existing = {str(info["name"]) for info in self._connection.execute(f'PRAGMA table_info("{table}")')}
+        if only is not None and only[0] not in existing:
+            return
         selected = ", ".join(f'"{column}"' if column in existing else f'NULL AS "{column}"' for column in columns)
-        yield from self._limited(f'SELECT {selected} FROM "{table}"')
+        condition = "" if only is None else f' WHERE "{only[0]}" IN ({", ".join(map(str, only[1]))})'
+        yield from self._limited(f'SELECT {selected} FROM "{table}"{condition}')
 
     def count(self, table: str) -> int:
         """The number of rows of a table; 0 if the table is missing."""

@@ -5,22 +5,28 @@ Times are integer nanoseconds from the start of the session.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import nsys
 from roofmodel.profiles.nvtx_ranges import NEVER_ENDED
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
+    CLOCK,
     COPY,
     KERNEL,
     MEMSET,
     OPERATORS,
+    POWER,
     RANGES,
     UNKNOWN,
     WORK,
+    Samples,
     TableBuilder,
     Timeline,
     count_joined,
@@ -36,6 +42,12 @@ DIRECTIONS = {
 _MEMORY = {0: "pageable", 1: "pinned", 2: "device", 3: "device", 4: "managed", 5: "device", 6: "managed"}
 _TIMES = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 Row = Any
+
+# Names of GPU_METRICS, in sets of several architectures: `GPC Clock Frequency [MHz]`. The graphics processing clusters
+# (GPC) contain the SMs.
+_CLOCK_METRIC = "GPC Clock Frequency"
+_POWER_METRIC = re.compile(r"(?:GPU )?Power(?: Draw| Usage)? ?[\[(](m?W)[\])]")
+LEAST_HERTZ = 1e6  # below every clock in hertz, above every clock in megahertz
 
 
 def read(file: BinaryIO, name: str) -> Timeline:
@@ -80,7 +92,71 @@ def _timeline(database: nsys.Database, name: str) -> Timeline:
             "nsys", name, work.frame(), calls.frame(), empty(OPERATORS), ranges.frame(), tuple(nsys.devices(database))
         )
     )
-    return replace(timeline, warnings=tuple(_warnings(timeline, database, backwards)))
+    return replace(
+        timeline, warnings=tuple(_warnings(timeline, database, backwards)), samples=_samples(timeline, database)
+    )
+
+
+def _samples(timeline: Timeline, database: nsys.Database) -> dict[tuple[str | None, str | None, str], Samples]:
+    """Clock and power of the GPU of each process and device, from `nsys profile --gpu-metrics-devices=all`.
+
+    The low 8 bits of typeId are TARGET_INFO_GPU.id. Clocks have the unit MHz in their name and are stored in hertz.
+    """
+    quantities: dict[int, tuple[str, float]] = {}
+    for row in database.rows("TARGET_INFO_GPU_METRICS", ("metricId", "metricName")):
+        text = str(row["metricName"])
+        if row["metricId"] is not None and text.startswith(_CLOCK_METRIC):
+            quantities[int(row["metricId"])] = (CLOCK, 1.0)
+        elif row["metricId"] is not None and (unit := _POWER_METRIC.fullmatch(text)):
+            quantities[int(row["metricId"])] = (POWER, 1e-3 if unit[1] == "mW" else 1.0)
+    if not quantities:
+        return {}
+    values: dict[tuple[int, str], list[tuple[int, float]]] = {}
+    columns = ("timestamp", "typeId", "metricId", "value")
+    for row in database.rows("GPU_METRICS", columns, ("metricId", quantities)):
+        if None not in tuple(row):
+            quantity, factor = quantities[int(row["metricId"])]
+            found = values.setdefault((int(row["typeId"]) & 0xFF, quantity), [])
+            found.append((int(row["timestamp"]), float(row["value"]) * factor))
+    every = {place: _sorted_samples(place[1], pairs) for place, pairs in values.items()}
+    gpus = _gpus(timeline, database, {gpu for gpu, _ in every})
+    return {
+        (process, device, quantity): samples
+        for (process, device), gpu in gpus.items()
+        for (number, quantity), samples in every.items()
+        if number == gpu
+    }
+
+
+def _sorted_samples(quantity: str, pairs: list[tuple[int, float]]) -> Samples:
+    pairs.sort()
+    times, values = np.array([time for time, _ in pairs], np.int64), np.array([value for _, value in pairs])
+    if quantity == CLOCK and float(np.median(values)) < LEAST_HERTZ:  # in MHz, as the name of the metric states
+        values = values * 1e6
+    return Samples(times, values)
+
+
+def _gpus(timeline: Timeline, database: nsys.Database, sampled: set[int]) -> dict[tuple[str | None, str | None], int]:
+    """TARGET_INFO_GPU.id of each process and device; the only sampled GPU if the export has one device."""
+    by_process = {
+        (str(row["pid"]), str(row["cudaId"])): int(row["gpuId"])
+        for row in database.rows("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId"))
+        if None not in tuple(row)
+    }
+    by_device = {
+        str(row["cuDevice"]): int(row["id"])
+        for row in database.rows("TARGET_INFO_GPU", ("cuDevice", "id"))
+        if None not in tuple(row)
+    }
+    places = timeline.work[["process", "device"]].drop_duplicates().astype(object).to_numpy().tolist()
+    found: dict[tuple[str | None, str | None], int] = {}
+    for process, device in places:
+        gpu = by_process.get((process, device), by_device.get(device))
+        if gpu is None and len(places) == len(sampled) == 1:
+            gpu = next(iter(sampled))
+        if gpu is not None:
+            found[process, device] = gpu
+    return found
 
 
 def _activities(database: nsys.Database, strings: dict[Any, str]) -> Iterator[tuple[str, Row, dict[str, Any]]]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from roofmodel.profiles.kernel import Evidence
 
@@ -53,6 +54,16 @@ OPERATORS = {
 RANGES = {"name": str, "start": int, "end": int, "process": str, "thread": str}  # thread: missing for all threads
 
 
+class Samples(NamedTuple):
+    """A quantity of a GPU, sampled during the run."""
+
+    times: NDArray[np.int64]  # nanoseconds of the file's clock, sorted
+    values: NDArray[np.float64]
+
+
+CLOCK, POWER = "SM clock", "power"  # hertz, watts
+
+
 @dataclass(frozen=True)
 class Timeline:
     """The events of one file. `work` is sorted by start; `ranges` has the NVTX ranges and user annotations."""
@@ -66,6 +77,8 @@ class Timeline:
     evidence: tuple[Evidence, ...] = ()
     warnings: tuple[str, ...] = ()
     stated_rank: int | None = None  # of a distributed run, if the file states one rank
+    samples: Mapping[tuple[str | None, str | None, str], Samples] = field(default_factory=dict)
+    """By process, device and quantity (CLOCK or POWER)."""
 
     @property
     def origin(self) -> int:

@@ -350,7 +350,8 @@ def _of_ranks(delays: list[_Delay], ranks: Sequence[ComparedRank], step_seconds:
             yield _host_cause(host, block, ranks, found[0].part, share, seconds, step_seconds)
             continue
         for delay in found:
-            yield Cause(kind, (ranks[delay.rank].number,), delay.seconds, _evidence(delay, ranks, step_seconds))
+            _, values = _sampled(ranks[delay.rank], ranks) if kind == "gpu" else ("", None)
+            yield Cause(kind, (ranks[delay.rank].number,), delay.seconds, _evidence(delay, ranks, step_seconds), values)
 
 
 def _consecutive(late: list[int], count: int) -> list[int]:
@@ -396,7 +397,24 @@ def _evidence(delay: _Delay, ranks: Sequence[ComparedRank], step_seconds: float)
             when += ", which are too few to exclude chance"
     text = f"rank {rank.number} has {_WHAT[delay.part]} than the other ranks: "
     amount = f"{units.seconds(delay.seconds)} per step ({delay.seconds / step_seconds:.1%} of the step), {when}"
-    return f"{text}{amount}. {_WHY[delay.part]}"
+    sampled, _ = _sampled(rank, ranks) if delay.part == "compute" else ("", None)
+    return f"{text}{amount}. {sampled or _WHY[delay.part]}"
+
+
+def _sampled(rank: ComparedRank, ranks: Sequence[ComparedRank]) -> tuple[str, dict[str, float | int | str] | None]:
+    """Clock and power of a rank's GPU against the median of the other ranks, if the files have them; their numbers."""
+    found, values = [], dict[str, float | int | str]()
+    for name, label, unit, key in (("clock", "SM clock", "Hz", "clock_hertz"), ("power", "power", "W", "power_watts")):
+        own = getattr(rank, name)
+        others = [value for other in ranks if other is not rank and (value := getattr(other, name)) is not None]
+        if own is not None and others:
+            usual = float(np.median(others))
+            values |= {key: own, f"others_{key}": usual}
+            found.append(
+                f"{label} of its GPU: {units.si(own, unit)}, {abs(own / usual - 1):.1%} "
+                f"{'below' if own < usual else 'above'} the other ranks' median of {units.si(usual, unit)}"
+            )
+    return "; ".join(found), values or None
 
 
 # --- Causes that concern all ranks ------------------------------------------------------------------

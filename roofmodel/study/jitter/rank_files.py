@@ -39,6 +39,7 @@ _ROWS = 8192  # least number of rows of a row group: a single step can be read w
 _DELTA = {"step", "start", "end", "launch", "input"}  # columns whose differences are small: 7 bytes per row
 _SEQUENCE = ("step", "name", "main", "collective")
 _PART = ("process", "device", "stated_rank", "ranks_of_file", "kernels", "start", "marked", "fingerprint")
+_SAMPLED = ("clock", "power")  # which files of this version may lack
 
 
 class SourceState(NamedTuple):
@@ -141,6 +142,7 @@ def read(path: str, file: str | None = None) -> RankFile:
                     tool=found["tool"],
                     source=_stored(path, part),
                     **{name: part[name] for name in _PART},
+                    **{name: part.get(name) for name in _SAMPLED},
                 )
                 for part in found["parts"]
             )
@@ -167,7 +169,7 @@ def write(path: Path, ranks: RankFile) -> None:
         pieces += list(_pieces(table, fetches))
         stored = replace(table, names=tuple(map(_storable, table.names)))
         own = {"row_groups": [first, len(pieces)], "sequences": _sequence_data(sequences_by_step([stored])[0])}
-        parts.append({name: getattr(part, name) for name in _PART} | own)
+        parts.append({name: getattr(part, name) for name in (*_PART, *_SAMPLED)} | own)
     found = {
         "version": VERSION, "source": ranks.state._asdict(), "tool": ranks.tool, "warnings": list(ranks.warnings),
         "parts": parts,

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from roofmodel.file_names import display_names
-from roofmodel.profiles.timelines.timeline import RANK_IN_NAME, UNKNOWN, Timeline
+from roofmodel.profiles.timelines.timeline import CLOCK, POWER, RANK_IN_NAME, UNKNOWN, Timeline
 from roofmodel.study.jitter.kernels import NO_STEP, Kernels, KernelTable, compared_kernels, kernel_table
 from roofmodel.study.jitter.sequences import SequencesByStep
 from roofmodel.study.trace.ranks import Rank, ranks
@@ -78,6 +78,8 @@ class RankPart(NamedTuple):
     marked: bool  # whether steps are marked
     fingerprint: str  # equal for copies of a file
     source: KernelSource
+    clock: float | None = None  # median of the SM clock during computation, hertz
+    power: float | None = None  # the same of the GPU's power, watts
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class ComparedRank:
     kernels: int  # all of them
     marked: bool = False  # whether steps are marked
     sources: tuple[KernelSource, ...] = field(default=(), repr=False)
+    clock: float | None = None  # median of the SM clock during computation, hertz; None if the file does not have it
+    power: float | None = None  # the same of the GPU's power, watts
 
     def load_tables(self, steps: frozenset[int] | None = None) -> list[KernelTable]:
         """The kernels by file; with `steps` at least those of these marked steps."""
@@ -123,7 +127,20 @@ def _part(rank: Rank, ranks_of_file: int) -> RankPart:
         marked=bool((table.steps != NO_STEP).any()),
         fingerprint=_fingerprint(rank),
         source=table,
+        clock=_median_sample(rank, table, CLOCK),
+        power=_median_sample(rank, table, POWER),
     )
+
+
+def _median_sample(rank: Rank, table: KernelTable, quantity: str) -> float | None:
+    """The median of the samples during computation; None without such samples."""
+    samples = rank.timeline.samples.get((rank.process, rank.device, quantity))
+    computes = table.main & ~table.collective
+    if samples is None or not computes.any():
+        return None
+    place = np.searchsorted(table.starts[computes], samples.times, side="right") - 1
+    inside = (place >= 0) & (samples.times < table.ends[computes][np.maximum(place, 0)])
+    return float(np.median(samples.values[inside])) if inside.any() else None
 
 
 def _fingerprint(rank: Rank) -> str:
@@ -179,6 +196,8 @@ def compared_ranks(parts: Iterable[RankPart], warn: list[str]) -> list[ComparedR
                 kernels=sum(part.kernels for part in group),
                 marked=any(part.marked for part in group),
                 sources=tuple(part.source for part in group),
+                clock=first.clock,
+                power=first.power,
             )
         )
     found.sort(key=lambda rank: rank.number)
