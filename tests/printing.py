@@ -1,9 +1,12 @@
-"""Texts of results as the command line prints them."""
+"""Texts of results as the command line prints them, and the first bytes of pictures."""
 
 from __future__ import annotations
 
 import io
 from typing import Any
+
+MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+"""The first bytes of pictures, by suffix."""
 
 
 def printed(result: Any, width: int = 100) -> str:

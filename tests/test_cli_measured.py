@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import Done, run
+from tests.printing import MAGIC
 from tests.study.profile.test_place import SMALL
 
 KERNEL_KEYS = {
@@ -70,7 +71,7 @@ def test_plot_shows_the_table_and_writes_a_picture_into_the_current_folder(
     assert "saxpy" in out
 
 
-@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(("suffix", "magic"), MAGIC.items())
 def test_plot_writes_all_picture_formats(
     suffix: str, magic: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:

@@ -15,9 +15,9 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerError, DeviceError, ModelError, RoofError
 from roofmodel.models import hub
 from roofmodel.text_files import MAX_DEPTH, MAX_NODES, _complete_tags, read_yaml
+from tests.models.test_hub import TINY, refused
 
 HARDWARE = Path(__file__).parents[1] / "hardware"
-TINY = {"model_type": "gpt2", "n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 100}
 NESTED = ("[", "- ", "{a: ", "? ")
 
 
@@ -119,11 +119,9 @@ def test_a_deeply_nested_config_is_refused(levels: int, pair: tuple[str, str], t
     ],
 )
 def test_a_config_with_two_values_of_a_key_is_refused(text: str, said: str, tmp_path: Path) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(ModelError, match=said) as caught:
-        hub.load(str(file))
-    assert str(caught.value).endswith("; keep one")
+    _, message = refused(tmp_path, text)
+    assert said in message
+    assert message.endswith("; keep one")
 
 
 def test_a_key_that_a_config_has_twice_with_one_value_is_read(tmp_path: Path) -> None:

@@ -65,6 +65,13 @@ def write(folder: Path, config: Any = TINY, name: str = "config.json") -> Path:
     return file
 
 
+def refused(folder: Path, content: str | bytes) -> tuple[Path, str]:
+    """A config.json with this content, and the message with which it is refused."""
+    file = folder / "config.json"
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return file, refusal(str(file))
+
+
 def refusal(model: str) -> str:
     """The one-line message with which a model is refused."""
     with pytest.raises(ModelError) as caught:
@@ -182,9 +189,7 @@ def test_an_unreadable_file_is_refused_with_the_reason(monkeypatch: pytest.Monke
     ],
 )
 def test_invalid_json_is_refused_with_line_and_column(tmp_path: Path, text: str, place: str) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(text, encoding="utf-8")
-    message = refusal(str(file))
+    file, message = refused(tmp_path, text)
     places = [place, "1:22"] if place == "1:23" else [place]  # Python 3.13 points at the comma itself
     assert message.startswith(tuple(f"{file}:{where}: not JSON (" for where in places))
     assert "give a model's config.json" in message
@@ -194,9 +199,7 @@ def test_invalid_json_is_refused_with_line_and_column(tmp_path: Path, text: str,
     ("text", "kind"), [("[]", "list"), ('"gpt2"', "str"), ("5", "int"), ("null", "NoneType"), ("true", "bool")]
 )
 def test_json_without_an_object_is_refused(tmp_path: Path, text: str, kind: str) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(text, encoding="utf-8")
-    message = refusal(str(file))
+    file, message = refused(tmp_path, text)
     assert message.startswith(f"{file}: contains a {kind}")
     assert "{...}" in message
 
@@ -209,9 +212,8 @@ def test_a_byte_order_mark_and_carriage_returns_are_ignored(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\x00\xff", b"\xff\xfe{\x00}\x00", bytes(range(256))])
 def test_a_binary_file_is_refused(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "config.json"
-    file.write_bytes(content)
-    assert refusal(str(file)).startswith(f"{file}: not a text file")
+    file, message = refused(tmp_path, content)
+    assert message.startswith(f"{file}: not a text file")
 
 
 @pytest.mark.parametrize(
@@ -224,9 +226,8 @@ def test_a_binary_file_is_refused(tmp_path: Path, content: bytes) -> None:
     ids=["lists", "objects", "a number of 5000 digits"],
 )
 def test_extreme_json_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(text, encoding="utf-8")
-    assert refusal(str(file)).startswith(f"{file}: {said}")
+    file, message = refused(tmp_path, text)
+    assert message.startswith(f"{file}: {said}")
 
 
 def test_any_depth_of_nesting_is_handled(tmp_path: Path) -> None:

@@ -30,6 +30,11 @@ def kinds(found: Trace) -> list[str]:
     return [finding.kind for finding in found.findings]
 
 
+def idle_microseconds(found: Trace) -> dict[str, float]:
+    """The idle time of the first rank by cause."""
+    return {cause: round(seconds * 1e6, 3) for cause, seconds in found.ranks[0].idle_by_cause.items()}
+
+
 # --- Real traces ------------------------------------------------------------------------------------
 
 
@@ -184,9 +189,8 @@ def test_a_gap_is_caused_by_what_the_cpu_did_and_not_by_the_next_kernel(tmp_path
         launched("next", 1300, 1400, 1250),
         launched("queued", 1450, 1500, 1260),
     )
-    causes = {cause: round(seconds * 1e6, 3) for cause, seconds in found.ranks[0].idle_by_cause.items()}
     # the loader from the end of the first kernel; then 110 us until the next kernel starts; then a launched kernel
-    assert causes == {"input": 990, "launch": 110, "queued": 50}
+    assert idle_microseconds(found) == {"input": 990, "launch": 110, "queued": 50}
     assert kinds(found)[0] == "input_bound"
 
 
@@ -227,8 +231,7 @@ def test_idle_time_in_allocations_is_attributed_to_them(tmp_path: Path) -> None:
         event("cuda_runtime", "cudaFree", 1000, 1100),
         launched("next", 1210, 1300, 1200),
     )
-    causes = {cause: round(seconds * 1e6, 3) for cause, seconds in found.ranks[0].idle_by_cause.items()}
-    assert causes == {"allocation": 900, "launch": 110}
+    assert idle_microseconds(found) == {"allocation": 900, "launch": 110}
     assert kinds(found) == ["idle"]
     assert "allocates memory" in found.findings[0].text
 
@@ -240,8 +243,7 @@ def test_freeing_memory_synchronizes(tmp_path: Path) -> None:
         event("cuda_runtime", "cudaFree", 60, 210),
         launched("next", 300, 400, 290),
     )
-    causes = {cause: round(seconds * 1e6, 3) for cause, seconds in found.ranks[0].idle_by_cause.items()}
-    assert causes == {"allocation": 10, "synchronization": 90}
+    assert idle_microseconds(found) == {"allocation": 10, "synchronization": 90}
 
 
 def test_a_few_long_gaps_are_no_slow_launches() -> None:

@@ -13,7 +13,7 @@ import pytest
 import roofmodel
 from benchmarks.many_ranks import COLUMNS, Plant, Run, rows
 from roofmodel.views.jitter import page, picture
-from tests.printing import printed
+from tests.printing import MAGIC, printed
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "four_ranks_by_hand.csv"
 # contract: roofmodel.jitter/1
@@ -91,7 +91,7 @@ def test_frames_have_the_deviations_by_rank_and_by_kernel(report: roofmodel.Jitt
     assert latest["time_to_end_seconds"][collective - 1] == worst["deviation_seconds"]
 
 
-@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(("suffix", "magic"), MAGIC.items())
 def test_the_picture_is_written(report: roofmodel.JitterReport, suffix: str, magic: bytes, tmp_path: Path) -> None:
     path = report.save(tmp_path / f"jitter.{suffix}")
     assert path.read_bytes().startswith(magic)

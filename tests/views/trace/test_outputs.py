@@ -13,7 +13,7 @@ import roofmodel
 from roofmodel.errors import ProfileError
 from roofmodel.views.trace import timeline_page
 from roofmodel.views.trace.parts import largest_part
-from tests.printing import printed
+from tests.printing import MAGIC, printed
 from tests.profiles.samples import measured
 from tests.study.trace.runs import event, launched, written
 
@@ -121,7 +121,7 @@ def test_csv_has_a_line_per_group(report: roofmodel.TraceReport) -> None:
     assert len(rows) == len(report.to_frame())
 
 
-@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(("suffix", "magic"), MAGIC.items())
 def test_the_picture_is_written(report: roofmodel.TraceReport, suffix: str, magic: bytes, tmp_path: Path) -> None:
     path = report.save(tmp_path / f"steps.{suffix}")
     assert path.read_bytes().startswith(magic)
