@@ -25,6 +25,7 @@ from roofmodel.devices.calibration import (
     TiledTiming,
     Timing,
 )
+from roofmodel.devices.parts import Level
 from roofmodel.text_files import YamlValue
 
 TIMINGS: dict[str, Any] = {
@@ -54,13 +55,16 @@ SHARED = ("source", "date")  # of the fits of a kind
 LINKS_OF_MACHINES = ("pcie", "sockets", "network")
 """Keys of collective sets whose fit is to several machines with other GPUs. The interval is that of a machine which was
 left out of the fit, so it holds for another device too."""
-BORROWED_POWER = 1.5  # exponent that widens the interval of another device's sets
-OTHER_CAPABILITY = 1.18
-"""The factor that further widens both ends where the other device has another compute capability.
+SAME_DESIGN_POWER, OTHER_DESIGN_POWER = 1.2, 1.75
+"""Exponents that widen the interval of another device's sets: for devices of one compute capability, and for others."""
+OTHER_INSTRUCTIONS, OTHER_MEMORY = 1.25, 1.5
+"""Factors that further widen both ends where the other device has other tensor instructions, or another kind of memory.
 
-`benchmarks/leave_one_out.py`: with this one factor, the intervals of measured devices that are predicted with the
-parameters of a device of another architecture contain 73 to 92 % of the measurements; without it, 48 to 77 %.
+`benchmarks/leave_one_out.py`: with these constants, the intervals of measured devices that are predicted with the
+parameters of another one contain 75 to 88 % of the measurements. Pairs of GDDR and HBM devices are not in its table.
 """
+TENSOR_INSTRUCTIONS = {"8": "mma.sync", "12": "mma.sync", "9": "wgmma", "10": "tcgen05"}
+"""The PTX instructions of the fastest 16-bit GEMMs by the major compute capability."""
 
 
 class CalibratedDevice(Protocol):
@@ -72,6 +76,8 @@ class CalibratedDevice(Protocol):
     def compute_capability(self) -> str | None: ...
     @property
     def calibration(self) -> Calibration | None: ...
+    @property
+    def levels(self) -> Mapping[str, Level]: ...
     @property
     def reached(self) -> Mapping[tuple[str, str, str], float]:
         """(tensor pipe, benchmark, source) -> measured fraction of the peak."""
@@ -171,16 +177,40 @@ def borrowed(
 ) -> Calibration:
     """The parameter sets of `lender`, as a device without measurements of its own uses them (see `read`).
 
-    BORROWED_POWER widens the interval of a set once, also where the lender itself borrows the set.
+    The exponent widens the interval of a set once, also where the lender itself borrows the set.
     """
     found = lender.calibration
     assert found is not None
     ratio = _peak_ratio(device, lender)
-    factor = 1.0 if device.compute_capability == lender.compute_capability else OTHER_CAPABILITY
+    power, factor = _widening(device, lender)
     lent = {kind for kinds_of_other in found.borrowed.values() for kind in kinds_of_other}
-    powers = {kind: 1.0 if kind in lent else BORROWED_POWER for kind in kinds}
+    powers = {kind: 1.0 if kind in lent else power for kind in kinds}
     sets = {kind: _borrowed(getattr(found, kind), ratio, factor, powers[kind]) for kind in kinds}
     return Calibration(found.device, {found.device: [kind for kind in kinds if sets[kind]]}, **sets)
+
+
+def _widening(device: CalibratedDevice, lender: CalibratedDevice) -> tuple[float, float]:
+    """How much wider the intervals of another device's sets are: exponent and factor (`Fit.wider`)."""
+    if device.compute_capability == lender.compute_capability:
+        return SAME_DESIGN_POWER, 1.0
+    factor = 1.0
+    if _tensor_instructions(device) != _tensor_instructions(lender):
+        factor *= OTHER_INSTRUCTIONS
+    if _memory_family(device) != _memory_family(lender):
+        factor *= OTHER_MEMORY
+    return OTHER_DESIGN_POWER, factor
+
+
+def _tensor_instructions(device: CalibratedDevice) -> str:
+    """The tensor instructions of a device; its compute capability where they are not known."""
+    capability = device.compute_capability or ""
+    return TENSOR_INSTRUCTIONS.get(capability.partition(".")[0], capability)
+
+
+def _memory_family(device: CalibratedDevice) -> str:
+    """HBM, GDDR, LPDDR … of any generation; empty where the file does not state it."""
+    memory = device.levels.get("dram")
+    return (memory.kind or "").rstrip("0123456789EeXx") if memory else ""
 
 
 def _of_kind(find: Callable[[], Calibration], kind: str) -> Sets[Any]:

@@ -77,8 +77,8 @@ DECODE = FormulaDescription(
         "gives each query head a block of its own, with its own latency and wave time; keys and values then come from "
         "L2 again for each block. FlashInfer uses a kernel without tensor cores for less than 4 heads (`least`). "
         "TensorRT-LLM uses the grouped kernel only for enough parts of 128 keys (`occupied`).",
-        "vLLM's FlashAttention 2 transposes queries and outputs where several sequences and key-value heads have groups "
-        "(`transposes`), which takes two more kernels. It does not split the cache of a single head (`whole`).",
+        "vLLM's FlashAttention 2 transposes queries and outputs where several sequences and key-value heads have "
+        "groups (`transposes`), which takes two more kernels. It does not split the cache of a single head (`whole`).",
         "If a benchmark repeats the attention, L2 keeps the tensors that fit in `resident` of it.",
     ),
     source="Split of the KV cache: Flash-Decoding. Choice of the kernel by the number of heads: TensorRT-LLM, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import pytest
 
 from roofmodel.devices import schema
 from roofmodel.devices.calibration import Fit, Fitted, GemmTiming
-from roofmodel.devices.calibration_reader import OTHER_CAPABILITY, borrowed
+from roofmodel.devices.calibration_reader import borrowed
 from roofmodel.devices.calibration_writer import device_file, sections
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
@@ -297,12 +298,24 @@ def test_sets_of_links_between_machines_keep_their_intervals_on_other_devices() 
     assert l40s.collectives["NCCL"]["any"].fit.high > a100.collectives["NCCL"]["any"].fit.high
 
 
-def test_parameters_of_another_architecture_get_a_wider_interval_than_those_of_the_same_one() -> None:
-    h200, a100 = Device.load("h200"), Device.load("a100")
-    near, far = (borrowed(device, H100).gemm["any"]["fp16/fp16"] for device in (h200, a100))
-    assert near.timing == far.timing
-    assert far.fit.low == pytest.approx(near.fit.low / OTHER_CAPABILITY)
-    assert far.fit.high == pytest.approx(near.fit.high * OTHER_CAPABILITY)
+def test_intervals_of_borrowed_parameters_grow_with_the_difference_of_the_designs() -> None:
+    """From the H100: its own design (H200), other tensor instructions (B200), and also another memory (L40S)."""
+    own = H100.calibration
+    assert own is not None
+    fits = [borrowed(Device.load(name), H100).gemm["any"]["fp16/fp16"].fit for name in ("h200", "b200", "l40s")]
+    for nearer, farther in pairwise([own.gemm["any"]["fp16/fp16"].fit, *fits]):
+        assert farther.low < nearer.low
+        assert farther.high > nearer.high
+
+
+def test_the_same_tensor_instructions_and_memory_need_a_narrower_interval_than_others() -> None:
+    """L40S and RTX PRO 6000 Server: mma.sync and GDDR. The A100 has mma.sync and HBM."""
+    device = Device.load("l40s")
+    for name, factor in (("rtx-pro-6000-server", 1.0), ("a100", 1.5)):
+        lender = Device.load(name)
+        assert lender.calibration is not None
+        found, own = (each.gemm["any"]["fp16/fp16"].fit for each in (borrowed(device, lender), lender.calibration))
+        assert found.high == pytest.approx(own.high**1.75 * factor)
 
 
 def test_a_borrowed_gemm_set_is_scaled_to_the_fraction_of_peak_that_the_device_achieves() -> None:
