@@ -7,6 +7,7 @@ CSV or Parquet.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -17,12 +18,13 @@ from roofmodel.profiles.timelines.timeline import KERNEL, OPERATORS, RANK_IN_NAM
 
 _NUMBERS = ("nvtx_start", "nvtx_end", "crt_start", "crt_end", "kernel_start", "kernel_end")
 _TEXTS = ("nvtx_text", "device", "crt_name", "kernel_demangled_name", "kernel_stream")
+_COLUMNS = tuple(sorted((*_NUMBERS, *_TEXTS)))
 _PARQUET = b"PAR1"
 _HEAD = 4096  # bytes in which the header must be
 
 
 def recognize(file: BinaryIO) -> bool:
-    """Whether a stream is such a table. Raises OSError for a damaged Parquet file."""
+    """Whether a stream has most columns of such a table. Raises OSError for a damaged Parquet file."""
     head = file.read(_HEAD)
     if head.startswith(_PARQUET):
         try:
@@ -30,11 +32,34 @@ def recognize(file: BinaryIO) -> bool:
         except ImportError:
             return False
         try:
-            return {*_NUMBERS, *_TEXTS} <= set(parquet.read_schema(file).names)
+            return _has_most(parquet.read_schema(file).names)
         except ArrowException as error:
             raise OSError(printable(str(error)).partition("\n")[0]) from None
-    first = head.split(b"\n", 1)[0]
-    return all(column.encode() in first for column in (*_NUMBERS, *_TEXTS))
+    return _has_most(_header(head))
+
+
+def _columns(file: BinaryIO, parquet: bool) -> list[str]:
+    if parquet:
+        from pyarrow.parquet import read_schema
+
+        columns = list(read_schema(file).names)
+    else:
+        columns = _header(file.read(_HEAD))
+    file.seek(0)
+    return columns
+
+
+def _header(head: bytes) -> list[str]:
+    first = head.split(b"\n", 1)[0].decode("utf-8-sig", "replace")
+    return [column.strip().strip('"') for column in first.split(",")]
+
+
+def _has_most(columns: Sequence[str]) -> bool:
+    return 2 * len(_missing(columns)) < len(_COLUMNS)
+
+
+def _missing(columns: Sequence[str]) -> list[str]:
+    return [column for column in _COLUMNS if column not in columns]
 
 
 def read(file: BinaryIO, name: str) -> Timeline:
@@ -46,6 +71,11 @@ def read(file: BinaryIO, name: str) -> Timeline:
     parquet = file.read(len(_PARQUET)) == _PARQUET
     file.seek(0)
     try:
+        if missing_columns := _missing(_columns(file, parquet)):
+            raise ProfileError(
+                f"{name}: no column{'s' * (len(missing_columns) > 1)} {', '.join(missing_columns)}; a table of kernels "
+                f"by step has the columns {', '.join(_COLUMNS)}"
+            )
         if parquet:
             table = pandas.read_parquet(file, columns=list(types)).astype(dict.fromkeys(_TEXTS, str)).astype(types)
         else:

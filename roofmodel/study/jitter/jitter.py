@@ -22,7 +22,7 @@ from roofmodel.study.jitter.clocks import Clocks
 from roofmodel.study.jitter.deviations import FIRST_GAPS, Deviations, Floats
 from roofmodel.study.jitter.operation_deviations import OperationJitter, operation_jitter
 from roofmodel.study.jitter.rank_files import is_rank_file
-from roofmodel.study.jitter.ranks import ComparedRank
+from roofmodel.study.jitter.ranks import ComparedRank, marked_steps
 from roofmodel.study.jitter.reduced_steps import ReducedSteps, StepCurves, StepSummary
 from roofmodel.study.jitter.runs import check_cache, compare_ranks, mapped_pieces, read_run, too_few_ranks
 from roofmodel.study.jitter.what_if import WhatIf, Worker
@@ -45,6 +45,7 @@ class RankSummary(NamedTuple):
     rank: ComparedRank
     common_compute_seconds: float | None  # None if no step of it is compared
     launch_to_start_median_seconds: float | None  # None without launches
+    compute_seconds: float | None = None  # of all kernels, collectives apart; None in tables of operations
     worker: Worker | None = None  # data-parallel rank and pipeline stage, in tables of operations
 
 
@@ -141,16 +142,16 @@ class _Options(NamedTuple):
     cluster: str | None  # address
 
 
-def _of_kernels(files: Sequence[str], stored: frozenset[str], options: _Options, warnings: Sequence[Text]) -> Jitter:
+def _of_kernels(files: Sequence[str], stored: frozenset[str], options: _Options, warnings: Sequence[str]) -> Jitter:
     """The comparison of the ranks of profiler files. Raises RoofError if they have no common steps."""
     with mapped_pieces(options.cluster) as map_pieces:
-        run = read_run(files, stored, options.cache, map_pieces)
+        run = read_run(files, stored, options.cache, map_pieces, warnings)
         alignment, reduced, damaged = compare_ranks(
             run, options.low, options.high, options.threshold, options.first_gap, map_pieces
         )
     if not reduced.steps:
         raise _nothing_common(alignment, options.steps_range)
-    every = [*warnings, *run.warnings, *damaged]
+    every: list[Text] = [*run.warnings, *damaged]
     if options.what_if:
         every.append(
             f"no what-if analysis: it needs a table of operations with stages and microbatches (Parquet); "
@@ -159,10 +160,11 @@ def _of_kernels(files: Sequence[str], stored: frozenset[str], options: _Options,
     every += _alignment_warnings(alignment, reduced)
     labels = display_names(run.files)
     delays = [sums.launch_to_start_median_seconds for sums in reduced.of_rank]
+    compute = [sums.compute_seconds for sums in reduced.of_rank]
     return Jitter(
         tool=run.tool,
         files=run.files,
-        ranks=tuple(map(RankSummary, alignment.ranks, reduced.compute_seconds(), delays)),
+        ranks=tuple(map(RankSummary, alignment.ranks, reduced.compute_seconds(), delays, compute)),
         aligned_by=_aligned_by(alignment),
         common_kernels=alignment.common_kernels,
         difference=alignment.difference,
@@ -210,7 +212,7 @@ def _of_operations(found: OperationJitter, options: _Options, warnings: Sequence
                 ComparedRank(rank.rank, rank.file, None, None, None, rank.operations),
                 seconds,
                 None,
-                Worker(rank.dp_rank, rank.stage),
+                worker=Worker(rank.dp_rank, rank.stage),
             )
             for rank, seconds in zip(found.ranks, compute, strict=True)
         ),
@@ -233,9 +235,11 @@ def _of_operations(found: OperationJitter, options: _Options, warnings: Sequence
 
 def _repeated(files: Sequence[str]) -> list[str]:
     """Warnings about files that are given twice."""
-    paths = [os.path.realpath(file) for file in files if not re.search(r"[*?\[]", str(file)) and str(file) != "-"]
-    return [f"{path}: given {paths.count(path)} times; it counts once" for path in dict.fromkeys(paths)
-            if paths.count(path) > 1]  # fmt: skip
+    named = [str(file) for file in files if not re.search(r"[*?\[]", str(file)) and str(file) != "-"]
+    by_path: dict[str, list[str]] = {}
+    for file in named:
+        by_path.setdefault(os.path.realpath(file), []).append(file)
+    return [f"{same[0]}: given {len(same)} times; it counts once" for same in by_path.values() if len(same) > 1]
 
 
 def _aligned_by(alignment: Alignment) -> str:
@@ -246,7 +250,9 @@ def _aligned_by(alignment: Alignment) -> str:
 
 def _nothing_common(alignment: Alignment, steps_range: str | None) -> ProfileError | WorkloadError:
     if steps_range is not None:
-        return WorkloadError(Option("steps", steps_range), ": at least two ranks must have such a step")
+        known = sorted(set().union(*map(marked_steps, alignment.ranks)))
+        there = f"; the files have {units.count(len(known), 'step')} ({units.listed(known)})" if known else ""
+        return WorkloadError(Option("steps", steps_range), f": at least two ranks must have such a step{there}")
     ranks = ", ".join(f"rank {rank.number} of {rank.file}" for rank in alignment.ranks[:3])
     return ProfileError(f"{ranks}: the sequences of kernels have nothing in common; give ranks that do the same work")
 

@@ -48,6 +48,7 @@ class RankSums(NamedTuple):
     collective_starts: list[Integers]  # of each step
     collective_ends: list[Integers]
     launch_to_start_median_seconds: float | None
+    compute_seconds: float  # of all kernels, collectives apart
     compared_seconds: float  # of the kernels that can be compared
     other_seconds: float  # of the kernels on other streams
 
@@ -169,6 +170,7 @@ def _rank_sums(task: RankTask, batch: RankBatch) -> tuple[RankSums, dict[int, In
         ends += list(rows.ends[:, places])
     compared = int((kernels.ends - kernels.starts).sum())
     every = sum(int((table.ends - table.starts).sum()) for table in tables)
+    collectives = sum(int((table.ends - table.starts)[table.collective].sum()) for table in tables)
     sums = RankSums(
         place=task.place,
         steps=np.array(numbers, np.int64),
@@ -176,6 +178,7 @@ def _rank_sums(task: RankTask, batch: RankBatch) -> tuple[RankSums, dict[int, In
         collective_starts=starts,
         collective_ends=ends,
         launch_to_start_median_seconds=launch_to_start_median(tables),
+        compute_seconds=(every - collectives) / 1e9,
         compared_seconds=compared / 1e9,
         other_seconds=(every - compared) / 1e9,
     )

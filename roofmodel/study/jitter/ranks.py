@@ -106,6 +106,17 @@ class ComparedRank:
         return compared_kernels(self.load_tables(steps))
 
 
+def marked_steps(rank: ComparedRank) -> set[int]:
+    """The steps that the files of a rank mark."""
+    found: set[int] = set()
+    for source in rank.sources:
+        if source.sequences is None:
+            found |= set(np.unique(source.load_sequence().steps).tolist())
+        else:
+            found |= {step for step in source.sequences if step is not None}
+    return found - {NO_STEP}
+
+
 def rank_parts(timeline: Timeline) -> list[RankPart]:
     """The ranks of a file that have kernels."""
     found = [rank for rank in ranks([timeline]) if rank.is_kernel.any()]

@@ -82,7 +82,13 @@ class ReadFile(NamedTuple):
     error: ProfileError | None = None
 
 
-def read_run(files: Sequence[str], stored: Collection[str], cache: str | None, map_pieces: MapPieces) -> Run:
+def read_run(
+    files: Sequence[str],
+    stored: Collection[str],
+    cache: str | None,
+    map_pieces: MapPieces,
+    known_warnings: Sequence[str] = (),
+) -> Run:
     """The ranks of profiler files, and of those that are `stored` in Parquet files of ranks.
 
     With `cache`, the kernels of each profiler file are written to a Parquet file in this folder, and read from there
@@ -105,7 +111,7 @@ def read_run(files: Sequence[str], stored: Collection[str], cache: str | None, m
     tools = list(dict.fromkeys(each.tool for each in intact.values()))
     if len(tools) > 1:
         raise ProfileError(f"files of different tools ({', '.join(tools)}); give the files of one tool")
-    warnings = [f"{error}; this file is left out" for error in errors]
+    warnings = [*known_warnings, *(f"{error}; this file is left out" for error in errors)]
     for file, each in intact.items():
         warnings += [f"{file}: {text}" for text in each.warnings]
         if not each.parts:

@@ -263,7 +263,8 @@ def step_range(text: str) -> tuple[int, int]:
         raise WorkloadError(Option("steps", text), " is not a range of steps such as 2:5")
     low, high = int(match[1] or 0), int(match[2] or 10**9)
     if low >= high:
-        raise WorkloadError(Option("steps", text), f" is empty; did you mean {high}:{low}?")
+        meant = f"{high}:{low}" if low > high else f"{low}:{low + 1}"
+        raise WorkloadError(Option("steps", text), f" is empty; did you mean {meant}?")
     return low, high
 
 

@@ -67,10 +67,11 @@ def rank_rows(jitter: Jitter) -> list[dict[str, Any]]:
             "stage": worker and worker.stage,
             "kernels": rank.kernels,
             "common_compute_seconds": seconds,
+            "compute_seconds": compute,
             "launch_to_start_median_seconds": delay,
             "mean_deviation_seconds": mean,
         }
-        for (rank, seconds, delay, worker), mean in zip(jitter.ranks, jitter.mean_deviations, strict=True)
+        for (rank, seconds, delay, compute, worker), mean in zip(jitter.ranks, jitter.mean_deviations, strict=True)
     ]
 
 

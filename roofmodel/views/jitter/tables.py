@@ -101,7 +101,7 @@ def _ranks(jitter: Jitter) -> RenderableType:
     latest = [step.latest_rank for step in jitter.steps if step.has_latest]
     means = jitter.mean_deviations
     for place in jitter.latest_ranks(MAX_ROWS):
-        rank, compute, delay, worker = jitter.ranks[place]
+        rank, compute, delay, _, worker = jitter.ranks[place]
         mean = means[place]
         labels = [f"GPU {rank.device}"] * (rank.device is not None) + [f"process {rank.process}"] * bool(rank.process)
         if worker is not None:

@@ -75,6 +75,21 @@ def test_step_tables_saved_as_parquet_give_the_result_of_their_csv(files: list[s
     assert any("rank001.parquet" in str(warning) and "left out" in str(warning) for warning in found.warnings)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_step_table_without_a_column_is_named_with_the_column(files: list[str], tmp_path: Path, suffix: str) -> None:
+    import pandas
+
+    for number, path in enumerate(files[:3]):
+        table = pandas.read_csv(path)
+        if number == 2:
+            table = table.drop(columns=["kernel_start", "crt_end"])
+        name = tmp_path / f"rank{number}.{suffix}"
+        table.to_csv(name, index=False) if suffix == "csv" else table.to_parquet(name)
+    found = jitter([str(tmp_path)])
+    assert [rank.rank.number for rank in found.ranks] == [0, 1]
+    assert any(f"rank2.{suffix}: no columns crt_end, kernel_start; a table" in str(text) for text in found.warnings)
+
+
 def test_ranks_of_one_file_per_step_give_the_same_result_from_parquet(tmp_path: Path) -> None:
     table_of = tables(planted(("input", 1, 0.1), ranks=3, steps=4))
     paths = [
