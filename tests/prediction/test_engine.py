@@ -177,3 +177,15 @@ def test_trtllm_0_9_reduces_messages_of_some_megabytes_slowly() -> None:
     # 8 x 393 kB = 3.1 MB to 8 MB of 14848 numbers of 2 bytes: batches of 106 to 269
     for batch, extra in ((64, 0), (128, 8 * 36.5e-6), (256, 8 * 36.5e-6), (512, 0)):
         assert reduction(batch, "trtllm-0.9") - reduction(batch, "current") == pytest.approx(extra, abs=1e-12)
+
+
+def test_trtllm_0_9_runs_16_bit_gemms_of_one_hopper_gpu_without_hopper_instructions() -> None:
+    """As with the A100's parameters: slower on one H100 in fp16; the same in fp8, on 8 GPUs, and on an A100."""
+
+    def seconds(engine: str, hw: str = "h100", **options: Any) -> float:
+        asked = {"phase": "prefill", "batch": 8, "seq": 512, "runtime": "graph", "engine": engine, **options}
+        return float(estimate(load("mistral-7b-v0.1"), Device.load(hw), **asked).phases[0].expected.seconds)
+
+    assert seconds("trtllm-0.9") > 1.1 * seconds("current")
+    for options in ({"dtype": "fp8", "activations": "fp16"}, {"hw": "a100"}, {"tp": 8, "seq": 16}):
+        assert seconds("trtllm-0.9", **options) == pytest.approx(seconds("current", **options), rel=0.02)
