@@ -132,7 +132,12 @@ def _cause(one: Candidate, other: Candidate) -> str:
         mixed = "delay" if apart else "share weights with"
         found.append((0.35, f"in mixed steps, prompts {mixed} decodes"))
     size, text = max(found)
-    return text if size > LITTLE else "no part of the step differs by much"
+    if size > LITTLE:
+        return text
+    longer = one.tpot.value / other.tpot.value - 1
+    if abs(longer) > LITTLE and (longer < 0) == better:
+        return f"a token takes {abs(longer):.0%} {'longer' if longer > 0 else 'less time'}"
+    return "no part of the step differs by much"
 
 
 def limit(one: Candidate) -> str:

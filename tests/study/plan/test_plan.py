@@ -15,7 +15,7 @@ from roofmodel.models import hub
 from roofmodel.study.plan.candidate import Interval
 from roofmodel.study.plan.layouts import Layout, formats, layouts
 from roofmodel.study.plan.plan import Plan, plan
-from roofmodel.study.plan.ranking import ties
+from roofmodel.study.plan.ranking import reason, ties
 from roofmodel.study.plan.serving import batches, chunks
 
 MODEL, ISL, OSL = "llama-3.1-8b", 1024, 128
@@ -26,6 +26,16 @@ ONE_FORMAT = {"dtype": "bf16", "kv": "bf16"}
 def planned(**options: Any) -> Plan:
     asked = {"gpus": 2, "isl": ISL, "osl": OSL, **ONE_FORMAT, **options}
     return plan(hub.load(MODEL), [Device.load("h100")], **asked)
+
+
+def test_a_slower_step_is_a_reason_if_no_part_of_it_differs() -> None:
+    best = planned().ranked[0].candidate
+    slower = best._replace(
+        layout=Layout(pp=2), tpot=Interval(*(1.2 * t for t in best.tpot)),
+        requests=Interval(*(rate / 1.2 for rate in best.requests)),
+    )  # fmt: skip
+    assert reason(slower, 2, [best, slower]).endswith(": a token takes 20% longer")
+    assert reason(best, 1, [best, slower]).endswith(": a token takes 17% less time")
 
 
 def test_every_reported_layout_fits_and_meets_the_targets() -> None:
