@@ -23,7 +23,7 @@ from roofmodel.devices.calibration_reader import borrowed
 from roofmodel.devices.device import Device
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import clamp_to_bound, formula, operator_format_key
-from roofmodel.study.benchmark.residency import least_seconds, repeated
+from roofmodel.study.benchmark.residency import copies, least_seconds, repeated
 from roofmodel.study.benchmark.table import Array, RowGroup, Table, groups, read, seconds
 
 PAIRS = (
@@ -83,8 +83,8 @@ def predicted(folder: Path, name: str, other: str) -> Mapping[str, Predicted]:
         for group in rows:
             placed = place(group.operator.cost, device, group.compute)
             arguments = (group.operator, placed)
-            own = formula(*arguments, device, group.compute, repeated=repeated(group))
-            by = formula(*arguments, without, group.compute, repeated=repeated(group))
+            own = formula(*arguments, device, group.compute, repeated=repeated(group), copies=copies(group, device))
+            by = formula(*arguments, without, group.compute, repeated=repeated(group), copies=copies(group, device))
             column = column_of(kind, operator_format_key(group.operator, group.compute))
             if own and by and column and own.implementation in (group.kernel, "any"):
                 least = least_seconds(group, placed, device)

@@ -21,7 +21,7 @@ SMALL_GEMM: Annotated[float, "multiplications below which a GEMM with more than 
 SUSTAINED_HALF_SECONDS: Annotated[float, "seconds at the peak after which half of `sustained` applies"] = 1.2e-3
 RAMP_HALF_BYTES: Annotated[float, "bytes after which half of `ramp` has passed"] = 512e6
 PARTIAL_SUM_BANDWIDTH: Annotated[float, "fraction of the L2 ports' bandwidth for partial sums, mostly in L2"] = 0.31
-WEIGHT_COPIES: Annotated[int, "copies of B that a benchmark uses in turn"] = 5
+EVICTION: Annotated[float, "share by which operands exceed the capacity of L2 when none of them stay"] = 0.2
 L2_SHARE: Annotated[float, "fraction of L2 that keeps the quantized A for the next kernel"] = 0.7
 OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 3.5
 ROUNDING_MARGIN = 1 - 1e-9  # factor on lower bounds of a time, because they round differently than the time itself
@@ -48,8 +48,8 @@ DESCRIPTION = FormulaDescription(
         "The time is at least `host`, where kernels were not captured in a graph.",
         "Some libraries have only tall tiles: at least `tall` rows, or all rows of C if fewer. `parts` is the largest "
         "number of parts into which a library splits K.",
-        "A and C stay in L2 if they and B fit in `resident` of it; B too if a benchmark repeats the GEMM and A, C and "
-        "all its copies of B fit.",
+        "A stays in L2 if A, B and C fit in `resident` of it, and C if they fit with twice C. B stays if a benchmark "
+        "repeats the GEMM and all copies of A and B that it uses in turn fit.",
         "With weights narrower than the compute format, each element of K of a part takes `convert` more. With A "
         "quantized at run time, a kernel reads and writes A first: slower by `spill` where A does not fit in L2, and "
         "at least `row` for each row of an SM.",
@@ -62,7 +62,7 @@ DESCRIPTION = FormulaDescription(
     "PARTIAL_SUM_BANDWIDTH is 1.5 × the DRAM bandwidth of an A100 / the bandwidth of its L2 ports.",
     constants=(
         "K_SLICE", "MIN_K_PER_PART", "FILL_HALF_K", "SKINNY_ROWS", "SMALL_GEMM", "SUSTAINED_HALF_SECONDS",
-        "RAMP_HALF_BYTES", "PARTIAL_SUM_BANDWIDTH", "WEIGHT_COPIES", "L2_SHARE", "OVERLAP",
+        "RAMP_HALF_BYTES", "PARTIAL_SUM_BANDWIDTH", "EVICTION", "L2_SHARE", "OVERLAP",
     ),
 )  # fmt: skip
 
@@ -79,7 +79,8 @@ class GemmWork(NamedTuple):
     b: Annotated[float, "bytes per element of B"] = 2.0
     c: Annotated[float, "bytes per element of C"] = 2.0
     quantized: Annotated[Number, "bytes that the kernel that quantizes A reads and writes; 0: there is none"] = 0
-    repeated: Annotated[int, "1: a benchmark repeats the GEMM with several copies of B; 0: B was not used before"] = 0
+    copies_a: Annotated[Number, "copies of A that a benchmark uses in turn"] = 1
+    copies_b: Annotated[Number, "copies of B that a benchmark uses in turn; 0: B was not used before"] = 0
 
 
 @formula
@@ -144,13 +145,23 @@ def _quantize(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
 
 
 def _stream(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
+    b = minimum(work.batch * work.n * work.k * work.b, work.bytes)
+    c = minimum(work.batch * work.m * work.n * work.c, work.bytes - b)
+    a = work.bytes - b - c
+    once, in_turn = work.bytes, work.copies_a * a + work.copies_b * b + c  # bytes until an operand is used again
     capacity = part("resident_bytes", timing.resident * chip.l2, "B")
-    weights = minimum(work.batch * work.n * work.k * work.b, work.bytes)
-    others = work.bytes - weights
-    missed = weights * (1 - work.repeated * (others + WEIGHT_COPIES * weights <= capacity))
-    streamed = part("streamed_bytes", others * (others + weights > capacity) + missed, "B")
+    of_a = _evicted(either(work.copies_a > 1, in_turn, once), capacity)
+    of_b = either(work.copies_b > 0, _evicted(in_turn, capacity), 1)
+    # On an L40S, a C of 0.45 times L2 is written at the rate of L2, a C of 0.6 times L2 at the rate of DRAM.
+    of_c = _evicted(once + c, capacity)
+    streamed = part("streamed_bytes", a * of_a + b * of_b + c * of_c, "B")
     ramp = timing.ramp * streamed / (streamed + RAMP_HALF_BYTES)
     return part("stream", streamed / (timing.dram * chip.bandwidth) + ramp, "s")
+
+
+def _evicted(used: Number, capacity: Number) -> Number:
+    """The share of an operand that L2 does not keep, if `used` bytes pass until the operand is used again."""
+    return minimum(maximum(used - capacity, 0) / maximum(EVICTION * capacity, 1), 1)
 
 
 def _split_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:

@@ -125,17 +125,19 @@ def formula(
     dtype: str,
     implementation: str = "",
     repeated: int = 0,
+    copies: tuple[Number, Number] = (1, 1),
 ) -> Formula | None:
     """The formula for an operator, placed on the device; None where no parameters are fitted for its kind.
 
-    `repeated` is 1 where a benchmark runs the operator again and again, so that L2 may keep its operands.
+    `repeated` is 1 where a benchmark runs the operator again and again, so that L2 may keep its operands. A benchmark
+    of a GEMM uses `copies` of both operands in turn.
     """
     ceilings = chip(device, dtype)
     if device.calibration is None or ceilings is None:
         return None
     if operator.kind == "communication":
         return _exchange(operator, device.calibration, device, implementation)
-    return _kernel(operator, placed, dtype, device, device.calibration, ceilings, implementation, repeated)
+    return _kernel(operator, placed, dtype, device, device.calibration, ceilings, implementation, repeated, copies)
 
 
 def clamp_to_bound(seconds: Number, fit: Fit, bound: Number) -> Expected:
@@ -228,6 +230,7 @@ def _kernel(
     ceilings: Chip,
     implementation: str,
     repeated: int,
+    copies: tuple[Number, Number],
 ) -> Formula | None:
     """The formula of a kernel by its kind."""
     key = operator_format_key(operator, dtype)
@@ -266,7 +269,8 @@ def _kernel(
         if has_winograd_shape(operator):
             share = either(runs_in_fp32_on_cuda_cores(operator, device, dtype), WINOGRAD_SHARE, 1)
             matrices = matrices._replace(k=share * matrices.k)
-        matrices = matrices._replace(repeated=repeated)
+        if repeated:
+            matrices = matrices._replace(copies_a=copies[0], copies_b=copies[1])
         return found(gemm.DESCRIPTION, gemm.seconds, matrices, sets=calibration.gemm, name=implementation)
     name = implementation if implementation and implementation in calibration.stream else stream_kind(operator)
     data, compute = plain(placed.cost.bytes), placed.compute_seconds

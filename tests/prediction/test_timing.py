@@ -105,12 +105,17 @@ def test_launch_overhead_hides_shorter_kernels() -> None:
 
 
 def test_a_repeated_gemm_reads_from_l2_what_fits_there() -> None:
-    """A, C and B have 1, 2 and 3 MB. A and C stay in 9 MB of L2; five copies of B do only in 18 MB."""
+    """A, C and B have 1, 2 and 3 MB. Until A is used again, 6 MB pass; C counts twice for itself, so 8 MB have to fit.
+    With 5 copies of B, 18 MB pass until B is used again; with 6 of A and of B, 26 MB until both are. Half of an operand
+    stays if these bytes exceed L2 by 10 %."""
     work = GemmWork(1, 1000, 1500, 1000, 6_000_000, 1.0, 2.0, 4 / 3)
-    for l2, copies_of_b, streamed in ((5e6, 1, 6e6), (9e6, 1, 3e6), (17e6, 1, 3e6), (18e6, 1, 0), (18e6, 0, 3e6)):
+    for l2, copies, streamed in (
+        (5e6, (1, 1), 6e6), (6e6, (1, 1), 2e6), (8e6 / 1.1, (1, 1), 1e6), (8e6, (1, 1), 0), (9e6, (1, 0), 3e6),
+        (15e6, (1, 5), 3e6), (18e6 / 1.1, (1, 5), 1.5e6), (18e6, (1, 5), 0), (21e6, (6, 6), 4e6), (26e6, (6, 6), 0),
+    ):  # fmt: skip
         timing = GemmTiming(0, 0, 0, 0, 1e9, 0, 1e9, 1e9, 1.0, 0, resident=1.0)
         chip = PLAIN._replace(l2=l2)
-        found = gemm.seconds(work._replace(repeated=copies_of_b), chip, timing)
+        found = gemm.seconds(work._replace(copies_a=copies[0], copies_b=copies[1]), chip, timing)
         assert found == pytest.approx(streamed / 1e12, abs=1e-8)
 
 

@@ -47,7 +47,7 @@ from roofmodel.prediction.roofline import place
 from roofmodel.prediction.stream import stream_kind
 from roofmodel.prediction.timing import formula, gemm_work, operator_format_key
 from roofmodel.study.benchmark.fitting import MAX_FIT_ROWS, MAX_SEARCH_ROWS, Rows, Space, fit
-from roofmodel.study.benchmark.residency import least_seconds, repeated
+from roofmodel.study.benchmark.residency import copies, least_seconds, repeated
 from roofmodel.study.benchmark.table import (
     HOST_CLOCK,
     Array,
@@ -92,8 +92,8 @@ DISCRETE = {
 }
 # Discrete parameters that do not apply to a kind: heads of an encoder share no keys.
 WITHOUT_CHOICE = {"encoder": ("absorbed", "packed")}
-# Values of discrete parameters that belong together, by kind: the decode kernels of FlashInfer, FlashAttention and
-# TensorRT-LLM. Most tables repeat an operation, so that L2 keeps some of its data.
+# Values of parameters that belong together, as further starts by kind: the decode kernels of FlashInfer, FlashAttention
+# and TensorRT-LLM. Most tables repeat an operation, so that L2 keeps some of its data.
 COMBINED: dict[str, tuple[dict[str, float], ...]] = {
     "generation": (
         {"resident": 0.65},
@@ -101,8 +101,16 @@ COMBINED: dict[str, tuple[dict[str, float], ...]] = {
         {"resident": 0.65, "group": 1000.0, "least": 4.0},
         {"resident": 0.65, "group": 1000.0, "queue": 1.0, "whole": 1.0, "transposes": 1.0, "tile": 128.0},
         {"resident": 0.65, "group": 32.0, "queue": 1.0, "occupied": 1.0},
-    )
-}
+    ),
+    # operands in L2, so that the steps along K and the loads from L2 limit
+    "gemm": (
+        {
+            "latency": 2e-6, "fill": 5e-8, "step": 4e-9, "split": 2e-6, "pipe": 0.8, "sustained": 0.3, "l2": 0.2,
+            "store": 0.15, "host": 2.3e-6, "part": 3e-9, "late": 5e-8, "resident": 0.9,
+        },
+    ),
+}  # fmt: skip
+TINY = 1e-30  # below all limits of parameters: the start of a parameter that is 0 because it had no effect
 # Rows with a sliding window from which on a fit chooses whether the kernel skips the tiles outside of the window.
 LEAST_WINDOWED_ROWS = 10
 # Parameters whose gradient vanishes far from the optimum: the starts to try.
@@ -300,7 +308,8 @@ class _Fitter(NamedTuple):
                 rows, required = sum(len(s.measured) for s in form_samples), ROWS_PER_PARAMETER * len(start)
                 if rows >= required:
                     self.begin(f"{kind} {name} {form}: {rows} rows")
-                if fitted := self.fit(form_samples, start, kind):
+                before = getattr(self.device.calibration, kind, {}).get(name, {}).get(form)
+                if fitted := self.fit(form_samples, start, kind, before and before.timing):
                     found.setdefault(name, {})[form] = fitted
                     if fitted.fit.error > MAX_TRANSFER_ERROR:
                         self.remarks.append(
@@ -325,8 +334,13 @@ class _Fitter(NamedTuple):
             ranks = {name: -speed[name] * (rows[name] > max(rows.values()) / 10) for name in rows}
         return sorted(found, key=lambda name: (name not in ("any", "add"), ranks[name]))
 
-    def fit(self, samples: list[Sample], start: Timing, kind: str) -> Fitted[Timing] | None:
-        """A fitted set with its errors; None if there are too few rows."""
+    def fit(
+        self, samples: list[Sample], start: Timing, kind: str, before: Timing | None = None
+    ) -> Fitted[Timing] | None:
+        """A fitted set with its errors; None if there are too few rows.
+
+        The search also starts from `before`, the parameters that the device's file has.
+        """
         if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(start):
             return None
         fitted, few = (_thinned(samples, limit) for limit in (MAX_FIT_ROWS, MAX_SEARCH_ROWS))
@@ -335,7 +349,11 @@ class _Fitter(NamedTuple):
             return None
         without = WITHOUT_CHOICE.get(kind, ()) + (() if _windowed_rows(samples) >= LEAST_WINDOWED_ROWS else ("masked",))
         choices = {name: values for name, values in DISCRETE.items() if name not in without}
-        space = Space(_without_unused(start, fitted), UPPER_LIMITS, choices, STARTS, COMBINED.get(kind, ()))
+        start, combined = _without_unused(start, fitted), [*COMBINED.get(kind, ())]
+        if before is not None:
+            used = {name: value for name, value in before._asdict().items() if name in choices or getattr(start, name)}
+            combined.append({name: value or TINY * (name not in choices) for name, value in used.items()})
+        space = Space(start, UPPER_LIMITS, choices, STARTS, combined)
         found = fit(self._rows(fitted, kind, start), self._rows(few, kind, start), space)
         rows = sum(int((~s.held_out).sum()) for s in samples)
         return self._with_errors(rows, fitted, unseen, _without_ineffective(found), kind)
@@ -353,7 +371,9 @@ class _Fitter(NamedTuple):
         found = []
         for group, measured, _ in samples:
             placed = place(group.operator.cost, device, group.compute, group.operator.collective)
-            by = formula(group.operator, placed, device, group.compute, repeated=repeated(group))
+            by = formula(
+                group.operator, placed, device, group.compute, repeated=repeated(group), copies=copies(group, device)
+            )
             assert by is not None
             least = np.broadcast_to(least_seconds(group, placed, device), measured.shape)
             found.append(

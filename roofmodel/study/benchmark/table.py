@@ -37,6 +37,9 @@ REQUIRED = ("op", "dtype", "latency_us")
 HOST_CLOCK = "by the host's clock"
 """Part of a parameter set's name: for rows without a kernel that the host timed, so that the launch is included."""
 
+ROTATING_BENCHMARKS = "aiconfigurator"
+"""Source of the GEMM benchmarks that use copies of the operands in turn, in a number that depends on the framework."""
+
 _HOST_TIMED = re.compile(r"\bhost\b")
 
 
@@ -94,6 +97,7 @@ class RowGroup(NamedTuple):
     compute: str  # the format of the arithmetic
     kernel: str
     l2: str  # cold, warm, or empty if the table does not state it
+    benchmark: str  # the framework and version of a benchmark that `residency.copies` describes, or empty
     rows: Array  # row numbers in the table, from 0
     shape: Mapping[str, Array]
     operator: Operator
@@ -106,7 +110,9 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
     rows_of: dict[tuple[str, ...], list[int]] = {}
     more = {name for operation in OPERATIONS.values() for name in (*operation.text_columns, *operation.shared_columns)}
     keys = tuple(
-        dict.fromkeys(("op", "dtype", "kv_dtype", "kernel", "l2", "framework", "gates", "engine", *sorted(more)))
+        dict.fromkeys(
+            ("op", "dtype", "kv_dtype", "kernel", "l2", "benchmark", "framework", "gates", "engine", *sorted(more))
+        )
     )
     # The framework matters only if the host timed the rows, because the launch is then included.
     cells = {
@@ -117,13 +123,19 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
             cell.partition(" ")[0].lower() if op in OPERATIONS and OPERATIONS[op].by_engine else ""
             for op, cell in zip(table["op"], table.get("framework", ()), strict=False)
         ],
+        "benchmark": [
+            framework if op == "gemm" and source.startswith(ROTATING_BENCHMARKS) else ""
+            for op, source, framework in zip(
+                table["op"], table.get("source", ()), table.get("framework", ()), strict=False
+            )
+        ],
         "dtype": dtypes(table),
     }
     for row, key in enumerate(zip(*(cells.get(name) or [""] * count for name in keys), strict=True)):
         rows_of.setdefault(key, []).append(row)
     for key, rows in rows_of.items():
         here, texts = np.array(rows), dict(zip(keys, key, strict=True))
-        op, dtype, kv, kernel, l2 = key[:5]
+        op, dtype, kv, kernel, l2, benchmark = key[:6]
         if texts["framework"]:
             kernel = kernel or f"{op}, {HOST_CLOCK}"
         try:
@@ -134,7 +146,9 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
                 part = {name: values[some] for name, values in shape.items()}
                 operator = OPERATIONS[op].operator({**texts, **part, **shared}, widths(PRECISIONS[dtype], kv or None))
                 named = " ".join(filter(None, (texts["engine"], OPERATIONS[op].label, kernel)))
-                found.append(RowGroup(op, PRECISIONS[dtype].compute, named, l2, here[valid][some], part, operator))
+                found.append(
+                    RowGroup(op, PRECISIONS[dtype].compute, named, l2, benchmark, here[valid][some], part, operator)
+                )
         except WorkloadError as error:
             notes[here] = str(error)
     return found, notes

@@ -19,7 +19,7 @@ from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import clamp_to_bound, formula
 from roofmodel.study.benchmark.operations import OPERATIONS
-from roofmodel.study.benchmark.residency import least_seconds, repeated
+from roofmodel.study.benchmark.residency import copies, least_seconds, repeated
 from roofmodel.study.benchmark.table import (
     Array,
     RowGroup,
@@ -133,7 +133,15 @@ def _predicted(found: Sequence[RowGroup], notes: Array, device: Device) -> tuple
         try:
             placed = place(group.operator.cost, device, group.compute, group.operator.collective)
             bound[group.rows] = placed.bound_seconds
-            if by := formula(group.operator, placed, device, group.compute, group.kernel, repeated=repeated(group)):
+            if by := formula(
+                group.operator,
+                placed,
+                device,
+                group.compute,
+                group.kernel,
+                repeated=repeated(group),
+                copies=copies(group, device),
+            ):
                 expectation = clamp_to_bound(by.seconds, by.fit, least_seconds(group, placed, device))
                 expected[group.rows], low[group.rows], high[group.rows] = expectation
                 name = by.implementation

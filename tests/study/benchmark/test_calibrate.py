@@ -82,6 +82,7 @@ def quick_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fit without the search over discrete parameters and random starts."""
     monkeypatch.setattr("roofmodel.study.benchmark.calibrate.DISCRETE", {})
     monkeypatch.setattr("roofmodel.study.benchmark.calibrate.STARTS", {})
+    monkeypatch.setattr("roofmodel.study.benchmark.calibrate.COMBINED", {})
     monkeypatch.setattr("roofmodel.study.benchmark.fitting.RANDOM_STARTS", 0)
 
 
@@ -139,7 +140,7 @@ def test_16_bit_gemms_have_a_set_for_each_framework_and_one_for_all(
 ) -> None:
     """Two frameworks with 30 rows each, and 12 rows in fp8: the rows of each fit. The set for all comes first."""
 
-    def fit(_: object, samples: list[Sample], start: GemmTiming, __: str) -> Fitted[GemmTiming]:
+    def fit(_: object, samples: list[Sample], start: GemmTiming, *__: object) -> Fitted[GemmTiming]:
         return Fitted(start, Fit(sum(len(s.measured) for s in samples), 0, 0.0, 1.0, 1.0, "", ""))
 
     monkeypatch.setattr("roofmodel.study.benchmark.calibrate._Fitter.fit", fit)
