@@ -117,7 +117,7 @@ def compared_kernels(tables: Sequence[KernelTable]) -> Kernels:
             # The kernels between the two steps are not in the files.
             previous[edge + after[0]], own[edge + after[0]] = UNKNOWN, 0
     fetches = [
-        np.zeros(int(kept.sum()), np.int64) if table.input is None else _kept(table.input, kept)
+        np.broadcast_to(np.int64(0), int(kept.sum())) if table.input is None else _kept(table.input, kept)
         for table, kept in zip(tables, chosen, strict=True)
     ]
     return Kernels(

@@ -169,8 +169,9 @@ def _rank_sums(task: RankTask, batch: RankBatch) -> tuple[RankSums, dict[int, In
         starts += list(rows.starts[:, places])
         ends += list(rows.ends[:, places])
     compared = int((kernels.ends - kernels.starts).sum())
-    every = sum(int((table.ends - table.starts).sum()) for table in tables)
-    collectives = sum(int((table.ends - table.starts)[table.collective].sum()) for table in tables)
+    durations = [table.ends - table.starts for table in tables]
+    every = sum(int(each.sum()) for each in durations)
+    collectives = sum(int(each[table.collective].sum()) for each, table in zip(durations, tables, strict=True))
     sums = RankSums(
         place=task.place,
         steps=np.array(numbers, np.int64),

@@ -58,7 +58,7 @@ def steps_of_rank(
     if regular is not None:
         steps = [cuts[0][0] for _, _, cuts in plan.sequences]
         layout = layouts[layout_of_step[steps[0]]]
-        yield steps, _step_kernels(kernels, layout, regular, np.zeros(regular.shape, np.int64))
+        yield steps, _step_kernels(kernels, layout, regular, np.broadcast_to(np.int64(0), regular.shape))
         return
     of_layout: dict[int, tuple[list[int], list[Integers], list[Integers]]] = {}
     places = rows_by_step(kernels.steps) if plan.marks is not None else {}
