@@ -46,7 +46,7 @@ TIMINGS: dict[str, Any] = {
 }
 SECONDS = (
     "latency", "step", "split", "ramp", "row", "host", "convert", "column", "dot", "wave", "alone", "single",
-    "expert", "late", "part", "token", "block", "chunk", "start", "serial",
+    "expert", "pair", "late", "part", "token", "block", "chunk", "start", "serial",
 )  # fmt: skip
 POSITIVE = (
     "pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth", "height", "tile", "splits", "kept",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, expm1, formula, maximum, minimum, part
+from roofmodel.algebra import Number, ceil_div, either, expm1, formula, maximum, minimum, part
 from roofmodel.devices.calibration import ExpertsTiming
 from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription
 
 TILES = ((16, 128), (32, 128), (64, 128), (128, 128), (128, 256))  # rows, columns
+GROUPED_ROWS: Annotated[int, "rows of an expert that share one pass over its weights with Triton's default tiles"] = 512
 K_SLICE: Annotated[int, "elements of K that a tile's loop processes at a time"] = 64
 OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 1.6
 
@@ -18,9 +19,11 @@ DESCRIPTION = FormulaDescription(
     title="experts of an MoE layer",
     summary="A fused MoE layer sorts the tokens by expert, multiplies, applies the activation, multiplies again and "
     "sums. Each GEMM takes the minimum over a list of tile shapes.",
-    equation="latency + experts × expert + GEMMs + bytes of tokens and rows / (DRAM bandwidth × rows)",
+    equation="latency + experts × expert + pairs × pair + GEMMs + "
+    "bytes of tokens and rows outside L2 / (DRAM bandwidth × rows)",
     terms=(
         ("experts", "the experts that have at least one row"),
+        ("pairs", "token-expert pairs of all GPUs"),
         ("GEMM", "overlap(waves × padded_k × max(multiply, load), stream)"),
         ("multiply", "FLOPs of a tile per element of K / (peak of one SM × pipe)"),
         ("load", "bytes of a tile's rows of A and columns of B, of all active SMs, / (L2 ports × l2)"),
@@ -33,10 +36,14 @@ DESCRIPTION = FormulaDescription(
         "If a benchmark repeats the layer, L2 keeps weights that fit in `resident` of it.",
         "With experts on several GPUs, implementations differ in how they handle token-expert pairs whose expert is on "
         "another GPU (`elsewhere`).",
+        "Triton's default tiles (`default_tiles`) depend on the number of tokens: 16 x 32 for at most as many tokens "
+        "as experts, else 64 x 64; in fp8 64 x 128, else 128 x 256; in fp8 with scaled blocks 64 x 128. They read "
+        "weights that do not fit in L2 again for every 512 rows of an expert.",
+        "L2 keeps part of the rows between the kernels (`kept`) if they fit.",
     ),
     source="Parameters: ExpertsTiming, fitted by `roof calibrate` to fused MoE layers. "
     f"Tile shapes and constants: {UNFITTED}",
-    constants=("K_SLICE", "OVERLAP"),
+    constants=("K_SLICE", "OVERLAP", "GROUPED_ROWS"),
 )
 
 
@@ -49,6 +56,7 @@ class GroupedGemmWork(NamedTuple):
     k: Annotated[Number, "length of the contraction"]
     a: Annotated[float, "bytes per element of A in the multiplication"] = 2.0
     b: Annotated[float, "bytes per element of B"] = 2.0
+    few: Annotated[Number, "whether the layer has at most as many tokens as this GPU has experts"] = False
 
 
 class MoeWork(NamedTuple):
@@ -79,6 +87,9 @@ def candidate_seconds(work: MoeWork, candidate: Sequence[Number], chip: Chip, ti
     """
     fixed, idle, streamed = _outside_gemms(work, chip, timing)
     tiles = [(candidate[2 * i], candidate[2 * i + 1]) for i in range(len(work.gemms))]
+    if timing.default_tiles:  # the same tile for all candidates, in arrays of the same shape
+        same = 0 * candidate[0]
+        tiles = [(rows + same, columns + same) for rows, columns in map(default_tile, work.gemms)]
     return fixed + sum(
         _tile_seconds(gemm, tile, _gemm_terms(gemm, chip, timing, streamed), chip, timing, idle)
         for gemm, tile in zip(work.gemms, tiles, strict=True)
@@ -95,11 +106,17 @@ def _outside_gemms(work: MoeWork, chip: Chip, timing: ExpertsTiming) -> tuple[Nu
         reaching = work.tokens * (1 - (1 - rows / pairs) ** active)  # tokens with an expert on this GPU
         moved = maximum(reaching * active, rows)
         idle = moved - rows
-    data = work.token_bytes + work.row_bytes * (moved / rows)
+    data = work.token_bytes + _outside_l2(work.row_bytes * (moved / rows), chip, timing)
     weights = sum(gemm.experts * gemm.n * gemm.k * gemm.b for gemm in work.gemms)
     streamed = 1 - work.repeated * (weights <= timing.resident * chip.l2)
-    fixed = timing.latency + first.experts * timing.expert + data / (timing.rows * chip.bandwidth)
+    sorting = timing.pair * work.pairs
+    fixed = timing.latency + first.experts * timing.expert + sorting + data / (timing.rows * chip.bandwidth)
     return fixed, idle, streamed
+
+
+def _outside_l2(row_bytes: Number, chip: Chip, timing: ExpertsTiming) -> Number:
+    """The part of the bytes of rows between kernels that moves to and from DRAM; each byte is written, then read."""
+    return row_bytes * (1 - timing.kept * minimum(2 * chip.l2 / row_bytes, 1)) if timing.kept else row_bytes
 
 
 @formula
@@ -108,8 +125,9 @@ def separate_gemm_seconds(work: GroupedGemmWork, moved: Number, chip: Chip, timi
 
     It gets half of the fixed time of the fused layer.
     """
-    fixed = part("fixed", (timing.latency + work.experts * timing.expert) / 2, "s")
-    return fixed + gemm_seconds(work, chip, timing) + moved / (timing.rows * chip.bandwidth)
+    fixed = (timing.latency + work.experts * timing.expert + work.rows * timing.pair) / 2
+    rows = part("rows", _outside_l2(moved, chip, timing) / (timing.rows * chip.bandwidth), "s")
+    return part("fixed", fixed, "s") + gemm_seconds(work, chip, timing) + rows
 
 
 def gemm_seconds(
@@ -120,10 +138,22 @@ def gemm_seconds(
     `streamed` is 1 where the weights come from DRAM, 0 where L2 has them.
     """
     terms = _gemm_terms(work, chip, timing, streamed)
+    if timing.default_tiles:
+        return _tile_seconds(work, default_tile(work), terms, chip, timing, idle)
     best: Number = float("inf")
     for tile in TILES:
         best = minimum(best, _tile_seconds(work, tile, terms, chip, timing, idle))
     return best
+
+
+def default_tile(work: GroupedGemmWork) -> tuple[Number, Number]:
+    """Rows and columns of the default tiles of the Triton kernels in SGLang and vLLM (`get_default_config`)."""
+    if work.a > 1:
+        small, large = (16, 32), (64, 64)
+    else:
+        small, large = ((64, 128), (128, 256)) if work.b == 1 else ((64, 128), (64, 128))
+    rows, columns = (either(work.few, *sizes) for sizes in zip(small, large, strict=True))
+    return rows, columns
 
 
 class GemmTerms(NamedTuple):
@@ -136,10 +166,15 @@ class GemmTerms(NamedTuple):
 
 def _gemm_terms(work: GroupedGemmWork, chip: Chip, timing: ExpertsTiming, streamed: Number) -> GemmTerms:
     weights = work.experts * work.n * work.k * work.b * streamed
+    stream, rows_per_expert = weights / (timing.dram * chip.bandwidth), work.rows / work.experts
+    if timing.default_tiles:
+        passes = maximum(rows_per_expert / GROUPED_ROWS, 1)
+        outside = maximum(1 - chip.l2 / (work.n * work.k * work.b), 0)  # of L2
+        stream = stream * (1 + (passes - 1) * outside) / either(work.few, 1, timing.large)
     return GemmTerms(
-        stream=part("stream", weights / (timing.dram * chip.bandwidth), "s"),
+        stream=part("stream", stream, "s"),
         padded_k=part("padded_k", K_SLICE * ceil_div(work.k, K_SLICE)),
-        rows_per_expert=part("rows_per_expert", work.rows / work.experts),
+        rows_per_expert=part("rows_per_expert", rows_per_expert),
     )
 
 

@@ -56,6 +56,41 @@ def test_tiles_are_loaded_at_the_bandwidth_of_l2() -> None:
     assert seconds == pytest.approx(1.5 * 640 * (2 + 256) * 100 / 2e12, rel=1e-3)
 
 
+def test_default_tiles_depend_on_the_tokens_and_the_format() -> None:
+    """The rule of `get_default_config` in SGLang and vLLM: M <= E, where E experts are on the GPU."""
+    few, many = (GroupedGemmWork(experts=8, rows=64, n=512, k=640, few=few) for few in (True, False))
+    assert experts.default_tile(few) == (16, 32)
+    assert experts.default_tile(many) == (64, 64)
+    assert experts.default_tile(few._replace(a=1.0, b=1.0)) == (64, 128)
+    assert experts.default_tile(many._replace(a=1.0, b=1.0)) == (128, 256)
+    assert experts.default_tile(many._replace(a=1.0, b=1.001)) == (64, 128)
+
+
+def test_default_tiles_are_multiplied_in_waves() -> None:
+    """8 experts of 8 rows: a tile of 64 rows each, 8 tiles of 64 columns: 64 of 100 multiprocessors, one wave."""
+    timing = FREE._replace(pipe=1.0, default_tiles=1.0)
+    seconds = experts.gemm_seconds(GroupedGemmWork(experts=8, rows=64, n=512, k=640), PLAIN, timing)
+    assert seconds == pytest.approx((64 / 100 + 0.5) * 2 * 64 * 64 * 640 / 1e12, rel=1e-2)
+
+
+def test_weights_that_do_not_fit_in_l2_are_read_again_for_every_512_rows() -> None:
+    """1 expert of 1 MB: 1 us at 1 TB/s, 4 times for 2048 rows; half of each further time if L2 holds half of it."""
+    timing = FREE._replace(dram=1.0, default_tiles=1.0)
+    product = GroupedGemmWork(experts=1, rows=2048, n=500, k=1000)
+    assert experts.gemm_seconds(product, PLAIN, timing) == pytest.approx(4e-6, rel=1e-3)
+    assert experts.gemm_seconds(product, PLAIN._replace(l2=0.5e6), timing) == pytest.approx(2.5e-6, rel=1e-3)
+    assert experts.gemm_seconds(product._replace(rows=100), PLAIN, timing) == pytest.approx(1e-6, rel=1e-3)
+
+
+def test_l2_keeps_rows_between_kernels_that_fit() -> None:
+    """Rows of 1 MB that are written and read again, 2 us at 1 TB/s: of these 3/4 remain in an L2 of 1 MB and more."""
+    product = GroupedGemmWork(experts=1, rows=50, n=1, k=1)
+    work = MoeWork((product,), tokens=50, pairs=50, token_bytes=0, row_bytes=2e6)
+    timing = FREE._replace(rows=1.0, kept=0.75)
+    times = [experts.seconds(work, PLAIN._replace(l2=l2), timing) for l2 in (0.0, 0.5e6, 1e6, 1e9)]
+    assert times == pytest.approx([2e-6, 1.25e-6, 0.5e-6, 0.5e-6], rel=1e-3)
+
+
 def test_the_time_of_an_moe_depends_on_launch_experts_and_rows() -> None:
     """30 us, 8 experts of 1 us, and 2000 + 100 x 50 bytes at 1 GB/s: 45 us."""
     product = GroupedGemmWork(experts=8, rows=50, n=1, k=1)
@@ -89,7 +124,7 @@ def test_the_traffic_of_a_fused_moe_besides_weights_equals_its_operators() -> No
     assert found.row_bytes == 6 * 2 * (64 + 64 + 32 + 32 + 64 + 64 + 1)
     assert found.token_bytes == 2 * 2 * 3 * 64
     assert (found.tokens, found.pairs) == (3, 6)
-    assert found.gemms == [GroupedGemmWork(6, 6, 64, 64), GroupedGemmWork(6, 6, 64, 32)]
+    assert found.gemms == [GroupedGemmWork(6, 6, 64, 64, few=True), GroupedGemmWork(6, 6, 64, 32, few=True)]  # 3 tokens
 
 
 @settings(deadline=None)

@@ -68,6 +68,9 @@ DEFAULT_FORMATS = "fp16/fp16"
 DISCRETE = {
     "packed": (1.0, 0.0, 0.5),
     "elsewhere": (0.0, 1.0, 2.0),
+    "default_tiles": (0.0, 1.0),
+    "kept": (0.0, 0.5, 0.75, 0.9),
+    "large": (1.0, 0.75, 0.6),
     "group": (0.0, 1000.0, 32.0),
     "windowed": (0.0, 1.0),
     "queue": (0.0, 1.0),
@@ -128,7 +131,7 @@ INITIAL: dict[str, Any] = {
     ),
     "context": ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0),
     "generation": GenerationTiming(9e-6, 2e-6, 3e-6, 0.4, 0.8, 0.0, row=5e-8, alone=7e-6, single=1e-6),
-    "experts": ExpertsTiming(3e-5, 1e-7, 0.6, 0.8, 0.9, 0.6, 0.0),
+    "experts": ExpertsTiming(3e-5, 1e-7, 0.6, 0.8, 0.9, 0.6, 0.0, pair=1e-10),
     "collectives": CollectiveTiming(7e-6, 1e-6, 0.4, 2.6e-5, 0.76),
     "stream": StreamTiming(3e-6, 0.8, 0.2),
     "encoder": TiledTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.7, 0.3, host=2e-5),
@@ -442,6 +445,8 @@ def _without_ineffective(timing: Any) -> Any:
         timing = timing._replace(host=0.0)
     if isinstance(timing, GemmTiming) and not timing.few:
         timing = timing._replace(column=0.0, dot=0.0)
+    if isinstance(timing, ExpertsTiming) and not timing.default_tiles:
+        timing = timing._replace(large=1.0)
     if isinstance(timing, FilterTiming) and timing.tiles:
         timing = timing._replace(unaligned=0.0)
     if isinstance(timing, GenerationTiming) and not (timing.group or timing.windowed):
