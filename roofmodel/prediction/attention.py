@@ -202,26 +202,22 @@ def _decode_terms(att: AttentionWork, chip: Chip, timing: GenerationTiming) -> D
     sm_bandwidth = part("sm_bandwidth", timing.stream * chip.port / chip.multiprocessors, "B/s")
     other_bytes = part("other_bytes", att.bytes - att.kv_bytes, "B")  # queries and outputs
     group = part("group", att.heads / att.kv_heads)
-    small = 0  # 1: few query heads share a key-value head, in one block of the other kernel
-    shared = 1  # 1: the grouped kernel
-    if timing.group:
-        small = group < timing.least
-        shared = (1 - small) * (group <= timing.group)
-    if timing.windowed:
-        shared = shared * (1 - att.windowed)
-    if timing.group and timing.occupied:
-        parts = att.batch * att.kv_heads * maximum(ceil_div(att.keys + 1, PART_KEYS) - 1, 1)
-        shared = shared * (parts >= LEAST_OCCUPANCY * chip.multiprocessors)
+    # Parameters that are 0 or 1 are factors, not conditions: the page of `roof explore` has one formula for all devices.
+    limited = timing.group > 0
+    small = limited * (group < timing.least)  # 1: few query heads share a key-value head, in one block
+    shared = 1 - limited * (1 - (1 - small) * (group <= timing.group))  # 1: the grouped kernel
+    shared = shared * (1 - timing.windowed * att.windowed)
+    parts = att.batch * att.kv_heads * maximum(ceil_div(att.keys + 1, PART_KEYS) - 1, 1)
+    shared = shared * (1 - limited * timing.occupied * (parts < LEAST_OCCUPANCY * chip.multiprocessors))
     in_one_block = shared * ceil_div(group, MAX_BLOCK_HEADS) + (1 - shared) * group
     blocks_per_group = part("blocks_per_group", small + (1 - small) * in_one_block)
     wave = shared * (timing.wave + timing.row * group) + (1 - shared) * (timing.single or timing.wave)
     latency = shared * timing.latency + (1 - shared) * (timing.alone or timing.latency)
     from_dram = _from_dram(att, chip, timing)
     stream = part("stream", att.bytes / bandwidth * from_dram, "s")
-    if timing.transposes:
-        transposed = shared * (group > 1) * (att.kv_heads > 1) * (att.batch > 1)
-        clock = chip.port / chip.multiprocessors / PORT
-        latency = latency + transposed * 2 * (COPY_CLOCKS / clock + other_bytes / bandwidth * from_dram)
+    transposed = timing.transposes * shared * (group > 1) * (att.kv_heads > 1) * (att.batch > 1)
+    clock = chip.port / chip.multiprocessors / PORT
+    latency = latency + transposed * 2 * (COPY_CLOCKS / clock + other_bytes / bandwidth * from_dram)
     return DecodeTerms(bandwidth, sm_bandwidth, other_bytes, blocks_per_group, shared, wave, latency, stream)
 
 
@@ -242,6 +238,5 @@ def _split_seconds(
         time = time + (combine * (split > 1) if is_array(split) else combine)
         if timing.queue:
             time = time * (1 + EXCLUSION_FACTOR * (waves > 1) * (split > 1))
-        if timing.whole:
-            time = time * (1 + EXCLUSION_FACTOR * (1 - terms.shared) * (split > 1))
+        time = time * (1 + EXCLUSION_FACTOR * timing.whole * (1 - terms.shared) * (split > 1))
     return time
