@@ -202,7 +202,7 @@ def _decode_terms(att: AttentionWork, chip: Chip, timing: GenerationTiming) -> D
     sm_bandwidth = part("sm_bandwidth", timing.stream * chip.port / chip.multiprocessors, "B/s")
     other_bytes = part("other_bytes", att.bytes - att.kv_bytes, "B")  # queries and outputs
     group = part("group", att.heads / att.kv_heads)
-    # Parameters that are 0 or 1 are factors, not conditions: the page of `roof explore` has one formula for all devices.
+    # Parameters that are 0 or 1 are factors, not conditions: `roof explore` has one formula for all devices.
     limited = timing.group > 0
     small = limited * (group < timing.least)  # 1: few query heads share a key-value head, in one block
     shared = 1 - limited * (1 - (1 - small) * (group <= timing.group))  # 1: the grouped kernel
