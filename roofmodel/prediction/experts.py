@@ -116,7 +116,7 @@ def _outside_gemms(work: MoeWork, chip: Chip, timing: ExpertsTiming) -> tuple[Nu
 
 def _outside_l2(row_bytes: Number, chip: Chip, timing: ExpertsTiming) -> Number:
     """The part of the bytes of rows between kernels that moves to and from DRAM; each byte is written, then read."""
-    return row_bytes * (1 - timing.kept * minimum(2 * chip.l2 / row_bytes, 1)) if timing.kept else row_bytes
+    return row_bytes - timing.kept * minimum(2 * chip.l2, row_bytes)
 
 
 @formula
@@ -138,21 +138,18 @@ def gemm_seconds(
     `streamed` is 1 where the weights come from DRAM, 0 where L2 has them.
     """
     terms = _gemm_terms(work, chip, timing, streamed)
-    if timing.default_tiles:
-        return _tile_seconds(work, default_tile(work), terms, chip, timing, idle)
     best: Number = float("inf")
     for tile in TILES:
         best = minimum(best, _tile_seconds(work, tile, terms, chip, timing, idle))
-    return best
+    default = _tile_seconds(work, default_tile(work), terms, chip, timing, idle)
+    return either(timing.default_tiles > 0, default, best)
 
 
 def default_tile(work: GroupedGemmWork) -> tuple[Number, Number]:
     """Rows and columns of the default tiles of the Triton kernels in SGLang and vLLM (`get_default_config`)."""
-    if work.a > 1:
-        small, large = (16, 32), (64, 64)
-    else:
-        small, large = ((64, 128), (128, 256)) if work.b == 1 else ((64, 128), (64, 128))
-    rows, columns = (either(work.few, *sizes) for sizes in zip(small, large, strict=True))
+    few, wide, whole = work.few, work.a > 1, work.b == 1  # whole: fp8 without scaled blocks
+    rows = either(wide, either(few, 16, 64), either(whole, either(few, 64, 128), 64))
+    columns = either(wide, either(few, 32, 64), either(whole, either(few, 128, 256), 128))
     return rows, columns
 
 
@@ -167,10 +164,10 @@ class GemmTerms(NamedTuple):
 def _gemm_terms(work: GroupedGemmWork, chip: Chip, timing: ExpertsTiming, streamed: Number) -> GemmTerms:
     weights = work.experts * work.n * work.k * work.b * streamed
     stream, rows_per_expert = weights / (timing.dram * chip.bandwidth), work.rows / work.experts
-    if timing.default_tiles:
-        passes = maximum(rows_per_expert / GROUPED_ROWS, 1)
-        outside = maximum(1 - chip.l2 / (work.n * work.k * work.b), 0)  # of L2
-        stream = stream * (1 + (passes - 1) * outside) / either(work.few, 1, timing.large)
+    passes = maximum(rows_per_expert / GROUPED_ROWS, 1)
+    outside = maximum(1 - chip.l2 / (work.n * work.k * work.b), 0)  # of L2
+    again = (1 + (passes - 1) * outside) / either(work.few, 1, timing.large)
+    stream = stream * either(timing.default_tiles > 0, again, 1)
     return GemmTerms(
         stream=part("stream", stream, "s"),
         padded_k=part("padded_k", K_SLICE * ceil_div(work.k, K_SLICE)),
