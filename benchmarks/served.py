@@ -1,8 +1,9 @@
 """Errors on models that TensorRT-LLM 0.9 served in static batches, on one GPU and with tensor parallelism.
 
-No fit used a row, except for the constants of `--engine trtllm-0.9`, which come from Falcon-180B. Its GEMM
-parameters for 16 bits on one Hopper GPU were chosen with the H100's fp16 rows in view. Mixtral is left out: the benchmark's prompts use few experts, so that batches of 32 take less time than uniform routing allows; no row
-is faster than the bound of `--routing same` (tests/study/estimate/test_routing.py).
+No fit used a row, except for the constants of `--engine trtllm-0.9`, which come from Falcon-180B. Its GEMM parameters
+for 16 bits on one Hopper GPU were chosen with the H100's fp16 rows in view. Mixtral is left out: the benchmark's
+prompts use few experts, so that batches of 32 take less time than uniform routing allows; no row is faster than the
+bound of `--routing same` (tests/study/estimate/test_routing.py).
 """
 
 from __future__ import annotations
