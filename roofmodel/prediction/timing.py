@@ -272,6 +272,8 @@ def _kernel(
         if repeated:
             matrices = matrices._replace(copies_a=copies[0], copies_b=copies[1])
         return found(gemm.DESCRIPTION, gemm.seconds, matrices, sets=calibration.gemm, name=implementation)
+    tensors = operator.widths.dtype.name  # the format of the tensors: 16 bits also where GEMMs compute in fp8
+    key = format_key(tensors, tensors)
     name = implementation if implementation and implementation in calibration.stream else stream_kind(operator)
     data, compute = plain(placed.cost.bytes), placed.compute_seconds
     return found(stream.DESCRIPTION, stream.seconds, data, compute, sets=calibration.stream, name=name)
