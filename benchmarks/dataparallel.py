@@ -56,7 +56,7 @@ def expected_ratio(row: Published, batch: int) -> float:
 def table() -> str:
     """Markdown: one line per run."""
     lines = [
-        "| model | GPUs | NCCL per GEMM time, measured | expected, batch per GPU | expected, batch for all GPUs |",
+        "| model | GPUs | NCCL time / GEMM time, measured | expected, batch per GPU | expected, batch for all GPUs |",
         "|---|---:|---:|---:|---:|",
     ]
     for row in PUBLISHED:

@@ -62,7 +62,7 @@ def seconds_of(option: str, value: object, example: str, highest: float = MAX_SE
     try:
         found = float(units.parse(value, "s") if isinstance(value, str) else value)  # type: ignore[arg-type]
     except ValueError as error:
-        raise WorkloadError(Option(option), f": {error}") from None
+        raise WorkloadError(Option(option), f": {error}; try ", Option(option, example)) from None
     except TypeError:
         found = -1.0
     if isinstance(value, bool) or not 0 <= found <= highest or (found == 0 and not zero):

@@ -81,7 +81,7 @@ def estimate(
     reads a config of an unknown `model_type` as one of a known family. `launch` is seconds, or text such as "12us".
     `loader` is the time of one of the data loader's `workers` (default: none) for a batch of one GPU, and `copy` how a
     batch is copied to the GPU (default: "pageable"); `.to_dict()["input_pipeline"]` has the result. `routing` is how
-    the tokens of an MoE model choose experts: "uniform", "same" (all tokens alike), or a file with a
+    the tokens of an MoE model choose experts: "uniform", "same" (all tokens use the same experts), or a file with a
     probability or count for each expert. The other options are those of `roof estimate`. None selects the default,
     which depends on the model, the phase or another option. Raises RoofError.
 

@@ -61,7 +61,7 @@ OTHER_INSTRUCTIONS, OTHER_MEMORY = 1.25, 1.5
 """Factors that further widen both ends where the other device has other tensor instructions, or another kind of memory.
 
 `benchmarks/leave_one_out.py`: with these constants, the intervals of measured devices that are predicted with the
-parameters of another one contain 75 to 88 % of the measurements. Pairs of GDDR and HBM devices are not in its table.
+parameters of another one contain 74 to 86 % of the measurements. Pairs of GDDR and HBM devices are not in its table.
 """
 TENSOR_INSTRUCTIONS = {"8": "mma.sync", "12": "mma.sync", "9": "wgmma", "10": "tcgen05"}
 """The PTX instructions of the fastest 16-bit GEMMs by the major compute capability."""

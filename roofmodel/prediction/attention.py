@@ -75,7 +75,8 @@ DECODE = FormulaDescription(
         "overlap with the DRAM stream, and a cache is split into no more parts than one wave holds.",
         "A block holds at most `group` query heads. With more, or with one, some libraries use another kernel that "
         "gives each query head a block of its own, with its own latency and wave time; keys and values then come from "
-        "L2 again for each block. FlashInfer uses a kernel without tensor cores for less than 4 heads (`least`). "
+        "L2 again for each block. FlashInfer uses a kernel without tensor cores for fewer than `least` query "
+        "heads per key-value head. "
         "TensorRT-LLM uses the grouped kernel only for enough parts of 128 keys (`occupied`).",
         "vLLM's FlashAttention 2 transposes queries and outputs where several sequences and key-value heads have "
         "groups (`transposes`), which takes two more kernels. It does not split the cache of a single head (`whole`).",

@@ -48,7 +48,7 @@ DESCRIPTION = FormulaDescription(
         "The time is at least `host`, where kernels were not captured in a graph.",
         "Some libraries have only tall tiles: at least `tall` rows, or all rows of C if fewer. `parts` is the largest "
         "number of parts into which a library splits K.",
-        "A stays in L2 if A, B and C fit in `resident` of it, and C if they fit with twice C. B stays if a benchmark "
+        "A stays in L2 if A, B and C fit in `resident` of it, and C if A, B and twice C fit. B stays if a benchmark "
         "repeats the GEMM and all copies of A and B that it uses in turn fit.",
         "With weights narrower than the compute format, each element of K of a part takes `convert` more. With A "
         "quantized at run time, a kernel reads and writes A first: slower by `spill` where A does not fit in L2, and "

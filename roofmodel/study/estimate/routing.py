@@ -84,7 +84,9 @@ def _by_expert(where: str, rows: list[tuple[str, Any, Any]]) -> list[float]:
     found: dict[int, float] = {}
     for place, expert, value in rows:
         if not str(expert).isdecimal() or int(expert) > MAX_EXPERTS or int(expert) in found:
-            known = "is there twice" if str(expert).isdecimal() and int(expert) in found else "is no expert's number"
+            known = (
+                "occurs twice" if str(expert).isdecimal() and int(expert) in found else "is not the number of an expert"
+            )
             raise _bad_file(where, f"{place}: {shorten(expert)} {known}")
         found[int(expert)] = _number(where, place, value)
     first = min(found, default=0)

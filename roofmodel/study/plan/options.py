@@ -140,7 +140,8 @@ def no_layout(
         yield f"; tp × pp × dp must be {gpus}"
         if training:
             yield ", dp × micro-batch must divide the batch of a training step"
-            yield ", and vpp must divide the layers of a pipeline stage"
+            yield ", and vpp must divide the layers of a pipeline stage; vpp above 1 also needs pp above 1, and a "
+            yield "number of microbatches that is a multiple of pp"
 
 
 def number_of_tokens(value: float | str) -> float:

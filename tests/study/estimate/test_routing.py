@@ -83,7 +83,7 @@ def test_a_distribution_is_a_line_a_column_or_json(tmp_path: Path, name: str, te
         ("5\nmany\n", "line 2: 'many' is not a number of at least 0"),
         ("5\nnan\n", "line 2: 'nan' is not a number of at least 0"),
         ("1,2,3\n4,5,6\n", "line 1 has 3 values"),
-        ("expert,count\n0,5\n0,3\n", "line 3: '0' is there twice"),
+        ("expert,count\n0,5\n0,3\n", "line 3: '0' occurs twice"),
         ("expert,count\n0,5\n2,3\n", "expert 1 is missing"),
         ("[5, true]", "value 2: True is not a number of at least 0"),
         ("[5, 3", "invalid JSON"),

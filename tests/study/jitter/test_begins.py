@@ -76,7 +76,7 @@ def test_an_unknown_begin_is_reported_with_what_would_help(tmp_path: Path) -> No
         document = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}}
         files.append(torch_trace(tmp_path, *events, name=f"{rank}.json", **document))  # type: ignore[arg-type]
     (warning,) = [str(text) for text in jitter(files).warnings if "do not show at which step" in str(text)]
-    assert warning.startswith("rank 1 has fewer collectives than the longest rank (by up to 1)")
+    assert warning.startswith("rank 1 has fewer collectives than the rank with the most (by up to 1)")
     assert "step() of torch.profiler.profile" in warning
 
 
