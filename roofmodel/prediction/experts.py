@@ -37,9 +37,8 @@ DESCRIPTION = FormulaDescription(
         "With experts on several GPUs, implementations differ in how they handle token-expert pairs whose expert is on "
         "another GPU (`elsewhere`).",
         "Triton's default tiles (`default_tiles`) depend on the number of tokens: in 16 bits 16 x 32 for at most as "
-        "many tokens as experts, else 64 x 64; in fp8 64 x 128 or 128 x 256 by the same rule; in fp8 with scaled blocks "
-        "always 64 x 128. They read "
-        "weights that do not fit in L2 again for every 512 rows of an expert.",
+        "many tokens as experts, else 64 x 64; in fp8 64 x 128 or 128 x 256 by the same rule; in fp8 with scaled "
+        "blocks always 64 x 128. They read weights that do not fit in L2 again for every 512 rows of an expert.",
         "L2 keeps part of the rows between the kernels (`kept`) if they fit.",
     ),
     source="Parameters: ExpertsTiming, fitted by `roof calibrate` to fused MoE layers. "

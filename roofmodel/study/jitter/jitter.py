@@ -311,8 +311,8 @@ def _begin_warnings(begins: Begins) -> list[str]:
         found.append(
             f"{_ranks_text(list(begins.unknown))} {'has' if len(begins.unknown) == 1 else 'have'} fewer collectives "
             f"than the rank with the most (by up to {max(begins.unknown.values())}), steps are not marked, and the "
-            "times between collectives do not show at which step each rank begins: the ranks are compared from their first "
-            f"kernels on. {MARK_STEPS}"
+            "times between collectives do not show at which step each rank begins: the ranks are compared from their "
+            f"first kernels on. {MARK_STEPS}"
         )
     return found
 
