@@ -26,7 +26,8 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     at least one token chose are read (`routing.py`). Under uniform routing, their expected number is
     x (1 - (1 - active / x)^tokens).
 
-    With expert parallelism, each of `ep` GPUs has the same number of pairs, unless a file gives the distribution.
+    With expert parallelism, each of `ep` GPUs has the same number of pairs under uniform routing; otherwise the busiest
+    GPU is counted (`expert_load`).
     Within a replica, the GPUs have the same tokens and sum the outputs of their experts at the end. Across replicas,
     each GPU sends its pairs to the GPU of the expert and receives the outputs (all-to-all).
     """

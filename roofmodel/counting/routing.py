@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import log1p
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, expm1, is_just, mean, power
+from roofmodel.algebra import Number, ceil_div, expm1, is_just, mean, power
 from roofmodel.models.layers import MoE
 
 
@@ -36,13 +36,15 @@ class ExpertLoad(NamedTuple):
 def expert_load(moe: MoE, routing: Routing, tokens: Number, gpus: Number) -> ExpertLoad:
     """The load of one of the `gpus` that share the experts, for this number of tokens.
 
-    All GPUs have the mean load, except under the shares of a file: consecutive experts are on one GPU, and the load is
-    that of the GPU with the most pairs.
+    Under uniform routing all GPUs have the mean load; otherwise the load is that of the busiest GPU. The experts of
+    `same` are spread over the GPUs as evenly as possible. With a file, consecutive experts are on one GPU.
     """
     if routing.shares:
         return _busiest(moe, routing.shares, tokens, gpus)
-    touched = moe.active if routing.name == "same" else touched_experts(moe, tokens)
-    return ExpertLoad(mean(tokens * moe.active, gpus), mean(touched, gpus))
+    if routing.name == "same":
+        touched = ceil_div(moe.active, gpus)
+        return ExpertLoad(tokens * touched, touched)
+    return ExpertLoad(mean(tokens * moe.active, gpus), mean(touched_experts(moe, tokens), gpus))
 
 
 def touched_experts(moe: MoE, tokens: Number) -> Number:

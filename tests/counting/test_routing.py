@@ -57,3 +57,12 @@ def test_the_gpu_with_the_most_pairs_is_counted() -> None:
     load = expert_load(layer(4, 1), Routing("counts.csv", (0.1, 0.1, 0.5, 0.3)), 100, 2)
     assert load.pairs == pytest.approx(80)  # experts 2 and 3
     assert load.touched == pytest.approx(2)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4, 8])
+@pytest.mark.parametrize("active", [1, 2, 3, 8])
+def test_the_same_experts_are_spread_evenly_over_the_gpus_and_the_busiest_is_counted(active: int, gpus: int) -> None:
+    """As with a file that has ones for the experts of a token, on as many GPUs as possible, and zeros elsewhere."""
+    by_gpu = [expert for start in range(8 // gpus) for expert in range(start, 8, 8 // gpus)]
+    ones = Routing("ones.csv", tuple((expert in by_gpu[:active]) / active for expert in range(8)))
+    assert expert_load(layer(8, active), SAME, 5, gpus) == expert_load(layer(8, active), ones, 5, gpus)

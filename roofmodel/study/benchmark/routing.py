@@ -39,7 +39,8 @@ def busiest_gpu(distribution: str, tokens: Any, active: Any, experts: Any, gpus:
     if distribution == "balanced":
         return Load(maximum(rows, 1), minimum(experts / gpus, ceil_div(rows, 1)))
     if distribution == "same":
-        return Load(maximum(rows, 1), minimum(experts / gpus, maximum(active / gpus, 1)))
+        touched = ceil_div(active, gpus)
+        return Load(tokens * touched, touched)
     if found := re.fullmatch(r"power_law_(\d(?:\.\d+)?)", distribution):
         columns = np.broadcast_arrays(tokens, active, experts, gpus)
         load = _power_law(float(found[1]), *(column.ravel() for column in columns))

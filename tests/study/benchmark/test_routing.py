@@ -18,6 +18,13 @@ def test_balanced_tokens_go_to_the_experts_in_round_robin_order() -> None:
     assert busiest_gpu("balanced", 1, 2, 64, 32) == (1, 1)  # 2 pairs on 32 GPUs: the busiest has one
 
 
+def test_a_gpu_has_all_rows_of_an_expert_that_all_tokens_use() -> None:
+    assert busiest_gpu("same", 10, 2, 8, 1) == (20, 2)
+    assert busiest_gpu("same", 10, 2, 8, 2) == (10, 1)
+    assert busiest_gpu("same", 10, 2, 8, 8) == (10, 1)
+    assert busiest_gpu("same", 10, 6, 8, 4) == (20, 2)
+
+
 def test_uniform_routing_leaves_some_experts_without_a_row() -> None:
     """A token that uses 2 of 8 experts misses an expert with probability 3/4, three tokens miss it with 27/64."""
     assert busiest_gpu("uniform", 3, 2, 8, 1) == pytest.approx((6, 8 * 37 / 64))
