@@ -220,16 +220,18 @@ def _compose(text: str) -> Any:
 
 def _limit_nodes(root: Any) -> None:
     """Raise _LimitExceeded for more than MAX_NODES nodes, aliases expanded; one inside its own anchor never ends."""
-    nodes, count = [root], 0
+    nodes, count = [root], 1
     while nodes:
         node = nodes.pop()
-        count += 1
-        if count > MAX_NODES:
-            raise _LimitExceeded(f"more than {MAX_NODES} values, with aliases expanded", root.start_mark)
+        children: list[Any] = []
         if isinstance(node, yaml.MappingNode):
-            nodes += [each for pair in node.value for each in pair]
+            children = [each for pair in node.value for each in pair]
         elif isinstance(node, yaml.SequenceNode):
-            nodes += node.value
+            children = node.value
+        count += len(children)
+        if count > MAX_NODES:  # before the list of nodes grows
+            raise _LimitExceeded(f"more than {MAX_NODES} values, with aliases expanded", root.start_mark)
+        nodes += children
 
 
 def _tag(node: Any) -> Any:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,20 @@ def test_aliases_that_expand_to_millions_of_values_are_refused_at_once(tmp_path:
     with pytest.raises(DeviceError, match="aliases expanded"):
         Device.load(str(file))
     assert time.monotonic() - start < 2
+
+
+def test_aliases_of_a_list_inside_its_own_anchor_need_little_memory(tmp_path: Path) -> None:
+    """1000 aliases with 1000 values each: the limit is checked before the values are collected."""
+    file = tmp_path / "wide.yaml"
+    file.write_text("name: &a [" + "*a, " * 1000 + "*a]\n", encoding="utf-8")
+    tracemalloc.start()
+    try:
+        with pytest.raises(DeviceError, match=rf"wide\.yaml:1: more than {MAX_NODES} values, with aliases expanded"):
+            Device.load(str(file))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20e6
 
 
 def test_a_yaml_file_of_too_many_values_is_refused(tmp_path: Path) -> None:

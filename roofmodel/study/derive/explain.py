@@ -269,7 +269,9 @@ def _section(
     operators = [p.operator for p in placed] or phases.operators(arch, step)
     symbols = phases.operators(shape, symbolic_step)
     bounds = (p.placement for p in placed)
-    runs = fused(operators, bounds, device, work.dtype) if device and work.runtime == "graph" else iter(())
+    runs: Iterator[Fused] = iter(())
+    if device and work.runtime == "graph":
+        runs = fused(operators, bounds, device, work.dtype, work.engine)
     counted = []
     for i, (numbers, named) in enumerate(zip(operators, symbols, strict=True)):
         assert (numbers.name, numbers.spec) == (named.name, named.spec)  # both countings have the same operators

@@ -273,6 +273,19 @@ def test_fused_operators_of_an_engine_are_derived_as_executed() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("engine", ["current", "trtllm-0.9"])
+def test_the_derivation_of_an_engines_gemm_ends_at_its_expected_time(engine: str) -> None:
+    """TensorRT-LLM 0.9 uses other GEMM parameters on one Hopper GPU."""
+    options = {"phase": "decode", "runtime": "graph", "engine": engine}
+    found = explain(hub.load("gpt-j-6b"), Device.load("h100"), "mlp.down", **options)
+    (operator,) = found.sections[0].operators
+    assert operator.placed
+    assert operator.placed.expected
+    assert operator.formula
+    seconds = max(operator.formula.seconds, operator.placed.placement.bound_seconds)
+    assert seconds == pytest.approx(operator.placed.expected.seconds, rel=1e-9)
+
+
 def test_symbols_stay_whole_where_a_length_is_one() -> None:
     arch = hub.load("mamba-130m-hf")
     work = workload(arch, "prefill", "flash")._replace(seq=1, context=5)
