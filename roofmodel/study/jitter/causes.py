@@ -407,8 +407,7 @@ def _sampled(rank: ComparedRank, ranks: Sequence[ComparedRank]) -> tuple[str, di
     for name, label, unit, key in (("clock", "SM clock", "Hz", "clock_hertz"), ("power", "power", "W", "power_watts")):
         own = getattr(rank, name)
         others = [value for other in ranks if other is not rank and (value := getattr(other, name)) is not None]
-        if own is not None and others:
-            usual = float(np.median(others))
+        if own and others and (usual := float(np.median(others))):  # 0: the GPU does not report the quantity
             values |= {key: own, f"others_{key}": usual}
             found.append(
                 f"{label} of its GPU: {units.si(own, unit)}, {abs(own / usual - 1):.1%} "

@@ -43,9 +43,10 @@ def four_ranks(folder: Path, clocks: Mapping[int, float], powers: Mapping[int, f
             )
         for time in range(0, 800_000, 2500):
             idle = time % 100_000 > 75_000  # the clock is higher without computation: it does not count
-            for metric, value in ((1, 99.0), (2, clocks.get(rank, 0) * (1.2 if idle else 1)), (3, powers.get(rank, 0))):
-                if value:
-                    found.add("GPU_METRICS", timestamp=time, typeId=TYPE | gpu, metricId=metric, value=value)
+            for metric, value in ((1, 99.0), (2, clocks.get(rank)), (3, powers.get(rank))):
+                if value is not None:
+                    stored = value * 1.2 if metric == 2 and idle else value
+                    found.add("GPU_METRICS", timestamp=time, typeId=TYPE | gpu, metricId=metric, value=stored)
     for metric, name in NAMES.items():
         found.add("TARGET_INFO_GPU_METRICS", typeId=TYPE, sourceId=1, typeName="", metricId=metric, metricName=name)
     path = folder / "run.sqlite"
@@ -85,4 +86,11 @@ def test_the_clock_is_kept_in_parquet_files(tmp_path: Path) -> None:
 def test_without_clocks_of_other_ranks_the_evidence_asks_for_them(tmp_path: Path, clocks: dict[int, float]) -> None:
     text, values = slow_gpu(jitter(four_ranks(tmp_path, clocks, {})))
     assert "check clock, power and temperature of this GPU" in text
+    assert values is None
+
+
+@pytest.mark.parametrize("powers", [{0: 0.0, 1: 0.0, 2: 400.0, 3: 0.0}, {0: 600.0, 1: 620.0, 2: 0.0, 3: 610.0}])
+def test_a_power_of_0_watts_is_no_evidence(tmp_path: Path, powers: dict[int, float]) -> None:
+    text, values = slow_gpu(jitter(four_ranks(tmp_path, {}, powers)))
+    assert "power of its GPU" not in text
     assert values is None
