@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -70,6 +71,37 @@ def test_processes_end_with_their_parent(tmp_path: Path) -> None:
     while any(_runs(int(path.name)) for path in tmp_path.iterdir()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("two_processes")
+def test_interruption_ends_the_running_pieces_after_their_cleanup(tmp_path: Path) -> None:
+    """A terminal sends SIGINT for Ctrl-C to all processes of a group: here to the child of this test and to its own."""
+
+    def work(piece: int) -> None:
+        try:
+            (tmp_path / f"begun-{piece}").touch()
+            time.sleep(60)
+        finally:
+            (tmp_path / f"cleaned-{piece}").touch()
+
+    parent = os.fork()
+    if not parent:
+        os.setpgid(0, 0)
+        try:
+            list(in_processes(work, range(16)))
+        except KeyboardInterrupt:
+            os._exit(130)
+        os._exit(0)
+    while len(list(tmp_path.iterdir())) < 2:
+        time.sleep(0.01)
+    os.killpg(parent, signal.SIGINT)
+    deadline = time.monotonic() + 20
+    while not (ended := os.waitpid(parent, os.WNOHANG))[0]:
+        if time.monotonic() > deadline:
+            os.killpg(parent, signal.SIGKILL)
+        time.sleep(0.01)
+    assert os.waitstatus_to_exitcode(ended[1]) == 130
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["begun-0", "begun-1", "cleaned-0", "cleaned-1"]
 
 
 def _runs(process: int) -> bool:
