@@ -114,6 +114,7 @@ class Begins(NamedTuple):
 
     dropped: dict[int, float]  # number of a rank: its first steps, which ranks that begin later do not have
     unknown: dict[int, int]  # number of a rank of unknown begin: how many collectives it has fewer than the longest one
+    ended: frozenset[int] = frozenset()  # numbers of ranks that end before the last rank begins
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,8 @@ def _compared(sequences: SequencesByStep, marked: bool, low: int, high: int) -> 
 
 def rows_by_step(steps: Integers) -> dict[int | None, Integers]:
     """The positions of the kernels of each step."""
+    if not len(steps):
+        return {}
     order = np.argsort(steps, kind="stable")
     numbers, firsts = np.unique(steps[order], return_index=True)
     return dict(zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True))
@@ -226,7 +229,7 @@ class _Planner:
         for place, sequence in own.items():
             positions, found = self._match(reference, sequence.main)
             codes = self.codes[sequence.main]
-            if self.difference is None and not (len(positions) == len(codes) == len(expected)):
+            if self.difference is None and len(codes) and not (len(positions) == len(codes) == len(expected)):
                 self.difference = self._difference(expected, codes, self.ranks[place].number, step)
             if len(found) >= least:
                 shared[place] = sequence
@@ -416,16 +419,20 @@ def begin_together(
     if not any(shift.collectives for shift in shifts):
         return list(ranks), Begins({}, unknown)
     period = find_period(_numbered(reference.main_codes))
-    found, dropped = [], {}
+    found, dropped, ended = [], {}, set()
     for rank, own, shift in zip(ranks, sequences, shifts, strict=True):
         collectives = shifts[last].collectives - shift.collectives
-        if collectives:
+        if collectives >= max(len(own.codes), 1):
+            rank = replace(rank, sources=(TrimmedKernels(rank.sources[0], rank.kernels, rank.kernels),))
+            ended.add(rank.number)
+            unknown.pop(rank.number, None)
+        elif collectives:
             main = main_kernels_before(own, collectives, sequences[last])
             others = int((~own.on_main[:collectives]).sum())
             rank = replace(rank, sources=(TrimmedKernels(rank.sources[0], main, others),))
             dropped[rank.number] = main / (period or math.inf)
         found.append(rank)
-    return found, Begins(dropped, unknown)
+    return found, Begins(dropped, unknown, frozenset(ended))
 
 
 # --- Selected kernels of one rank ----------------------------------------------------------------------------

@@ -270,6 +270,8 @@ def _alignment_warnings(alignment: Alignment, reduced: ReducedSteps) -> list[str
         )
     found += _begin_warnings(alignment.begins)
     for rank, steps in alignment.left_out.items():
+        if rank in alignment.begins.ended:
+            continue
         where = f" in {units.count(steps, 'step')}" if alignment.marked else ""
         found.append(f"rank {rank} is not compared{where}: fewer than half of its kernels are those of the other ranks")
     numbers = [rank.number for rank in alignment.ranks]
@@ -307,6 +309,7 @@ def _begin_warnings(begins: Begins) -> list[str]:
             f"the ranks begin at different steps, as the times between collectives show: the first {amount} of "
             f"{_ranks_text(ranks)} {'are' if steps != 1 else 'is'} not compared, because another rank begins later"
         )
+    found += [f"rank {number} ends before the last rank begins; it is not compared" for number in sorted(begins.ended)]
     if begins.unknown:
         found.append(
             f"{_ranks_text(list(begins.unknown))} {'has' if len(begins.unknown) == 1 else 'have'} fewer collectives "

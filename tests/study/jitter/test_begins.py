@@ -63,6 +63,18 @@ def test_ranks_that_begin_together_are_not_shifted(tmp_path: Path) -> None:
     assert not [text for text in unmarked(tmp_path, {3: (0, 2 * KERNELS)}).warnings if "begin" in str(text)]
 
 
+@pytest.mark.parametrize("kernels", [3 * KERNELS, KERNELS, 4])
+def test_a_rank_that_ends_before_another_one_begins_is_not_compared(tmp_path: Path, kernels: int) -> None:
+    """Of a truncated file the first steps are left, a step, or kernels before the first collective."""
+    cuts = {1: (5 * KERNELS, 0), 2: (0, STEPS * KERNELS - kernels)}
+    found = unmarked(tmp_path, cuts, ("gpu", 3, 0.1))
+    assert [(cause.kind, cause.ranks) for cause in found.causes] == [("gpu", (3,))]
+    assert found.common_kernels == (STEPS - 5) * KERNELS
+    (warning,) = [str(text) for text in found.warnings if "rank 2" in str(text)]
+    assert warning.startswith("rank 2 ends before the last rank begins")
+    assert warning.endswith("it is not compared")
+
+
 def test_an_unknown_begin_is_reported_with_what_would_help(tmp_path: Path) -> None:
     """All steps take exactly 1 ms, so nothing shows which step rank 1 lacks."""
     files = []
