@@ -8,7 +8,7 @@ fusions that all of them apply are counted:
 - Residual adds and rotary embedding run inside a neighboring kernel: they cost their bytes and no launch.
 
 `trtllm-0.9` is TensorRT-LLM 0.9 (2024), whose kernels differ in three ways (`_decode_by_head`, `_two_shot`,
-`_gemm_device`).
+`uses_older_gemms`).
 
 Every other operator is a kernel of its own. Collectives are NCCL's: with the parameters of engines' own all-reduces,
 which are a few microseconds faster, expected times of models on several GPUs are not closer to the measurements
@@ -91,7 +91,7 @@ def fused(
     own.
     """
     operators = tuple(operators)
-    older = _gemm_device(operators, device, dtype) if engine == "trtllm-0.9" else device
+    older = _gemm_device(device) if uses_older_gemms(operators, device, dtype, engine) else device
     for _, run in groupby(zip(operators, placed, strict=True), key=lambda pair: _input(pair[0])):
         several, bounds = zip(*run, strict=True)
         if several[0].kind == "gemm" and (one := merged_gemms(several, older, dtype)):
@@ -107,15 +107,20 @@ def fused(
             yield Fused(time, absorbed=absorbed)
 
 
-def _gemm_device(operators: Sequence[Operator], device: Device, dtype: str) -> Device:
-    """The device with the parameters of its GEMMs: on one Hopper GPU in 16 bits, those of OLDER_GEMMS.
+def uses_older_gemms(operators: Iterable[Operator], device: Device, dtype: str, engine: str) -> bool:
+    """Whether the GEMMs use the parameters of OLDER_GEMMS: those of TensorRT-LLM 0.9 on one Hopper GPU in 16 bits.
 
     `dtype` is the format of the GEMMs.
     """
     hopper = (device.compute_capability or "").startswith("9.")
-    several_gpus = any(operator.kind == "communication" for operator in operators)
-    if device.calibration is None or not hopper or several_gpus or dtype not in ("fp16", "bf16"):
-        return device
+    if engine != "trtllm-0.9" or device.calibration is None or not hopper or dtype not in ("fp16", "bf16"):
+        return False
+    return not any(operator.kind == "communication" for operator in operators)
+
+
+def _gemm_device(device: Device) -> Device:
+    """The calibrated device with the GEMM parameters of OLDER_GEMMS."""
+    assert device.calibration is not None
     gemms = borrowed(device, Device.load(OLDER_GEMMS), ("gemm",)).gemm
     return replace(device, calibration=device.calibration._replace(gemm=gemms))
 

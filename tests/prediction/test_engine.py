@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
 from roofmodel.option_values import Phase
@@ -189,3 +190,24 @@ def test_trtllm_0_9_runs_16_bit_gemms_of_one_hopper_gpu_without_hopper_instructi
     assert seconds("trtllm-0.9") > 1.1 * seconds("current")
     for options in ({"dtype": "fp8", "activations": "fp16"}, {"hw": "a100"}, {"tp": 8, "seq": 16}):
         assert seconds("trtllm-0.9", **options) == pytest.approx(seconds("current", **options), rel=0.02)
+
+
+def test_a_note_names_the_parameters_of_these_gemms() -> None:
+    note = '16-bit GEMMs of engine="trtllm-0.9" on one Hopper GPU use the parameters of a100-sxm-80gb'
+
+    def has_note(**options: Any) -> bool:
+        asked = {"hw": "h100", "phase": "decode", "runtime": "graph", "engine": "trtllm-0.9", **options}
+        return note in map(str, estimate(load("gpt2-xl"), Device.load(asked.pop("hw")), **asked).notes)
+
+    assert has_note()
+    assert has_note(phase="generate", new_tokens=4)
+    others: list[dict[str, Any]] = [
+        {"engine": "current"}, {"runtime": "eager"}, {"hw": "a100"}, {"dtype": "fp8", "activations": "fp16"}, {"tp": 5},
+    ]  # fmt: skip
+    assert not any(has_note(**options) for options in others)
+
+
+def test_a_sweep_has_this_note_too() -> None:
+    options = {"phase": ["decode"], "runtime": ["graph"], "engine": ["trtllm-0.9"]}
+    notes = roofmodel.sweep("gpt2-xl", "h100", **options).notes
+    assert any("use the parameters of a100-sxm-80gb" in str(note) for note in notes)

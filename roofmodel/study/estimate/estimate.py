@@ -20,6 +20,7 @@ from roofmodel.study.estimate.alternatives import fitting_notes
 from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
 from roofmodel.study.estimate.notes import (
     device_notes,
+    engine_notes,
     launch_notes,
     matmul_format_notes,
     memory_notes,
@@ -99,6 +100,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *fitting_notes(arch, device, work, needed, options, walk),
             *memory_notes(device, work, needed.total),
             *timing_notes(device, found),
+            *engine_notes(device, work, found),
             *utilization_notes(found),
             *launch_notes(found),
             *loader_notes,

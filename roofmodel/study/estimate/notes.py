@@ -19,6 +19,7 @@ from roofmodel.errors import Message, Option, Text, WarningNote, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.prediction import layer_kernels
+from roofmodel.prediction.engine import OLDER_GEMMS, uses_older_gemms
 from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.phase import PhaseEstimate, is_launch_bound
 from roofmodel.study.estimate.placed import launches, sum_of
@@ -261,6 +262,18 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
                 f"the expected time of {names} has no evidence: no measurements of this scan exist, so the time to "
                 "read and write its data is used"
             )
+
+
+def engine_notes(device: Device, work: Workload, found: Iterable[PhaseEstimate]) -> Iterator[Text]:
+    """The device whose GEMM parameters an older engine uses, where these are not the device's own."""
+    host, dtype = work.host, work.widths.compute
+    if host.runtime == "graph" and any(
+        phase.expected and uses_older_gemms(phase.operators, device, dtype, host.engine) for phase in found
+    ):
+        yield Message(
+            "16-bit GEMMs of ", Option("engine", host.engine),
+            f" on one Hopper GPU use the parameters of {OLDER_GEMMS}",
+        )  # fmt: skip
 
 
 def utilization_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:

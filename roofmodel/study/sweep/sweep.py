@@ -19,6 +19,7 @@ from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, 
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.study.estimate.notes import (
     device_notes,
+    engine_notes,
     exceeds_positions,
     timing_notes,
     utilization_notes,
@@ -264,7 +265,7 @@ def _case(
         return GridCase(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
     formats = weight_format_notes(arch, work, phase.operators)
     routed = routing_notes(arch, work.routing, work.parallel.ep)
-    timed = (*timing_notes(device, [phase]), *utilization_notes([phase]))
+    timed = (*timing_notes(device, [phase]), *engine_notes(device, work, [phase]), *utilization_notes([phase]))
     notes |= dict.fromkeys([*remarks, *device_notes(device, work), *formats, *routed, *timed])
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
     if slowest_stage(arch, device, smallest.steps()[0], work.host).host_bound:
