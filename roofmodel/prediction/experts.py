@@ -126,8 +126,8 @@ def separate_gemm_seconds(work: GroupedGemmWork, moved: Number, chip: Chip, timi
     It gets half of the fixed time of the fused layer.
     """
     fixed = (timing.latency + work.experts * timing.expert + work.rows * timing.pair) / 2
-    rows = part("rows", _outside_l2(moved, chip, timing) / (timing.rows * chip.bandwidth), "s")
-    return part("fixed", fixed, "s") + gemm_seconds(work, chip, timing) + rows
+    row_stream = part("row_stream", _outside_l2(moved, chip, timing) / (timing.rows * chip.bandwidth), "s")
+    return part("fixed", fixed, "s") + gemm_seconds(work, chip, timing) + row_stream
 
 
 def gemm_seconds(

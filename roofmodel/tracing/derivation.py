@@ -26,7 +26,8 @@ VALUES: dict[str, Callable[..., Any]] = {
     "part": lambda value, name, unit: value,
 }
 BINARY = {"+": ("+", SUM, SUM, SUM), "-": ("-", SUM, SUM, PRODUCT), "*": ("×", PRODUCT, PRODUCT, PRODUCT),
-          "/": ("/", PRODUCT, PRODUCT, POWER), "**": ("^", POWER, ATOM, ATOM)}  # fmt: skip
+          "/": ("/", PRODUCT, PRODUCT, POWER), "**": ("^", POWER, ATOM, ATOM),
+          "and": ("×", PRODUCT, PRODUCT, PRODUCT)}  # fmt: skip
 """An operation's sign, how tightly it binds, and how tightly its operands must."""
 BRACKETS = {"//": ("⌊", "⌋"), "ceil": ("⌈", "⌉")}
 

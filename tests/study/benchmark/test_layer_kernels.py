@@ -140,7 +140,7 @@ def test_data_in_l2_is_not_bound_by_dram() -> None:
     device = Device.load("l40s")
     operator = counted("attn_encoder", batch=np.array([8, 512]), heads=np.array([16, 16]), head_dim=64,
                        seq=np.array([128, 128]))  # fmt: skip
-    group = RowGroup("attn_encoder", "bf16", "", "", np.arange(2), {}, operator)
+    group = RowGroup("attn_encoder", "bf16", "", "", "", np.arange(2), {}, operator)
     moved = np.array([8, 512]) * 4 * 16 * 64 * 128 * 2  # queries, keys, values and outputs
     flops = np.array([8, 512]) * 4 * 16 * 128 * 128 * 64
     ports = moved / (142 * 2.52e9 * 64)
