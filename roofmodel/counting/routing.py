@@ -21,6 +21,12 @@ class Routing(NamedTuple):
 
     name: str = "uniform"
     shares: tuple[float, ...] = ()
+    path: str = ""  # of the file, as given
+
+    @property
+    def given(self) -> str:
+        """The value of the option: a file's path or a name."""
+        return self.path or self.name
 
 
 UNIFORM = Routing()

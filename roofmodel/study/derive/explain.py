@@ -152,6 +152,14 @@ def explain(arch: Architecture, device: Device | None = None, op: str | None = N
     Raises WorkloadError for invalid options or an unknown operator.
     """
     work, notes = workload(arch, **options)
+    if work.routing.shares:
+        raise WorkloadError(
+            Option("routing", work.routing.given),
+            ": a derivation has no symbols for the probabilities of a file; use ",
+            Option("routing", "uniform"),
+            " or ",
+            Option("routing", "same"),
+        )
     estimated = estimate(arch, device, **options) if device else None
     device = estimated and estimated.device
     shape = symbolic(arch)

@@ -32,8 +32,8 @@ def read_routing(given: object) -> Routing:
         raise WorkloadError(Option("routing"), f" is {shorten(given)}; give {', '.join(MODES)} or a file")
     name = os.fspath(given)
     path = expand(name)
-    where = printable(name)
-    if not path.is_file():
+    where = printable(os.path.join(os.curdir, name) if name in MODES else name)  # Path("same") is a file
+    if not os.path.isfile(path):  # Path.is_file raises OSError for a long name
         raise WorkloadError(
             Option("routing"),
             f": {shorten(name)} is neither a known value nor a file{choices(name, MODES)}, or a file with a "
@@ -48,7 +48,7 @@ def read_routing(given: object) -> Routing:
     total = sum(numbers)
     if not 0 < total < float("inf"):
         raise _bad_file(where, "the sum of its numbers must be above 0" if numbers else "no numbers")
-    return Routing(printable(path.name), tuple(number / total for number in numbers))
+    return Routing(printable(path.name), tuple(number / total for number in numbers), where)
 
 
 def _numbers(where: str, text: str) -> list[float]:
@@ -120,13 +120,13 @@ def check_routing(arch: Architecture, routing: Routing) -> None:
     for moe in _moe_layers(arch) if routing.shares else ():
         if len(routing.shares) != moe.experts:
             raise _bad_file(
-                routing.name,
+                routing.given,
                 f"{len(routing.shares)} numbers, but {arch.name} has {moe.experts} experts in an MoE layer",
             )
         used = sum(share > 0 for share in routing.shares)
         if used < moe.active:
             raise _bad_file(
-                routing.name, f"{used} numbers above 0, but a token of {arch.name} uses {moe.active} experts"
+                routing.given, f"{used} numbers above 0, but a token of {arch.name} uses {moe.active} experts"
             )
 
 
@@ -141,7 +141,7 @@ def routing_notes(arch: Architecture, routing: Routing, gpus: int = 1) -> Iterat
     if routing.shares:
         busiest = "; the GPU with the most tokens is counted" if gpus > 1 else ""
         yield Message(
-            Option("routing", routing.name), f": the file gives the probability of each expert, in all layers{busiest}"
+            Option("routing", routing.given), f": the file gives the probability of each expert, in all layers{busiest}"
         )
     elif routing.name == "same":
         yield Message(

@@ -7,16 +7,19 @@ memory stays bounded for any size of the grid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from roofmodel.counting import phases
+from roofmodel.counting.routing import Routing
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture, Network
+from roofmodel.option_values import RoutingMode
 from roofmodel.study.estimate.notes import (
     device_notes,
     engine_notes,
@@ -177,13 +180,21 @@ def _axis(name: str, asked: object) -> list[Any]:
     if name == "memory_utilization":
         return [memory_utilization(value) for value in grid.names(asked)]
     if name == "routing":
-        return [read_routing(value) for value in grid.names(asked)]
+        return _routings(grid.names(asked))
     if name not in CHOICES:
         raise WorkloadError(f"unknown option {name!r}{choices(name, [o for o in Options._fields if o in COLUMNS])}")
     values = grid.names(asked)
     for value in values:
         check_choice(name, value)
     return values
+
+
+def _routings(asked: Iterable[object]) -> list[Routing | str]:
+    """Each value of the option `routing`: a mode as text, a file as a Routing whose name no other value has."""
+    found = list(dict.fromkeys(map(read_routing, asked)))
+    names = Counter([*get_args(RoutingMode), *(routing.name for routing in found if routing.shares)])
+    unique = [routing._replace(name=routing.given) if names[routing.name] > 1 else routing for routing in found]
+    return [routing if routing.shares else routing.name for routing in unique]
 
 
 def prices_by_device(asked: float | str | Mapping[str, float] | None, devices: Sequence[Device]) -> dict[str, float]:
@@ -253,7 +264,7 @@ def _case(
     dtype = chosen.get("dtype", "fp16")
     given = {"launch_seconds" if name == "launch" else name: value for name, value in chosen.items()}
     if "routing" in given:
-        given["routing"] = chosen["routing"].name
+        given["routing"] = getattr(chosen["routing"], "name", chosen["routing"])
     labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMAT_OPTIONS), dtype), **given}
     try:
         work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})

@@ -28,7 +28,7 @@ def readable(expression: Any) -> Any:
     expanded = sympy.expand(sympy.sympify(expression))
     terms = sympy.Add.make_args(expanded)
     coefficients = [term.as_coeff_Mul()[0] for term in terms]
-    scale = sympy.ilcm(*(c.q for c in coefficients if c.is_Rational), 1)  # S(S + 1)/2 rather than S(S/2 + 1/2)
+    scale = sympy.ilcm(1, 1, *(c.q for c in coefficients if c.is_Rational))  # S(S + 1)/2 rather than S(S/2 + 1/2)
     if all(c < 0 for c in coefficients):
         scale = -scale
     expanded = sympy.expand(scale * expanded)

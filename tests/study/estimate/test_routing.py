@@ -117,6 +117,62 @@ def test_a_sweep_has_a_row_for_each_routing(tmp_path: Path) -> None:
     assert found["same"] < found["counts.csv"] < found["uniform"]
 
 
+def test_files_with_one_name_and_a_mode_each_have_a_row_of_a_sweep(tmp_path: Path) -> None:
+    files = []
+    for folder, name, first in (("a", "s.csv", 5), ("b", "s.csv", 2), ("a", "same", 1)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        files.append(written(tmp_path / folder, f"{first} 3 1 1 1 1 1 1\n", name))
+    rows = roofmodel.sweep(
+        MIXTRAL, "h100", phase="decode", batch=8, tp=2, ep=2, routing=[*files, "same", "uniform"]
+    ).to_dict()["rows"]
+    assert [row["routing"] for row in rows] == [*files, "same", "uniform"]
+    assert len({row["bound_seconds"] for row in rows}) == 5
+
+
+def test_a_file_has_one_row_however_often_a_sweep_has_it(tmp_path: Path) -> None:
+    counts = written(tmp_path, "5 3 1 1 1 1 1 1\n")
+    rows = roofmodel.sweep(MIXTRAL, "h100", phase="decode", tp=2, routing=[counts, Path(counts)]).to_dict()["rows"]
+    assert [row["routing"] for row in rows] == ["counts.csv"]
+
+
+@pytest.mark.parametrize(("routing", "ignored"), [("uniform", False), ("same", True), (["uniform", "same"], True)])
+def test_a_sweep_of_a_model_without_experts_states_that_it_ignores_a_routing(routing: Any, ignored: bool) -> None:
+    notes = roofmodel.sweep("gpt2", "a100", phase="decode", routing=routing).to_dict()["notes"]
+    assert any("routing is ignored" in note for note in notes) == ignored
+
+
+def test_a_path_that_equals_a_mode_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "50 3 1 1 1 1 1 1\n", "same")
+    rows = roofmodel.sweep(MIXTRAL, "h100", phase="decode", tp=2, routing=["same", Path("same")]).to_dict()["rows"]
+    assert [row["routing"] for row in rows] == ["same", "./same"]
+
+
+def test_a_long_value_that_is_no_file_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="is neither a known value nor a file"):
+        read_routing(",".join(["1"] * 200))
+
+
+def test_messages_have_the_given_path(tmp_path: Path) -> None:
+    counts = written(tmp_path, "5,3,1,1")
+    with pytest.raises(WorkloadError) as error:
+        decode(routing=counts)
+    assert f"{counts}: 4 numbers" in str(error.value)
+
+
+def test_a_file_is_refused_where_the_counts_are_derived(tmp_path: Path) -> None:
+    counts = written(tmp_path, "5 3 1 1 1 1 1 1\n")
+    for ep in (1, 2):
+        with pytest.raises(WorkloadError, match=r"counts\.csv.?: a derivation has no symbols .* routing=.?uniform"):
+            roofmodel.explain(MIXTRAL, "h100", phase="decode", tp=2, ep=ep, routing=counts)
+
+
+def test_a_crossover_is_found_with_the_distribution_of_a_file(tmp_path: Path) -> None:
+    counts = written(tmp_path, "5 3 1 1 1 1 1 1\n")
+    options: dict[str, Any] = {"over": "batch", "phase": "decode", "tp": 2, "ep": 2, "routing": counts}
+    assert roofmodel.crossover(MIXTRAL, "h100", **options).to_markdown()
+
+
 def test_a_plan_of_identical_prompts_serves_more_tokens_in_time() -> None:
     common: dict[str, Any] = {"gpus": 2, "isl": 64, "osl": 8, "tp": 2, "tpot": "12ms", "dtype": "bf16", "kv": "bf16"}
     uniform, same = (roofmodel.plan(MIXTRAL, "h100", **common, routing=name).to_dict() for name in (None, "same"))
