@@ -6,6 +6,7 @@ Times are integer nanoseconds from the start of the session.
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO
@@ -50,10 +51,14 @@ _POWER_METRIC = re.compile(r"(?:GPU )?Power(?: Draw| Usage)? ?[\[(](m?W)[\])]")
 LEAST_HERTZ = 1e6  # below every clock in hertz, above every clock in megahertz
 
 
-def read(file: BinaryIO, name: str) -> Timeline:
-    """The events of an export. Raises ProfileError for a file that is damaged or is not an nsys export."""
+def read(file: BinaryIO, name: str, with_samples: bool = False) -> Timeline:
+    """The events of an export, and with `with_samples` the samples of clock and power.
+
+    Raises ProfileError for a file that is damaged or is not an nsys export.
+    """
     with nsys.opened(file, name) as database:
-        return _timeline(database, name)
+        timeline = _timeline(database, name)
+        return replace(timeline, samples=_samples(timeline, database)) if with_samples else timeline
 
 
 def _timeline(database: nsys.Database, name: str) -> Timeline:
@@ -92,9 +97,7 @@ def _timeline(database: nsys.Database, name: str) -> Timeline:
             "nsys", name, work.frame(), calls.frame(), empty(OPERATORS), ranges.frame(), tuple(nsys.devices(database))
         )
     )
-    return replace(
-        timeline, warnings=tuple(_warnings(timeline, database, backwards)), samples=_samples(timeline, database)
-    )
+    return replace(timeline, warnings=tuple(_warnings(timeline, database, backwards)))
 
 
 def _samples(timeline: Timeline, database: nsys.Database) -> dict[tuple[str | None, str | None, str], Samples]:
@@ -111,14 +114,18 @@ def _samples(timeline: Timeline, database: nsys.Database) -> dict[tuple[str | No
             quantities[int(row["metricId"])] = (POWER, 1e-3 if unit[1] == "mW" else 1.0)
     if not quantities:
         return {}
-    values: dict[tuple[int, str], list[tuple[int, float]]] = {}
+    found: dict[tuple[int, str], tuple[array[int], array[float]]] = {}  # times and values: a run has millions of them
     columns = ("timestamp", "typeId", "metricId", "value")
     for row in database.rows("GPU_METRICS", columns, ("metricId", quantities)):
         if None not in tuple(row):
             quantity, factor = quantities[int(row["metricId"])]
-            found = values.setdefault((int(row["typeId"]) & 0xFF, quantity), [])
-            found.append((int(row["timestamp"]), float(row["value"]) * factor))
-    every = {place: _sorted_samples(place[1], pairs) for place, pairs in values.items()}
+            place = int(row["typeId"]) & 0xFF, quantity
+            if place not in found:
+                found[place] = array("q"), array("d")
+            times, values = found[place]
+            times.append(int(row["timestamp"]))
+            values.append(float(row["value"]) * factor)
+    every = {place: _sorted_samples(place[1], *found[place]) for place in found}
     gpus = _gpus(timeline, database, {gpu for gpu, _ in every})
     return {
         (process, device, quantity): samples
@@ -128,9 +135,11 @@ def _samples(timeline: Timeline, database: nsys.Database) -> dict[tuple[str | No
     }
 
 
-def _sorted_samples(quantity: str, pairs: list[tuple[int, float]]) -> Samples:
-    pairs.sort()
-    times, values = np.array([time for time, _ in pairs], np.int64), np.array([value for _, value in pairs])
+def _sorted_samples(quantity: str, stored_times: array[int], stored_values: array[float]) -> Samples:
+    times, values = np.frombuffer(stored_times, np.int64), np.frombuffer(stored_values, np.float64)
+    if (times[1:] < times[:-1]).any():
+        order = np.argsort(times, kind="stable")
+        times, values = times[order], values[order]
     if quantity == CLOCK and float(np.median(values)) < LEAST_HERTZ:  # in MHz, as the name of the metric states
         values = values * 1e6
     return Samples(times, values)

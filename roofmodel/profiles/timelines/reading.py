@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,8 +18,10 @@ from roofmodel.profiles.timelines.timeline import Timeline
 Read = Callable[[BinaryIO, str], Timeline]
 
 
-def _nsys(file: BinaryIO, name: str) -> Timeline:
-    return nsys_tables.read(file, name) if nsys.is_database(file) else activity_tables.read_nsys_stats(file, name)
+def _nsys(file: BinaryIO, name: str, with_samples: bool = False) -> Timeline:
+    if nsys.is_database(file):
+        return nsys_tables.read(file, name, with_samples)
+    return activity_tables.read_nsys_stats(file, name)
 
 
 READERS: Mapping[str, Read] = {
@@ -29,7 +32,7 @@ READERS: Mapping[str, Read] = {
 
 
 def read(paths: Iterable[str | Path]) -> list[Timeline]:
-    """The timelines of the files, one each. Files of no known tool are skipped with a warning.
+    """The timelines of the files, one each, without samples. Files of no known tool are skipped with a warning.
 
     Raises ProfileError for a file without the times of single kernels, a damaged file, and files of different tools.
     """
@@ -51,9 +54,13 @@ def read(paths: Iterable[str | Path]) -> list[Timeline]:
 
 
 def read_file(path: str | Path) -> Timeline:
-    """The timeline of one file, or of standard input. Raises ProfileError if it cannot be read."""
+    """The timeline of one file, or of standard input, with the samples of clock and power.
+
+    Raises ProfileError if it cannot be read.
+    """
     with opened_sources([path]) as (source, *_):
-        return _timeline(source, _reader(source))
+        reader = _reader(source)
+        return _timeline(source, partial(_nsys, with_samples=True) if reader is _nsys else reader)
 
 
 def _reader(source: InputFile) -> Read:

@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def test_a_damaged_pytorch_trace_is_refused_or_read(data: st.DataObject) -> None
 @given(st.data())
 @settings(max_examples=30, deadline=None)
 def test_a_damaged_nsys_export_is_refused_or_read(data: st.DataObject) -> None:
-    _refused_or_read(nsys_tables.read, data.draw(mutilations(SEEDS["nsys-sqlite"])))
+    _refused_or_read(partial(nsys_tables.read, with_samples=True), data.draw(mutilations(SEEDS["nsys-sqlite"])))
 
 
 def _refused_or_read(read: reading.Read, damaged: bytes) -> None:

@@ -5,12 +5,15 @@ No export with GPU metrics is available: the layout of these tables is that of p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tracemalloc
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from roofmodel.profiles.timelines import nsys_tables, reading
+from roofmodel.profiles.timelines.timeline import CLOCK
 from roofmodel.study.jitter.jitter import Jitter, jitter
 from tests.profiles.test_nsys import GPU, HOST, RUNTIME, export
 
@@ -94,3 +97,39 @@ def test_a_power_of_0_watts_is_no_evidence(tmp_path: Path, powers: dict[int, flo
     text, values = slow_gpu(jitter(four_ranks(tmp_path, {}, powers)))
     assert "power of its GPU" not in text
     assert values is None
+
+
+def sampled(folder: Path, times: Sequence[int]) -> Path:
+    """One kernel, and a sample of the clock at each time; its value is the time."""
+    found = export(RUNTIME, GPU, METRICS, METRIC_NAMES)
+    found.kernel("gemm", 0, 1000, launched=0)
+    found.add("TARGET_INFO_GPU_METRICS", typeId=TYPE, sourceId=1, typeName="", metricId=2, metricName=NAMES[2])
+    for time in times:
+        found.add("GPU_METRICS", timestamp=time, typeId=TYPE, metricId=2, value=float(time))
+    path = folder / f"{len(times)}.sqlite"
+    path.write_bytes(found.bytes())
+    return path
+
+
+def test_samples_are_sorted_and_only_read_for_roof_jitter(tmp_path: Path) -> None:
+    times = [int(time) for time in np.random.default_rng(1).permutation(50) * 10**9]
+    path = sampled(tmp_path, times)
+    ((place, samples),) = reading.read_file(path).samples.items()
+    assert place[2] == CLOCK
+    assert samples.times.tolist() == samples.values.tolist() == sorted(times)
+    assert not reading.read([path])[0].samples
+
+
+def test_a_sample_takes_less_than_80_bytes(tmp_path: Path) -> None:
+    def peak(path: Path) -> int:
+        tracemalloc.start()
+        try:
+            with path.open("rb") as file:
+                nsys_tables.read(file, path.name, with_samples=True)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few, many = sampled(tmp_path, range(10)), sampled(tmp_path, range(60_000))
+    peak(few)  # imports modules
+    assert peak(many) < 80 * 60_000
