@@ -48,6 +48,8 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     local_experts = quotient(moe.experts, gpus.ep)
     load = expert_load(moe, step.routing, tokens * gpus.replicas, gpus.ep)
     build = build._replace(sizes={**build.sizes, "x": local_experts, "b:t:x": load.pairs})
+    if not gpus.experts_span_replicas:  # each GPU has all tokens
+        build = build._replace(sizes={**build.sizes, "b:t:X": tokens * moe.active})
     rows = block.input
     if gpus.experts_span_replicas:
         rows = "n[b:t:x d]"

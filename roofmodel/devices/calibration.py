@@ -113,7 +113,7 @@ class ExpertsTiming(NamedTuple):
         "that also have an expert on this GPU",
     ]
     resident: Annotated[float, "fraction of L2 that keeps the weights of a repeated layer; 0: all from DRAM"] = 0.0
-    pair: Annotated[float, "seconds per token-expert pair on all GPUs, for routing and sorting"] = 0.0
+    pair: Annotated[float, "seconds per token-expert pair that the GPU routes and sorts"] = 0.0
     kept: Annotated[float, "fraction of the rows between kernels that L2 keeps if they fit; 0: all go to DRAM"] = 0.0
     default_tiles: Annotated[float, "1: Triton's default tiles; 0: the fastest tiles"] = 0.0
     large: Annotated[float, "with 64 and more rows, fraction of `dram` that Triton's default tiles reach"] = 1.0

@@ -23,7 +23,7 @@ DESCRIPTION = FormulaDescription(
     "bytes of tokens and rows outside L2 / (DRAM bandwidth × rows)",
     terms=(
         ("experts", "the experts that have at least one row"),
-        ("pairs", "token-expert pairs of all GPUs"),
+        ("pairs", "token-expert pairs that the GPU sorts"),
         ("GEMM", "overlap(waves × padded_k × max(multiply, load), stream)"),
         ("multiply", "FLOPs of a tile per element of K / (peak of one SM × pipe)"),
         ("load", "bytes of a tile's rows of A and columns of B, of all active SMs, / (L2 ports × l2)"),
@@ -34,6 +34,8 @@ DESCRIPTION = FormulaDescription(
         "The router spreads rows unevenly. With r rows per expert on average, distributed exponentially, an expert has "
         "1 / (1 - exp(-tile_rows / r)) tiles on average: 1 for small r, r / tile_rows + 1/2 for large r.",
         "If a benchmark repeats the layer, L2 keeps weights that fit in `resident` of it.",
+        "A GPU sorts the pairs of all tokens that it has: with experts on the GPUs of a tensor-parallel group, those "
+        "of all GPUs; where an all-to-all sends rows to experts on other replicas, only the rows of its own experts.",
         "With experts on several GPUs, implementations differ in how they handle token-expert pairs whose expert is on "
         "another GPU (`elsewhere`).",
         "Triton's default tiles (`default_tiles`) depend on the number of tokens: in 16 bits 16 x 32 for at most as "
@@ -57,6 +59,7 @@ class GroupedGemmWork(NamedTuple):
     a: Annotated[float, "bytes per element of A in the multiplication"] = 2.0
     b: Annotated[float, "bytes per element of B"] = 2.0
     few: Annotated[Number, "whether the layer has at most as many tokens as this GPU has experts"] = False
+    pairs: Annotated[Number, "token-expert pairs that this GPU sorts, for a GEMM as a separate kernel"] = 0
 
 
 class MoeWork(NamedTuple):
@@ -125,7 +128,7 @@ def separate_gemm_seconds(work: GroupedGemmWork, moved: Number, chip: Chip, timi
 
     It gets half of the fixed time of the fused layer.
     """
-    fixed = (timing.latency + work.experts * timing.expert + work.rows * timing.pair) / 2
+    fixed = (timing.latency + work.experts * timing.expert + work.pairs * timing.pair) / 2
     row_stream = part("row_stream", _outside_l2(moved, chip, timing) / (timing.rows * chip.bandwidth), "s")
     return part("fixed", fixed, "s") + gemm_seconds(work, chip, timing) + row_stream
 

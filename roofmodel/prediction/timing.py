@@ -263,6 +263,7 @@ def _kernel(
     if grouped := grouped_gemm_work(operator, dtype):
         from roofmodel.prediction import experts
 
+        grouped = grouped._replace(pairs=plain(operator.sizes.get("b:t:X", grouped.rows)))
         moved, function = placed.cost.bytes - placed.cost.weight_bytes, experts.separate_gemm_seconds
         return found(experts.DESCRIPTION, function, grouped, moved, sets=calibration.experts, name=implementation)
     if matrices := gemm_work(operator, dtype):

@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roofmodel.counting import phases
 from roofmodel.devices.calibration import ExpertsTiming
 from roofmodel.devices.device import Device
+from roofmodel.models.hub import load
 from roofmodel.prediction import experts
 from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
 from roofmodel.prediction.formula import Chip
 from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import expect, moe_work
+from roofmodel.prediction.timing import expect, formula, moe_work
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.study.estimate.options import workload
 
 A100, H100 = Device.load("a100"), Device.load("h100")
 PLAIN = Chip(multiprocessors=100, peak=100e12, bandwidth=1e12, l2=0.0, port=1e12)
@@ -99,6 +102,23 @@ def test_the_time_of_an_moe_depends_on_launch_experts_and_rows() -> None:
     assert experts.seconds(whole, PLAIN, timing) == pytest.approx(45e-6, rel=1e-6)
     apart = [experts.separate_gemm_seconds(product, moved, PLAIN, timing) for moved in (2000, 5000)]
     assert sum(apart) == pytest.approx(45e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize(("way", "pairs"), [("dp", 64 * 128 * 8 / 8), ("tp", 64 * 128 * 8)])
+def test_a_gpu_sorts_the_pairs_of_all_tokens_that_it_has(way: str, pairs: float) -> None:
+    """64 sequences of 128 tokens, 8 of 128 experts each. Replicas send a GPU the rows of its 16 experts; GPUs of a
+    tensor-parallel group have all tokens."""
+    arch = load("qwen3-30b-a3b")
+    options = {"phase": "prefill", "batch": 64, "seq": 128, "ep": 8, way: 8}
+    gemm = next(
+        op for op in phases.operators(arch, workload(arch, **options)[0].steps()[0]) if op.name == "mlp.expert_down"
+    )
+    found = formula(gemm, place(gemm.cost, H100, "fp16"), H100, "fp16")
+    assert found
+    slow, fast = (
+        experts.separate_gemm_seconds(*found.arguments, found.parameters._replace(pair=pair)) for pair in (1e-6, 0.0)
+    )
+    assert slow - fast == pytest.approx(pairs * 1e-6 / 2, rel=1e-9)
 
 
 def test_pairs_of_remote_experts_are_skipped_moved_or_computed() -> None:
