@@ -90,15 +90,25 @@ Load = Callable[[str, tuple[str, ...]], CalibratedDevice]
 class LentSets(Mapping[str, Mapping[str, Fitted[Any]]]):
     """The sets of a kind that a file takes from another device; they are read when they are first used.
 
-    Few models use these kinds, and reading another file takes 10 ms.
+    Few models use these kinds, and reading another file takes 10 ms. `read` also returns the exponent that widened
+    their intervals.
     """
 
-    def __init__(self, read: Callable[[], Sets[Any]]) -> None:
+    def __init__(self, read: Callable[[], tuple[Sets[Any], float]]) -> None:
         self._read = read
 
     @cached_property
-    def _sets(self) -> Sets[Any]:
+    def _found(self) -> tuple[Sets[Any], float]:
         return self._read()
+
+    @property
+    def _sets(self) -> Sets[Any]:
+        return self._found[0]
+
+    @property
+    def exponent(self) -> float:
+        """The exponent that widened their intervals."""
+        return self._found[1]
 
     def __getitem__(self, implementation: str) -> Mapping[str, Fitted[Any]]:
         return self._sets[implementation]
@@ -158,7 +168,7 @@ def read(
         find = cache(partial(_lent, device, like, wanted))
         lent[name if deferred else find().device] = list(wanted)
         reads = {kind: partial(_of_kind, find, kind) for kind in wanted}
-        sets |= {kind: LentSets(read) if deferred else read() for kind, read in reads.items()}
+        sets |= {kind: LentSets(read) if deferred else read()[0] for kind, read in reads.items()}
     return Calibration(own, lent, **sets)
 
 
@@ -177,15 +187,13 @@ def borrowed(
 ) -> Calibration:
     """The parameter sets of `lender`, as a device without measurements of its own uses them (see `read`).
 
-    The exponent widens the interval of a set once, also where the lender itself borrows the set.
+    Where the lender itself borrows a set, the larger one of both exponents widens its interval.
     """
     found = lender.calibration
     assert found is not None
     ratio = _peak_ratio(device, lender)
     power, factor = _widening(device, lender)
-    lent = {kind for kinds_of_other in found.borrowed.values() for kind in kinds_of_other}
-    powers = {kind: 1.0 if kind in lent else power for kind in kinds}
-    sets = {kind: _borrowed(getattr(found, kind), ratio, factor, powers[kind]) for kind in kinds}
+    sets = {kind: _borrowed(getattr(found, kind), ratio, factor, power) for kind in kinds}
     return Calibration(found.device, {found.device: [kind for kind in kinds if sets[kind]]}, **sets)
 
 
@@ -213,9 +221,14 @@ def _memory_family(device: CalibratedDevice) -> str:
     return (memory.kind or "").rstrip("0123456789EeXx") if memory else ""
 
 
-def _of_kind(find: Callable[[], Calibration], kind: str) -> Sets[Any]:
+def _of_kind(find: Callable[[], Calibration], kind: str) -> tuple[Sets[Any], float]:
+    """The sets of a kind, and the exponent that widened their intervals."""
     sets: Sets[Any] = getattr(find(), kind)
-    return sets
+    return sets, _exponent(sets)
+
+
+def _exponent(sets: Sets[Any]) -> float:
+    return sets.exponent if isinstance(sets, LentSets) else 1.0
 
 
 def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
@@ -271,14 +284,21 @@ def _peak_ratio(here: CalibratedDevice, there: CalibratedDevice) -> float:
 def _borrowed(sets: Sets[Timing], ratio: float, factor: float, power: float) -> Sets[Timing]:
     """Another device's sets with `pipe` scaled by `ratio`, and with intervals wider by `power` and `factor`.
 
-    The intervals of LINKS_OF_MACHINES stay as they are.
+    An exponent that has widened them already is part of `power`. The intervals of LINKS_OF_MACHINES stay as they are.
     """
-    if isinstance(sets, LentSets):
-        return LentSets(lambda: _borrowed(dict(sets), ratio, factor, power))
 
-    def borrow(form: str, one: Fitted[Any]) -> Fitted[Any]:
+    def borrow(form: str, one: Fitted[Any], remaining: float) -> Fitted[Any]:
         timing, fit = one
         scaled = timing._replace(pipe=timing.pipe * ratio) if "pipe" in timing._fields else timing
-        return Fitted(scaled, fit if form in LINKS_OF_MACHINES else fit.wider(power, factor))
+        return Fitted(scaled, fit if form in LINKS_OF_MACHINES else fit.wider(remaining, factor))
 
-    return {name: {form: borrow(form, one) for form, one in forms.items()} for name, forms in sets.items()}
+    def read() -> tuple[Sets[Any], float]:
+        applied = _exponent(sets)
+        total = max(power, applied)
+        wider = {
+            name: {form: borrow(form, one, total / applied) for form, one in forms.items()}
+            for name, forms in sets.items()
+        }
+        return wider, total
+
+    return LentSets(read) if sets else sets

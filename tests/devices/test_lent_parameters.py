@@ -11,7 +11,7 @@ import yaml
 
 from roofmodel.devices import device as module
 from roofmodel.devices import library
-from roofmodel.devices.calibration_reader import TIMINGS
+from roofmodel.devices.calibration_reader import TIMINGS, borrowed
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError
 
@@ -35,6 +35,37 @@ def test_a_device_has_the_sets_of_the_device_that_lends_them(name: str, kind: st
         for form, one in forms.items():
             assert one.fit.low <= lent[key][form].fit.low
             assert one.fit.high >= lent[key][form].fit.high
+
+
+@pytest.mark.parametrize(
+    ("name", "lender", "measured", "kind"),
+    [
+        ("a40", "a100-pcie-80gb", "a100-sxm-80gb", "gemm"),
+        ("l40s", "h100-pcie", "h100-sxm", "gemm"),
+        ("a40", "gb200", "b200", "encoder"),
+        ("a40", "a100-sxm-80gb", "h100-sxm", "encoder"),
+    ],
+)
+def test_a_second_lender_of_the_same_design_does_not_narrow_the_interval(
+    name: str, lender: str, measured: str, kind: str
+) -> None:
+    device = Device.load(name)
+    second, first = (getattr(borrowed(device, Device.load(each), (kind,)), kind) for each in (lender, measured))
+    assert second.keys() == first.keys() != set()
+    for key, forms in first.items():
+        for form, one in forms.items():
+            fit = second[key][form].fit
+            assert fit.low <= one.fit.low * (1 + 1e-9)
+            assert fit.high >= one.fit.high * (1 - 1e-9)
+
+
+def test_two_devices_of_one_design_widen_the_interval_once() -> None:
+    """h100-nvl takes the sets that h100-pcie takes from h100-sxm."""
+    first, second = (Device.load(name).calibration for name in ("h100-pcie", "h100-nvl"))
+    assert first is not None
+    assert second is not None
+    for key, forms in first.gemm.items():
+        assert {form: one.fit for form, one in second.gemm[key].items()} == {f: one.fit for f, one in forms.items()}
 
 
 def test_the_file_of_a_lender_is_read_when_its_sets_are_first_used(monkeypatch: pytest.MonkeyPatch) -> None:
