@@ -116,6 +116,17 @@ def test_long_all_reduces_of_two_bridged_pairs_cross_pcie_once(
     assert tree_share(collective, Device.load(hw), 2 * (gpus - 1) / gpus * size) == share
 
 
+@pytest.mark.parametrize("hw", ["a40", "a30", "a100-pcie-80gb", "rtx-a6000"])
+def test_the_bound_of_a_long_all_reduce_of_two_bridged_pairs_counts_a_tree(hw: str) -> None:
+    """The whole tensor passes the PCIe link once in each direction: 128 MiB at 32 GB/s. Shorter ones use a ring."""
+    device = Device.load(hw)
+    for mebibytes, per_byte in ((128, 1), (32, 1.5)):
+        row = {"num_gpus": 4, "elements": mebibytes * 2**19, "collective": "all_reduce"}
+        operator = OPERATIONS["nccl"].operator(row, HALF)
+        bound = place(operator.cost, device, "fp16", operator.collective).bound_seconds
+        assert bound == pytest.approx(per_byte * mebibytes * 2**20 / 32e9, rel=0.03)
+
+
 def test_published_all_reduce_times_between_nodes_are_reproduced_and_stay_above_the_bound() -> None:
     """All-reduces and gathers of 16 to 128 GPUs on ten clusters, some with other ports than a DGX."""
     off, fastest = [], []

@@ -86,7 +86,7 @@ def changes(
     """All changes of the bound over the integers from `start`, or over the given sizes."""
 
     def bound(n: int) -> str:
-        return str(place(cost(n), device, dtype, collective(n)).bound)
+        return str(place(cost(n), device, dtype, collective(n), several=True).bound)
 
     found = []
     asked = sizes or sorted(
@@ -190,7 +190,7 @@ def _between(
 
 def _binding(cost: Cost, collective: Collective | None, device: Device, dtype: str) -> int:
     """The index of the longest side; if several are equal, the one that `place` names."""
-    sides, bound = _sides(cost, collective, device, dtype), place(cost, device, dtype, collective).bound
+    sides, bound = _sides(cost, collective, device, dtype), place(cost, device, dtype, collective, several=True).bound
     return max(range(len(sides)), key=lambda i: (sides[i].bound == bound, sides[i].work / sides[i].rate))
 
 

@@ -158,7 +158,7 @@ def _ceilings(found: Placement, device: Device, dtype: str, way: Route | None) -
     yield ceiling("memory, DRAM", cost.bytes, "B", device.bandwidth, found.memory_seconds)
     if way:
         name = f"communication, {' and '.join(link.name for link in way.links(device))}, per direction"
-        yield ceiling(name, cost.link_bytes, "B", way.bandwidth, found.link_seconds)
+        yield ceiling(name, found.link_seconds * way.bandwidth, "B", way.bandwidth, found.link_seconds)
 
 
 def _bound_by(ceilings: Sequence[_Ceiling], found: Placement) -> str:
