@@ -6,7 +6,7 @@ of a rank in a step is the sum of its deviations: how much longer it computes th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -81,13 +81,14 @@ def operation_jitter(table: OperationTable, threshold: float) -> OperationJitter
         warnings += slowdowns.warnings
     except ProfileError as error:
         warnings.append(f"the steps cannot be replayed: {error}")
+    unknown = frozenset(worker.rank for worker in selection.partial)
     found = sorted(step_deviations(selection), key=lambda curves: curves.step)
     return OperationJitter(
         files=table.files,
         ranks=_ranks(selection, table),
         step_seconds=float(np.median(_step_seconds(selection))),
         computations=sum(len(curves.names) for curves in found),
-        steps=tuple(step_summary(curves, threshold, causes) for curves in found),
+        steps=tuple(step_summary(curves, threshold, causes, unknown) for curves in found),
         lateness=np.stack([curves.durations.sum(axis=1) for curves in found]),
         curves=max(found, key=lambda curves: float(curves.durations.sum(axis=1).max())),
         causes=tuple(causes),
@@ -98,22 +99,28 @@ def operation_jitter(table: OperationTable, threshold: float) -> OperationJitter
 
 def step_deviations(selection: Selection) -> Iterator[OperationCurves]:
     """The deviations of each step, over all ranks in ascending order."""
-    for schedule in selection.schedules:
-        keys, times = _common_computations(schedule)
-        compared = [worker for worker in selection.ranks if worker[1] in times]
-        workers = sorted(compared, key=lambda worker: selection.ranks[worker])
-        ranks = tuple(selection.ranks[worker] for worker in workers)
+    for number, schedule in enumerate(selection.schedules):
+        keys, indices = _common_computations(schedule)
+        times = schedule.ends - schedule.starts
         columns = {int(dp_rank): column for column, dp_rank in enumerate(schedule.dp_ranks)}
-        # (ranks, computations, steps)
-        seconds = np.stack([times[stage][:, :, columns[dp_rank]] for dp_rank, stage in workers])
+        # Of each compared worker: its rank, and seconds by computation and step.
+        compared = [
+            (rank, times[indices[stage]][:, :, columns[dp_rank]])
+            for (dp_rank, stage), rank in selection.ranks.items()
+            if stage in indices
+        ]
+        compared += [(worker.rank, worker.seconds[number][indices[worker.stage]]) for worker in selection.partial]
+        compared.sort(key=lambda each: each[0])
+        ranks = tuple(rank for rank, _ in compared)
+        seconds = np.stack([each for _, each in compared])  # (ranks, computations, steps)
         deviations = seconds - seconds.mean(axis=0)
         several = len({key[1] for key in keys}) > 1
         names = tuple(
             f"microbatch {microbatch} {kind.split('-')[0]}" + (f", chunk {chunk}" if several else "")
             for kind, chunk, microbatch in keys
         )
-        for number, step in enumerate(schedule.steps.tolist()):
-            yield OperationCurves(step, ranks, names, deviations[:, :, number])
+        for place, step in enumerate(schedule.steps.tolist()):
+            yield OperationCurves(step, ranks, names, deviations[:, :, place])
 
 
 _Key = tuple[str, int, int]  # kind, model chunk, microbatch
@@ -124,19 +131,15 @@ def _key(operation: Operation) -> _Key:
     return operation.kind, operation.model_chunk, microbatch
 
 
-def _common_computations(schedule: Schedule) -> tuple[list[_Key], dict[int, NDArray[np.float64]]]:
-    """The computations that all stages execute, in the order of the last stage, with their seconds.
-
-    Seconds by stage: (computations, steps, dp_ranks).
-    """
+def _common_computations(schedule: Schedule) -> tuple[list[_Key], dict[int, list[int]]]:
+    """The computations that all stages execute, in the order of the last stage, and their indices by stage."""
     by_stage: dict[int, dict[_Key, int]] = {}
     for index, operation in enumerate(schedule.operations):
         if operation.kind in (FORWARD, BACKWARD):
             by_stage.setdefault(operation.stage, {})[_key(operation)] = index
     last = by_stage[max(by_stage)]
     keys = [key for key in last if all(key in found for found in by_stage.values())]
-    seconds = schedule.ends - schedule.starts
-    return keys, {stage: seconds[[found[key] for key in keys]] for stage, found in by_stage.items()}
+    return keys, {stage: [found[key] for key in keys] for stage, found in by_stage.items()}
 
 
 def _step_seconds(selection: Selection) -> NDArray[np.float64]:
@@ -146,8 +149,18 @@ def _step_seconds(selection: Selection) -> NDArray[np.float64]:
 def _ranks(selection: Selection, table: OperationTable) -> tuple[OperationRank, ...]:
     first = table.rows.drop_duplicates(["dp_rank", "stage"])[["dp_rank", "stage", "file"]].to_numpy().tolist()
     files = {(dp_rank, stage): table.files[file] for dp_rank, stage, file in first}
-    found = []
-    for (dp_rank, stage), rank in sorted(selection.ranks.items(), key=lambda item: item[1]):
+    found = [
+        OperationRank(
+            worker.rank,
+            files[worker.dp_rank, worker.stage],
+            worker.dp_rank,
+            worker.stage,
+            worker.operations,
+            float(sum(np.nansum(seconds) for seconds in worker.seconds)),
+        )
+        for worker in selection.partial
+    ]
+    for (dp_rank, stage), rank in selection.ranks.items():
         operations, seconds = 0, 0.0
         for schedule in selection.schedules:
             column = int(np.flatnonzero(schedule.dp_ranks == dp_rank)[0])
@@ -156,15 +169,20 @@ def _ranks(selection: Selection, table: OperationTable) -> tuple[OperationRank, 
             operations += len(own) * len(schedule.steps)
             seconds += float((schedule.ends - schedule.starts)[computing, :, column].sum())
         found.append(OperationRank(rank, files[dp_rank, stage], dp_rank, stage, operations, seconds))
-    return tuple(found)
+    return tuple(sorted(found))
 
 
-def step_summary(curves: OperationCurves, threshold: float, causes: Sequence[Cause]) -> StepSummary:
-    """Which rank is early and which is late in a step, and from which computation on; `threshold` in seconds."""
+def step_summary(
+    curves: OperationCurves, threshold: float, causes: Sequence[Cause], unknown: Collection[int] = ()
+) -> StepSummary:
+    """Which rank is early and which is late in a step, and from which computation on; `threshold` in seconds.
+
+    The causes of the ranks in `unknown` are not known, because they are not replayed.
+    """
     late = curves.durations.sum(axis=1)
     earliest, latest = int(late.argmin()), int(late.argmax())
     place = first_beyond(curves.times_to_end[latest], threshold)
-    is_late = late[latest] > threshold
+    has_cause = late[latest] > threshold and curves.ranks[latest] not in unknown
     return StepSummary(
         step=curves.step,
         earliest_rank=curves.ranks[earliest],
@@ -173,7 +191,7 @@ def step_summary(curves: OperationCurves, threshold: float, causes: Sequence[Cau
         latest_seconds=float(late[latest]),
         diverges_at_kernel=place,
         kernel_name=None if place is None else curves.names[place],
-        cause=_cause_of(curves.ranks[latest], causes) if is_late else None,
+        cause=_cause_of(curves.ranks[latest], causes) if has_cause else None,
     )
 
 

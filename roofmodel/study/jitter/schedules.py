@@ -67,12 +67,23 @@ class StageOperations(NamedTuple):
         return [index for kind in kinds for index in self.by_kind.get(kind, [])]
 
 
+class PartialWorker(NamedTuple):
+    """A worker with all its computations, of a data-parallel rank that lacks other operations: it is compared only."""
+
+    dp_rank: int
+    stage: int
+    rank: int
+    operations: int  # in the steps of all schedules
+    seconds: tuple[NDArray[np.float64], ...]  # of each schedule: (operations, steps); NaN except for its computations
+
+
 class Selection(NamedTuple):
-    """The part of a job that can be replayed."""
+    """The part of a job that can be replayed, and further workers that can be compared."""
 
     schedules: tuple[Schedule, ...]
     ranks: dict[tuple[int, int], int]  # (dp_rank, stage) -> rank
     warnings: tuple[str, ...]  # what is left out
+    partial: tuple[PartialWorker, ...] = ()
 
 
 class _Pipelines(NamedTuple):
@@ -101,14 +112,15 @@ def select(table: OperationTable) -> Selection:
     """The steps and data-parallel ranks whose operations are complete.
 
     A data-parallel rank that lacks operations in most steps is left out, and then each step in which another one does.
-    Raises ProfileError if nothing remains.
+    The workers of such a rank are `partial` if they have their computations in all other steps. Raises ProfileError if
+    nothing remains.
     """
     file = table.file
     warnings: list[str] = []
     rows = _known_kinds(table, warnings)
     pipelines = _pipelines(rows)
     if gaps := units.listed_gaps(pipelines.dp_ranks.tolist()):
-        warnings.append(f"{file}: no operations of dp_rank {gaps}; the replay has only the other ranks")
+        warnings.append(f"{file}: no operations of dp_rank {gaps}; the results have only the other ranks")
     workers = rows.drop_duplicates(["dp_rank", "stage"])
     ranks = {(int(dp), int(stage)): int(rank) for dp, stage, rank in workers[["dp_rank", "stage", "rank"]].to_numpy()}
     complete = _complete_sequences(pipelines)
@@ -116,9 +128,10 @@ def select(table: OperationTable) -> Selection:
     common = np.array([_most_common(row) for row in usable])
     equal = (usable == common[:, None]) & (common[:, None] >= 0)
     kept_ranks = equal.mean(0) >= _COMPLETE_SHARE
+    incomplete: dict[int, str] = {}  # data-parallel rank -> warning
     for column in np.flatnonzero(~kept_ranks):
         reason = _first_difference(pipelines, ~equal[:, column], [int(column)], ranks)
-        warnings.append(
+        incomplete[int(pipelines.dp_ranks[column])] = (
             f"{file}: dp_rank {pipelines.dp_ranks[column]} is left out of the replay: operations are missing in "
             f"{int((~equal[:, column]).sum())} of {len(common)} steps ({reason})"
         )
@@ -130,7 +143,7 @@ def select(table: OperationTable) -> Selection:
         reason = _first_difference(pipelines, ~kept_steps, np.flatnonzero(kept_ranks).tolist(), ranks)
         lost = pipelines.steps[~kept_steps]
         steps = f"{units.count(len(lost), 'step')} ({units.listed(lost)})"
-        warnings.append(f"{file}: the replay leaves out {steps}: {reason}")
+        warnings.append(f"{file}: the replay and the comparison leave out {steps}: {reason}")
     columns = np.flatnonzero(kept_ranks)
     schedules = tuple(
         _schedule(pipelines, np.flatnonzero(kept_steps & (common == sequence)), columns)
@@ -138,8 +151,53 @@ def select(table: OperationTable) -> Selection:
     )
     if not any(operation.kind in (FORWARD, BACKWARD) for operation in schedules[0].operations):
         raise ProfileError(f"{file}: no step has the computations of all ranks; record whole steps")
-    kept = set(pipelines.dp_ranks[columns].tolist())
-    return Selection(schedules, {key: rank for key, rank in ranks.items() if key[0] in kept}, tuple(warnings))
+    replayed = {key: rank for key, rank in ranks.items() if key[0] not in incomplete}
+    others = {key: rank for key, rank in ranks.items() if key[0] in incomplete}
+    partial = _partial_workers(pipelines, schedules, others)
+    for dp_rank, warning in incomplete.items():
+        compared = [worker.rank for worker in partial if worker.dp_rank == dp_rank]
+        rest = sorted({rank for (own, _), rank in others.items() if own == dp_rank} - set(compared))
+        texts = [f"its {_ranks_are(compared)} compared"] if compared else []
+        texts += [f"its {_ranks_are(rest)} not compared, because computations are missing"] if rest else []
+        warnings.append("; ".join([warning, *texts]))
+    return Selection(schedules, replayed, tuple(warnings), partial)
+
+
+def _ranks_are(ranks: Sequence[int]) -> str:
+    return f"rank{'' if len(ranks) == 1 else 's'} {units.listed(sorted(ranks))} {'is' if len(ranks) == 1 else 'are'}"
+
+
+def _partial_workers(
+    pipelines: _Pipelines, schedules: Sequence[Schedule], ranks: dict[tuple[int, int], int]
+) -> tuple[PartialWorker, ...]:
+    """The workers of `ranks` that have the same computations as the schedules, in all their steps."""
+    if not ranks:
+        return ()
+    kinds = pipelines.rows["kind"].astype(str).to_numpy()
+    stages, chunks, starts, ends = (pipelines.rows[name].to_numpy() for name in ("stage", "mc", "start", "end"))
+    found = []
+    for (dp_rank, stage), rank in ranks.items():
+        column = int(np.searchsorted(pipelines.dp_ranks, dp_rank))
+        rows_of_worker, seconds, complete = 0, [], True
+        for schedule in schedules:
+            times = np.full((len(schedule.operations), len(schedule.steps)), np.nan)
+            for place, row in enumerate(np.searchsorted(pipelines.steps, schedule.steps)):
+                block = int(pipelines.blocks[row, column])
+                low, high = (0, 0) if block < 0 else pipelines.bounds[block : block + 2].tolist()
+                own = low + np.flatnonzero(stages[low:high] == stage)
+                rows_of_worker += len(own)
+                for kind in (FORWARD, BACKWARD):
+                    numbers = [i for i, op in enumerate(schedule.operations) if (op.kind, op.stage) == (kind, stage)]
+                    numbers.sort(key=lambda index: schedule.operations[index].number)
+                    computing = own[kinds[own] == kind]
+                    expected = [schedule.operations[index].model_chunk for index in numbers]
+                    complete &= bool(numbers) and chunks[computing].tolist() == expected
+                    if complete:
+                        times[numbers, place] = (ends - starts)[computing]
+            seconds.append(times)
+        if complete:
+            found.append(PartialWorker(dp_rank, stage, rank, rows_of_worker, tuple(seconds)))
+    return tuple(found)
 
 
 def _known_kinds(table: OperationTable, warnings: list[str]) -> pandas.DataFrame:

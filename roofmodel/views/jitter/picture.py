@@ -203,9 +203,10 @@ def latest_ranks(deviations: NDArray[np.float64]) -> list[tuple[int, int]]:
 
 
 def _slowdowns(jitter: Jitter, found: WhatIf) -> NDArray[np.float64]:
-    """The slowdown of each worker in each step: (ranks, steps)."""
-    place = {worker: number for number, worker in enumerate(found.by_worker)}
-    return found.worker_slowdowns[[place[rank.worker] for rank in jitter.ranks if rank.worker is not None]]
+    """The slowdown of each worker in each step: (ranks, steps). NaN for workers that are not replayed."""
+    slowdowns = dict(zip(found.by_worker, found.worker_slowdowns, strict=True))
+    unknown = np.full(found.worker_slowdowns.shape[1], np.nan)
+    return np.stack([slowdowns.get(rank.worker, unknown) for rank in jitter.ranks if rank.worker is not None])
 
 
 def _ticks(axes: Axes, steps: list[int], ranks: Sequence[int] = ()) -> None:

@@ -79,6 +79,34 @@ def test_ranks_are_compared_where_a_missing_stage_prevents_a_replay(tmp_path: Pa
     assert "no operations of stage 1; add the traces of its ranks" in found.warnings[0]
 
 
+def test_a_missing_worker_removes_no_other_worker_from_the_comparison(tmp_path: Path) -> None:
+    # Without rank 3, which is stage 1 of data-parallel rank 0, rank 0 has all its computations.
+    def seconds(key: Key, step: int) -> float:
+        slow = key[:2] == (0, 0) and key[2:] == ("backward-compute", 1)
+        return 0.07 if slow else late_rank(key, step)
+
+    rows = job(seconds, dp=3, stages=2, microbatches=3, steps=2)
+    found = operation_jitter(table(tmp_path, rows[(rows["dp_rank"] != 0) | (rows["stage"] != 1)]), THRESHOLD)
+    assert [rank.rank for rank in found.ranks] == [0, 1, 2, 4, 5]
+    assert (found.ranks[0].dp_rank, found.ranks[0].stage) == (0, 0)
+    assert found.ranks[0].compute_seconds == pytest.approx(2 * (3 * 0.02 + 2 * 0.04 + 0.07))
+    for late in found.lateness:
+        # Of five ranks, rank 0 is 30 ms and rank 4 is 10 ms slower: on average 8 ms.
+        assert late.tolist() == pytest.approx([0.022, -0.008, -0.008, 0.002, -0.008])
+    assert {(step.latest_rank, step.cause) for step in found.steps} == {(0, None)}  # it is not replayed
+    assert found.warnings[0].endswith("; its rank 0 is compared")
+
+
+def test_a_worker_that_lacks_computations_is_named_as_not_compared(tmp_path: Path) -> None:
+    rows = job(random_seconds(3), dp=3, stages=2, microbatches=3, steps=2)
+    lost = (rows["rank"] == 4) & (rows["optype"] == "backward-compute") & (rows["seq_id"] == 1)
+    found = operation_jitter(table(tmp_path, rows[~lost]), THRESHOLD)
+    assert [rank.rank for rank in found.ranks] == [0, 1, 2, 3, 5]
+    assert found.warnings[0].endswith(
+        "; its rank 1 is compared; its rank 4 is not compared, because computations are missing"
+    )
+
+
 def test_a_single_rank_has_no_deviation(tmp_path: Path) -> None:
     found = operation_jitter(table(tmp_path, job(random_seconds(2), dp=1, stages=1)), THRESHOLD)
     assert found.lateness.tolist() == [[0.0]]

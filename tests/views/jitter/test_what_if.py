@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import roofmodel
 from roofmodel.errors import RoofError
+from roofmodel.views.jitter import picture
 from tests.printing import printed
 from tests.profiles.samples import measured
 from tests.study.jitter.pipelines import job, random_seconds, written
@@ -128,3 +130,13 @@ def test_steps_in_which_all_ranks_are_equal_count_for_no_rank(tmp_path: Path) ->
     rows = job(lambda key, step: 0.5 if step == 1 and key[0] == 1 else 0.25, dp=2, stages=1, steps=3)
     report = roofmodel.jitter(written(tmp_path, rows))
     assert report.findings[0].startswith("rank 1 is the latest in 1 of 3 steps; the largest deviation is")
+
+
+def test_a_rank_that_is_compared_but_not_replayed_is_blank_in_the_heat_map_of_slowdowns(tmp_path: Path) -> None:
+    rows = job(random_seconds(4), dp=3, stages=2, microbatches=3, steps=2)
+    report = roofmodel.jitter(written(tmp_path, rows[rows["rank"] != 3]), what_if=True)  # stage 1 of dp_rank 0
+    assert [rank["rank"] for rank in report.to_dict()["ranks"]] == [0, 1, 2, 4, 5]
+    assert "slowdown by rank and step" in report.save(tmp_path / "jitter.svg").read_text()
+    assert report.analyzed.what_if is not None
+    shown = picture._slowdowns(report.analyzed, report.analyzed.what_if)
+    assert np.isnan(shown).all(axis=1).tolist() == [True, False, False, False, False]
