@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from roofmodel.errors import ProfileError
-from roofmodel.profiles import nsys
+from roofmodel.errors import Option, ProfileError
+from roofmodel.profiles import nsys, operation_table
 from roofmodel.profiles.reading import InputFile, opened_sources, profiler_files, recognized
 from roofmodel.profiles.timelines import activity_tables, nsys_tables, step_table, torch_events
 from roofmodel.profiles.timelines.timeline import Timeline
 
 Read = Callable[[BinaryIO, str], Timeline]
+_LISTED = 6  # columns of an unknown Parquet file in a message
 
 
 def _nsys(file: BinaryIO, name: str, with_samples: bool = False) -> Timeline:
@@ -66,6 +67,8 @@ def read_file(path: str | Path) -> Timeline:
 def _reader(source: InputFile) -> Read:
     if _is_step_table(source):
         return step_table.read
+    if (columns := _parquet_columns(source)) is not None:
+        raise _unknown_parquet(source, columns)
     tool, _ = recognized(source)
     if tool not in READERS:
         raise _counters_only(source, tool)
@@ -77,6 +80,21 @@ def _counters_only(source: InputFile, tool: str) -> ProfileError:
         f"{source.name}: a file of {tool} has counters but not the times of a whole run; "
         f"use files of {', '.join(READERS)}"
     )
+
+
+def _parquet_columns(source: InputFile) -> list[str] | None:
+    """The columns of an intact Parquet file; None for another file, and without pyarrow."""
+    with source.open() as stream:
+        return step_table.parquet_columns(stream)
+
+
+def _unknown_parquet(source: InputFile, columns: Sequence[str]) -> ProfileError:
+    more = f" and {len(columns) - _LISTED} more" if len(columns) > _LISTED else ""
+    return ProfileError(
+        f"{source.name}: a Parquet file with other columns ({', '.join(columns[:_LISTED])}{more}); use a table of "
+        f"training operations (columns {', '.join(operation_table.COLUMNS)}), a table of kernels (columns "
+        f"{', '.join(step_table.COLUMNS)}), or a file that ", Option("cache"), " wrote",
+    )  # fmt: skip
 
 
 def _is_step_table(source: InputFile) -> bool:

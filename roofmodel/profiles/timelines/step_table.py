@@ -18,24 +18,32 @@ from roofmodel.profiles.timelines.timeline import KERNEL, OPERATORS, RANK_IN_NAM
 
 _NUMBERS = ("nvtx_start", "nvtx_end", "crt_start", "crt_end", "kernel_start", "kernel_end")
 _TEXTS = ("nvtx_text", "device", "crt_name", "kernel_demangled_name", "kernel_stream")
-_COLUMNS = tuple(sorted((*_NUMBERS, *_TEXTS)))
+COLUMNS = tuple(sorted((*_NUMBERS, *_TEXTS)))
 _PARQUET = b"PAR1"
 _HEAD = 4096  # bytes in which the header must be
 
 
 def recognize(file: BinaryIO) -> bool:
     """Whether a stream has most columns of such a table. Raises OSError for a damaged Parquet file."""
-    head = file.read(_HEAD)
-    if head.startswith(_PARQUET):
-        try:
-            from pyarrow import ArrowException, parquet
-        except ImportError:
-            return False
-        try:
-            return _has_most(parquet.read_schema(file).names)
-        except ArrowException as error:
-            raise OSError(printable(str(error)).partition("\n")[0]) from None
-    return _has_most(_header(head))
+    columns = parquet_columns(file)
+    if columns is None:
+        file.seek(0)
+        columns = _header(file.read(_HEAD))
+    return _has_most(columns)
+
+
+def parquet_columns(file: BinaryIO) -> list[str] | None:
+    """The columns of a Parquet file; None for another file, and without pyarrow. Raises OSError if it is damaged."""
+    if file.read(len(_PARQUET)) != _PARQUET:
+        return None
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        return None
+    try:
+        return [printable(str(name)) for name in parquet.read_schema(file).names]
+    except ArrowException as error:
+        raise OSError(printable(str(error)).partition("\n")[0]) from None
 
 
 def _columns(file: BinaryIO, parquet: bool) -> list[str]:
@@ -55,11 +63,11 @@ def _header(head: bytes) -> list[str]:
 
 
 def _has_most(columns: Sequence[str]) -> bool:
-    return 2 * len(_missing(columns)) < len(_COLUMNS)
+    return 2 * len(_missing(columns)) < len(COLUMNS)
 
 
 def _missing(columns: Sequence[str]) -> list[str]:
-    return [column for column in _COLUMNS if column not in columns]
+    return [column for column in COLUMNS if column not in columns]
 
 
 def read(file: BinaryIO, name: str) -> Timeline:
@@ -74,7 +82,7 @@ def read(file: BinaryIO, name: str) -> Timeline:
         if missing_columns := _missing(_columns(file, parquet)):
             raise ProfileError(
                 f"{name}: no column{'s' * (len(missing_columns) > 1)} {', '.join(missing_columns)}; a table of kernels "
-                f"by step has the columns {', '.join(_COLUMNS)}"
+                f"by step has the columns {', '.join(COLUMNS)}"
             )
         if parquet:
             table = pandas.read_parquet(file, columns=list(types)).astype(dict.fromkeys(_TEXTS, str)).astype(types)

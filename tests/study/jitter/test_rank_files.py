@@ -302,3 +302,20 @@ def test_a_killed_worker_loses_no_rank_and_counts_none_twice(
         found = jitter([str(stored)], cluster=cluster.scheduler_address)
     assert flag.exists()
     assert result(found) == expected
+
+
+def test_another_parquet_file_is_refused_with_its_columns_and_the_layouts_that_are_read(tmp_path: Path) -> None:
+    import pandas
+
+    path = tmp_path / "other.parquet"
+    pandas.DataFrame({"time": [1], "loss": [2.0]}).to_parquet(path)
+    with pytest.raises(RoofError) as raised:
+        jitter([str(path)])
+    text = str(raised.value)
+    assert text.startswith(
+        f"{path}: a Parquet file with other columns (time, loss); use a table of training operations"
+    )
+    assert "dp_rank, stage, rank, step, optype" in text  # a table of operations
+    assert "kernel_start, kernel_stream" in text  # a table of kernels
+    assert "cache" in text  # files of ranks
+    assert "roofmodel.jitter()" not in text
