@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,3 +157,11 @@ def test_the_walks_through_the_code_name_modules_that_exist() -> None:
     paths = re.findall(r"`(roofmodel/[^`]+)`", contributing)
     assert len(paths) > 15
     assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+def test_folders_have_at_most_22_modules_and_modules_at_most_500_lines() -> None:
+    """Families have a module each; `__init__` and `__main__` are not counted."""
+    modules = [path for path in (ROOT / "roofmodel").rglob("*.py") if not path.stem.startswith("__")]
+    sizes = Counter(path.parent for path in modules if path.parent.name != "families")
+    assert {folder.name: size for folder, size in sizes.items() if size > 22} == {}
+    assert [path.name for path in modules if len(path.read_text(encoding="utf-8").splitlines()) > 500] == []

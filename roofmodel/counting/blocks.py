@@ -14,7 +14,6 @@ from typing import Any
 
 from roofmodel.algebra import quotient
 from roofmodel.counting import vector_flops
-from roofmodel.counting.attention import relative_bias
 from roofmodel.counting.block_context import BlockContext, norm
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.communication import (
@@ -25,6 +24,7 @@ from roofmodel.counting.communication import (
     sum_block_output,
     tokens_of_gpu,
 )
+from roofmodel.counting.layers.attention import relative_bias
 from roofmodel.counting.notation import Sizes
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step, pairs
@@ -109,7 +109,7 @@ def stage_operators(whole: Sequence[Operator], stack: Stack, step: Step) -> tupl
 
 def image_classifier(arch: Architecture, net: Network, step: Step) -> Iterator[Operator]:
     """A convolutional network, and the head on its pooled channels."""
-    from roofmodel.counting.convolution import network
+    from roofmodel.counting.layers.convolution import network
 
     yield from network(net, step)
     yield from head_stages(arch.head, None, {"b": step.batch, "d": net.width}, ("h", "d"), step)
@@ -119,7 +119,7 @@ def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
     """The embedding: token, position and type lookups, norm and projection as the model has them; or image patches."""
     table = stack.embedding
     if isinstance(table, Patches):
-        from roofmodel.counting.convolution import patches
+        from roofmodel.counting.layers.convolution import patches
 
         yield from patches(table, stack.hidden, step)
         return
@@ -127,7 +127,7 @@ def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
     sizes = {**step.token_axes, "d": stack.hidden, "e": table.width, "v": table.vocabulary}
     build, rows, width = Builder(sizes, step.widths), step.parallel.rows, "e" if projection else "d"
     if table.frame_convolutions:
-        from roofmodel.counting.token_convolution import frames
+        from roofmodel.counting.layers.token_convolution import frames
 
         yield from frames(table.frame_convolutions, stack.hidden, step)
     else:
@@ -234,10 +234,10 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
 
 @cache
 def builder(path: str) -> Callable[[Any, BlockContext], Iterator[Operator]]:
-    """The function at `module.function` of this package."""
+    """The function at `module.function` of `counting/layers`."""
     module, _, function = path.partition(".")
     found: Callable[[Any, BlockContext], Iterator[Operator]]
-    found = getattr(import_module(f"roofmodel.counting.{module}"), function)
+    found = getattr(import_module(f"roofmodel.counting.layers.{module}"), function)
     return found
 
 

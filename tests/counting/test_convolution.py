@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.counting.blocks import operators
-from roofmodel.counting.convolution import Context, FeatureMap, convolution, input_rows_read
+from roofmodel.counting.layers.convolution import Context, FeatureMap, convolution, input_rows_read
 from roofmodel.counting.notation import AXES, parse
 from roofmodel.counting.operator import Gemm, Operator
 from roofmodel.counting.workload import Step, Workload

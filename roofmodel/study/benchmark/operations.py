@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roofmodel.counting import vector_flops
-from roofmodel.counting.attention import attention
 from roofmodel.counting.block_context import BlockContext, norm
 from roofmodel.counting.collective import Collective
-from roofmodel.counting.feed_forward import experts, with_touched_experts
+from roofmodel.counting.layers.attention import attention
+from roofmodel.counting.layers.feed_forward import experts, with_touched_experts
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.workload import Step

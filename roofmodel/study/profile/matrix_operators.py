@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from roofmodel.counting import vector_flops
-from roofmodel.counting.convolution import input_rows_read
+from roofmodel.counting.layers.convolution import input_rows_read
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder
 from roofmodel.counting.operator import Operator as CountedOperator

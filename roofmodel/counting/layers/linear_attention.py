@@ -27,9 +27,9 @@ from dataclasses import replace
 from roofmodel.algebra import Number, quotient
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager
-from roofmodel.counting.mamba import causal_pairs, in_chunks
+from roofmodel.counting.layers.mamba import causal_pairs, in_chunks
+from roofmodel.counting.layers.token_convolution import causal_filter
 from roofmodel.counting.operator import Builder, Operator
-from roofmodel.counting.token_convolution import causal_filter
 from roofmodel.counting.workload import Step
 from roofmodel.models.recurrent import DeltaRule, Lightning
 

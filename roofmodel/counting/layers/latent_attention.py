@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from roofmodel.algebra import Number, minimum
 from roofmodel.counting import vector_flops
-from roofmodel.counting.attention import gate
 from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
 from roofmodel.counting.communication import replicated_input
+from roofmodel.counting.layers.attention import gate
 from roofmodel.counting.notation import Sizes
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.workload import Step, attended, pairs
