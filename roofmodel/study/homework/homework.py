@@ -40,6 +40,7 @@ PROBLEMS: Mapping[str, Callable[[Draw], Problem]] = {
     "timeline": runs.timeline,
     "stall": runs.stall,
     "late": runs.late_rank,
+    "gaps": runs.late_launch,
 }
 SHEETS = {
     "lectures": ("stream", "matmul", "stencil", "block", "phases", "kv", "decode", "counters", "achieved"),
@@ -47,7 +48,7 @@ SHEETS = {
     "transformers": ("block", "phases", "kv", "decode"),
     "measuring": ("stream", "counters", "achieved"),
     "scaling": ("convolution", "loader", "shared", "replicas", "experts"),
-    "runs": ("timeline", "stall", "late"),
+    "runs": ("timeline", "stall", "late", "gaps"),
 }
 """The problems of each sheet, by its name."""
 MAX_STUDENT_LENGTH = 100

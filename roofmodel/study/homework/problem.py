@@ -41,6 +41,8 @@ SYMBOLS = {
     "a_0": "the start of the all-reduce on rank 0", "a_1": "the start on rank 1", "a_2": "the start on rank 2",
     "a_3": "the start on rank 3",
     "e": "the end of the all-reduce",
+    "b_0": "the start of the second GEMM on rank 0", "b_1": "its start on rank 1", "b_2": "its start on rank 2",
+    "c_0": "the end of the first GEMM on rank 0", "c_1": "its end on rank 1", "c_2": "its end on rank 2",
 }  # fmt: skip
 """The meanings of the symbols in formulas."""
 

@@ -1,14 +1,22 @@
-"""Homework problems about whole runs: busy time and exposed communication, a waiting data loader, a late rank."""
+"""Homework problems about whole runs: busy time and exposed communication, a waiting data loader, late ranks."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.estimate.input_pipeline import workers_to_hide
 from roofmodel.study.homework.problem import Draw, Mistake, Problem, Question
+from roofmodel.study.jitter.alignment import StepLayout
+from roofmodel.study.jitter.deviations import deviations, kernel_gaps
+from roofmodel.study.jitter.kernels import Integers
+from roofmodel.study.jitter.step_kernels import StepKernels
 from roofmodel.study.trace import intervals
 
 US, MS = 1e-6, 1e-3
+LAUNCH = 20  # microseconds from the launch of a kernel to its start
 SECOND_GEMM = range(500, 901, 20)  # microseconds
 LOADING_TIMES = range(60, 400, 7)  # milliseconds
 FRACTION = Mistake(0.01, "this is a fraction; give a percentage")
@@ -210,3 +218,102 @@ def late_rank(draw: Draw) -> Problem:
             ),
         ),
     )
+
+
+def late_launch(draw: Draw) -> Problem:
+    """Three ranks with two GEMMs and an all-reduce: gaps, waiting time, the late rank, and what makes it late."""
+    late, delay = draw("late", range(3)), draw("delay", range(300, 901, 20))
+    in_gap = delay * draw("percent", (20, 30, 70, 80)) // 100  # the rest of the delay is in the second GEMM
+    firsts = np.array([2500 + draw(f"first {rank}", range(0, 21, 2)) for rank in range(3)])
+    gaps = np.array([40 + draw(f"gap {rank}", range(0, 11, 2)) for rank in range(3)])
+    seconds = np.array([800 + draw(f"second {rank}", range(0, 21, 2)) for rank in range(3)])
+    gaps[late] += in_gap
+    seconds[late] += delay - in_gap
+    starts = firsts + gaps
+    arrivals = starts + seconds
+    end = arrivals.max() + draw("transfer", range(200, 501, 20))
+    step = _three_kernels(firsts, starts, arrivals, end)
+    found = deviations(step, np.zeros(3, np.int64))
+    largest, lateness = int(gaps.max()), float(found.lateness[late])
+    gap_deviation = float(found.gaps[late].sum())
+    waiting = int((arrivals.max() - arrivals).sum())
+    values = {
+        f"{name}_{rank}": int(time) * US
+        for name, times in (("c", firsts), ("b", starts), ("a", arrivals))
+        for rank, time in enumerate(times)
+    }
+    last = "Max(a_0, a_1, a_2)"
+    mean_gap = "(b_0 + b_1 + b_2 - c_0 - c_1 - c_2)/3"
+    rows = ". ".join(
+        f"Rank {rank}: the first GEMM from 0 to {firsts[rank]} us, the second launched at {starts[rank] - LAUNCH} us, "
+        f"from {starts[rank]} to {arrivals[rank]} us"
+        for rank in range(3)
+    )
+    return Problem(
+        "gaps",
+        "Late launches or slow kernels",
+        "Three ranks run two GEMMs of equal shapes and then an all-reduce. A profiler recorded these times, on aligned "
+        f"clocks. {rows}. Each rank starts the all-reduce when its second GEMM ends. The all-reduce ends on all ranks "
+        f"at {end} us.",
+        (
+            Question(
+                "gap",
+                "The largest gap between the two GEMMs of a rank.",
+                "us",
+                int(kernel_gaps(step, np.zeros(3, np.int64)).max()) / 1e9,
+                "Max(b_0 - c_0, b_1 - c_1, b_2 - c_2)",
+                values,
+                (Mistake((largest - LAUNCH) / largest, "this ends with the launch; the gap ends with the start"),),
+            ),
+            Question(
+                "waiting",
+                "The time for which the ranks wait for another rank in the all-reduce, summed over the ranks.",
+                "us",
+                waiting * US,
+                f"3*{last} - a_0 - a_1 - a_2",
+                values,
+                (
+                    Mistake((3 * end - arrivals.sum()) / waiting, "this includes the transfer"),
+                    Mistake(1 / 3, "this is the mean over the ranks"),
+                ),
+            ),
+            Question(
+                "lateness",
+                "How much later the late rank starts the all-reduce than the mean of the ranks.",
+                "us",
+                lateness,
+                f"{last} - (a_0 + a_1 + a_2)/3",
+                values,
+                (
+                    Mistake(
+                        float(arrivals.max() - arrivals.min()) * US / lateness,
+                        "this compares with the first rank; use the mean",
+                    ),
+                ),
+            ),
+            Question(
+                "share",
+                "The share of this lateness that is in the gap: how much longer than the mean gap the gap of the late "
+                "rank is. Above 50 % its late launch is the main cause, below 50 % its slow kernels.",
+                "%",
+                gap_deviation / lateness,
+                f"(b_{late} - c_{late} - {mean_gap})/({last} - (a_0 + a_1 + a_2)/3)",
+                values,
+                (
+                    FRACTION,
+                    Mistake(int(gaps[late]) * US / gap_deviation, "this is the whole gap; subtract the mean gap"),
+                    Mistake((lateness - gap_deviation) / gap_deviation, "this is the share of the kernels"),
+                ),
+            ),
+        ),
+    )
+
+
+def _three_kernels(firsts: Integers, starts: Integers, arrivals: Integers, end: int) -> StepKernels:
+    """Two GEMMs and an all-reduce on each rank, as `roof jitter` compares them. Times in microseconds; R each."""
+    times = np.stack([np.zeros_like(firsts), starts, arrivals], axis=1) * 1000
+    ends = np.stack([firsts, arrivals, np.full_like(firsts, end)], axis=1) * 1000
+    previous = np.concatenate([np.full((len(firsts), 1), UNKNOWN), ends[:, :-1]], axis=1)
+    layout = StepLayout(np.arange(3), np.array([False, False, True]), np.ones(3, bool))
+    unused = np.zeros_like(times)
+    return StepKernels(layout, times, ends, times - LAUNCH * 1000, previous, unused, unused, unused)

@@ -188,6 +188,21 @@ def test_a_late_rank_by_hand() -> None:
     assert found == {"transfer": 400, "recorded": 1400, "wait": 1000, "gain": 100 * 750 / 41_400}
 
 
+def test_a_late_launch_by_hand() -> None:
+    # all-reduces start at 2500 + 40 + 800 = 3340 us on two ranks, and 300 us later on rank 2: 240 us of it in the gap
+    found = problem("gaps", **GAPS)
+    assert found == {"gap": 280, "waiting": 600, "lateness": 200, "share": 80}
+    given = homework.PROBLEMS["gaps"](fixed(**GAPS)).given
+    assert "Rank 2: the first GEMM from 0 to 2500 us, the second launched at 2760 us, from 2780 to 3640 us" in given
+    assert "ends on all ranks at 3840 us" in given
+
+
+def test_slow_kernels_are_not_a_late_launch_by_hand() -> None:
+    # of 300 us, 60 us are in the gap of rank 0, and 240 us in its second GEMM
+    found = problem("gaps", **GAPS | dict(late=0, percent=20))
+    assert found == {"gap": 100, "waiting": 600, "lateness": 200, "share": 20}
+
+
 # --- Every sheet ------------------------------------------------------------------------------------
 
 
@@ -243,6 +258,7 @@ LOADER = dict(network="resnet-50", device="v100-sxm2-32gb", share=15, decode=10,
 SHARED = dict(model="llama-2-7b-hf", device="h100-sxm", gpus=8, tokens=2048)
 TIMELINE = dict(first=300, pause=40, second=500, percent=60, tail=100)
 LATE = dict(late=2, delay=1000, transfer=400) | {f"rank {rank}": 0 for rank in range(4)}
+GAPS = dict(late=2, delay=300, percent=80, transfer=200)
 REPLICAS = dict(model="gpt2-xl", device="a100-sxm-80gb", gpus=8)
 
 
@@ -289,6 +305,11 @@ REPLICAS = dict(model="gpt2-xl", device="a100-sxm-80gb", gpus=8)
         ("stall", dict(batch=32, compute=100, load=250), "workers", 1, "the shorter step"),
         ("late", LATE, "transfer", 1400, "waiting time"),
         ("late", LATE, "recorded", 400, "while it waits"),
+        ("gaps", GAPS, "gap", 260, "the gap ends with the start"),
+        ("gaps", GAPS, "waiting", 2 * 500 + 200, "includes the transfer"),
+        ("gaps", GAPS, "lateness", 300, "use the mean"),
+        ("gaps", GAPS, "share", 100 * 280 / 200, "the whole gap"),
+        ("gaps", GAPS, "share", 20, "the share of the kernels"),
         ("experts", dict(gpus=8, users=64), "experts", 2 * 64 * 2 * 7 / 8 * 8.192, "for the tokens of all users"),
         ("achieved", dict(device="a100-sxm-80gb", n=4096, share=50), "bound", 2 * 4096**3 / 624e12 * 1e6, "sparse"),
         ("achieved", dict(device="a100-sxm-80gb", n=4096, share=50), "fraction", 881.0 / 440.509 * 100, "invert it"),
