@@ -72,70 +72,77 @@ def devices(hw: list[str]) -> list[str]:
     return [name.strip() for names in hw for name in names.split(",")]
 
 
-def _option(panel: str, help_text: str) -> Any:
+ROUTING = (
+    "Experts that tokens of an MoE model use: uniform (random), same (all tokens use the same, as in a batch of "
+    "identical prompts), or a FILE with a probability or count per expert"
+)
+
+
+def panel_option(panel: str, help_text: str) -> Any:
+    """An option that `--help` lists in this panel."""
     return typer.Option(help=help_text, rich_help_panel=panel)
 
 
 def workload_options(
     phase: Annotated[
         str | None,
-        _option(
+        panel_option(
             WORKLOAD,
             "prefill, decode, generate, forward or train (default: prefill and decode; forward for encoders).",
         ),
     ] = None,
-    batch: Annotated[int, _option(WORKLOAD, "Number of sequences that are computed together.")] = 1,
+    batch: Annotated[int, panel_option(WORKLOAD, "Number of sequences that are computed together.")] = 1,
     seq: Annotated[
         int | None,
-        _option(
+        panel_option(
             WORKLOAD,
             "Tokens of the prompt, or of an encoder-decoder's source (default: 1024, or the model's limit if lower).",
         ),
     ] = None,
-    context: Annotated[int | None, _option(WORKLOAD, "Tokens in the KV cache (decode default: --seq).")] = None,
+    context: Annotated[int | None, panel_option(WORKLOAD, "Tokens in the KV cache (decode default: --seq).")] = None,
     dtype: Annotated[
-        str, _option(PRECISION, "fp64, fp32, tf32, bf16, fp16, fp8, fp4, int8 or auto (of the config).")
+        str, panel_option(PRECISION, "fp64, fp32, tf32, bf16, fp16, fp8, fp4, int8 or auto (of the config).")
     ] = "fp16",
     weights: Annotated[
         str | None,
-        _option(
+        panel_option(
             PRECISION,
             "Format of weights: as --dtype except fp4, or fp8_block, int4, int4_g64, int4_g32 (each also with _sym: "
             "without zero points), nf4, nf4_double, mxfp4, nvfp4 (default: --dtype).",
         ),
     ] = None,
     kv: Annotated[
-        str | None, _option(PRECISION, "Format of the KV cache: as for --weights (default: --dtype).")
+        str | None, panel_option(PRECISION, "Format of the KV cache: as for --weights (default: --dtype).")
     ] = None,
     activations: Annotated[
         str | None,
-        _option(
+        panel_option(
             PRECISION, "Format of the tensors between operators (default: --dtype), such as fp16 if only GEMMs use fp8."
         ),
     ] = None,
     attention: Annotated[
-        str, _option(WORKLOAD, "flash (one fused kernel, masked tiles skipped) or eager (unfused).")
+        str, panel_option(WORKLOAD, "flash (one fused kernel, masked tiles skipped) or eager (unfused).")
     ] = "flash",
     logits: Annotated[
         str | None,
-        _option(
+        panel_option(
             WORKLOAD,
             "Positions for which the LM head computes logits: last or all (default: last in prefill, all in forward).",
         ),
     ] = None,
     new_tokens: Annotated[
-        int | None, _option(WORKLOAD, "Decodes of --phase generate: tokens after the first (default: 128).")
+        int | None, panel_option(WORKLOAD, "Decodes of --phase generate: tokens after the first (default: 128).")
     ] = None,
-    mla: Annotated[str, _option(WORKLOAD, "Multi-head latent attention: absorbed or naive.")] = "absorbed",
+    mla: Annotated[str, panel_option(WORKLOAD, "Multi-head latent attention: absorbed or naive.")] = "absorbed",
     decoder_seq: Annotated[
-        int | None, _option(WORKLOAD, "Prompt tokens of an encoder-decoder's decoder (default: --seq).")
+        int | None, panel_option(WORKLOAD, "Prompt tokens of an encoder-decoder's decoder (default: --seq).")
     ] = None,
     image: Annotated[
-        int | None, _option(WORKLOAD, "Height and width of an image in pixels, for vision models.")
+        int | None, panel_option(WORKLOAD, "Height and width of an image in pixels, for vision models.")
     ] = None,
     runtime: Annotated[
         str,
-        _option(
+        panel_option(
             WORKLOAD,
             "How kernels are launched and fused (expected times only): eager; autocast (eager with torch.autocast and "
             "fp32 weights); megatron (the fused kernels of Megatron-LM); graph (a CUDA graph with the fused kernels "
@@ -144,32 +151,38 @@ def workload_options(
     ] = "eager",
     launch: Annotated[
         str | None,
-        _option(
+        panel_option(
             WORKLOAD, "Host time to launch one operator, such as 12us (default: 40us; not used with --runtime graph)."
         ),
     ] = None,
-    optimizer: Annotated[str | None, _option(TRAINING, "adam, momentum or sgd (default: adam).")] = None,
+    optimizer: Annotated[str | None, panel_option(TRAINING, "adam, momentum or sgd (default: adam).")] = None,
     recompute: Annotated[
-        str, _option(TRAINING, "Activations recomputed in the backward pass: none, selective or full.")
+        str, panel_option(TRAINING, "Activations recomputed in the backward pass: none, selective or full.")
     ] = "none",
-    tp: Annotated[int, _option(PARALLELISM, "Tensor parallel: GPUs that shard each layer.")] = 1,
-    dp: Annotated[int, _option(PARALLELISM, "Data parallel: model replicas; each computes a part of the batch.")] = 1,
-    pp: Annotated[int, _option(PARALLELISM, "Pipeline parallel: stages into which the layers are divided.")] = 1,
-    ep: Annotated[int, _option(PARALLELISM, "Expert parallel: GPUs that shard the experts.")] = 1,
+    tp: Annotated[int, panel_option(PARALLELISM, "Tensor parallel: GPUs that shard each layer.")] = 1,
+    dp: Annotated[
+        int, panel_option(PARALLELISM, "Data parallel: model replicas; each computes a part of the batch.")
+    ] = 1,
+    pp: Annotated[int, panel_option(PARALLELISM, "Pipeline parallel: stages into which the layers are divided.")] = 1,
+    ep: Annotated[int, panel_option(PARALLELISM, "Expert parallel: GPUs that shard the experts.")] = 1,
     vpp: Annotated[
-        int, _option(PARALLELISM, "Parts of the model per stage in an interleaved pipeline, for training.")
+        int, panel_option(PARALLELISM, "Parts of the model per stage in an interleaved pipeline, for training.")
     ] = 1,
     micro_batch: Annotated[
         int | None,
-        _option(PARALLELISM, "Sequences per replica and microbatch (default: all sequences; 1 in training with --pp)."),
+        panel_option(
+            PARALLELISM, "Sequences per replica and microbatch (default: all sequences; 1 in training with --pp)."
+        ),
     ] = None,
     sequence_parallel: Annotated[
         str,
-        _option(PARALLELISM, "on: also shard the tokens of norms and residual adds over the --tp GPUs, for training."),
+        panel_option(
+            PARALLELISM, "on: also shard the tokens of norms and residual adds over the --tp GPUs, for training."
+        ),
     ] = "off",
     data_parallel: Annotated[
         str | None,
-        _option(
+        panel_option(
             PARALLELISM,
             "How --dp replicas train: ddp (DistributedDataParallel: gradients are exchanged during the backward pass), "
             "dataparallel (torch.nn.DataParallel: one process), or sequential (gradients are exchanged after the "
@@ -178,20 +191,13 @@ def workload_options(
     ] = None,
     engine: Annotated[
         str,
-        _option(
+        panel_option(
             WORKLOAD, "Inference engine of --runtime graph (expected times only): current libraries, or trtllm-0.9."
         ),
     ] = "current",
-    routing: Annotated[
-        str,
-        _option(
-            WORKLOAD,
-            "Experts that tokens of an MoE model use: uniform (random), same (all tokens use the same, as in a "
-            "batch of identical prompts), or a FILE with a probability or count per expert.",
-        ),
-    ] = "uniform",
+    routing: Annotated[str, panel_option(WORKLOAD, f"{ROUTING}.")] = "uniform",
     memory_utilization: Annotated[
-        float, _option(WORKLOAD, "Share of a device's memory that may be used: sets fits, max batch and context.")
+        float, panel_option(WORKLOAD, "Share of a device's memory that may be used: sets fits, max batch and context.")
     ] = 0.9,
 ) -> None:
     """The options of a workload, as a signature."""

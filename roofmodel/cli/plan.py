@@ -10,6 +10,7 @@ from roofmodel.cli.options import (
     OUTPUT,
     PARALLELISM,
     PRECISION,
+    ROUTING,
     TRAINING,
     WORKLOAD,
     Family,
@@ -18,6 +19,7 @@ from roofmodel.cli.options import (
     examples,
     format_option,
     output_option,
+    panel_option,
     required_device,
 )
 from roofmodel.cli.output import check_format, check_outputs, ignored, present
@@ -25,11 +27,6 @@ from roofmodel.option_values import OutputFormat
 
 app = typer.Typer(add_completion=False)
 TARGETS, SPECULATION = "Targets", "Speculative decoding"
-
-
-def _option(panel: str, help_text: str) -> typer.models.OptionInfo:
-    found: typer.models.OptionInfo = typer.Option(help=help_text, rich_help_panel=panel)
-    return found
 
 
 @app.command(
@@ -42,70 +39,70 @@ def _option(panel: str, help_text: str) -> typer.models.OptionInfo:
 )
 def plan_command(
     model: Model,
-    gpus: Annotated[int, _option(WORKLOAD, "Number of GPUs; a layout uses all of them.")],
+    gpus: Annotated[int, panel_option(WORKLOAD, "Number of GPUs; a layout uses all of them.")],
     hw: Annotated[list[str] | None, typer.Option("--hw", help="Devices: a100,h100, or --hw several times.")] = None,
-    isl: Annotated[int | None, _option(WORKLOAD, "Prompt tokens of a request.")] = None,
-    osl: Annotated[int | None, _option(WORKLOAD, "New tokens of a request.")] = None,
-    ttft: Annotated[str | None, _option(TARGETS, "Longest time to first token, such as 500ms.")] = None,
-    tpot: Annotated[str | None, _option(TARGETS, "Longest time per output token, such as 30ms.")] = None,
-    requests: Annotated[str | None, _option(TARGETS, "Required rate, such as 5/s or 300/min.")] = None,
+    isl: Annotated[int | None, panel_option(WORKLOAD, "Prompt tokens of a request.")] = None,
+    osl: Annotated[int | None, panel_option(WORKLOAD, "New tokens of a request.")] = None,
+    ttft: Annotated[str | None, panel_option(TARGETS, "Longest time to first token, such as 500ms.")] = None,
+    tpot: Annotated[str | None, panel_option(TARGETS, "Longest time per output token, such as 30ms.")] = None,
+    requests: Annotated[str | None, panel_option(TARGETS, "Required rate, such as 5/s or 300/min.")] = None,
     price: Annotated[
-        str | None, _option(TARGETS, "Price of a GPU in dollars per hour: 2 for every device, or a100=1.5,h100=3.")
+        str | None, panel_option(TARGETS, "Price of a GPU in dollars per hour: 2 for every device, or a100=1.5,h100=3.")
     ] = None,
-    tp: Annotated[str | None, _option(PARALLELISM, "Only these tensor-parallel sizes, such as 4,8.")] = None,
-    pp: Annotated[str | None, _option(PARALLELISM, "Only these numbers of pipeline stages.")] = None,
-    dp: Annotated[str | None, _option(PARALLELISM, "Only these numbers of replicas.")] = None,
-    ep: Annotated[str | None, _option(PARALLELISM, "Only these expert-parallel sizes.")] = None,
+    tp: Annotated[str | None, panel_option(PARALLELISM, "Only these tensor-parallel sizes, such as 4,8.")] = None,
+    pp: Annotated[str | None, panel_option(PARALLELISM, "Only these numbers of pipeline stages.")] = None,
+    dp: Annotated[str | None, panel_option(PARALLELISM, "Only these numbers of replicas.")] = None,
+    ep: Annotated[str | None, panel_option(PARALLELISM, "Only these expert-parallel sizes.")] = None,
     dtype: Annotated[
-        str | None, _option(PRECISION, "Only these compute formats (default: bf16 or fp16, and fp8).")
+        str | None, panel_option(PRECISION, "Only these compute formats (default: bf16 or fp16, and fp8).")
     ] = None,
     weights: Annotated[
-        str | None, _option(PRECISION, "Only these formats of weights (default: --dtype, or those of the checkpoint).")
+        str | None,
+        panel_option(PRECISION, "Only these formats of weights (default: --dtype, or those of the checkpoint)."),
     ] = None,
     kv: Annotated[
-        str | None, _option(PRECISION, "Only these formats of the KV cache (default: 16 bits, and fp8).")
+        str | None, panel_option(PRECISION, "Only these formats of the KV cache (default: 16 bits, and fp8).")
     ] = None,
     activations: Annotated[
-        str | None, _option(PRECISION, "Only these formats of the tensors between operators (default: 16 bits).")
+        str | None, panel_option(PRECISION, "Only these formats of the tensors between operators (default: 16 bits).")
     ] = None,
-    memory_utilization: Annotated[float, _option(WORKLOAD, "Share of a device's memory that may be used.")] = 0.9,
+    memory_utilization: Annotated[float, panel_option(WORKLOAD, "Share of a device's memory that may be used.")] = 0.9,
     mode: Annotated[
         str | None,
-        _option(WORKLOAD, "mixed (prefill and decode on the same engines) or disaggregated (default: both)."),
+        panel_option(WORKLOAD, "mixed (prefill and decode on the same engines) or disaggregated (default: both)."),
     ] = None,
     draft: Annotated[
-        str | None, _option(SPECULATION, "Draft model of speculative decoding, or mtp for multi-token prediction.")
+        str | None, panel_option(SPECULATION, "Draft model of speculative decoding, or mtp for multi-token prediction.")
     ] = None,
-    draft_tokens: Annotated[int | None, _option(SPECULATION, "Tokens drafted per step (default: 3).")] = None,
+    draft_tokens: Annotated[int | None, panel_option(SPECULATION, "Tokens drafted per step (default: 3).")] = None,
     acceptance: Annotated[
-        float | None, _option(SPECULATION, "Probability that a draft token is right (default: 0.7).")
+        float | None, panel_option(SPECULATION, "Probability that a draft token is right (default: 0.7).")
     ] = None,
-    routing: Annotated[
-        str | None,
-        _option(
-            WORKLOAD,
-            "Experts that tokens of an MoE model use: uniform (random), same (all tokens use the same, as in a "
-            "batch of identical prompts), or a FILE with a probability or count per expert (default: uniform).",
-        ),
-    ] = None,
+    routing: Annotated[str | None, panel_option(WORKLOAD, f"{ROUTING} (default: uniform).")] = None,
     train: Annotated[bool, typer.Option("--train", help="Plan a training run.", rich_help_panel=TRAINING)] = False,
-    tokens: Annotated[str | None, _option(TRAINING, "Tokens of the run, such as 300B or 15T.")] = None,
-    batch: Annotated[int | None, _option(TRAINING, "Sequences of a step, over all GPUs (default: 4 M tokens).")] = None,
-    seq: Annotated[int | None, _option(TRAINING, "Tokens of a sequence (default: 4096, or the model's limit).")] = None,
-    micro_batch: Annotated[str | None, _option(TRAINING, "Only these sequences per replica and microbatch.")] = None,
+    tokens: Annotated[str | None, panel_option(TRAINING, "Tokens of the run, such as 300B or 15T.")] = None,
+    batch: Annotated[
+        int | None, panel_option(TRAINING, "Sequences of a step, over all GPUs (default: 4 M tokens).")
+    ] = None,
+    seq: Annotated[
+        int | None, panel_option(TRAINING, "Tokens of a sequence (default: 4096, or the model's limit).")
+    ] = None,
+    micro_batch: Annotated[
+        str | None, panel_option(TRAINING, "Only these sequences per replica and microbatch.")
+    ] = None,
     vpp: Annotated[
         str | None,
-        _option(
+        panel_option(
             TRAINING, "Only these numbers of model parts per pipeline stage (1: not interleaved; default: up to 4)."
         ),
     ] = None,
-    attention: Annotated[str | None, _option(TRAINING, "flash or eager (default: flash).")] = None,
+    attention: Annotated[str | None, panel_option(TRAINING, "flash or eager (default: flash).")] = None,
     recompute: Annotated[
-        str | None, _option(TRAINING, "Only none, selective (with --attention eager) or full (default: all).")
+        str | None, panel_option(TRAINING, "Only none, selective (with --attention eager) or full (default: all).")
     ] = None,
-    sequence_parallel: Annotated[str | None, _option(TRAINING, "Only off or on (default: both).")] = None,
+    sequence_parallel: Annotated[str | None, panel_option(TRAINING, "Only off or on (default: both).")] = None,
     family: Family = None,
-    top: Annotated[int, _option(OUTPUT, "Number of candidates that are shown.")] = 8,
+    top: Annotated[int, panel_option(OUTPUT, "Number of candidates that are shown.")] = 8,
     cluster: Annotated[
         str | None,
         typer.Option(help="Compute with Dask: the address of a scheduler, or local for processes on this machine."),
