@@ -1,7 +1,9 @@
 """Fixtures and hooks for all tests.
 
 With `ROOF_NO_SKIPS=1`, as CI sets it, a skipped test fails: CI has to provide the measured data, a browser and TeX. A
-skip whose reason begins with "not applicable" stays a skip: no installation would change it.
+skip whose reason begins with "not applicable" stays a skip: no installation would change it. Hypothesis then draws the
+same examples in each run, so that CI does not fail by chance on a change that is not the cause; without it, each run
+draws new ones.
 """
 
 from __future__ import annotations
@@ -20,9 +22,14 @@ ON_ONE_WORKER = (
     "tests/views/explore/test_page.py", "tests/study/test_explore.py",
     "tests/benchmarks/test_anchors.py", "tests/study/benchmark/test_accuracy.py",
 )  # fmt: skip
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")  # a busy machine draws examples slowly, which shows nothing about the code
 NO_SKIPS = bool(os.environ.get("ROOF_NO_SKIPS"))
+settings.register_profile(
+    "any machine",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],  # a busy machine draws examples slowly
+    derandomize=NO_SKIPS,
+)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)

@@ -125,11 +125,21 @@ class DerivationTrace(Trace):
         """Whether the value is a constant that equals the number."""
         return not isinstance(value, Traced) and value == number
 
+    def sum(self, a: Any, b: Any) -> Any:
+        """`a + b`; a condition counts as 1 or 0."""
+        return super().sum(self._number(a), self._number(b))
+
     def difference(self, a: Any, b: Any) -> Any:
-        """`a - b`; `1 - condition` is its negation, which the same line states."""
-        if isinstance(b, Condition):
+        """`a - b`; `1 - condition` is its negation, which the same line states. Other conditions count as 1 or 0."""
+        if self.is_constant(a, 1) and isinstance(b, Condition):
             return Condition(self, b.index, not b.value)
-        return super().difference(a, b)
+        return super().difference(self._number(a), self._number(b))
+
+    def _number(self, value: Any) -> Any:
+        """1, which then depends on the condition, for one that holds; 0 for one that fails; other values unchanged."""
+        if not isinstance(value, Condition):
+            return value
+        return self.step("given that", value, 1) if value else 0
 
     def product(self, a: Any, b: Any) -> Any:
         """`a * b`; a number times a condition that holds is the number, which then depends on the condition.
@@ -158,9 +168,10 @@ class DerivationTrace(Trace):
         return a if _plain(a) <= _plain(b) else b
 
     def maximum(self, a: Any, b: Any) -> Any:
-        """The larger number, with both in the text; times and sizes are never negative, so 0 is left out."""
-        if self.is_constant(a, 0) or self.is_constant(b, 0):
-            return b if self.is_constant(a, 0) else a
+        """The larger number, with both in the text; 0 is left out where the other number is not negative."""
+        other = b if self.is_constant(a, 0) else a
+        if (self.is_constant(a, 0) or self.is_constant(b, 0)) and _plain(other) >= 0:
+            return other
         return self.step("max", a, b)
 
     def comparison(self, what: str, a: Any, b: Any) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from roofmodel.counting import phases
@@ -85,6 +86,7 @@ def quantity(text: str) -> float:
     length=st.integers(2, 5000),
     place_=st.randoms(use_true_random=False),
 )
+@example("DeepSeek-V2-Lite", "a100", "fp16", "prefill", 39, 194, random.Random(0))  # one expert's weights fit in L2
 def test_printed_derivation_lines_give_the_stated_time(
     model: str, hw: str, weights: str, phase: str, batch: int, length: int, place_: Any
 ) -> None:

@@ -38,8 +38,9 @@ def formula(a: Any, b: Any, c: Any) -> Any:
     waves = part("waves", ceil_div(a * b, c) * -(2 - b) / (a / b))
     return (
         maximum(small + waves, 1) ** 0.5**2 / (c * (a // b + 1))
-        - maximum(a * (b > c), c / (a * 2))
+        - maximum(a * (b > c), c / (a * 2)) * (1 + maximum(a - c, 0) + maximum(0, b - a))
         + expm1(-a / (a + b))
+        + ((a > b) + (2 - (b < c)))
     )
 
 
