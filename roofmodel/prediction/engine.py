@@ -27,6 +27,7 @@ from roofmodel.algebra import Number, either, minimum
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration_reader import borrowed
 from roofmodel.devices.device import Device
+from roofmodel.prediction.attention import is_decode
 from roofmodel.prediction.formula import PORT, chip
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import Placement
@@ -37,7 +38,6 @@ from roofmodel.prediction.timing import (
     attention_work,
     clamp_to_bound,
     expect,
-    is_decode,
     merged_gemms,
 )
 
@@ -134,10 +134,11 @@ def _decode_by_head(operator: Operator, device: Device, dtype: str, time: Expect
     if operator.kind != "attention" or "t:s" not in operator.sizes or ceilings is None:
         return time
     work = attention_work(operator)
-    if not is_decode(work):
+    if not is_decode(work.queries, work.keys):
         return time
     width = operator.widths.kv.bits / 8
-    clocks = work.heads / work.kv_heads * work.kv_bytes / width * (width / BYTES_PER_CLOCK + 1 / ELEMENTS_PER_CLOCK)
+    per_element = width / BYTES_PER_CLOCK + work.queries / ELEMENTS_PER_CLOCK
+    clocks = work.heads / work.kv_heads * work.kv_bytes / width * per_element
     by_head = either(work.heads > MAX_GROUP * work.kv_heads, clocks * PORT / ceilings.port, 0.0)
     return _at_least(time, by_head, BY_HEAD_INTERVAL)
 

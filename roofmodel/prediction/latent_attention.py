@@ -17,7 +17,7 @@ EXCLUSION_FACTOR = 1e3  # factor on the time of splits that a library does not u
 
 DESCRIPTION = FormulaDescription(
     name="attention",
-    title="latent attention with one query per sequence",
+    title="latent attention with one or a few queries per sequence",
     summary="One block per sequence and `height` query heads multiplies its queries with the latents; several blocks "
     "where the cache is split. The time is the minimum over a list of splits.",
     equation="max(latency + overlap(waves × (wave + multiply), stream) + split, host)",
@@ -41,10 +41,10 @@ DESCRIPTION = FormulaDescription(
 
 
 class LatentDecodeWork(NamedTuple):
-    """The size of an absorbed latent attention with one query per sequence."""
+    """The size of an absorbed latent attention."""
 
     batch: Annotated[Number, "sequences"]
-    heads: Annotated[Number, "query heads"]
+    heads: Annotated[Number, "query heads, times the queries per sequence: all share the latents"]
     keys: Annotated[Number, "latents per sequence"]
     pair_flops: Annotated[Number, "FLOPs per query head and latent"]
     cache_bytes: Annotated[Number, "bytes of the latents"]
@@ -88,5 +88,6 @@ def work(operator: Operator) -> LatentDecodeWork:
     converted = widths.dtype.bytes(latents) if widths.kv.bits < widths.dtype.bits else 0
     pair_flops = plain(cost.matmul_flops) / plain(sizes["b"] * sizes["k"] * sizes["t:s"])
     others = plain(cost.bytes) - plain(cached)
-    numbers = (sizes["b"], sizes["k"], sizes["s"], pair_flops, cached, others, converted)
+    heads = sizes["k"] * sizes["t"]
+    numbers = (sizes["b"], heads, sizes["s"], pair_flops, cached, others, converted)
     return LatentDecodeWork(*map(plain, numbers))

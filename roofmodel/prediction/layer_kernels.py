@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import Number
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import Sets
+from roofmodel.prediction.attention import is_decode
 from roofmodel.prediction.formula import FormulaDescription
 
 
@@ -73,7 +74,7 @@ def similar_kernel(implementation: str, known: Sets[Any]) -> str:
 def kind(operator: Operator) -> str:
     """The kind of parameters of an operator with a formula here; empty for other operators.
 
-    A decode is one query over more keys. Naive latent attention of a decode is attention with keys and values of each
+    Naive latent attention of a decode is attention with keys and values of each
     head, as of other models.
     """
     if operator.kind == "attention" and "t:s" in operator.sizes:
@@ -106,7 +107,7 @@ def _is_update(operator: Operator) -> bool:
 
 def _attention_kind(operator: Operator) -> str:
     sizes = operator.sizes
-    decodes = _all(sizes["t"] == 1) and _all(sizes["s"] > 1)
+    decodes = is_decode(sizes["t"], sizes["s"])
     if "zk" in sizes and "h'" in sizes:
         if is_absorbed(operator):
             return "latent_generation" if decodes else ""

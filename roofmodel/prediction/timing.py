@@ -250,7 +250,7 @@ def _kernel(
         )
     if operator.kind == "attention" and "t:s" in operator.sizes:
         work = attention_work(operator)._replace(repeated=repeated)
-        if is_decode(work):
+        if attention.is_decode(work.queries, work.keys):
             return found(
                 attention.DECODE, attention.generation_seconds, work, sets=calibration.generation, name=implementation
             )
@@ -468,9 +468,3 @@ def attention_work(operator: Operator) -> AttentionWork:
         kv_bytes=plain(sum(operator.bytes_of(tensor) for tensor in cache)),
         windowed=sizes.get("windowed", 0),
     )
-
-
-def is_decode(work: AttentionWork) -> bool:
-    """Whether each sequence has one query and earlier keys; for arrays, all of them. One token alone is a prefill."""
-    conditions = (work.queries == 1, work.keys > 1)
-    return all(bool(each.all() if hasattr(each, "all") else each) for each in conditions)

@@ -7,7 +7,8 @@ with probability p, independently of the others, the expected number of tokens p
 
 (Leviathan et al., arXiv 2211.17192, equation 1). The step takes the pass of the model, and k decodes of the draft model
 one after the other. The draft model also computes each chunk of a prompt, in one of its decodes. It runs on the GPUs of
-the engine, with the largest tensor parallelism that divides both; its weights and its KV cache are on every stage.
+the engine, with the largest tensor parallelism that divides both, or sharded like the model if it is a module of
+multi-token prediction; its weights and its KV cache are on every pipeline stage.
 
 A module of multi-token prediction is counted as the last layer of the model, with embedding and head (DeepSeek-V3,
 arXiv 2412.19437, section 2.2); its projection of two hidden states to one is left out. One module drafts all k tokens.
@@ -66,7 +67,7 @@ class GenerationTimes(NamedTuple):
 def prediction_module(arch: Architecture) -> Architecture:
     """A module of multi-token prediction: embedding, the last layer of the model, and head."""
     stack = arch.stack
-    return replace(arch, name=f"{arch.name} (MTP)", body=stack._replace(layers=stack.layers[-1:], layer_groups=()))
+    return replace(arch, name=f"{arch.name} (MTP)", body=stack._replace(layers=stack.layers[-1:], layer_groups=None))
 
 
 def generation_times(
@@ -96,12 +97,15 @@ def generation_times(
 def draft_engine(served: Engine, speculation: Speculation) -> Engine:
     """The engine of the draft model, on the GPUs of an engine. Module and model have the same formats."""
     draft, share = speculation.draft, served.work.memory_utilization
-    tp = max(size for size in divisors(served.layout.tp) if is_possible(draft, Layout(size)))
+    if speculation.is_mtp:
+        layout = served.layout._replace(pp=1)
+    else:
+        layout = Layout(max(size for size in divisors(served.layout.tp) if is_possible(draft, Layout(size))))
     own, routing = served.formats, served.work.routing
     if routing.shares and not speculation.is_mtp:
         routing = UNIFORM  # a file describes the experts of the model, not those of the draft model
     form = own if speculation.is_mtp else Formats(own.activations or own.dtype)
-    return engine(draft, served.device, Layout(tp), form, share, routing)
+    return engine(draft, served.device, layout, form, share, routing)
 
 
 def stored_with_draft(

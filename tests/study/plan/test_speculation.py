@@ -4,12 +4,18 @@ import random
 
 import pytest
 
+from roofmodel.counting.phases import operators
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
+from roofmodel.prediction.roofline import place
+from roofmodel.prediction.timing import formula
+from roofmodel.study.estimate.options import workload
 from roofmodel.study.plan.candidate import Candidate
+from roofmodel.study.plan.layouts import Formats, Layout
 from roofmodel.study.plan.plan import plan
-from roofmodel.study.plan.speculation import Speculation, prediction_module
+from roofmodel.study.plan.speculation import Speculation, draft_engine, prediction_module
+from roofmodel.study.plan.step_times import engine, stored_weights
 
 MODEL = hub.load("llama-3.1-8b")
 SMALL = hub.load("llama-3.2-1b")
@@ -48,7 +54,36 @@ def test_a_module_of_multi_token_prediction_is_one_layer() -> None:
     module = prediction_module(hub.load("deepseek-v3"))
     assert len(module.stack.layers) == 1
     assert module.stack.layers[0] == hub.load("deepseek-v3").stack.layers[-1]
+    (step,) = workload(module, phase="decode", seq=100)[0].steps()
+    assert {"attention.flash", "mlp.expert_down"} <= {operator.name for operator in operators(module, step)}
     assert best(draft="mtp", draft_tokens=1, acceptance=0.9).requests.value > best().requests.value
+
+
+def test_a_module_of_multi_token_prediction_is_sharded_like_its_model() -> None:
+    arch = hub.load("deepseek-v3")
+    served = engine(arch, Device.load("h200"), Layout(tp=1, ep=8, dp=8), Formats("fp8", "fp8_block", "fp8"), 0.9)
+    (each,) = stored_weights(draft_engine(served, Speculation(prediction_module(arch), 1, 0.9, is_mtp=True)))
+    # config.json: experts over 8 GPUs; on each GPU attention, the shared expert, embedding and head (8 or 16 bits)
+    experts, shared, vocabulary = 3 * 7168 * 2048 * 256 / 8, 3 * 7168 * 2048, 2 * 129280 * 7168
+    attention = 7168 * (1536 + 576) + 1536 * 128 * 192 + 512 * 128 * 256 + 128 * 128 * 7168
+    layer = experts + shared + attention
+    assert layer + vocabulary < each < 1.01 * (layer + 2 * vocabulary)
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "llama-3.1-8b"])
+def test_the_verification_of_a_few_tokens_takes_little_longer_than_a_decode(name: str) -> None:
+    """Kernels read the cache once for all queries of a sequence (FlashMLA, FlashInfer: queries and heads are rows)."""
+    arch, device = hub.load(name), Device.load("h200")
+    served = engine(arch, device, Layout(), Formats("bf16"), 0.9)
+    times = []
+    for tokens in (1, 2, 4):
+        step = served.step._replace(batch=2, context=16384, tokens=tokens, logit_positions=tokens)
+        (attention,) = {o.name: o for o in operators(arch, step) if o.name == "attention.flash"}.values()
+        found = formula(attention, place(attention.cost, device, "bf16"), device, "bf16")
+        assert found is not None
+        times.append(float(found.seconds))
+    assert times == sorted(times)
+    assert times[-1] < 2 * times[0]
 
 
 def test_options_of_speculation_need_a_draft_model() -> None:
