@@ -4,7 +4,8 @@ FOLDER holds tables of measurements, as for `accuracy.py`. The rows of operators
 a third of the cells of shapes, and the GEMMs of one framework. Tools on PyPI run if they are installed
 (`pip install llm-flops aiconfigurator`), repositories run from clones whose paths are options. The last lines list the
 tools that could not run and how to get them. `others/` states the purpose of each tool. `--into docs/anchors.md`
-updates the page; it keeps the figures of tools that did not run.
+updates the page; it keeps the figures of tools that did not run. `--hw b200 gb200` runs only the operators of these
+devices; the page keeps all other figures.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from roofmodel.study.benchmark.validate import errors, validate
 T = TypeVar("T")
 
 NOT_RUN = "not run"
+HEADING = "| mean error on"
 MODES = {f"aiconfigurator, {mode}": mode for mode in aiconfigurator.MODES}
 COLUMNS = ("roofline", "scaled roofline", "llm-flops", "LLM-Viewer", *MODES, "roofmodel")
 SCALE = {"gemm": 0.8, "attn_context": 0.6, "attn_generation": 0.8, "moe": 0.4}
@@ -44,9 +46,9 @@ class ErrorLine(NamedTuple):
     rows: int
     errors: Mapping[str, float | None]
 
-    def __str__(self) -> str:
-        """Markdown; a dash for a tool that does not support what was measured."""
-        cells = ("—" if name not in self.errors else _cell(self.errors[name]) for name in COLUMNS)
+    def markdown(self, columns: Sequence[str]) -> str:
+        """A row of a table; a dash for a tool that does not support what was measured."""
+        cells = ("—" if name not in self.errors else _cell(self.errors[name]) for name in columns)
         return f"| {self.what} | {self.rows} | {' | '.join(cells)} |"
 
 
@@ -55,14 +57,16 @@ def _cell(error: float | None) -> str:
 
 
 def table(lines: Sequence[ErrorLine]) -> str:
-    """Markdown."""
-    header = f"| mean error on | rows | {' | '.join(COLUMNS)} |\n|---|---:|{'---:|' * len(COLUMNS)}"
-    return "\n".join([header, *map(str, lines)])
+    """Markdown, with the columns of tools that support at least one line."""
+    columns = [name for name in COLUMNS if any(name in line.errors for line in lines)]
+    header = f"{HEADING} | rows | {' | '.join(columns)} |\n|---|---:|{'---:|' * len(columns)}"
+    return "\n".join([header, *(line.markdown(columns) for line in lines)])
 
 
 def merged(page: str, text: str) -> str:
     """The page with its table lines replaced by those with the same first cell. Cells of missing tools stay."""
-    found = {line.split("|")[1]: line.split("|") for line in text.splitlines() if line.startswith("| ")}
+    rows = (line.split("|") for line in text.splitlines() if line.startswith("| ") and not line.startswith(HEADING))
+    found = {cells[1]: cells for cells in rows}
 
     def line(old: str) -> str:
         cells = old.split("|")
@@ -86,13 +90,13 @@ class ToolComparisons:
             self.missing[str(reason)] = None
             return None
 
-    def operators(self) -> Iterator[ErrorLine]:
-        """GEMMs, attention and MoE on one GPU, by table of measurements."""
+    def operators(self, devices: Sequence[str] = tuple(aiconfigurator.SYSTEMS)) -> Iterator[ErrorLine]:
+        """GEMMs, attention and MoE on one GPU, by table of measurements; only of these devices."""
         for name, (hw, what) in accuracy.TABLES.items():
             path = str(self.folder / f"{name}.csv.gz")
             cells = read(path)
             op = cells["op"][0]
-            if op not in SCALE or hw not in aiconfigurator.SYSTEMS:
+            if op not in SCALE or hw not in devices:
                 continue
             found = validate(path, Device.load(hw))
             unseen = accuracy.unseen(found, name)
@@ -102,7 +106,8 @@ class ToolComparisons:
                 **(self._run(_by_aiconfigurator, cells, unseen, hw, name in accuracy.NEW) or dict.fromkeys(MODES)),
                 "roofmodel": found.expected[unseen],
             }
-            yield ErrorLine(f"{hw.upper()}: {what}", len(unseen), _mean_errors(predicted, found.measured[unseen]))
+            device = hw if "-" in hw else hw.upper()
+            yield ErrorLine(f"{device}: {what}", len(unseen), _mean_errors(predicted, found.measured[unseen]))
 
     def served(self) -> Iterator[ErrorLine]:
         """Llama 2 7B and 13B, which all the tools support, as TensorRT-LLM served them in static batches."""
@@ -181,7 +186,13 @@ def _hw_and_precision(row: served.ServedBatch) -> tuple[str, str]:
 
 
 def _mean_errors(predicted: Mapping[str, Any], measured: Any) -> dict[str, float | None]:
-    return {name: None if p is None else errors(np.asarray(p), measured).mape for name, p in predicted.items()}
+    return {name: None if p is None else _mean_error(np.asarray(p), measured) for name, p in predicted.items()}
+
+
+def _mean_error(predicted: Array, measured: Array) -> float:
+    """The mean absolute relative error on the rows that have a prediction."""
+    rows = ~np.isnan(predicted)
+    return errors(predicted[rows], measured[rows]).mape
 
 
 def _seconds(seconds: float, measured: float) -> str:
@@ -208,14 +219,19 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="tables of measurements, as for accuracy.py")
     for tool in TOOLS:
         parser.add_argument(f"--{tool.lower()}", type=Path, metavar="PATH", dest=tool, help=f"a clone of {tool}")
+    parser.add_argument(
+        "--hw", nargs="+", choices=aiconfigurator.SYSTEMS, help="only operators, and only of these devices"
+    )
     parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to update")
     given = vars(parser.parse_args())
     anchors = ToolComparisons(given["folder"], {tool: given[tool] for tool in TOOLS})
     try:
-        text = table([*anchors.operators(), *anchors.served()])
+        text = table([*anchors.operators(given["hw"] or tuple(aiconfigurator.SYSTEMS))])
+        if not given["hw"]:
+            compared = (table([*anchors.served()]), anchors.training(), anchors.simulated(), anchors.flops())
+            text = "\n\n".join((text, *compared))
     except (RoofError, OSError) as error:
         parser.error(str(error))
-    text = "\n\n".join((text, anchors.training(), anchors.simulated(), anchors.flops()))
     print(text)
     for page in given["into"]:
         page.write_text(merged(page.read_text(encoding="utf-8"), text), encoding="utf-8")

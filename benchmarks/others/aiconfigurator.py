@@ -30,12 +30,16 @@ try:
     import aiconfigurator_core
     import pandas
     from aiconfigurator_core.sdk import common, config_builders, engine, models, operations
+    from aiconfigurator_core.sdk.errors import PerfDataNotAvailableError
     from aiconfigurator_core.sdk.perf_database import get_database_view
 except ImportError:
     aiconfigurator_core = None
 
 MODES = ("SOL", "EMPIRICAL", "SILICON")
-SYSTEMS = {"a100": "a100_sxm", "h100": "h100_sxm", "h200": "h200_sxm", "l40s": "l40s"}
+SYSTEMS = {
+    "a100": "a100_sxm", "h100": "h100_sxm", "h200": "h200_sxm", "b200": "b200_sxm", "gb200": "gb200",
+    "b300": "b300_sxm", "l40s": "l40s", "rtx-pro-6000-server": "rtx_pro_6000_server",
+}  # fmt: skip
 _ATTENTION = {"batch_size": "batch", "num_heads": "heads", "num_key_value_heads": "kv_heads", "head_dim": "head_dim"}
 _TABLES = {  # by operation: its file, and its shape columns with our names
     "gemm": ("gemm_perf.parquet", {"m": "m", "n": "n", "k": "k"}),
@@ -88,7 +92,10 @@ def _shape(rows: Any, columns: Mapping[str, str]) -> dict[str, Any]:
 
 
 def operators(rows: Sequence[Mapping[str, str]], hw: str, mode: str, systems: str | None) -> Any:
-    """Predicted seconds of each of these rows of a table of measurements, with the framework that was measured."""
+    """Predicted seconds of each of these rows of a table of measurements, with the measured framework and kernel.
+
+    NaN where the mode has no data that it can use.
+    """
     require()
     found = np.full(len(rows), np.nan)
     batches: dict[tuple[str, tuple[Any, ...]], list[Any]] = defaultdict(list)
@@ -100,12 +107,27 @@ def operators(rows: Sequence[Mapping[str, str]], hw: str, mode: str, systems: st
         database = get_database_view(SYSTEMS[hw], framework, "current", systems_paths=systems, database_mode=mode)
         if isinstance(some[0], operations.ContextAttention | operations.GenerationAttention):
             engine._resolve_attention_lane_orders(some, database, None)
+            for operator in some:  # its tables contain several kernels; the measured one comes first
+                measured = rows[int(operator._name)]["kernel"]
+                operator._lane_order = [measured, *(name for name in operator._lane_order if name != measured)]
         handle = engine.EngineHandle.for_database(database, systems_path=systems)
-        for name, milliseconds, *_ in handle.evaluate_ops_json(engine.build_ops_json(some), **dict(how)):
-            found[int(name)] = milliseconds / 1e3
+        for name, seconds in _evaluated(handle, some, dict(how)):
+            found[int(name)] = seconds
     if rows[0]["op"] == "attn_context" and mode != "SOL":
         found -= [_rotary_and_cache_writes(row, database.system_spec["gpu"]) for row in rows]
     return found
+
+
+def _evaluated(handle: Any, some: Sequence[Any], how: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Name and predicted seconds of these operations, without those for which it lacks data."""
+    try:
+        for name, milliseconds, *_ in handle.evaluate_ops_json(engine.build_ops_json(some), **how):
+            yield name, milliseconds / 1e3
+    except PerfDataNotAvailableError:  # one operation without data fails the whole list
+        if len(some) > 1:
+            half = len(some) // 2
+            yield from _evaluated(handle, some[:half], how)
+            yield from _evaluated(handle, some[half:], how)
 
 
 def _operation(row: Mapping[str, str], name: str) -> tuple[Any, dict[str, Any]]:
