@@ -75,8 +75,7 @@ def arrives(operator: Operator) -> bool:
 def kept(operator: Operator, wanted: set[str]) -> tuple[Tensor, ...]:
     """The activations of an operator that its gradients read."""
     read = {t.name: t for part in gradients(operator, wanted) for t in part.reads}
-    mine = operator.writes if operator.keeps == "outputs" else operator.reads
-    return tuple(t for t in mine if t.name in read and not t.is_parameter)
+    return tuple(t for t in operator.kept_candidates if t.name in read and not t.is_parameter)
 
 
 def gradients(operator: Operator, wanted: set[str]) -> Iterator[Operator]:
@@ -136,10 +135,13 @@ def _of_terms(operator: Operator, line: OperatorLine, wanted: set[str]) -> Itera
 
 
 def _of_vector_work(operator: Operator, line: OperatorLine, wanted: set[str]) -> Operator:
-    arriving = [grad(t) for t in line.outputs]
+    masks = line.outputs[1:] if operator.keeps == "mask" else ()
+    arriving = [grad(t) for t in line.outputs if t not in masks]
     given = [grad(t) for t in line.inputs if t.name in wanted]
     fixed = [t for t in line.inputs if t.name not in wanted]  # for example sines and cosines of rotary embedding
-    read = {"inputs": line.inputs, "outputs": (*line.outputs, *fixed), "nothing": tuple(fixed)}[operator.keeps]
+    read = {
+        "inputs": line.inputs, "outputs": (*line.outputs, *fixed), "nothing": tuple(fixed), "mask": masks,
+    }[operator.keeps]  # fmt: skip
     text = f"{_text(arriving)} {_text(read)} => {_text(given)}"
     if operator.kind == "softmax":
         flops = vector_flops.SOFTMAX_GRADIENT * line.outputs[0].elements(operator.sizes)

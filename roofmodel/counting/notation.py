@@ -8,6 +8,7 @@ Tensor names give the role of a tensor:
 * `E_token`, `B_up`, `G_norm`: other parameters (tables, biases, gains), stored in the working format;
 * `cache.k`: a tensor in the KV cache;
 * `index.column`: 32-bit indices;
+* `mask.p`: the dropout mask of `p`, 1 byte per element;
 * anything else: an activation.
 
 Axes and arrows:

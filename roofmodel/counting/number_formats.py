@@ -68,6 +68,8 @@ COMPUTE_FORMATS: tuple[str, ...] = get_args(ComputeFormat)
 
 INDEX = Format("int32", 32)
 """The format of row and column indices of a sparse matrix."""
+MASK = Format("bool", 8)
+"""The format of a dropout mask."""
 
 
 class Widths(NamedTuple):
@@ -97,6 +99,8 @@ class Widths(NamedTuple):
             return self.kv
         if tensor.name.startswith("index."):
             return INDEX
+        if tensor.name.startswith("mask."):
+            return MASK
         if tensor.name.startswith("state."):
             return self.state
         name = tensor.name.removeprefix("grad.")

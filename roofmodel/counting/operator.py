@@ -78,8 +78,9 @@ class Cost:
         )
 
 
-Keeps = Literal["inputs", "outputs", "nothing"]
-"""What the backward pass reads of vector work: its inputs, its outputs, or nothing if it is linear."""
+Keeps = Literal["inputs", "outputs", "nothing", "mask"]
+"""What the backward pass reads of vector work: its inputs, its outputs, nothing if it is linear, or the mask that it
+writes (dropout)."""
 
 
 class Gemm(NamedTuple):
@@ -126,6 +127,11 @@ class Operator:
     function: str = ""
     causal: bool = True
     eager: Callable[[], tuple[Operator, ...]] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def kept_candidates(self) -> tuple[Tensor, ...]:
+        """The tensors of which the backward pass may read some."""
+        return self.writes if self.keeps in ("outputs", "mask") else self.reads
 
     @property
     def spec(self) -> str:

@@ -11,6 +11,7 @@ from functools import reduce
 
 from roofmodel.algebra import Number, is_just, mean, minimum, trace_branches
 from roofmodel.counting import blocks, memory
+from roofmodel.counting.dropout import with_dropout
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Operator
@@ -176,18 +177,19 @@ def microbatches_in_flight(arch: Architecture, step: Step, whole: TrainingStep) 
     before forward and backward alternate (Narayanan et al., arXiv 2104.04473, section 2.2). The first stage then keeps
     p v + p - 1 chunk activations.
     """
-    pp, vpp, which = step.parallel.pp, step.parallel.vpp, step.parallel.stage
+    pp, vpp, which, dropout = step.parallel.pp, step.parallel.vpp, step.parallel.stage, arch.code.dropout
     if is_just(pp, 1):
-        yield InFlight(1, whole.forward)
+        yield InFlight(1, with_dropout(whole.forward, dropout))
     elif vpp == 1:
-        yield InFlight(minimum(step.microbatches, pp - which), whole.forward)
+        yield InFlight(minimum(step.microbatches, pp - which), with_dropout(whole.forward, dropout))
     else:
         passed = (vpp - 1) * pp + 2 * (pp - 1 - which) + 1
         taken = [sum(n // pp % vpp == part for n in range(passed)) for part in range(vpp)]
         shared = shard(arch, step.parallel.tp, step.parallel.expert_tp)
         for many, part in zip(taken, parts_of_stage(shared, which, pp, vpp), strict=True):
             found = blocks.operators(part, step)
-            yield InFlight(minimum(step.microbatches, many), build_training_step(found, 0, step).forward)
+            forward = build_training_step(found, 0, step).forward
+            yield InFlight(minimum(step.microbatches, many), with_dropout(forward, dropout))
 
 
 @trace_branches

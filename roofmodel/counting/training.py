@@ -5,7 +5,7 @@ the weight, 2 for the gradient and 12 for the optimizer state (fp32 master weigh
 gradients in fp32 and needs 18. Weights of 32 bits or more need no master copy: 4 + 4 + 8 = 16 bytes.
 
 Recomputation as in Korthikanti et al., arXiv 2205.05198: `selective` recomputes the scores and the softmax of
-attention, `full` keeps only the input of each layer. Dropout is not counted.
+attention, `full` keeps only the input of each layer. `dropout.py` counts the masks of dropout.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from roofmodel.counting.workload import Step
 from roofmodel.option_values import Optimizer, Recompute
 
 OPTIMIZER_STATES: dict[str, tuple[str, ...]] = {"adam": ("m", "v"), "momentum": ("m",), "sgd": ()}
-SCORE_KINDS = ("bmm", "softmax")  # kinds of the attention operators on scores, whose size is quadratic in the length
+SCORE_KINDS = ("bmm", "softmax", "dropout")
+"""Kinds of the attention operators on scores, whose size is quadratic in the length."""
 
 
 class TrainingStep(NamedTuple):
@@ -245,7 +246,7 @@ def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number
         if repeated:
             needed = dict.fromkeys((t for t in operator.reads if not t.is_parameter), False) | needed
         for tensor, by_gradient in needed.items():
-            given = operator.keeps == "outputs" and tensor in operator.writes
+            given = operator.keeps != "inputs" and tensor in operator.writes
             writer, writer_repeated = (operator, repeated) if given else before.get(tensor.name, (None, False))
             if writer is None:  # a constant
                 continue

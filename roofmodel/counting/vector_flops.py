@@ -54,6 +54,7 @@ BACKWARD_FACTOR = {
         "gradient G of T: two triangular products, each with the FLOPs of forward substitution",
     ),
     "nothing": FlopCount(1, "times the forward FLOPs: a linear function, whose transpose costs the same"),
+    "mask": FlopCount(1, "times the forward FLOPs: the gradient is scaled by the same mask"),
 }
 
 # Per parameter.

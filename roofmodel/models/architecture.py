@@ -136,14 +136,28 @@ SOFTMAX_IN_SCORE_DTYPE = frozenset({
 """Families whose attention softmax in transformers 5.23 runs in the dtype of the scores. All others use fp32."""
 
 
+class Dropout(NamedTuple):
+    """The tensors to which the reference code applies dropout in training."""
+
+    probabilities: bool = False  # of attention
+    block_output: bool = False  # of blocks other than attention
+    attention_output: bool = False
+    embedding: bool = False
+    activation: bool = False  # inside an MLP, after its activation function
+    final: bool = False  # after the final norm
+
+
+DROPOUT_FIELDS = (
+    "attention_dropout", "dropout", "attention_output_dropout", "embedding_dropout", "activation_dropout",
+    "final_dropout",
+)  # fmt: skip
+"""The fields of a config with the probabilities, in the order of `Dropout`."""
+
+
 class ReferenceCode(NamedTuple):
-    """Properties of the reference code outside the operators: dropout in training, and the dtype of softmax.
+    """Properties of the reference code outside the operators: dropout in training, and the dtype of softmax."""
 
-    `attention_dropout` acts on attention probabilities, `residual_dropout` on the output of a block.
-    """
-
-    attention_dropout: bool = False
-    residual_dropout: bool = False
+    dropout: Dropout = Dropout()
     fp32_softmax: bool = False
 
 
@@ -201,10 +215,8 @@ class Architecture:
     @property
     def code(self) -> ReferenceCode:
         """Properties of the reference code, with the dropout that the config states."""
-        attention, residual = (
-            name in self.facts and bool(self.facts[name].value) for name in ("attention_dropout", "dropout")
-        )
-        return ReferenceCode(attention, residual, self.model_type not in SOFTMAX_IN_SCORE_DTYPE)
+        dropout = Dropout(*(name in self.facts and bool(self.facts[name].value) for name in DROPOUT_FIELDS))
+        return ReferenceCode(dropout, self.model_type not in SOFTMAX_IN_SCORE_DTYPE)
 
     @property
     def image(self) -> tuple[Number, Number] | None:

@@ -10,7 +10,16 @@ from typing import Any
 
 from roofmodel.errors import LIST_FAMILIES, Message, ModelError, Text, choices, shorten, suggest
 from roofmodel.file_names import printable
-from roofmodel.models.architecture import Architecture, BuildPlan, Fact, Head, HeadStage, Network, Stack
+from roofmodel.models.architecture import (
+    DROPOUT_FIELDS,
+    Architecture,
+    BuildPlan,
+    Fact,
+    Head,
+    HeadStage,
+    Network,
+    Stack,
+)
 from roofmodel.models.families import CUSTOM_CODE, FAMILIES, family_of
 from roofmodel.models.family import Family
 from roofmodel.models.field_checks import ConfigLocation, check, check_stages
@@ -306,7 +315,7 @@ def _assumptions(
 
     Lists with one entry per layer are left out: they follow from the other keys and would fill the screen.
     """
-    unused = {"dropout", "attention_dropout"}  # only the expected time of a training step depends on them
+    unused = set(DROPOUT_FIELDS)  # only the expected time and the memory of a training step depend on them
     if not any(stage.out == "classes" for stage in head.stages):
         unused.add("labels")
     if isinstance(body, Stack) and not any(isinstance(part, MoE) for part in body.parts):

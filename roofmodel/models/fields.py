@@ -137,7 +137,7 @@ WIDTHS = FieldType(
 )
 TOKENS = FieldType(lambda v: isinstance(v, tuple), "names of learned tokens")
 
-# Dropout on block outputs and on attention probabilities, under the key names of the config classes.
+# Dropout probabilities of block outputs and of attention probabilities, by the key names of the config classes.
 NO_DROPOUT: dict[str, Any] = dict(
     dropout=key(
         "hidden_dropout_prob", "hidden_dropout", "resid_pdrop", "resid_dropout", "residual_dropout", "dropout",
@@ -148,6 +148,12 @@ NO_DROPOUT: dict[str, Any] = dict(
     ),
 )  # fmt: skip
 DROPOUT_10_PERCENT = {field: source._replace(default=0.1) for field, source in NO_DROPOUT.items()}
+
+
+def same_dropout(f: Any) -> Any:
+    """The dropout probability of block outputs, for another place where the class uses it."""
+    return f["dropout"]
+
 
 # field -> type and default
 FIELDS: dict[str, tuple[FieldType, Any]] = {
@@ -251,6 +257,10 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "activation": (ACTIVATION, REQUIRED),
     "dropout": (FRACTION, NO_DROPOUT["dropout"]),
     "attention_dropout": (FRACTION, NO_DROPOUT["attention_dropout"]),
+    "attention_output_dropout": (FRACTION, lambda f: f["dropout"]),
+    "embedding_dropout": (FRACTION, 0.0),
+    "activation_dropout": (FRACTION, 0.0),  # inside the MLP
+    "final_dropout": (FRACTION, 0.0),  # after the final norm
     "conv_kernel": (ODD_OR_ZERO, 0),  # width of the token convolution after the first layer; 0: none
     "conv_groups": (SIZE, 1),
     "conv_activation": (ACTIVATION, "tanh"),

@@ -74,7 +74,7 @@ def cast_kernels(operators: Sequence[Operator], code: ReferenceCode) -> Iterator
             found += [composed(operator, types.width)] if is_composed(operator) else _forward(operator, types)
         if operator.kind == "bmm" and not gradient and operator.name.endswith("scores"):
             wide_queries[operator.layers] = forward[which].reads[operator.reads[0].name]
-        dropped = code.attention_dropout and operator.kind == "softmax" and operator.group.endswith("attention")
+        dropped = code.dropout.probabilities and operator.kind == "softmax" and operator.group.endswith("attention")
         if dropped and (wide_queries.get(operator.layers, True) or not code.fp32_softmax):
             found.append(ExtraKernel("dropout in fp32", 2 * operator.bytes_of(operator.writes[0])))
         yield tuple(found)

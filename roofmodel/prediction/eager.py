@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 
 from roofmodel.algebra import Number, either, largest, maximum, trace_branches
+from roofmodel.counting.dropout import dropped_branches
 from roofmodel.counting.notation import Tensor
-from roofmodel.counting.number_formats import Format
+from roofmodel.counting.number_formats import MASK, Format
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import ReferenceCode
@@ -19,8 +20,6 @@ from roofmodel.prediction.casting import after_casts, cast_kernels
 from roofmodel.prediction.extra_kernels import WIDE, ExtraKernel, composed, is_composed
 from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.timing import Expected, expect, expect_elementwise
-
-MASK = 1  # bytes per element of a dropout mask
 
 
 def as_executed(operator: Operator, runtime: str) -> Operator:
@@ -51,8 +50,8 @@ def extra_kernels(
       (`repeat_kv`).
     - The backward pass of a norm reads its input and gradient again for gain and bias (`native_layer_norm_backward`).
     - Other norms, rotary embedding, gates and some activations are several kernels (`extra_kernels.composed`).
-    - Dropout reads, writes and stores a mask, forward and backward (`native_dropout`). Dropout after the embedding is
-      not counted.
+    - Dropout reads, writes and stores a mask, forward and backward (`native_dropout`). Dropout after the embedding,
+      after the final norm and inside MLPs is not counted.
     - Gradients of the outputs of one fused GEMM, such as queries, keys and values, are concatenated.
     - The loss is computed in fp32, and its gradient is first filled with zeros.
 
@@ -62,7 +61,8 @@ def extra_kernels(
     """
     fused = runtime == "megatron"
     cast = cast_kernels(operators, code) if runtime == "autocast" else repeat(())
-    added = {tensor.name for operator in operators for tensor in _added(operator) if code.residual_dropout}
+    dropout = code.dropout
+    added = {tensor.name for operator in operators for tensor in dropped_branches(operator, dropout)}
     several_of = (operator.writes for operator in operators if operator.kind == "gemm" and len(operator.writes) > 1)
     split = {f"grad.{''.join(tensor.name for tensor in writes)}" for writes in several_of}
     copied: set[tuple[object, ...]] = set()
@@ -76,7 +76,7 @@ def extra_kernels(
             wide = _is_wide(operator.widths.dtype)
             if code.fp32_softmax and runtime == "eager" and wide is not True:
                 found.append(_softmax_in_fp32(operator, gradient, either(wide, 0, 1)))
-            found += [_dropout(operator, first)] * code.attention_dropout
+            found += [_dropout(operator, first)] * dropout.probabilities
         elif operator.kind == "softmax" and operator.name.startswith("head.loss"):
             found.append(_in_fp32(operator, first, gradient))
         elif several and runtime == "eager":  # under autocast `cast_kernels` counts them
@@ -85,7 +85,7 @@ def extra_kernels(
             found.append(
                 ExtraKernel("gradients of gain and bias", 2 * largest(map(operator.bytes_of, operator.writes)))
             )
-        found += [_dropout(operator, tensor, fused) for tensor in _added(operator) if tensor.name in added]
+        found += [_dropout(operator, tensor, fused) for tensor in dropped_branches(operator, dropout)]
         if operator.name.endswith(".grad_weight"):
             arriving = operator.reads[0]
             if arriving.name in split and not fused:
@@ -105,14 +105,9 @@ def _composed(operator: Operator, working: Format) -> ExtraKernel:
     return composed(operator, "wide" if _is_wide(working) else "narrow")
 
 
-def _added(operator: Operator) -> tuple[Tensor, ...]:
-    """The inputs of a residual add that come from a block."""
-    return operator.reads[1:] if operator.name.split(".")[-2:-1] == ["residual"] else ()
-
-
 def _dropout(operator: Operator, tensor: Tensor, fused: bool = False) -> ExtraKernel:
     """The traffic of dropout on a tensor; where it is fused into another kernel, the mask only."""
-    mask = MASK * tensor.elements(operator.sizes)
+    mask = MASK.bytes(tensor.elements(operator.sizes))
     return ExtraKernel("dropout", mask if fused else 2 * operator.bytes_of(tensor) + mask)
 
 

@@ -2,7 +2,8 @@
 
 The module runs forward on meta tensors with gradients. What autograd keeps for the backward pass are the storages that
 are still alive when the output's graph is all that remains of the pass; a storage counts once, whatever views of it
-exist. Temporary tensors of the backward pass are not included.
+exist. Temporary tensors of the backward pass are not included. The mask of dropout has 1 byte per element, as on GPUs
+(`native_dropout`); on other devices, PyTorch's mask has the format of the tensor.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import gc
 from typing import Any, NamedTuple, get_args
 
-from roofmodel.counting.number_formats import FORMATS, Widths
+from roofmodel.counting.number_formats import FORMATS, MASK, Widths
 from roofmodel.counting.training import optimizer_state_bytes
 from roofmodel.errors import Option, WorkloadError, choices, shorten
 from roofmodel.option_values import Optimizer
@@ -81,6 +82,8 @@ def _kept_bytes(module: Any, inputs: tuple[Any, ...], dtype: str) -> int:
     class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             output = func(*args, **(kwargs or {}))
+            if func is torch.ops.aten.bernoulli_.float and (mask := kept.get(_storage(output)._cdata)):
+                kept[_storage(output)._cdata] = mask._replace(bytes=output.numel() * MASK.bits // 8)
             for tensor in tensors(output):
                 storage = _storage(tensor)
                 if storage._cdata not in given and storage._cdata not in weights:

@@ -8,7 +8,7 @@ import pytest
 
 import roofmodel
 from roofmodel.errors import ModelError
-from roofmodel.models.architecture import Architecture, Fact
+from roofmodel.models.architecture import DROPOUT_FIELDS, Architecture, Fact
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.fields import Key
@@ -407,7 +407,7 @@ def test_a_typo_in_a_message_is_found_among_the_known_families() -> None:
 
 def test_optional_fields_refuse_implausible_values() -> None:
     """Of every key of every family: text, lists and numbers of 31 digits are refused by name."""
-    fractions = ("rotary", "layer_scale", "dropout", "attention_dropout")
+    fractions = ("rotary", "layer_scale", *DROPOUT_FIELDS)
     for model_type, family in FAMILIES.items():
         for field, source in keys.sources(model_type).items():
             if not isinstance(source, Key) or field in family.switches:

@@ -20,7 +20,8 @@ PROBABILITIES = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdro
 
 def read(config: dict[str, Any], name: str) -> tuple[bool, bool]:
     try:
-        return architecture(config, name, name).code[:2]
+        dropout = architecture(config, name, name).code.dropout
+        return dropout.probabilities, dropout.block_output or dropout.attention_output
     except ModelError as error:
         pytest.skip(f"not applicable: the class's own config is not supported: {error}")
 

@@ -95,7 +95,8 @@ def _attribute(config: Any, name: str) -> Any:
     return value
 
 
-DROPPED = ("dropout", "attention_dropout")  # rows share these fields: a list of the names that any class has for them
+# Rows share these fields: a list of the names that any class has for them.
+DROPPED = ("dropout", "attention_dropout", "attention_output_dropout")
 LEFT_OPEN = object()  # to the modeling code, which the oracle's draws run with the key left out
 
 

@@ -111,6 +111,7 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Op
     yield build.operator(
         f"mlp.{name}activation", "mlp", f"{gate + ' ' if mlp.gated else ''}{up}{learned} -> {up}", kind="elementwise",
         flops=vector_flops.ACTIVATION[mlp.activation] + mlp.gated, function=mlp.activation,
+        keeps="outputs" if mlp.activation == "relu" and not mlp.gated else "inputs",  # as autograd
     )  # fmt: skip
     yield linear("down", up, "f", "d", gives)
 

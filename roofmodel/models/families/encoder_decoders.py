@@ -9,7 +9,7 @@ from typing import Any
 
 from roofmodel.models.architecture import HeadStage
 from roofmodel.models.family import LM, Family
-from roofmodel.models.fields import DROPOUT_10_PERCENT, FLAG, LAYERS, NO_DROPOUT, SIZE, FieldType, key
+from roofmodel.models.fields import DROPOUT_10_PERCENT, FLAG, LAYERS, NO_DROPOUT, SIZE, FieldType, key, same_dropout
 from roofmodel.models.norms_and_activations import ACTIVATIONS
 
 # The classifier reads the hidden state of the last token.
@@ -56,6 +56,9 @@ T5 = Family(
         activation=_activation,
         # False: T5 v1.1 and its relatives, whose checkpoints have a separate head matrix, which transformers loads
         tied=key("tie_word_embeddings", default=True, null=True),
+        embedding_dropout=same_dropout,
+        activation_dropout=same_dropout,
+        final_dropout=same_dropout,
         **DROPOUT_10_PERCENT,
     ),
     source=dict(layers=lambda f: f["source_layers"]),
@@ -92,6 +95,8 @@ BART = Family(
         tied=key("tie_word_embeddings", default=True),
         labels=key("id2label", "num_labels", default=3, null=3),
         dropout=DROPOUT_10_PERCENT["dropout"],
+        embedding_dropout=same_dropout,
+        activation_dropout=key("activation_dropout", default=0.0, null=0.0),
     ),
     source=dict(
         layers=key("encoder_layers", "num_hidden_layers"),

@@ -17,6 +17,7 @@ from roofmodel.models.fields import (
     SLIDING,
     WINDOW,
     key,
+    same_dropout,
 )
 
 PRE_TRAINING = {
@@ -49,6 +50,7 @@ BERT = Family(
         position_table=True,
         type_rows=key("type_vocab_size", default=2),
         tied=key("tie_word_embeddings", default=True),
+        embedding_dropout=same_dropout,
         **DROPOUT_10_PERCENT,
     ),
 )
@@ -125,7 +127,10 @@ FAMILIES: dict[str, Family] = {
         activation=key("hidden_act", default="gelu_new"),
         embedding_width=key("embedding_size", default=128),
         embedding_projected=True,
-        **NO_DROPOUT,
+        dropout=0.0,
+        attention_dropout=NO_DROPOUT["attention_dropout"],
+        attention_output_dropout=NO_DROPOUT["dropout"],
+        embedding_dropout=lambda f: f["attention_output_dropout"],
     ),
     "mpnet": BERT.like(
         "MPNet",
@@ -168,6 +173,7 @@ FAMILIES: dict[str, Family] = {
         padding_position=lambda f: f["padding_id"] if f["position_table"] else None,
         type_rows=0,
         unused_parameters=lambda f: f["layers"] * f["heads"] + 1,  # contact head: linear on attention scores
+        embedding_dropout=0.0,
     ),
     "deberta-v2": BERT.like(
         "DebertaV2",
@@ -237,8 +243,11 @@ FAMILIES: dict[str, Family] = {
         head_bias=key("decoder_bias", default=True),
         transform_bias=key("classifier_bias", default=False),
         transform_activation=key("classifier_activation", default="gelu"),
-        dropout=key("mlp_dropout", default=0.0),
+        dropout=0.0,
         attention_dropout=NO_DROPOUT["attention_dropout"],
+        attention_output_dropout=lambda f: f["attention_dropout"],
+        embedding_dropout=key("embedding_dropout", default=0.0),
+        activation_dropout=key("mlp_dropout", default=0.0),
     ),
     "nomic_bert": BERT.like(
         "NomicBert",
@@ -269,5 +278,6 @@ FAMILIES: dict[str, Family] = {
         mlp_width=key("hidden_dim", default=3072),
         activation=key("activation", default="gelu"),
         type_rows=0,
+        attention_output_dropout=0.0,
     ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.models.family import CAUSAL_HEADS, LM, Family, heads
-from roofmodel.models.fields import DROPOUT_10_PERCENT, FLAG, FULL, NO_DROPOUT, SIZE, SLIDING, key
+from roofmodel.models.fields import DROPOUT_10_PERCENT, FLAG, FULL, NO_DROPOUT, SIZE, SLIDING, key, same_dropout
 
 
 def _neo_types(types: Any) -> list[str]:
@@ -35,6 +35,7 @@ GPT2 = Family(
         positions=key("n_positions", "max_position_embeddings", default=1024),
         position_table=True,
         tied=key("tie_word_embeddings", default=True),
+        embedding_dropout=key("embd_pdrop", default=0.1, null=0.0),
         **DROPOUT_10_PERCENT,
     ),
 )
@@ -53,6 +54,7 @@ GPTJ = GPT2.like(
     position_table=False,
     tied=key("tie_word_embeddings", default=False),
     head_bias=True,
+    embedding_dropout=key("embd_pdrop", default=0.0, null=0.0),
     **NO_DROPOUT,
 )
 
@@ -81,6 +83,7 @@ FAMILIES: dict[str, Family] = {
         layer_types=key("attention_types", default=None, null=[[["global", "local"], 12]], read=_neo_types),
         mlp_width=key("intermediate_size", default=lambda f: 4 * f["hidden"]),
         positions=key("max_position_embeddings", default=2048),
+        embedding_dropout=key("embed_dropout", default=0.0, null=0.0),
         **NO_DROPOUT,
     ),
     "opt": Family(
@@ -129,6 +132,7 @@ FAMILIES: dict[str, Family] = {
             parallel=key("use_parallel_residual", default=True),
             positions=key("max_position_embeddings", default=2048),
             tied=key("tie_word_embeddings", default=False),
+            embedding_dropout=same_dropout,
         ),
     ),
     "bloom": Family(
@@ -176,6 +180,8 @@ FAMILIES: dict[str, Family] = {
             mlp_width=key("ffn_hidden_size", default=lambda f: 4 * f["hidden"]),
             mlp_bias=key("bias", default=False),
             activation=key("activation", default="gelu"),
+            # dropout acts once on the sum of parallel branches
+            attention_output_dropout=lambda f: 0.0 if f["parallel"] else f["attention_dropout"],
             positions=key("max_position_embeddings", default=2048),
             tied=key("tie_word_embeddings", default=True),
         ),
@@ -192,6 +198,8 @@ FAMILIES: dict[str, Family] = {
             alibi=True,
             norm_bias=False,
             activation="gelu",
+            dropout=key("attn_config.attn_pdrop", default=0, null=0),
+            attention_dropout=key("attn_config.attn_pdrop", default=0, null=0),
             positions=key("max_seq_len", default=2048),
             tied=key("tie_word_embeddings", default=True),
         ),
@@ -213,6 +221,8 @@ FAMILIES: dict[str, Family] = {
             position_table=True,
             position_extra=2,
             tied=key("tie_word_embeddings", default=True),
+            embedding_dropout=same_dropout,
+            activation_dropout=key("activation_dropout", default=0.0, null=0.0),
             **DROPOUT_10_PERCENT,
         ),
     ),
@@ -235,6 +245,8 @@ FAMILIES: dict[str, Family] = {
             sinusoidal_positions=True,
             position_extra=2,
             tied=key("tie_word_embeddings", default=True),
+            embedding_dropout=same_dropout,
+            activation_dropout=key("activation_dropout", default=0.0, null=0.0),
             **DROPOUT_10_PERCENT,
         ),
     ),
@@ -254,6 +266,7 @@ FAMILIES: dict[str, Family] = {
             mlp_width=key("intermediate_size", default=12288),
             mlp_bias=key("use_bias", default=True),
             activation=key("hidden_act", default="gelu_pytorch_tanh"),
+            embedding_dropout=key("embedding_dropout", default=0.0, null=0.0),
             positions=key("max_position_embeddings", default=4096),
             tied=key("tie_word_embeddings", default=True),
         ),

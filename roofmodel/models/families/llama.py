@@ -201,6 +201,7 @@ FAMILIES: dict[str, Family] = {
         mlp_bias=True,
         activation=key("hidden_act", default="gelu_new"),
         head_bias=True,
+        embedding_dropout=key("embd_pdrop", default=0.0, null=0.0),
     ),
     "phi3": LLAMA.like(
         "Phi3",
@@ -231,6 +232,7 @@ FAMILIES: dict[str, Family] = {
         parallel_norms=1,
         mlp_width=key("intermediate_size", default=6912),
         mlp_bias=False,
+        attention_output_dropout=0.0,
         positions=key("max_position_embeddings", default=4096),
     ),
     "nemotron": LLAMA.like(

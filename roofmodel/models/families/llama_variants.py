@@ -222,6 +222,7 @@ FAMILIES: dict[str, Family] = {
         gated=False,
         mlp_bias=True,
         activation=key("hidden_act", default="relu2"),
+        attention_output_dropout=0.0,
         positions=key("max_position_embeddings", default=16384),
     ),
     "qwen3_vl_text": LLAMA_FAMILIES["qwen3"].like(

@@ -182,6 +182,7 @@ FAMILIES: dict[str, Family] = {
         layers=lambda f: len(f["mixers"]),
         mixers=key("layers_block_type", "layer_types", default=_block_pattern, read=_blocks),
         mlp=False,  # each layer is one block
+        dropout=0.0,  # the class does not use its key
         kv_heads=key("num_key_value_heads", default=8, null=lambda f: f["heads"]),
         head_dim=key("head_dim", default=128),
         qkv_bias=False,

@@ -17,7 +17,7 @@ from roofmodel.models.convolutional import (
     Stage,
 )
 from roofmodel.models.family import IMAGE_CLASSES, Family
-from roofmodel.models.fields import FLAG, SIDES, SIZE, FieldType, key, pair
+from roofmodel.models.fields import FLAG, SIDES, SIZE, FieldType, key, pair, same_dropout
 from roofmodel.models.norms_and_activations import ACTIVATIONS, Norm
 
 BLOCK = FieldType(lambda v: v in ("basic", "bottleneck"), "basic or bottleneck")
@@ -45,6 +45,7 @@ VIT = Family(
         pooler_width=key("pooler_output_size", default=lambda f: f["hidden"]),
         pooler_activation=key("pooler_act", default="tanh"),
         tied=False,
+        embedding_dropout=same_dropout,
     ),
 )
 # The output is the mean of both heads: 2 FLOPs per class, not counted.
