@@ -163,7 +163,7 @@ class LatentGenerationTiming(NamedTuple):
 
     latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
     wave: Annotated[float, "seconds per wave of blocks"]
-    split: Annotated[float, "seconds to combine the parts of a split cache"]
+    split: Annotated[float, "seconds to combine the parts of a split cache; with `adaptive`, per part"]
     pipe: Annotated[float, "fraction of the pipe's peak"]
     dram: Annotated[float, "fraction of the DRAM bandwidth"]
     l2: Annotated[float, "fraction of the L2 ports' bandwidth, for data in L2"]
@@ -174,9 +174,23 @@ class LatentGenerationTiming(NamedTuple):
         float, "1: another kernel first converts a narrower cache to the compute format; 0: blocks convert it"
     ] = 0.0
     reread: Annotated[
-        float, "1: where latents do not fit in L2, further blocks of heads read them again from DRAM; 0: they share"
+        float, "1: further blocks of heads read the latents again, from DRAM where they do not fit in L2; 0: they share"
     ] = 0.0
     host: Annotated[float, "least seconds of any call, launched from the host; 0: the latency covers it"] = 0.0
+    adaptive: Annotated[
+        float, "1: a cache has as many parts as fill the SMs (SGLang's Triton backend); 0: `fixed`, or the best number"
+    ] = 0.0
+    block: Annotated[float, "seconds of an SM per launched block, also without keys, with `adaptive`"] = 0.0
+    column_blocks: Annotated[float, "blocks that share the output columns of the same heads"] = 1.0
+    uncached: Annotated[float, "additional time per key from DRAM, as a fraction of the time per key from L2"] = 0.0
+    cluster_heads: Annotated[
+        float, "query heads from which a cluster of SMs processes all heads of a sequence, in another kernel; 0: never"
+    ] = 0.0
+    cluster_latency: Annotated[float, "seconds from launch to end of the smallest such kernel"] = 0.0
+    cluster_wave: Annotated[float, "seconds per wave of clusters"] = 0.0
+    cluster_pipe: Annotated[
+        float, "fraction of the pipe's peak in this kernel; above 1 where it multiplies in a narrower format"
+    ] = 1.0
 
 
 class BatchedTiming(NamedTuple):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum, part, plain
+from roofmodel.algebra import Number, ceil_div, doublings, either, formula, maximum, minimum, part, plain
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import LatentGenerationTiming
 from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate
 
 TILE_KEYS: Annotated[int, "keys that a block processes at a time"] = 64
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)  # of a sequence's cache
+PART_KEYS: Annotated[int, "keys that a block processes at a time, with `adaptive`"] = 32
 RESIDENT_BLOCKS: Annotated[int, "blocks that an SM processes at the same time, where they read latents again"] = 2
+CLUSTER_SMS: Annotated[int, "SMs of a cluster that processes all heads of a sequence"] = 4
 OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 2.0
 EXCLUSION_FACTOR = 1e3  # factor on the time of splits that a library does not use, so that they are never the best
 
@@ -23,20 +25,32 @@ DESCRIPTION = FormulaDescription(
     equation="max(latency + overlap(waves × (wave + multiply), stream) + split, host)",
     terms=(
         ("waves", "⌈blocks / SMs⌉"),
-        ("multiply", "FLOPs of a block, for `height` heads, / (peak of one SM × pipe)"),
+        (
+            "multiply",
+            "FLOPs of a block, for `height` heads, / (peak of one SM × pipe); (1 + uncached) times as long for keys "
+            "from DRAM",
+        ),
         ("stream", "bytes / (DRAM bandwidth × dram), and for the share in L2 / (L2 ports × l2)"),
         ("split", "a fixed time, and the partial outputs in `stream`; 0 without a split"),
         ("overlap(a, b)", "(a^2 + b^2)^(1/2): the two overlap, but not perfectly"),
     ),
     notes=(
-        "Some implementations split each cache into `fixed` parts, also a short one.",
+        "In some implementations, `column_blocks` blocks share the output columns of the same heads. Some split each "
+        "cache into `fixed` parts, also a short one.",
+        "SGLang's Triton backend splits a cache into enough parts of at least 32 keys to fill the SMs (`adaptive`). It "
+        "launches blocks for the largest number of parts, which is the number of SMs rounded up to a power of two, "
+        "also for a short cache (`block` for each). It combines the parts one after another (`split` for each).",
         "Where another kernel first converts a narrower cache (`casts`), it reads the cache and writes it in the "
-        "compute format, and the attention reads that. Some implementations run the blocks of all sequences at the "
-        "same time (`reread`): where the latents do not fit in L2, each block of further heads reads them from DRAM.",
+        "compute format, and the attention reads that. In some implementations, each block of further heads reads the "
+        "latents again (`reread`): from L2, or, where they do not fit in L2 and the blocks of all sequences run at the "
+        "same time, from DRAM.",
+        "TensorRT-LLM has another kernel for all 128 heads in fp8 on compute capability 12.0 (`cluster_heads`): a "
+        "cluster of SMs processes a sequence, without a split.",
     ),
-    source="Absorbed form: DeepSeek-V2, arXiv 2405.04434, section 2.1. Parameters: LatentGenerationTiming, fitted by "
-    f"`roof calibrate`. Constants: {UNFITTED}",
-    constants=("TILE_KEYS", "RESIDENT_BLOCKS", "OVERLAP"),
+    source="Absorbed form: DeepSeek-V2, arXiv 2405.04434, section 2.1. `adaptive`: SGLang 0.5.14, triton_backend.py "
+    "(get_num_kv_splits_triton, _mla_decode_kv_splits_cap). `cluster_heads`: TensorRT-LLM, mla_sm120.cu. Parameters: "
+    f"LatentGenerationTiming, fitted by `roof calibrate`. Constants: {UNFITTED}",
+    constants=("TILE_KEYS", "PART_KEYS", "RESIDENT_BLOCKS", "CLUSTER_SMS", "OVERLAP"),
 )
 
 
@@ -52,32 +66,106 @@ class LatentDecodeWork(NamedTuple):
     converted_bytes: Annotated[Number, "bytes of the latents in the compute format; 0 where they have it"]
 
 
+class DecodeTerms(NamedTuple):
+    """What does not depend on the number of parts of a cache."""
+
+    read: Number
+    """Bytes of the cache, with the copy that another kernel converts."""
+    per_byte: Number
+    """Seconds per byte."""
+    again: Number
+    """Seconds in which further blocks of heads read the latents again."""
+    blocks: Number
+    """Blocks without a split."""
+    per_key: Number
+    """Seconds of a block per key."""
+
+
 @formula
 def seconds(att: LatentDecodeWork, chip: Chip, timing: LatentGenerationTiming) -> Number:
     """Seconds of the attention, by DESCRIPTION; elementwise for arrays."""
+    terms = _terms(att, chip, timing)
+    if timing.adaptive:
+        most = part("most_parts", 2 ** doublings(chip.multiprocessors))
+        parts = part("parts", _adaptive_parts(att.keys, terms.blocks, most, chip))
+        launched = part("launched", terms.blocks * most * timing.block / chip.multiprocessors, "s")
+        best = _split_seconds(att, parts, PART_KEYS, launched, terms, chip, timing) + timing.split * parts * (parts > 1)
+    else:
+        best = float("inf")
+        for number in SPLITS:
+            parts = part("parts", number)
+            time = _split_seconds(att, parts, TILE_KEYS, 0, terms, chip, timing) + timing.split * (number > 1)
+            other = (parts < timing.fixed) + (timing.fixed < parts) if timing.fixed else timing.splits < parts
+            best = minimum(best, time * (1 + EXCLUSION_FACTOR * other))
+    time = maximum(timing.latency + best, timing.host)
+    if timing.cluster_heads:
+        time = either(att.heads >= timing.cluster_heads, _cluster_seconds(att, terms, chip, timing), time)
+    return time
+
+
+def _terms(att: LatentDecodeWork, chip: Chip, timing: LatentGenerationTiming) -> DecodeTerms:
     read = part("read", att.cache_bytes + (2 * att.converted_bytes if timing.casts else 0), "B")
     missed = part("missed", miss_rate(read + att.other_bytes, chip))
-    per_byte = part("per_byte", missed / (timing.dram * chip.bandwidth) + (1 - missed) / (timing.l2 * chip.port))
+    per_byte = part("per_byte", _seconds_per_byte(missed, chip, timing))
     head_blocks = part("head_blocks", ceil_div(att.heads, timing.height))
     again: Number = 0
     if timing.reread:
         alone = part("alone", minimum(att.batch / (RESIDENT_BLOCKS * chip.multiprocessors), 1))
-        again = part("again", read * (head_blocks - 1) * alone * miss_rate(read, chip), "B")
-    sm_rate = part("sm_rate", chip.peak / chip.multiprocessors * timing.pipe, "FLOP/s")
-    best: Number = float("inf")
-    for parts in SPLITS:
-        split = part("parts", parts)
-        keys = part("block_keys", TILE_KEYS * ceil_div(ceil_div(att.keys, split), TILE_KEYS))
-        waves = part("waves", ceil_div(att.batch * head_blocks * split, chip.multiprocessors))
-        multiply = part("multiply", keys * timing.height * att.pair_flops / sm_rate, "s")
-        sm_seconds = part("sm_time", waves * (timing.wave + multiply), "s")
-        moved = read + att.other_bytes + (2 * split * att.other_bytes if parts > 1 else 0)
-        stream = part("stream", moved * per_byte + again / (timing.dram * chip.bandwidth), "s")
-        time = (sm_seconds**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
-        other = (split < timing.fixed) + (timing.fixed < split) if timing.fixed else timing.splits < split
-        time = (time + timing.split * (parts > 1)) * (1 + EXCLUSION_FACTOR * other)
-        best = minimum(best, time)
-    return maximum(timing.latency + best, timing.host)
+        missed_again = part("missed_again", alone * miss_rate(read, chip))
+        again = part("again", read * (head_blocks - 1) * _seconds_per_byte(missed_again, chip, timing), "s")
+    column_blocks = 1 if timing.adaptive else timing.column_blocks
+    blocks = part("blocks", att.batch * head_blocks * column_blocks)
+    block_flops = part("block_flops", timing.height * att.pair_flops / column_blocks)
+    per_key = block_flops / _sm_rate("sm_rate", timing.pipe, chip) * (1 + timing.uncached * missed)
+    return DecodeTerms(read, per_byte, again, blocks, part("per_key", per_key, "s"))
+
+
+def _seconds_per_byte(missed: Number, chip: Chip, timing: LatentGenerationTiming) -> Number:
+    """Seconds per byte, where the share `missed` comes from DRAM and the rest from L2."""
+    return missed / (timing.dram * chip.bandwidth) + (1 - missed) / (timing.l2 * chip.port)
+
+
+def _split_seconds(
+    att: LatentDecodeWork,
+    parts: Number,
+    tile: int,
+    launched: Number,
+    terms: DecodeTerms,
+    chip: Chip,
+    timing: LatentGenerationTiming,
+) -> Number:
+    """Seconds after the latency with each cache in `parts` parts, before they are combined."""
+    keys = part("block_keys", tile * ceil_div(ceil_div(att.keys, parts), tile))
+    waves = part("waves", ceil_div(terms.blocks * parts, chip.multiprocessors))
+    sm_seconds = part("sm_time", waves * (timing.wave + keys * terms.per_key) + launched, "s")
+    moved = terms.read + att.other_bytes + 2 * parts * att.other_bytes * (parts > 1)
+    return _overlap(sm_seconds, part("stream", moved * terms.per_byte + terms.again, "s"))
+
+
+def _adaptive_parts(keys: Number, blocks: Number, most: Number, chip: Chip) -> Number:
+    """The number of parts of a cache that fills the SMs: more of them the longer the cache is."""
+    tiles_log2 = part("tiles_log2", maximum(doublings(keys / TILE_KEYS), 1))
+    wanted = minimum(ceil_div(chip.multiprocessors * tiles_log2, blocks), most)
+    return ceil_div(keys, PART_KEYS * ceil_div(ceil_div(keys, wanted), PART_KEYS))
+
+
+def _cluster_seconds(att: LatentDecodeWork, terms: DecodeTerms, chip: Chip, timing: LatentGenerationTiming) -> Number:
+    """Seconds where a cluster of SMs processes all heads of a sequence."""
+    waves = part("cluster_waves", ceil_div(att.batch * CLUSTER_SMS, chip.multiprocessors))
+    keys = part("cluster_keys", TILE_KEYS * ceil_div(att.keys, TILE_KEYS))
+    multiply = (
+        keys * att.heads * att.pair_flops / (CLUSTER_SMS * _sm_rate("cluster_sm_rate", timing.cluster_pipe, chip))
+    )
+    sm_seconds = part("cluster_time", waves * (timing.cluster_wave + multiply), "s")
+    return timing.cluster_latency + _overlap(sm_seconds, (terms.read + att.other_bytes) * terms.per_byte)
+
+
+def _sm_rate(name: str, pipe: Number, chip: Chip) -> Number:
+    return part(name, chip.peak / chip.multiprocessors * pipe, "FLOP/s")
+
+
+def _overlap(sm_seconds: Number, stream: Number) -> Number:
+    return (sm_seconds**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
 
 
 def work(operator: Operator) -> LatentDecodeWork:

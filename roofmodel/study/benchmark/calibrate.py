@@ -89,6 +89,9 @@ DISCRETE = {
     "splits": (128.0, 1.0, 4.0, 8.0, 16.0),
     "fixed": (0.0, 4.0, 8.0, 16.0),
     "casts": (0.0, 1.0),
+    "adaptive": (0.0, 1.0),
+    "column_blocks": (1.0, 2.0, 3.0, 4.0),
+    "cluster_heads": (0.0, 128.0),
     "masked": (0.0, 1.0),
     "append": (0.0, 1.0),
     "tiles": (1.0, 0.0),
@@ -105,6 +108,7 @@ COMBINED: dict[str, tuple[dict[str, float], ...]] = {
         {"resident": 0.65, "group": 1000.0, "queue": 1.0, "whole": 1.0, "transposes": 1.0, "tile": 128.0},
         {"resident": 0.65, "group": 32.0, "queue": 1.0, "occupied": 1.0},
     ),
+    "latent_generation": ({"height": 16.0, "reread": 1.0, "adaptive": 1.0, "split": 2e-7, "pipe": 0.2},),
     # operands in L2, so that the steps along K and the loads from L2 limit
     "gemm": (
         {
@@ -113,6 +117,7 @@ COMBINED: dict[str, tuple[dict[str, float], ...]] = {
         },
     ),
 }  # fmt: skip
+LEAST_EFFECT = 0.01  # a fraction of a time below it is written as 0
 TINY = 1e-30  # below all limits of parameters: the start of a parameter that is 0 because it had no effect
 # Rows with a sliding window from which on a fit chooses whether the kernel skips the tiles outside of the window.
 LEAST_WINDOWED_ROWS = 10
@@ -136,7 +141,10 @@ INITIAL: dict[str, Any] = {
     "stream": StreamTiming(3e-6, 0.8, 0.2),
     "encoder": TiledTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.7, 0.3, host=2e-5),
     "latent_context": TiledTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.7, 0.3, host=2e-5),
-    "latent_generation": LatentGenerationTiming(9e-6, 2e-6, 2e-6, 0.6, 0.8, 0.3, host=2e-5),
+    "latent_generation": LatentGenerationTiming(
+        9e-6, 2e-6, 2e-6, 0.6, 0.8, 0.3,
+        host=2e-5, block=3e-7, uncached=0.1, cluster_latency=1e-5, cluster_wave=2e-6, cluster_pipe=0.5,
+    ),
     "latent_products": BatchedTiming(4e-6, 3e-7, 0.7, 0.4, 0.8, row=1e-8),
     "filter": FilterTiming(2e-6, 2e-7, 2e-8, 0.7, 0.2, unaligned=0.3),
     "filter_update": RecurrenceTiming(2e-6, 2e-8, 0.8, 0.3),
@@ -351,6 +359,8 @@ class _Fitter(NamedTuple):
         if not fitted or not unseen:
             return None
         without = WITHOUT_CHOICE.get(kind, ()) + (() if _windowed_rows(samples) >= LEAST_WINDOWED_ROWS else ("masked",))
+        if not (self.device.compute_capability or "").startswith("12."):  # TensorRT-LLM has this kernel only there
+            without += ("cluster_heads",)
         choices = {name: values for name, values in DISCRETE.items() if name not in without}
         start, combined = _without_unused(start, fitted), [*COMBINED.get(kind, ())]
         if before is not None:
@@ -449,6 +459,11 @@ def _without_ineffective(timing: Any) -> Any:
         timing = timing._replace(large=1.0)
     if isinstance(timing, FilterTiming) and timing.tiles:
         timing = timing._replace(unaligned=0.0)
+    if isinstance(timing, LatentGenerationTiming) and not timing.cluster_heads:
+        timing = timing._replace(cluster_latency=0.0, cluster_wave=0.0, cluster_pipe=1.0)
+    if isinstance(timing, LatentGenerationTiming):
+        unused = {"splits": 128.0, "fixed": 0.0, "column_blocks": 1.0} if timing.adaptive else {"block": 0.0}
+        timing = timing._replace(**unused, uncached=timing.uncached if timing.uncached > LEAST_EFFECT else 0.0)
     if isinstance(timing, GenerationTiming) and not (timing.group or timing.windowed):
         timing = timing._replace(alone=0.0, single=0.0)
     if isinstance(timing, GenerationTiming) and not timing.group:
