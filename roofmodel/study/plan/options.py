@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import Option, Text, WorkloadError, choices, joined, shorten
+from roofmodel.errors import Message, Option, Text, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.option_values import seconds_of
 from roofmodel.study.estimate.options import CHOICES, MAX_VALUE, check_choice, memory_utilization
@@ -45,6 +46,26 @@ def service_of(
         _rate(requests),
     )
     return Service(Traffic(isl, osl), targets, gpus, memory_utilization(share))
+
+
+def comparable(devices: Sequence[Device]) -> Sequence[Device]:
+    """The devices; all without calibration if one has none, so that bounds are not ranked with expected times."""
+    if all(device.calibration is not None for device in devices):
+        return devices
+    return [replace(device, calibration=None) for device in devices]
+
+
+def calibration_notes(devices: Sequence[Device]) -> Iterator[Text]:
+    """What the times of these devices are, if some of them are not calibrated."""
+    uncalibrated = list(dict.fromkeys(device.id for device in devices if device.calibration is None))
+    if not uncalibrated:
+        return
+    names = ", ".join(uncalibrated)
+    if len(uncalibrated) == len({device.id for device in devices}):
+        yield f"{names}: not calibrated, so times are lower bounds"
+    else:
+        remedy = f"for expected times, leave {names} out of "
+        yield Message(f"{names}: not calibrated, so the times of all devices are lower bounds; ", remedy, Option("hw"))
 
 
 def check_count(option: str, value: object, low: int, high: int) -> None:

@@ -23,9 +23,11 @@ from roofmodel.study.plan.candidate import Candidate
 from roofmodel.study.plan.disaggregated import Matching, link_bandwidth, matched
 from roofmodel.study.plan.layouts import formats, layouts
 from roofmodel.study.plan.options import (
+    calibration_notes,
     check_count,
     check_generates,
     choices_of,
+    comparable,
     layout_restrictions,
     no_format,
     no_layout,
@@ -101,7 +103,7 @@ def plan(
     prices = prices_by_device(price, devices)
     pieces = [
         Piece(arch, device, layout, form, service, prices.get(device.id))
-        for device in devices
+        for device in comparable(devices)
         for form in formats(arch, device, restricted)
         for layout in layouts(arch, gpus, restricted)
     ]
@@ -119,7 +121,8 @@ def plan(
         shortage=None if best or not shortages else min(shortages, key=lambda one: one.needed / one.usable),
         searched=pairs + sum(one.points for one in found), layouts=len(pieces), notes=(),
     )  # fmt: skip
-    return result._replace(notes=(*arch.notes, *routing_remarks, *_notes(result, pieces, prices)))
+    remarks = (*_notes(result, pieces, prices), *calibration_notes(devices))
+    return result._replace(notes=(*arch.notes, *routing_remarks, *remarks))
 
 
 def _with_routing(
@@ -196,6 +199,3 @@ def _notes(found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float]) ->
             Option("isl", found.service.traffic.isl), " and ", Option("osl", found.service.traffic.osl),
             f" exceed the maximum positions of {found.model}, {limit}; the limit is not enforced",
         )  # fmt: skip
-    uncalibrated = sorted({piece.device.id for piece in pieces if piece.device.calibration is None})
-    if uncalibrated:
-        yield Message(f"{', '.join(uncalibrated)}: not calibrated, so times are lower bounds")

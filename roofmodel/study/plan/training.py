@@ -29,8 +29,10 @@ from roofmodel.study.plan.candidate import Interval, Shares
 from roofmodel.study.plan.layouts import HALF_FORMATS, Formats, Layout, divisors, layouts
 from roofmodel.study.plan.options import (
     MAX_GPUS,
+    calibration_notes,
     check_count,
     choices_of,
+    comparable,
     layout_restrictions,
     no_layout,
     number_of_tokens,
@@ -186,7 +188,7 @@ def plan_training(
     possible = [one for one in layouts(arch, gpus, restricted, is_training=True) if run.batch % one.dp == 0]
     pieces = [
         TrainingPiece(arch, device, layout, vpp, kept, sharded, run, prices.get(device.id))
-        for device in devices
+        for device in comparable(devices)
         for layout in possible
         for vpp in _parts(arch, layout.pp, restricted.get("vpp"))
         for kept in recomputing
@@ -204,7 +206,7 @@ def plan_training(
     return TrainingPlan(
         model=arch.name, devices=tuple(device.id for device in devices), run=run, ranked=tuple(_ranked(fitting, top)),
         shortage=nearest, searched=sum(one.points for one in found), layouts=len(pieces),
-        notes=(*arch.notes, *_notes(nearest, devices)),
+        notes=(*arch.notes, *_notes(nearest), *calibration_notes(devices)),
     )  # fmt: skip
 
 
@@ -392,12 +394,10 @@ def _run(
     return Run(number_of_tokens(tokens), sequences, length, gpus, dtype or half, attention, memory_utilization(share))
 
 
-def _notes(short: Shortage | None, devices: Sequence[Device]) -> Iterator[Text]:
+def _notes(short: Shortage | None) -> Iterator[Text]:
     if short is not None:
         yield WarningNote(
             f"does not fit: the nearest layout, {layout_text(short.layout)} on {short.device}, needs "
             f"{units.binary(float(short.needed))} per GPU of {units.binary(float(short.usable))} usable; try more ",
             Option("gpus"),
         )  # fmt: skip
-    if uncalibrated := sorted(device.id for device in devices if device.calibration is None):
-        yield f"{', '.join(uncalibrated)}: not calibrated, so times are lower bounds"

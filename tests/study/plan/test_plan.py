@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -151,6 +152,17 @@ def test_cost_decides_where_all_devices_have_prices() -> None:
     assert last.device == "h100-sxm"
     assert first.dollars_per_million_tokens == pytest.approx(1 / 3600 * 1e6 / first.per_gpu.value)
     assert found.ranked[0].candidate.per_gpu.value < last.per_gpu.value
+
+
+def test_a_device_without_calibration_is_compared_by_the_bounds_of_both() -> None:
+    options: dict[str, Any] = {"gpus": 1, "isl": ISL, "osl": OSL, "mode": "mixed", **ONE_FORMAT}
+    h100, mi300x = Device.load("h100"), Device.load("mi300x")
+    found = plan(hub.load(MODEL), [h100, mi300x], top=1000, **options)
+    alone = plan(hub.load(MODEL), [replace(h100, calibration=None)], **options).ranked[0].candidate
+    assert alone == next(one.candidate for one in found.ranked if one.candidate.device == h100.id)
+    assert {one.candidate.tpot.low == one.candidate.tpot.high for one in found.ranked} == {True}
+    assert "mi300x: not calibrated, so the times of all devices are lower bounds" in str(found.notes[-1])
+    assert planned().ranked[0].candidate.tpot.low < planned().ranked[0].candidate.tpot.high
 
 
 def test_layouts_use_all_gpus_and_shard_experts() -> None:
