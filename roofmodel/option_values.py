@@ -43,7 +43,7 @@ FlopCounter = Literal["fvcore", "calflops", "deepspeed", "llm-flops"]
 SheetName = Literal["lectures", "rooflines", "transformers", "measuring", "scaling", "runs"]
 SweepPicture = Literal["rates", "roofs", "costs", "scaling"]
 ScalingMode = Literal["strong", "weak"]
-Share = Literal["dp", "tp", "pp", "ep"]  # what further GPUs do
+Share = Literal["dp", "tp", "pp", "ep"]  # parallelism of further GPUs
 
 TextFormat = Literal["json", "csv", "markdown", "latex", "line"]
 """Formats of `text`. A result has some of them."""

@@ -197,7 +197,9 @@ def image_training_flops(model: Any, batch: int, image: tuple[int, int]) -> int:
 
 
 # Operators of the gradients of the states between chunks, and of the gradients that pass through them.
-STATE_GRADIENTS = {f"linear.{name}" for name in ("recall.grad_starts", "read_out.grad_starts", "states.grad_faded")}
+STATE_GRADIENTS = {
+    f"linear.{name}" for name in ("recall.grad_start_state", "read_out.grad_start_state", "states.grad_decayed_key")
+}
 STATE_GRADIENTS |= {f"linear.states.grad_{name}" for name in ("new", "key", "value")}
 
 

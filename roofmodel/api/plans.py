@@ -51,7 +51,7 @@ def plan(
     such as "30ms"), `requests` the required rate ("5/s"). Layouts use all GPUs: `tp` × `pp` × `dp`; these and `ep`,
     `dtype`, `weights`, `kv`, `activations` restrict the search to the given values. `price` is dollars per hour and
     GPU, of all devices or by device name; with prices of all devices the cost per token decides. `mode` is "mixed"
-    (prefill and decode on the same engines), "disaggregated" (on engines of their own) or both. With speculative
+    (prefill and decode on the same engines), "disaggregated" (on separate engines) or both. With speculative
     decoding, `draft` is a model, or "mtp" for multi-token prediction, that drafts `draft_tokens` tokens per step
     (default 3), each of them right with the probability `acceptance` (default 0.7). `routing` is how the tokens of an
     MoE model choose experts: "uniform" (the default), "same" or a file, as in `estimate`. `cluster` is the

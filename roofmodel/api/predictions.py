@@ -133,9 +133,9 @@ def sweep(
     number of evaluated points, and the number of all points. Raises RoofError.
 
     With `scaling`, the sweep is over numbers of `gpus`, and its rows have the speed-up, the efficiency and the share of
-    communication: "strong" keeps `batch`, "weak" multiplies it by the GPUs. `share` is what the GPUs do: dp, tp, pp or
-    ep (default: dp in training, else tp). `measured` is a CSV file with the columns gpus and seconds (or throughput);
-    Amdahl's and Gustafson's laws are fitted to it.
+    communication: "strong" keeps `batch`, "weak" multiplies it by the GPUs. `share` is the kind of parallelism: dp, tp,
+    pp or ep (default: dp in training, else tp). `measured` is a CSV file with the columns gpus and seconds (or
+    throughput); Amdahl's and Gustafson's laws are fitted to it.
 
     Examples:
         >>> sweep("gpt2", ["a100", "h100"], phase="decode", batch=[1, 8, 64])

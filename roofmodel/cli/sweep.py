@@ -59,7 +59,7 @@ def sweep_command(
     gpus: Annotated[str | None, typer.Option(help="Numbers of GPUs for --scaling (default: 1,2,4,8).")] = None,
     share: Annotated[
         Share | None,
-        name_option("What the GPUs of --scaling share: dp, tp, pp or ep (default: dp for training, else tp)."),
+        name_option("Parallelism of --scaling: dp, tp, pp or ep (default: dp for training, else tp)."),
     ] = None,
     measured: Annotated[
         str | None,

@@ -25,7 +25,7 @@ parallelism (arXiv 2205.05198, section 4.2).
 
 
 class Collective(NamedTuple):
-    """A collective among `gpus` GPUs whose ranks are `apart` apart.
+    """A collective among `gpus` GPUs whose ranks differ by `apart`.
 
     `adds`: the gathered tensor is the input of sharded GEMMs, so its gradient is a reduce-scatter.
 

@@ -47,11 +47,11 @@ GATE = FlopCount(3, "gate of attention heads: sigmoid 3, or softplus log(1 + exp
 
 # By what the backward pass reads of the forward pass (`Operator.keeps`).
 BACKWARD_FACTOR = {
-    "inputs": FlopCount(2, "times the forward FLOPs: each operation's derivative, and its product with the gradient"),
+    "inputs": FlopCount(2, "times the forward FLOPs: each operation's derivative, multiplied by the gradient"),
     "outputs": FlopCount(
         2,
         "times the forward FLOPs: gradient of the inverse T of a triangular matrix, the triangle of -T^T G T^T for the "
-        "gradient G of T: two triangular products, each with the FLOPs of forward substitution",
+        "gradient G of T: two multiplications by a triangular matrix, each with the FLOPs of forward substitution",
     ),
     "nothing": FlopCount(1, "times the forward FLOPs: a linear function, whose transpose costs the same"),
     "mask": FlopCount(1, "times the forward FLOPs: the gradient is scaled by the same mask"),

@@ -1,6 +1,6 @@
-"""A model as the counting layer reads it: layers, embedding and head, whatever config it came from.
+"""The architecture of a model, in one form for all families: layers, embedding and head.
 
-Families translate a config into it; counting reads nothing else. Sizes are elements, and may be ints or SymPy symbols.
+Families translate a config into it; the counting modules read nothing else. Sizes are elements: ints or SymPy symbols.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -163,7 +163,7 @@ class ReferenceCode(NamedTuple):
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model: everything that counting needs to know about it."""
+    """A model: all the information that counting needs."""
 
     name: str
     model_type: str

@@ -1,1 +1,1 @@
-"""What people ask: the streams of counting, devices and prediction put together."""
+"""The computations of the commands: estimates, sweeps, plans, profiles, comparisons, derivations, homework."""

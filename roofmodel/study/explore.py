@@ -88,7 +88,7 @@ def explore(
     document_of: Callable[[TracedEstimate], Document],
     progress: Callable[[str, int, int], None] = lambda model, done, total: None,
 ) -> dict[Variant, Cases[Document]]:
-    """Trace the estimates of all variants of a model; `document_of` converts each to a document.
+    """Trace the estimates of all variants of a model; `document_of` converts an estimate to a document.
 
     `progress` is called with the model's name, the number of traced variants, and the number of all variants.
     Raises WorkloadError if a variant has too many cases.

@@ -231,7 +231,7 @@ class Trace:
                 return self.comparison(what, a, b)
 
     def is_constant(self, value: Any, number: int) -> bool:
-        """Whether the value is this int, so that x + 0 or x * 1 is x. 1.0 is not: an int times 1.0 is a float."""
+        """Whether the value is this int, so that x + 0 or x * 1 is x; false for 1.0: an int times 1.0 is a float."""
         return type(value) is int and value == number
 
     def sum(self, a: Any, b: Any) -> Any:

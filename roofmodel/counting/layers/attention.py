@@ -134,8 +134,9 @@ def _core(
 ) -> Iterator[Operator]:
     """Scores, softmax and weighted sum, in one kernel or several; then the output projection.
 
-    `keys_and_pairs` gives the sizes of `s` and `t:s` in a step. `added` to the scores are biases, and the results of
-    matrix multiplications that run `ahead`; where scores are `masked`, eager attention applies the mask.
+    `keys_and_pairs` gives the sizes of `s` and `t:s` in a step. The terms in `added` (biases, and
+    results of the operators in `ahead`) are added to the scores. Where scores are `masked`, eager attention applies the
+    mask.
     """
     group, h, cross = _group(place), _value_axis(att), place.removesuffix("attention")
 

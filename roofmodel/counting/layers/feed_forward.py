@@ -37,7 +37,7 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     bias = " + B_router[x]" if moe.router_bias else ""
     router_input = block.input
     if moe.router_norm:
-        router_input = "asks[b t d]"
+        router_input = "router_input[b t d]"
         yield norm(build, "router", moe.router_norm, block.residual, router_input)
     yield build.operator("mlp.router", "mlp", f"{router_input} W_router[d x]{bias} -> r[b t x]")
     correction = " B_correction[x]" if moe.correction else ""
@@ -123,12 +123,12 @@ def with_touched_experts(operator: Operator, touched: Number, experts: Number) -
 
 
 def layer_input(part: PerLayerGate, block: BlockContext) -> Iterator[Operator]:
-    """The per-layer input block (Gemma 3n and 4): down projection, activation, product with the layer's input, up."""
+    """The per-layer input block (Gemma 3n and 4): down projection, activation, multiplication by the input, up."""
     step, build = block.step, block.build(y=part.width, L=part.layers)
     yield build.operator("layer_input.gate", "input", f"{block.input} W_layer_gate[d y] -> w[b t y]")
     times = build.operator(
         "layer_input.times", "input", "w[b t y] inputs[b t L y] -> u[b t y]", kind="elementwise",
         flops=vector_flops.ACTIVATION[part.activation] + 1,
     )  # fmt: skip
-    yield replace(times, touched={"inputs": step.batch * step.tokens * part.width})  # only this layer's part
+    yield replace(times, touched={"inputs": step.batch * step.tokens * part.width})  # one layer's slice
     yield build.operator("layer_input.up", "input", f"u[b t y] W_layer_up[y d] -> {block.output}")

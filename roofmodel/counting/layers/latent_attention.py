@@ -47,27 +47,27 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
     cache = "cache." if step.cached and block.causal else ""
     yield from queries(att, block, build)
     bias = " + B_kv_down[c]" if att.down_bias else ""
-    fresh = "turned" if att.rotary else f"{cache}turned"
+    fresh = "k_rotary" if att.rotary else f"{cache}k_rotary"
     line = f"{x} W_kv_down[d c]{bias} -> latent[b t zk] {fresh}[b t r]"
     yield build.operator("attention.kv_down", "attention", line)
     yield latent_norm(att, build, "latent", "zk", f"{cache}latent[b t zk]")
     if att.rotary:
-        yield rotary(build, "q_turned[b t k r]", f"turned[b t r] -> q_turned[b t k r] {cache}turned[b t r]")
-    yield from replicated_input(build, step, "attention.latent", f"{cache}latent[b t zk] {cache}turned[b t r]")
+        yield rotary(build, "q_rotary[b t k r]", f"k_rotary[b t r] -> q_rotary[b t k r] {cache}k_rotary[b t r]")
+    yield from replicated_input(build, step, "attention.latent", f"{cache}latent[b t zk] {cache}k_rotary[b t r]")
     if att.indexer:
         yield from index(att, att.indexer, block, cache)
 
-    keys, values, mixed = "k[b s k h]", "v[b s k h']", "o[b t k h']"
-    q = "q[b t k h]"
+    keys, values, output = "k[b s k h]", "v[b s k h']", "o[b t k h']"
+    q, latents = "q[b t k h]", f"{cache}latent[b s zk]"
     if step.absorbs:
         yield build.operator("attention.absorb_k", "attention", f"{q} W_k_up[k h zk] -> q_latent[b t k zk]", kind="bmm")
-        q, keys, values, mixed = "q_latent[b t k zk]", f"{cache}latent[b s zk]", f"{cache}latent[b s zk]", "o[b t k zk]"
+        q, keys, values, output = "q_latent[b t k zk]", latents, latents, "o[b t k zk]"
     else:
-        line = f"{cache}latent[b s zk] W_kv_up[zk k hv] -> {keys} {values}"
+        line = f"{latents} W_kv_up[zk k hv] -> {keys} {values}"
         yield build.operator("attention.kv_up", "attention", line)
-    yield from core(build, block, (q, keys, values, mixed), cache, keys_and_pairs)
+    yield from core(build, block, (q, keys, values, output), cache, keys_and_pairs)
     if step.absorbs:
-        line = f"{mixed} W_v_up[k zk h'] -> o[b t k h']"
+        line = f"{output} W_v_up[k zk h'] -> o[b t k h']"
         yield build.operator("attention.absorb_v", "attention", line, kind="bmm")
     if att.gated:
         yield build.operator("attention.gate_projection", "attention", f"{x} W_gate_heads[d k] -> gate[b t k]")
@@ -78,23 +78,23 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
 
 def queries(att: LatentAttention, block: BlockContext, build: Builder) -> Iterator[Operator]:
     """The query projection, through a query latent if the model has one."""
-    x, out = block.input, "q[b t k h] q_turned[b t k r]"
+    x, out = block.input, "q[b t k h] q_rotary[b t k r]"
     if not att.query_latent:
         yield from replicated_input(build, block.step, "attention.q", x)
         yield build.operator("attention.q", "attention", f"{x} W_q[d k hr] -> {out}")
         return
     bias = " + B_q_down[zq]" if att.down_bias else ""
-    yield build.operator("attention.q_down", "attention", f"{x} W_q_down[d zq]{bias} -> asked[b t zq]")
-    yield latent_norm(att, build, "asked", "zq", "asked[b t zq]")
-    yield from replicated_input(build, block.step, "attention.asked", "asked[b t zq]")
-    yield build.operator("attention.q_up", "attention", f"asked[b t zq] W_q_up[zq k hr] -> {out}")
+    yield build.operator("attention.q_down", "attention", f"{x} W_q_down[d zq]{bias} -> query_latent[b t zq]")
+    yield latent_norm(att, build, "query_latent", "zq", "query_latent[b t zq]")
+    yield from replicated_input(build, block.step, "attention.asked", "query_latent[b t zq]")
+    yield build.operator("attention.q_up", "attention", f"query_latent[b t zq] W_q_up[zq k hr] -> {out}")
 
 
 def latent_norm(att: LatentAttention, build: Builder, name: str, axis: str, target: str) -> Operator:
     """The norm of a latent, between down and up projection."""
     gain, bias = norm_parameters(name, att.norm, axis)
     return build.operator(
-        f"attention.{'q' if name == 'asked' else 'kv'}_norm", "attention",
+        f"attention.{'q' if name == 'query_latent' else 'kv'}_norm", "attention",
         f"{name}[b t {axis}]{gain}{bias} -> {target}", kind="norm", flops=norm_flops(att.norm),
         function=att.norm.kind,
     )  # fmt: skip
@@ -119,8 +119,8 @@ def core(
 
     `keys_and_pairs` gives the sizes of `s` and `t:s` in a step.
     """
-    q, keys, values, mixed = tensors
-    both = (f"{q} {keys} -> a[b k t:s]", f"q_turned[b t k r] {cache}turned[b s r] -> a[b k t:s]")
+    q, keys, values, output = tensors
+    both = (f"{q} {keys} -> a[b k t:s]", f"q_rotary[b t k r] {cache}k_rotary[b s r] -> a[b k t:s]")
 
     def parts(step: Step) -> tuple[Operator, ...]:
         inner = build._replace(sizes={**build.sizes, **keys_and_pairs(step)})
@@ -132,7 +132,7 @@ def core(
                 "attention.softmax", "attention", "a[b k t:s] -> p[b k t:s]", kind="softmax",
                 flops=vector_flops.SCALE + mask + vector_flops.SOFTMAX, keeps="outputs",
             ),
-            inner.operator("attention.mix", "attention", f"p[b k t:s] {values} -> {mixed}", kind="bmm"),
+            inner.operator("attention.mix", "attention", f"p[b k t:s] {values} -> {output}", kind="bmm"),
         )  # fmt: skip
 
     yield from fused_or_eager("attention.flash", "attention", parts, block.step, kind="attention")
@@ -150,16 +150,17 @@ def index(att: LatentAttention, indexer: Indexer, block: BlockContext, cache: st
         s=keys, r=att.rotary_dim, ki=indexer.heads, hi=indexer.head_dim,
         **{"zq": att.query_latent, "t:s": pairs(step, None, block.causal), "t:si": chosen(step, att.index_topk)},
     )  # fmt: skip
-    yield build.operator("attention.index_q", "attention", "asked[b t zq] W_index_q[zq ki hi] -> index_q[b t ki hi]")
+    line = "query_latent[b t zq] W_index_q[zq ki hi] -> index_q[b t ki hi]"
+    yield build.operator("attention.index_q", "attention", line)
     yield build.operator("attention.index_k", "attention", f"{x} W_index_k[d hi] -> index_k[b t hi]")
     line = "index_k[b t hi] G_index[hi] B_index[hi] -> index_k[b t hi]"
     yield build.operator("attention.index_norm", "attention", line, kind="norm", flops=INDEX_NORM)
     line = f"index_q[b t ki hi] index_k[b t hi] cos[t r] sin[t r] -> index_q[b t ki hi] {cache}index[b t hi]"
-    turn = build.operator("attention.index_rotary", "attention", line, kind="elementwise")
+    rotary_operator = build.operator("attention.index_rotary", "attention", line, kind="elementwise")
     sizes = build.sizes
     rotated = sizes["b"] * sizes["t"] * (sizes["ki"] + 1) * sizes["r"]
-    yield replace(turn, vector_flops=vector_flops.ROTARY * rotated)
-    yield build.operator("attention.index_weights", "attention", f"{x} W_index_weights[d ki] -> weigh[b t ki]")
+    yield replace(rotary_operator, vector_flops=vector_flops.ROTARY * rotated)
+    yield build.operator("attention.index_weights", "attention", f"{x} W_index_weights[d ki] -> index_weight[b t ki]")
 
     def score(step: Step) -> tuple[Operator, ...]:
         inner = build._replace(sizes={**build.sizes, "t:s": pairs(step, None, block.causal)})
@@ -170,11 +171,14 @@ def index(att: LatentAttention, indexer: Indexer, block: BlockContext, cache: st
                 "attention.index_relu", "attention", "e[b ki t:s] -> e[b ki t:s]", kind="elementwise",
                 flops=vector_flops.ACTIVATION["relu"],
             ),
-            inner.operator("attention.index_sum", "attention", "e[b ki t:s] weigh[b t ki] -> rank[b t:s]", kind="bmm"),
+            inner.operator(
+                "attention.index_sum", "attention", "e[b ki t:s] index_weight[b t ki] -> index_score[b t:s]",
+                kind="bmm",
+            ),
         )  # fmt: skip
 
     yield from fused_or_eager("attention.index_scores", "attention", score, step, kind="attention")
-    line = "rank[b t:s] -> chosen[b t:si]"
+    line = "index_score[b t:s] -> selected[b t:si]"
     yield build.operator("attention.index_choose", "attention", line, kind="routing", flops=vector_flops.CHOOSE)
 
 

@@ -101,32 +101,35 @@ def _with_chunk_sizes(build: Builder, step: Step, mixer: DeltaRule) -> Builder:
 def _delta_chunks(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operator, ...]:
     """A prefill in chunks: the triangular system, the update of the state from chunk to chunk, the output.
 
-    `starts` are the initial states of the chunks. The operator that passes them on comes before the operators that
+    `start_state` has the initial states of the chunks. The operator that passes them on comes before the operators that
     compute each chunk's contribution, so that each line follows the lines that it reads.
     """
     read, kept = (" cache.state[b k m h h']" if is_cached else "" for is_cached in (step.resumed, step.cached))
     fused = step.attention == "flash"
     inverse = "inverse" if fused or mixer.decay_per_channel else "system"
-    fade = build.sizes["h'"] if mixer.decay_per_channel else build.sizes["h"] * build.sizes["h'"]
-    within = _of_each(build, step, mixer) if mixer.decay_per_channel else _of_heads(build, step, mixer)
+    elements_per_decay = build.sizes["h'"] if mixer.decay_per_channel else build.sizes["h"] * build.sizes["h'"]
+    passing = f"chunk_decay[b j {_decays(mixer)}]{read} -> start_state[b j k m h h']{kept}"
+    within_chunks = (
+        _decay_per_element(build, step, mixer) if mixer.decay_per_channel else _decay_per_head(build, step, mixer)
+    )
     return (
         *_prepared(build, mixer, 1),
-        *within,
+        *within_chunks,
         vectors(build, "drive", "value[b s k m h'] write[b s k m] -> drive[b s k m h']", 1),
         matrices(build, "values", f"{inverse}[b k m t:s] drive[b s k m h'] -> values[b t k m h']"),
-        matrices(build, "keys", f"{inverse}[b k m t:s] strike[b s k m h] -> keys[b t k m h]"),
+        matrices(build, "keys", f"{inverse}[b k m t:s] written_key[b s k m h] -> keys[b t k m h]"),
         # multiply by the decay 1, add the contribution of the chunk 1
-        vectors(build, "passing", f"fade[b j {_decays(mixer)}]{read} -> starts[b j k m h h']{kept}", 2 * fade),
-        matrices(build, "recall", "keys[b t k m h] starts[b j k m h h'] -> known[b t:j k m h']"),
-        vectors(build, "correct", "values[b t k m h'] known[b t:j k m h'] -> new[b t k m h']", 1),
-        matrices(build, "states", "faded[b s k m h] new[b s k m h'] -> starts[b j k m h h']"),
-        matrices(build, "read_out", "asked[b t k m h] starts[b j k m h h'] -> far[b t:j k m h']"),
+        vectors(build, "passing", passing, 2 * elements_per_decay),
+        matrices(build, "recall", "keys[b t k m h] start_state[b j k m h h'] -> recalled[b t:j k m h']"),
+        vectors(build, "correct", "values[b t k m h'] recalled[b t:j k m h'] -> new[b t k m h']", 1),
+        matrices(build, "states", "decayed_key[b s k m h] new[b s k m h'] -> start_state[b j k m h h']"),
+        matrices(build, "read_out", "decayed_q[b t k m h] start_state[b j k m h h'] -> state_output[b t:j k m h']"),
         matrices(build, "mix", "p[b k m t:s] new[b s k m h'] -> y[b t k m h']"),
-        vectors(build, "sum", "y[b t k m h'] far[b t:j k m h'] -> y[b t k m h']", 1),
+        vectors(build, "sum", "y[b t k m h'] state_output[b t:j k m h'] -> y[b t k m h']", 1),
     )
 
 
-def _of_heads(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]:
+def _decay_per_head(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]:
     """Within chunks, one decay per head: overlaps of keys, scores of queries and keys, then their decays."""
     heads = build.sizes["m"]
     yield matrices(build, "overlap", "key[b t k h] key[b s k h] -> overlap[b k t:s]")
@@ -135,15 +138,15 @@ def _of_heads(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator
     yield vectors(build, "system", line, 4 * heads)
     if step.attention == "flash":
         yield _inverted(build, step, mixer)
-    yield vectors(build, "strike", "key[b s k h] write[b s k m] decay[b s k m] -> strike[b s k m h]", 2 * heads)
+    yield vectors(build, "strike", "key[b s k h] write[b s k m] decay[b s k m] -> written_key[b s k m h]", 2 * heads)
     yield matrices(build, "scores", "q[b t k h] key[b s k h] -> a[b k t:s]")
     yield vectors(build, "weigh", "a[b k t:s] decay[b t k m] -> p[b k m t:s]", 3 * heads)
     # decay of queries from the start of the chunk, of keys to its end
-    line = "q[b t k h] key[b t k h] decay[b t k m] -> asked[b t k m h] faded[b s k m h]"
+    line = "q[b t k h] key[b t k h] decay[b t k m] -> decayed_q[b t k m h] decayed_key[b s k m h]"
     yield vectors(build, "fade", line, 2 * heads)
 
 
-def _of_each(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]:
+def _decay_per_element(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]:
     """Within chunks, one decay per element of a key.
 
     Fused kernels divide keys by the decay, in blocks of 16 tokens to avoid overflow, and run GEMMs. The reference code
@@ -151,33 +154,33 @@ def _of_each(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]
     """
     heads, size = build.sizes["m"], build.sizes["h"]
     if step.attention == "flash":
-        # exp of the decay from the chunk's start 1, its inverse 1, to the chunk's end 2; products 5
+        # exp of the decay from the chunk's start 1, its inverse 1, to the chunk's end 2; multiplications 5
         line = (
             "q[b t k h] key[b t k h] write[b t k m] decay[b t k m h]"
-            " -> asked[b t k m h] strike[b t k m h] grown[b s k m h] faded[b s k m h]"
+            " -> decayed_q[b t k m h] written_key[b t k m h] key_over_decay[b s k m h] decayed_key[b s k m h]"
         )
         yield vectors(build, "fade", line, 9 * heads)
-        yield matrices(build, "overlap", "strike[b t k m h] grown[b s k m h] -> system[b k m t:s]")
+        yield matrices(build, "overlap", "written_key[b t k m h] key_over_decay[b s k m h] -> system[b k m t:s]")
         yield _inverted(build, step, mixer)
-        yield matrices(build, "scores", "asked[b t k m h] grown[b s k m h] -> p[b k m t:s]")
+        yield matrices(build, "scores", "decayed_q[b t k m h] key_over_decay[b s k m h] -> p[b k m t:s]")
         return
     pairs = build.sizes["b"] * build.sizes["k"] * heads * build.sizes["t:s"] * size
     # per element of a pair: difference of two sums 1, exp 1, multiplications 2, sum over elements 1
     line = "key[b t k h] write[b t k m] decay[b t k m h] => system[b k m t:s]"
     yield replace(vectors(build, "overlap", line, 0), vector_flops=5 * pairs)
     yield _inverted(build, step, mixer)
-    line = "key[b s k h] write[b s k m] decay[b s k m h] -> strike[b s k m h]"
+    line = "key[b s k h] write[b s k m] decay[b s k m h] -> written_key[b s k m h]"
     yield vectors(build, "strike", line, 3 * heads)
     line = "q[b t k h] key[b t k h] decay[b t k m h] => p[b k m t:s]"
     yield replace(vectors(build, "scores", line, 0), vector_flops=3 * pairs)
-    line = "q[b t k h] key[b t k h] decay[b t k m h] -> asked[b t k m h] faded[b s k m h]"
+    line = "q[b t k h] key[b t k h] decay[b t k m h] -> decayed_q[b t k m h] decayed_key[b s k m h]"
     yield vectors(build, "fade", line, 5 * heads)
 
 
 def _prepared(build: Builder, mixer: DeltaRule, sums: int) -> Iterator[Operator]:
     """Normalized queries and keys, scaled queries, write strength, and decay (its cumulative sum along a chunk)."""
     axes = _decays(mixer)
-    ends = f" fade[b j {axes}]" if sums else ""
+    ends = f" chunk_decay[b j {axes}]" if sums else ""
     line = "q[b t k h] key[b t k h] -> q[b t k h] key[b t k h]"
     yield vectors(build, "unit", line, 2 * vector_flops.UNIT_LENGTH + vector_flops.SCALE)
     yield vectors(build, "extent", "write[b t k m] -> write[b t k m]", vector_flops.ACTIVATION["sigmoid"])
@@ -208,8 +211,8 @@ def _delta_recurrence(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Ope
         build = build._replace(sizes={**build.sizes, "k": build.sizes["k"] * build.sizes["m"], "m": 1})
     lines = (
         ("fade", "elementwise", f"cache.state[b k m h h'] decay[b t {_decays(mixer)}] -> state[b t k m h h']", 1),
-        ("recall", "bmm", "state[b t k m h h'] key[b t k h] => known[b t k m h']", 2),
-        ("correct", "elementwise", "value[b t k m h'] known[b t k m h'] write[b t k m] -> new[b t k m h']", 2),
+        ("recall", "bmm", "state[b t k m h h'] key[b t k h] => recalled[b t k m h']", 2),
+        ("correct", "elementwise", "value[b t k m h'] recalled[b t k m h'] write[b t k m] -> new[b t k m h']", 2),
         (
             "recurrence", "scan",
             "state[b t k m h h'] key[b t k h] new[b t k m h'] -> state[b t k m h h'] cache.state[b k m h h']", 2,
@@ -271,8 +274,8 @@ def _lightning_blocks(build: Builder, step: Step) -> tuple[Operator, ...]:
         vectors(build, "weigh", "a[b k t:s] -> p[b k t:s]", 1),
         matrices(build, "mix", "p[b k t:s] value[b s k h'] -> y[b t k h']"),
         vectors(build, "fade", "q[b t k h] key[b t k h] -> q[b t k h] key[b t k h]", 2),
-        *_between(build, step, "far"),
-        vectors(build, "sum", "y[b t k h'] far[b t:j k h'] -> y[b t k h']", 1),
+        *_between(build, step, "state_output"),
+        vectors(build, "sum", "y[b t k h'] state_output[b t:j k h'] -> y[b t k h']", 1),
     )
 
 
@@ -280,8 +283,9 @@ def _between(build: Builder, step: Step, gives: str) -> Iterator[Operator]:
     """The contribution of each block to the state, state passing between blocks, and the read by queries."""
     read, kept = (" cache.state[b k h h']" if is_cached else "" for is_cached in (step.resumed, step.cached))
     yield matrices(build, "states", "key[b s k h] value[b s k h'] -> states[b j k h h']")
-    yield vectors(build, "passing", f"states[b j k h h']{read} -> starts[b j k h h']{kept}", 2)  # times decay, plus
-    yield matrices(build, "read_out", f"q[b t k h] starts[b j k h h'] -> {gives}[b t:j k h']")
+    line = f"states[b j k h h']{read} -> start_state[b j k h h']{kept}"
+    yield vectors(build, "passing", line, 2)  # multiply by the decay, add
+    yield matrices(build, "read_out", f"q[b t k h] start_state[b j k h h'] -> {gives}[b t:j k h']")
 
 
 def _lightning_recurrence(build: Builder) -> tuple[Operator, ...]:

@@ -95,9 +95,12 @@ def _mamba2_chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
     heads = build.sizes["m"]
     read, kept = (" cache.state[b g m h z]" if is_cached else "" for is_cached in (step.resumed, step.cached))
     if step.attention == "flash":
-        passing = "states[b j g m h z] fade[b j g m] => starts[b j g m h z]"
+        passing = "states[b j g m h z] chunk_decay[b j g m] => start_state[b j g m h z]"
     else:
-        passing = "states[b j' g m h z] fade[b j:j' g m] -> starts[b j g m h z]"
+        passing = "states[b j' g m h z] chunk_decay[b j:j' g m] -> start_state[b j g m h z]"
+
+    decay = "step[b t g m] B_step[g m] A[g m] -> decay[b t g m] chunk_decay[b j g m]"
+    total = "y[b t g m h] state_output[b t:j g m h] decay[b t g m] u[b t g m h] D[g m]"
 
     def vectors(name: str, line: str, flops: Number) -> Operator:
         return build.operator(f"ssm.{name}", "ssm", line, kind="elementwise", flops=flops)
@@ -107,20 +110,18 @@ def _mamba2_chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
 
     return (
         # step times A 1, clamp 2, cumulative sum along the chunk 1
-        vectors("decay", "step[b t g m] B_step[g m] A[g m] -> decay[b t g m] fade[b j g m]", vector_flops.STEP + 4),
+        vectors("decay", decay, vector_flops.STEP + 4),
         vectors("drive", "u[b s g m h] step[b s g m] -> drive[b s g m h]", 1),
         matrices("scores", "leave[b t g z] enter[b s g z] -> a[b g t:s]"),
         # per head: difference of two sums 1, exp 1, times the score 1
         vectors("weigh", "a[b g t:s] decay[b t g m] -> p[b g m t:s]", 3 * heads),
         matrices("mix", "p[b g m t:s] drive[b s g m h] -> y[b t g m h]"),
-        vectors("fade", "enter[b s g z] decay[b s g m] -> faded[b s g m z]", heads),
-        matrices("states", "faded[b s g m z] drive[b s g m h] -> states[b j g m h z]"),
+        vectors("fade", "enter[b s g z] decay[b s g m] -> decayed_b[b s g m z]", heads),
+        matrices("states", "decayed_b[b s g m z] drive[b s g m h] -> states[b j g m h z]"),
         matrices("passing", passing, 2),
-        matrices("read_out", "leave[b t g z] starts[b j g m h z] -> far[b t:j g m h]"),
-        # far times its decay 1, plus y 1, plus D u 2
-        vectors(
-            "sum", f"y[b t g m h] far[b t:j g m h] decay[b t g m] u[b t g m h] D[g m]{read} -> y[b t g m h]{kept}", 4
-        ),
+        matrices("read_out", "leave[b t g z] start_state[b j g m h z] -> state_output[b t:j g m h]"),
+        # state_output times its decay 1, plus y 1, plus D u 2
+        vectors("sum", f"{total}{read} -> y[b t g m h]{kept}", 4),
     )
 
 

@@ -1,1 +1,1 @@
-"""Measured operations: take them, validate predictions against them, calibrate devices."""
+"""Benchmarks of operations: measurement, validation of predictions, calibration of devices."""

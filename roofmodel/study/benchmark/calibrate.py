@@ -1,7 +1,7 @@
 """Calibration: fit the parameters of the timing model to tables of measurements, and validate them on held-out rows.
 
-`fitting.py` fits. A third of the cells of shapes is held out, so that neighbors of a fitted
-row are held out with it; errors and intervals are those of the held-out rows. Rows that are faster than their bound and
+`fitting.py` fits. A third of the cells of shapes is held out, so that no held-out row has a
+fitted neighbor; errors and intervals are those of the held-out rows. Rows that are faster than their bound and
 sets with too few rows are not fitted; remarks list them.
 """
 

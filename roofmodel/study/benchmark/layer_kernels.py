@@ -84,7 +84,7 @@ def delta_rule_kernel(c: Columns, widths: Widths) -> Operator:
 def mamba2_filter(c: Columns, widths: Widths) -> Operator:
     """The causal convolution of Mamba 2."""
     if "conv" not in c["kernel"]:
-        raise WorkloadError("mamba2: there is no formula of the scan that measurements could judge; skipped")
+        raise WorkloadError("mamba2: there is no formula of the scan that measurements could validate; skipped")
     return _filter(c, widths, c["heads"] * c["head_dim"] + 2 * c["groups"] * c["d_state"])
 
 

@@ -121,7 +121,7 @@ def moe(c: Columns, widths: Widths) -> Operator:
 
 
 def collective(c: Columns, widths: Widths) -> Operator:
-    """One GPU's part of a collective; `elements` is the size of the whole tensor (all-gather: of the result)."""
+    """A collective, counted on one GPU; `elements` is the size of the whole tensor (all-gather: of the result)."""
     name = c.get("collective", "")
     if name not in COLLECTIVES:
         raise WorkloadError(f"unknown collective {shorten(name)}{choices(name, COLLECTIVES)}")

@@ -1,1 +1,1 @@
-"""Where numbers come from: derivations, crossovers, conventions, other tools' counts."""
+"""Derivations of counts and times, crossovers, counting conventions, and the counts of other tools."""

@@ -134,7 +134,7 @@ def input_pipeline(arch: Architecture, device: Device, phase: PhaseEstimate, loa
 
 
 def batch_bytes(arch: Architecture, phase: PhaseEstimate) -> int:
-    """Bytes of a GPU's batch as the loader gives it: fp32 pixels or int64 token ids; labels are left out."""
+    """Bytes of a GPU's batch as the loader returns it: fp32 pixels or int64 token ids; labels are left out."""
     step = phase.step
     if phase.is_vision:
         body: Any = arch.body if isinstance(arch.body, Network) else arch.stack.embedding

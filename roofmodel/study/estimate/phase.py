@@ -112,7 +112,7 @@ class PhaseEstimate(NamedTuple):
     def busy(self) -> Expected | None:
         """The time of its kernels, or of the host's launches if that is longer.
 
-        For generation, of each stage: no decode is launched before the prefill has given the first token.
+        For generation, of each stage: no decode is launched before the prefill has computed the first token.
         """
         if self.step.phase != "generate":
             return _longer(self.work_seconds, self.kernels * self.launch)

@@ -12,7 +12,7 @@ a pipeline too: the next token of a microbatch starts when the last stage has fi
 
     max(m t, T)
 
-The work of once per step, gradient exchange and optimizer, is added. Sends overlap with nothing.
+Work that runs once per step (gradient exchange and optimizer) is added. Sends do not overlap with computation.
 """
 
 from __future__ import annotations

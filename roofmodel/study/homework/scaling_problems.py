@@ -173,7 +173,7 @@ def shared(draw: Draw) -> Problem:
     flops = sum(op.cost.matmul_flops for op in mlp)
     up = next(op.sizes for op in _operators(arch, phase="prefill", seq=tokens) if op.name == "mlp.up")
     values = {"n_gpu": n, "T": tokens, "D": up["d"]}
-    own_part = Mistake(n / (n - 1), "close: a GPU does not send its own part")
+    sends_all_parts = Mistake(n / (n - 1), "close: a GPU does not send the part that it keeps")
     return Problem(
         "shared",
         "A tensor-parallel MLP",
@@ -191,7 +191,7 @@ def shared(draw: Draw) -> Problem:
                 values,
                 (
                     HALF_OF_ALL_REDUCE,
-                    own_part,
+                    sends_all_parts,
                     IN_BITS,
                     Mistake(n / (n - 1) / 2, "this is the size of the tensor"),
                     Mistake(10**6 / 2**20, "this is in MiB (2^20 bytes); a MB is 10^6 bytes"),
@@ -206,7 +206,7 @@ def shared(draw: Draw) -> Problem:
                 {**values, "B_link": device.link or 0},
                 (
                     HALF_OF_ALL_REDUCE,
-                    own_part,
+                    sends_all_parts,
                     *BINARY_BANDWIDTH,
                     IN_BITS,
                     Mistake(0.5, "this uses the bandwidth of both directions; a GPU sends at half of it"),
@@ -272,7 +272,7 @@ def replicas(draw: Draw) -> Problem:
                 values,
                 (
                     HALF_OF_ALL_REDUCE,
-                    Mistake(n / (n - 1), "close: a GPU does not send its own part"),
+                    Mistake(n / (n - 1), "close: a GPU does not send the part that it keeps"),
                     IN_GIB,
                     IN_BITS,
                     Mistake(2, "twice the answer: a gradient has 2 bytes"),
@@ -291,7 +291,7 @@ def replicas(draw: Draw) -> Problem:
                     Mistake(n, "these are the tokens of all GPUs; the question asks for one"),
                     *BINARY_BANDWIDTH,
                     Mistake(3, "2 FLOPs are for the forward pass alone; the backward pass takes twice as many"),
-                    Mistake(n / (n - 1), "close: a GPU does not send its own part"),
+                    Mistake(n / (n - 1), "close: a GPU does not send the part that it keeps"),
                     IN_BITS,
                 ),
             ),
@@ -331,7 +331,7 @@ def experts(draw: Draw) -> Problem:
                 (
                     Mistake(0.5, "half the answer: there are two all-reduces, and each goes around twice"),
                     Mistake(0.25, "a quarter of the answer: there are two all-reduces, and each goes around twice"),
-                    Mistake(n / (n - 1), "close: a GPU does not send its own part"),
+                    Mistake(n / (n - 1), "close: a GPU does not send the part that it keeps"),
                     IN_BITS,
                     Mistake(1 / n, "each GPU takes part in the sums for all users"),
                 ),

@@ -266,7 +266,7 @@ def _is_no_chance(values: Floats, rank: int, chance: float = CHANCE) -> bool:
 def _shortest_half(values: Floats) -> tuple[float, float]:
     """Center and standard deviation of the densest half of the values; the lower one of two similar halves.
 
-    Late ranks do not shift it, up to half of all. Of two values the smaller one is usual.
+    Up to half of the ranks may be late without an effect on it. Of two values, it takes the smaller one.
     """
     ordered = np.sort(values)
     if len(ordered) < 3:

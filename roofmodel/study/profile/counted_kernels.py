@@ -2,8 +2,8 @@
 
 A kernel belongs to the innermost operator around its launch that has a formula. The work of an operator counts once:
 
-* an operator with several kernels gives its matrix multiplications to the kernel that runs them (the longest GEMM,
-  convolution or attention kernel; the gradients of a convolution have two). Its other kernels are auxiliary.
+* of the kernels of an operator, the one that runs the matrix multiplications (the longest GEMM, convolution or
+  attention kernel; the gradients of a convolution have two) has all the work. The other kernels are auxiliary.
 * a vector operator with several kernels distributes its work by their times;
 * if an inner operator runs the matrix multiplication (aten::linear calls aten::addmm), kernels that the outer operator
   launches are auxiliary.
@@ -47,7 +47,7 @@ class Operators(NamedTuple):
 
 
 class KernelWork(NamedTuple):
-    """The work of one kernel. `reason` says why it is unknown; kernels that are auxiliary have a reason too."""
+    """The work of one kernel. `reason` says why it is unknown; auxiliary kernels have a reason too."""
 
     matmul_flops: float = 0.0
     vector_flops: float = 0.0
@@ -61,7 +61,7 @@ class KernelWork(NamedTuple):
 
     @property
     def auxiliary(self) -> bool:
-        """Whether its operator has its work at another kernel."""
+        """Whether it is auxiliary: the work of its operator is counted at another kernel."""
         return self.reason is not None and self.reason.startswith(AUXILIARY)
 
 

@@ -47,7 +47,7 @@ def scaling_sweep(
 ) -> Sweep:
     """The sweep over the numbers of GPUs, evaluated.
 
-    `share` is what further GPUs do: data, tensor, pipeline or expert parallelism (default: data parallelism in
+    `share` is the parallelism of further GPUs: data, tensor, pipeline or expert (default: data parallelism in
     training, else tensor parallelism). `measured` reads the measured runs for a mode. Raises WorkloadError for invalid
     values, and if no number of GPUs is possible.
     """

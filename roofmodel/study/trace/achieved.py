@@ -5,7 +5,7 @@ a group of kernels the minimum times are summed, because the kernels run one aft
 
     attainable share = sum of the minimum times / sum of the times
 
-Auxiliary kernels, whose operator has its work at another kernel, add their time but no work.
+The work of auxiliary kernels is counted at the main kernel of their operator: they add only their time.
 """
 
 from __future__ import annotations

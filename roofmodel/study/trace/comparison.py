@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas
 
 SAME_WORK = 0.1
-"""Largest relative change of runs that do the same work; the limit that issue 19 of this project sets."""
+"""Largest relative change of runs that do the same work; a choice of this project."""
 Verdict = Literal["faster", "slower", "unchanged", "appeared", "vanished", "fewer_launches", "more_launches"]
 
 

@@ -194,5 +194,5 @@ _THAN = {"expected": "expected", "bound": "their bound"}
 _FOOT = {
     "expected": "Expected times use the parameters in the device's file; the band is the interval of the median row.",
     "bound": "Bound: max(FLOPs / peak, bytes / DRAM bandwidth), without launch time. "
-    "Below the line: possible only with data in a cache.",
+    "Points below the line are possible only with data in a cache.",
 }

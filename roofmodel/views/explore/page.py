@@ -234,7 +234,7 @@ def _details(placed: Placed) -> dict[str, Any]:
 
 
 def _exchange(operator: Operator) -> dict[str, Any] | None:
-    """The collective of an operator: its bytes, and how many `times` they pass a link, without the GPU's own part."""
+    """The collective of an operator: the bytes of its full tensor, and how many `times` the tensor crosses a link."""
     if operator.collective is None:
         return None
     collective = operator.collective

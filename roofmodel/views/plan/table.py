@@ -58,7 +58,7 @@ def candidate_table(
 
 
 def heading(plan: Plan) -> str:
-    """The question as text."""
+    """The model, devices, request lengths and targets of a plan as text."""
     service = plan.service
     words = [plan.model, f"{service.gpus} × {' or '.join(plan.devices)}"]
     words += [f"isl {service.traffic.isl}", f"osl {service.traffic.osl}"]
