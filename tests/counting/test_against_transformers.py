@@ -34,8 +34,8 @@ def source_of(config: dict[str, Any], suffix: str, tokens: int, rng: random.Rand
     if suffix in FAMILIES[config["model_type"]].source_classes or not FAMILIES[config["model_type"]].source:
         return 0
     if suffix == "ForSequenceClassification":
-        return tokens  # those of encoder-decoders take the decoder's state where the source ends
-    return config.get("max_source_positions", rng.randint(1, 20))  # Whisper takes no other length
+        return tokens  # these classes read the decoder's state at the position of the source's end token
+    return config.get("max_source_positions", rng.randint(1, 20))  # Whisper accepts only this length
 
 
 def with_source(work: Workload, source: int) -> Workload:
@@ -48,43 +48,45 @@ def test_parameters_and_flops_equal_those_of_the_real_class(model_type: str, suf
     rng = random.Random(zlib.crc32(f"{model_type} {suffix} {draw}".encode()))
     config = draws.config(model_type, rng)
     if suffix == "ForQuestionAnswering":
-        config["num_labels"] = 2  # a start and an end; encoders' classes fail on any other number
+        config["num_labels"] = 2  # start and end of the answer; encoders' classes fail on any other number
     config["architectures"] = [FAMILIES[model_type].prefix + suffix]
     model = oracle.build(config)
     batch, tokens, context = rng.randint(1, 3), rng.randint(1, 20), rng.randint(1, 20)
     source = source_of(config, suffix, tokens, rng)
     passes = guarantee.passes(model_type, suffix)
-    want = {("forward", None): oracle.matmul_flops(model, batch, tokens, source=source)}
-    read: list[Architecture] = []
-    # The config as transformers itself would save it is the second reading of the same model.
-    for written in (config, model.config.to_dict() | {"architectures": config["architectures"]}):
-        arch = architecture(written, "drawn", "config.json")
-        if (what_counts := replace(arch, facts={}, notes=())) in read:
-            continue  # the same architecture has the same counts
-        read.append(what_counts)
+    expected = {("forward", None): oracle.matmul_flops(model, batch, tokens, source=source)}
+    compared: list[Architecture] = []
+    # Second, the config of the same model as transformers saves it.
+    for written_config in (config, model.config.to_dict() | {"architectures": config["architectures"]}):
+        arch = architecture(written_config, "drawn", "config.json")
+        if (without_notes := replace(arch, facts={}, notes=())) in compared:
+            continue  # already counted
+        compared.append(without_notes)
         counted = operators(arch, Workload(("forward",)).steps()[0])
         assert parameters(arch, counted) == oracle.parameters(model)
         assert arch.causal == ("prefill" in passes)
         if "prefill" in passes:
-            want["prefill", None] = want["forward", None]
-        if "decode" in passes and ("decode", context) not in want:
-            want["prefill", context] = oracle.matmul_flops(model, batch, tokens, context, source)
-            want["decode", context] = oracle.matmul_flops(model, batch, 1, context, source)
+            expected["prefill", None] = expected["forward", None]
+        if "decode" in passes and ("decode", context) not in expected:
+            expected["prefill", context] = oracle.matmul_flops(model, batch, tokens, context, source)
+            expected["decode", context] = oracle.matmul_flops(model, batch, 1, context, source)
 
         def flops(phase: Any, context: int | None, arch: Any = arch) -> int:
             work = Workload((phase,), batch, tokens, context, attention="eager", logits="all", mla="naive")
             return sum(op.total.matmul_flops for op in operators(arch, with_source(work, source).steps()[0]))
 
-        assert {phase: flops(*phase) for phase in want} == want
+        assert {phase: flops(*phase) for phase in expected} == expected
 
 
 @pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.classes(guarantee.SEEING))
-def test_vision_families_count_as_the_real_class_at_any_image_size(model_type: str, suffix: str, draw: int) -> None:
+def test_counts_of_vision_families_equal_those_of_the_real_class_at_any_image_size(
+    model_type: str, suffix: str, draw: int
+) -> None:
     rng = random.Random(zlib.crc32(f"{model_type} {suffix} {draw}".encode()))
     config = draws.config(model_type, rng) | {"architectures": [FAMILIES[model_type].prefix + suffix]}
     model = oracle.build(config)
-    for reading in (config, model.config.to_dict() | {"architectures": config["architectures"]}):
-        arch = architecture(reading, "drawn", "config.json")
+    for written_config in (config, model.config.to_dict() | {"architectures": config["architectures"]}):
+        arch = architecture(written_config, "drawn", "config.json")
         for image in oracle.images(config, rng):
             work, _ = workload(arch, batch=rng.randint(1, 3), attention="eager")
             tokens = 0 if isinstance(arch.body, Network) else arch.stack.embedding.tokens(image)
@@ -95,8 +97,10 @@ def test_vision_families_count_as_the_real_class_at_any_image_size(model_type: s
 
 
 @pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.trained(guarantee.READING))
-def test_a_training_step_takes_the_flops_of_forward_and_backward(model_type: str, suffix: str, draw: int) -> None:
-    """With a loss on all outputs of the model, without the optimizer."""
+def test_flops_of_a_training_step_equal_forward_and_backward_of_the_real_class(
+    model_type: str, suffix: str, draw: int
+) -> None:
+    """The loss is on all outputs of the model; the optimizer is not compared."""
     rng = random.Random(zlib.crc32(f"{model_type} training {draw}".encode()))
     config = draws.config(model_type, rng) | {"architectures": [FAMILIES[model_type].prefix + suffix]}
     if suffix == "ForQuestionAnswering":
@@ -109,7 +113,9 @@ def test_a_training_step_takes_the_flops_of_forward_and_backward(model_type: str
 
 
 @pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.trained(guarantee.SEEING))
-def test_training_on_images_takes_the_flops_of_forward_and_backward(model_type: str, suffix: str, draw: int) -> None:
+def test_flops_of_training_on_images_equal_forward_and_backward_of_the_real_class(
+    model_type: str, suffix: str, draw: int
+) -> None:
     """The gradient of the image is not computed."""
     rng = random.Random(zlib.crc32(f"{model_type} training {draw}".encode()))
     config = draws.config(model_type, rng) | {"architectures": [FAMILIES[model_type].prefix + suffix]}
@@ -122,7 +128,7 @@ def test_training_on_images_takes_the_flops_of_forward_and_backward(model_type: 
 
 @pytest.mark.parametrize("model_type", ["t5", "mt5", "umt5"])
 def test_an_untied_t5_has_a_separate_logits_matrix(model_type: str) -> None:
-    """The class ties the weights in any case; a checkpoint with a separate matrix unties them and adds a table."""
+    """The class ties the weights in any case; a checkpoint with a separate matrix has one more table."""
     config = draws.config(model_type, random.Random(5)) | {"tie_word_embeddings": False}
     config["architectures"] = [FAMILIES[model_type].prefix + "ForConditionalGeneration"]
     arch = architecture(config, "drawn", "config.json")

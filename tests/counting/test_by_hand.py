@@ -1,9 +1,9 @@
 """Bytes and vector FLOPs of one small layer of each kind, derived by hand next to each expectation.
 
-torch's counter knows matmul FLOPs only, so what is read, written and computed elsewhere has no other
-stranger to check it: here the shapes are written out as numbers. All in fp16: 2 bytes an element.
+torch's counter covers only matmul FLOPs. No other tool checks bytes and vector FLOPs, so the expected values are
+computed from the shapes, written as numbers. Everything is in fp16: 2 bytes per element.
 
-    B = 2 sequences, T = 3 new tokens, D = 8 hidden, 2 heads of 4, F = 10 in the MLP, V = 11 words
+    B = 2 sequences, T = 3 new tokens, D = hidden size 8, 2 heads of size 4, F = MLP width 10, V = vocabulary of 11
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Workload, attended, pairs
 from roofmodel.models.config import architecture
 
-X = 2 * 3 * 8  # elements of the residual stream, B T D
-PAIRS = 2 * 2 * (3 * 3)  # elements of the scores under eager attention, B heads T T
+X = 2 * 3 * 8  # elements of the residual stream: B T D
+PAIRS = 2 * 2 * (3 * 3)  # elements of the scores in eager attention: B heads T T
 MLP = 2 * 3 * 10  # B T F
 
 
@@ -36,19 +36,21 @@ def latent(mla: Any, attention: Any = "flash", **more: Any) -> dict[str, Operato
     return {op.name: op for op in operators(architecture(DEEPSEEK | more, "x", "x"), work.steps()[0])}
 
 
-def test_absorbed_mla_reads_the_latents_and_multiplies_by_them() -> None:
+def test_absorbed_mla_computes_attention_on_the_cached_latents() -> None:
     ops = latent("absorbed")
-    assert ops["attention.absorb_k"].matmul_flops == 2 * 2 * 2 * 4 * 5  # B, 2 heads, 4 elements to 5
-    scores, mix = 2 * 2 * 2 * 8 * (5 + 2), 2 * 2 * 2 * 8 * 5  # B, 2 heads, S, latent and rotary key; latent
+    assert ops["attention.absorb_k"].matmul_flops == 2 * 2 * 2 * 4 * 5  # B, 2 heads, 4 x 5
+    scores, mix = 2 * 2 * 2 * 8 * (5 + 2), 2 * 2 * 2 * 8 * 5  # B, 2 heads, S, latent + rotary key; latent
     assert ops["attention.flash"].matmul_flops == scores + mix
-    assert ops["attention.flash"].cost.cache_bytes == 2 * (2 * 8 * (5 + 2))  # each token's latent and rotary key, once
+    assert ops["attention.flash"].cost.cache_bytes == 2 * (
+        2 * 8 * (5 + 2)
+    )  # latent and rotary key of each token, read once
     assert ops["attention.absorb_v"].matmul_flops == 2 * 2 * 2 * 5 * 3
     assert "attention.kv_up" not in ops
 
 
 def test_naive_latent_attention_expands_the_whole_cache_in_every_step() -> None:
     ops = latent("naive")
-    assert ops["attention.kv_up"].matmul_flops == 2 * (2 * 8) * 5 * (2 * (4 + 3))  # B S, latent to 2 heads' k and v
+    assert ops["attention.kv_up"].matmul_flops == 2 * (2 * 8) * 5 * (2 * (4 + 3))  # B S, latent 5, k and v of 2 heads
     assert ops["attention.flash"].matmul_flops == 2 * 2 * 2 * 8 * (4 + 2) + 2 * 2 * 2 * 8 * 3
     assert ops["attention.kv_up"].cost.cache_bytes == 2 * (2 * 8 * 5)
     assert "attention.absorb_k" not in ops
@@ -66,35 +68,39 @@ def test_absorbed_and_naive_mla_have_the_same_parameters_and_cache() -> None:
 def test_an_indexer_scores_all_tokens_and_attention_reads_the_selected_ones() -> None:
     index = {"model_type": "deepseek_v32", "index_topk": 3, "index_n_heads": 2, "index_head_dim": 4}
     ops = latent("absorbed", **index)
-    assert ops["attention.index_scores"].matmul_flops == 2 * 2 * 2 * 8 * 4 + 2 * 2 * 2 * 8  # q k; sum over 2 heads
+    assert ops["attention.index_scores"].matmul_flops == 2 * 2 * 2 * 8 * 4 + 2 * 2 * 2 * 8  # q k^T; sum over 2 heads
     assert ops["attention.index_scores"].cost.cache_bytes == 2 * (2 * 8 * 4)
-    assert ops["attention.flash"].matmul_flops == 2 * 2 * 2 * 3 * (5 + 2) + 2 * 2 * 2 * 3 * 5  # of 8 tokens, 3
+    assert ops["attention.flash"].matmul_flops == 2 * 2 * 2 * 3 * (5 + 2) + 2 * 2 * 2 * 3 * 5  # 3 of 8 tokens
     assert ops["attention.flash"].cost.cache_bytes == 2 * (2 * 3 * (5 + 2))
-    # eager, as the reference: all pairs, those that were not chosen masked
+    # eager attention, as in the reference code, computes all pairs and masks the tokens that were not selected
     assert latent("naive", "eager", **index)["attention.mix"].matmul_flops == 2 * 2 * 2 * 8 * 3
 
 
-@pytest.mark.parametrize(("context", "tokens", "seen"), [(0, 10, 4 * 5 // 2 * 2 + 2 * 3 // 2), (5, 1, 2), (8, 1, 1)])
-def test_chunked_attention_is_within_a_chunk(context: int, tokens: int, seen: int) -> None:
-    """Chunks of 4: 10 tokens are two full chunks and 2 tokens; the sixth token is the second of its chunk."""
+@pytest.mark.parametrize(
+    ("context", "tokens", "expected_pairs"), [(0, 10, 4 * 5 // 2 * 2 + 2 * 3 // 2), (5, 1, 2), (8, 1, 1)]
+)
+def test_chunked_attention_is_within_a_chunk(context: int, tokens: int, expected_pairs: int) -> None:
+    """Chunks of 4 tokens: 10 tokens are two full chunks and 2 tokens; the sixth token is the second of its chunk."""
     step = Workload(("prefill",), 1, tokens, context=context).steps()[0]
-    assert pairs(step, 4, True, chunked=True) == seen
+    assert pairs(step, 4, True, chunked=True) == expected_pairs
     assert attended(step, 4, chunked=True) == context % 4 + tokens
 
 
 @pytest.mark.parametrize("context", [0, 3, 5])
 def test_a_chunked_generation_is_the_mean_of_its_passes(context: int) -> None:
     decodes = [Workload(("decode",), context=context + i).steps()[0] for i in range(7)]
-    run = decodes[0]._replace(passes=7)
+    all_decodes = decodes[0]._replace(passes=7)
     for measure in (lambda step: pairs(step, 4, True, chunked=True), lambda step: attended(step, 4, chunked=True)):
-        assert 7 * measure(run) == sum(map(measure, decodes))
+        assert 7 * measure(all_decodes) == sum(map(measure, decodes))
     forwards = [Workload(("forward",), seq=context + 1 + i).steps()[0] for i in range(7)]
-    middle = forwards[3]._replace(passes=7)
-    assert 7 * pairs(middle, 4, True, chunked=True) == sum(pairs(step, 4, True, chunked=True) for step in forwards)
+    all_forwards = forwards[3]._replace(passes=7)
+    assert 7 * pairs(all_forwards, 4, True, chunked=True) == sum(
+        pairs(step, 4, True, chunked=True) for step in forwards
+    )
 
 
 @pytest.mark.parametrize(("gating", "elements"), [(True, 2), ("per-element", 2 * 4)])
-def test_a_gate_per_head_is_a_gemm_with_one_output_per_head(gating: Any, elements: int) -> None:
+def test_an_attention_gate_is_a_gemm_with_one_output_per_head_or_per_element(gating: Any, elements: int) -> None:
     config = {k: v for k, v in LLAMA.items() if k != "num_key_value_heads"} | {
         "model_type": "laguna", "num_key_value_heads": 2, "head_dim": 4, "gating": gating, "mlp_layer_types": ["dense"],
     }  # fmt: skip
@@ -111,10 +117,10 @@ def test_a_short_convolution_has_two_gates_and_caches_its_last_tokens() -> None:
     arch = architecture(config, "x", "x")
     step = Workload(("decode",), 2, 3, context=7).steps()[0]
     ops = {op.name: op for op in operators(arch, step)}
-    assert memory.kv_cache_bytes(arch, step) == 2 * (2 * 8 * 3)  # B, 8 channels, 3 tokens, whatever the context
+    assert memory.kv_cache_bytes(arch, step) == 2 * (2 * 8 * 3)  # B, 8 channels, 3 tokens, for any context
     assert ops["convolution.input"].matmul_flops == 2 * 2 * 8 * (3 * 8)
     assert ops["convolution.enter"].vector_flops == ops["convolution.leave"].vector_flops == 2 * 8
-    read, written = 2 * 8 * (1 + 3) + 8 * 3, 2 * 8 * (1 + 3)  # the token and the last 3, the filter
+    read, written = 2 * 8 * (1 + 3) + 8 * 3, 2 * 8 * (1 + 3)  # the token and the last 3; the filter
     assert ops["convolution.filter"].matmul_flops == 2 * (2 * 8) * 3
     assert ops["convolution.filter"].cost.bytes == 2 * (read + written)
 
@@ -122,11 +128,11 @@ def test_a_short_convolution_has_two_gates_and_caches_its_last_tokens() -> None:
 def test_a_learned_activation_has_parameters_in_each_layer() -> None:
     config = {k: v for k, v in LLAMA.items() if k != "hidden_act"} | {"model_type": "apertus", "num_hidden_layers": 3}
     arch = architecture(config, "x", "x")
-    counts = [
-        memory.parameters(read, operators(read, Workload(("forward",)).steps()[0]))
-        for read in (arch, architecture(config | {"hidden_act": "relu2"}, "x", "x"))
+    parameter_counts = [
+        memory.parameters(each, operators(each, Workload(("forward",)).steps()[0]))
+        for each in (arch, architecture(config | {"hidden_act": "relu2"}, "x", "x"))
     ]
-    assert counts[0] - counts[1] == 3 * 2
+    assert parameter_counts[0] - parameter_counts[1] == 3 * 2
     assert count(config)["mlp.activation"].cost.bytes == 2 * (MLP + 2 + MLP)
 
 
@@ -163,7 +169,7 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, tuple[int, int, int]]]] = [
             "embedding.position": (3 * 8, 3 * 8, 0),  # once for all sequences
             "embedding.add_position": (X + 3 * 8, X, X),
             "norm.attention": (X + 8 + 8, X, 7 * X),  # gain and bias
-            "attention.qkv": (X + 8 * 24 + 24, 3 * X, 3 * X),  # the bias: one sum an output
+            "attention.qkv": (X + 8 * 24 + 24, 3 * X, 3 * X),  # the bias: one addition per output
             "attention.scores": (X + X, PAIRS, 0),
             "attention.softmax": (PAIRS, PAIRS, (1 + 1 + 5) * PAIRS),  # scale, mask, softmax
             "attention.mix": (PAIRS + X, X, 0),
@@ -184,15 +190,15 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, tuple[int, int, int]]]] = [
         {
             "norm.attention": (X + 8, X, 4 * X),  # a gain, no bias
             "attention.q": (X + 8 * 8, X, 0),
-            "attention.k": (X + 8 * 4, X // 2, 0),  # one key-value head of two
+            "attention.k": (X + 8 * 4, X // 2, 0),  # one key-value head, two query heads
             "attention.v": (X + 8 * 4, X // 2, 0),
-            # cos and sin of 3 tokens x 4 elements; two products and a sum for each element of q and k
+            # reads cos and sin of 3 tokens x 4 elements; 2 multiplications and 1 addition per element of q and k
             "attention.rotary": (X + X // 2 + 2 * 3 * 4, X + X // 2, 3 * (X + X // 2)),
             "attention.scores": (X + X // 2, PAIRS, 0),
             "attention.mix": (PAIRS + X // 2, X, 0),
             "mlp.gate": (X + 8 * 10, MLP, 0),
             "mlp.up": (X + 8 * 10, MLP, 0),
-            "mlp.activation": (2 * MLP, MLP, (4 + 1) * MLP),  # silu, and the product with the gate
+            "mlp.activation": (2 * MLP, MLP, (4 + 1) * MLP),  # silu, and the multiplication by the gate
             "mlp.down": (MLP + 10 * 8, X, 0),
         },
     ),
@@ -200,9 +206,9 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, tuple[int, int, int]]]] = [
         "gpt_neox",
         NEOX,
         {
-            # half of each head of 4 is turned: cos and sin of 2 elements
+            # rotary embedding of half of each head of 4: cos and sin of 2 elements
             "attention.rotary": (2 * X + 2 * 3 * 2, 2 * X, 3 * (2 * X) // 2),
-            "residual.mlp": (3 * X, X, 2 * X),  # input, attention and MLP in one sum
+            "residual.mlp": (3 * X, X, 2 * X),  # one sum of input, attention and MLP
             "mlp.activation": (MLP, MLP, 5 * MLP),
         },
     ),
@@ -211,7 +217,7 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, tuple[int, int, int]]]] = [
         BLOOM,
         {
             "norm.embedding": (X + 8 + 8, X, 7 * X),
-            "attention.scores": (X + X + 2 * 2 * 3, PAIRS, PAIRS),  # the ALiBi bias, a row a head, added
+            "attention.scores": (X + X + 2 * 2 * 3, PAIRS, PAIRS),  # adds the ALiBi bias: one row per head
         },
     ),
     (
@@ -238,7 +244,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("config", "name", "read", "written", "flops"), CASES)
-def test_an_operator_moves_and_computes_what_was_derived_by_hand(
+def test_bytes_and_vector_flops_of_an_operator_equal_those_derived_by_hand(
     config: dict[str, Any], name: str, read: int, written: int, flops: int
 ) -> None:
     op = count(config, "forward" if config is BERT else "prefill")[name]
@@ -254,10 +260,10 @@ def test_flash_attention_moves_only_inputs_and_outputs_and_skips_masked_pairs() 
     assert (op.cost.bytes_read, op.cost.bytes_written) == (2 * 3 * X, 2 * X)
     unmasked = 2 * 2 * (1 + 2 + 3)
     assert op.vector_flops == (1 + 5) * unmasked  # no mask is added: masked tiles are not computed
-    assert op.matmul_flops == 2 * 2 * 4 * unmasked  # two products of 4 multiply-adds a pair
+    assert op.matmul_flops == 2 * 2 * 4 * unmasked  # two GEMMs, 4 multiply-adds per pair each
 
 
-def test_a_pooler_reads_the_first_token_of_each_sequence() -> None:
+def test_a_pooler_reads_only_the_first_token_of_each_sequence() -> None:
     op = count(BERT | {"architectures": ["BertModel"]}, "forward")["head.pooler"]
     assert (op.cost.bytes_read, op.cost.bytes_written) == (2 * (2 * 8 + 8 * 8 + 8), 2 * 2 * 8)
 
@@ -265,19 +271,19 @@ def test_a_pooler_reads_the_first_token_of_each_sequence() -> None:
 MIXTRAL = LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
 
 
-def test_experts_compute_routed_tokens_and_read_the_experts_with_tokens() -> None:
+def test_experts_compute_their_routed_tokens_and_only_experts_with_tokens_are_read() -> None:
     f = MIXTRAL["intermediate_size"]
     op = count(MIXTRAL)["mlp.expert_down"]
     pairs = 2 * 3 * 2  # 2 sequences of 3 tokens, 2 experts each
     assert op.matmul_flops == 2 * pairs * f * 8
-    # of 4 experts, each token leaves one out with probability 1/2: 4 (1 - 1/2^6) = 3.9375 are read
+    # a token does not choose an expert with probability 1/2, so 4 (1 - 1/2^6) = 3.9375 of 4 experts are read
     assert op.cost.weight_bytes == 2 * 3.9375 * f * 8
     assert op.cost.bytes_written == 2 * pairs * 8
     combine = count(MIXTRAL)["mlp.combine"]
-    assert (combine.matmul_flops, combine.vector_flops) == (0, 2 * pairs * 8)  # weigh and add
+    assert (combine.matmul_flops, combine.vector_flops) == (0, 2 * pairs * 8)  # multiply by the router's weight and add
 
 
-def test_all_experts_are_read_where_all_are_active() -> None:
+def test_all_experts_are_read_if_all_are_active() -> None:
     op = count(MIXTRAL | {"num_experts_per_tok": 4})["mlp.expert_gate_up"]
     assert op.cost.weight_bytes == 2 * 4 * 8 * (2 * 10)  # 4 experts, hidden 8, gate and up of width 10
 
@@ -293,12 +299,15 @@ def test_all_experts_are_read_where_all_are_active() -> None:
         ("sigmoid", "exp add div"),
         ("silu", "exp add div mul"),
         ("gelu", "div erf add mul mul"),
-        ("gelu_tanh", "mul mul mul add mul tanh add mul mul"),  # x^3 two, 0.044715, +x, sqrt(2/pi), tanh, 1+, x, 1/2
+        (
+            "gelu_tanh",
+            "mul mul mul add mul tanh add mul mul",
+        ),  # x^3 (2), * 0.044715, + x, * sqrt(2/pi), tanh, + 1, * x, * 1/2
         ("gelu_new", "mul mul mul add mul tanh add mul mul"),  # the same function
         ("gelu_fast", "mul mul mul add mul tanh add mul mul"),
         ("gelu_quick", "mul exp add div mul"),
         ("mish", "exp add log tanh mul"),
-        ("xielu", "min expm1 sub mul mul add where"),  # below 0, where there is more to do
+        ("xielu", "min expm1 sub mul mul add where"),  # for inputs below 0, which need more operations
         ("linear", ""),
     ],
 )

@@ -1,4 +1,4 @@
-"""Convolutions and convolutional networks: sliding axes, pixels read by a filter, published figures of ResNet-50."""
+"""Convolutions and convolutional networks: sliding axes, pixels that a filter reads, published multiply-adds."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def step(batch: int = 1, image: tuple[int, int] = (224, 224)) -> Step:
     return Workload(("forward",), batch, 0, image=image).steps()[0]
 
 
-def laid(conv: Convolution, pixels: FeatureMap, batch: int = 1) -> Operator:
+def convolution_operator(conv: Convolution, pixels: FeatureMap, batch: int = 1) -> Operator:
     return convolution(conv, Context(step(batch), "stem"), conv.name, pixels, "x", "y")
 
 
-def run(model: str, **options: Any) -> Estimate:
+def estimated(model: str, **options: Any) -> Estimate:
     return estimate(hub.load(model), Device.load("v100"), **options)
 
 
@@ -45,21 +45,21 @@ def test_a_plus_inside_a_tensor_is_a_sliding_axis_and_a_plus_between_tensors_add
 
 
 def test_the_stem_of_a_resnet_by_hand() -> None:
-    op = laid(Convolution("stem", 64, 7, 2, padding=3), FeatureMap(3, 224, 224), batch=2)
+    op = convolution_operator(Convolution("stem", 64, 7, 2, padding=3), FeatureMap(3, 224, 224), batch=2)
     assert op.spec == "x[b c i+r j+s] W_stem_stem[o c r s] -> y[b o i j]"
     assert op.matmul_flops == 2 * 2 * 64 * 112 * 112 * 3 * 7 * 7
     assert op.gemm == Gemm(batch=1, m=2 * 112 * 112, n=64, k=3 * 7 * 7)
-    assert op.cost.bytes_read == 2 * (2 * 3 * 224 * 224 + 64 * 3 * 7 * 7)  # the image once, although filters overlap
+    assert op.cost.bytes_read == 2 * (2 * 3 * 224 * 224 + 64 * 3 * 7 * 7)  # each pixel once, although filters overlap
     assert op.cost.bytes_written == 2 * 2 * 64 * 112 * 112
 
 
-def test_a_stride_beyond_the_filter_reads_a_quarter() -> None:
-    op = laid(Convolution("shortcut", 512, 1, 2), FeatureMap(256, 56, 56))
+def test_a_1_by_1_filter_with_stride_2_reads_a_quarter_of_the_pixels() -> None:
+    op = convolution_operator(Convolution("shortcut", 512, 1, 2), FeatureMap(256, 56, 56))
     assert op.cost.bytes_read == 2 * (256 * 28 * 28 + 512 * 256)
 
 
 def test_depthwise_convolutions_contract_no_channels() -> None:
-    op = laid(Convolution("depthwise", 96, 7, padding=3, groups=96, bias=True), FeatureMap(96, 56, 56))
+    op = convolution_operator(Convolution("depthwise", 96, 7, padding=3, groups=96, bias=True), FeatureMap(96, 56, 56))
     assert op.matmul_flops == 2 * 96 * 56 * 56 * 49
     assert op.vector_flops == 96 * 56 * 56  # the bias
     assert op.gemm == Gemm(batch=96, m=56 * 56, n=1, k=49)
@@ -68,7 +68,8 @@ def test_depthwise_convolutions_contract_no_channels() -> None:
 
 def test_a_1_by_1_convolution_is_a_gemm() -> None:
     assert (
-        laid(Convolution("reduce", 64), FeatureMap(256, 56, 56)).spec == "x[b c i j] W_stem_reduce[o c] -> y[b o i j]"
+        convolution_operator(Convolution("reduce", 64), FeatureMap(256, 56, 56)).spec
+        == "x[b c i j] W_stem_reduce[o c] -> y[b o i j]"
     )
 
 
@@ -80,8 +81,8 @@ def test_the_pixels_read_by_a_convolution_equal_an_enumeration(
     places = (rows + 2 * padding - kernel) // stride + 1
     if places < 1:
         return
-    walk = {place * stride + r - padding for place in range(places) for r in range(kernel)}
-    assert input_rows_read(rows, places, kernel, stride, padding) == len(walk & set(range(rows)))
+    read = {place * stride + offset - padding for place in range(places) for offset in range(kernel)}
+    assert input_rows_read(rows, places, kernel, stride, padding) == len(read & set(range(rows)))
 
 
 @settings(deadline=None, max_examples=40)
@@ -98,12 +99,12 @@ def test_any_convolution_has_the_flops_and_parameters_of_torch(
     into, out = groups * into, groups * out
     layer = torch.nn.Conv2d(into, out, kernel, stride, padding, groups=groups)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        given = layer(torch.zeros(batch, into, rows, columns))
-    ours = laid(
+        result = layer(torch.zeros(batch, into, rows, columns))
+    ours = convolution_operator(
         Convolution("c", out, kernel, stride, padding, groups, bias=True), FeatureMap(into, rows, columns), batch
     )
     assert ours.matmul_flops == counter.get_total_flops()
-    assert ours.writes[0].elements(ours.sizes) == given.numel()
+    assert ours.writes[0].elements(ours.sizes) == result.numel()
     assert sum(t.elements(ours.sizes) for t in ours.parameters) == sum(p.numel() for p in layer.parameters())
 
 
@@ -120,11 +121,11 @@ def test_any_convolution_has_the_flops_and_parameters_of_torch(
     ],
 )  # fmt: skip
 def test_multiply_adds_equal_the_published_counts(model: str, giga: float) -> None:
-    phase = run(model, attention="eager").phases[0]
+    phase = estimated(model, attention="eager").phases[0]
     assert round(phase.cost.matmul_flops / 2e9, 3) == pytest.approx(giga, abs=0.001)
 
 
-def test_fvcore_counts_multiply_adds_and_batch_norms_of_resnet_50() -> None:
+def test_multiply_adds_and_batch_norms_of_resnet_50_equal_those_of_fvcore() -> None:
     fvcore = pytest.importorskip("fvcore.nn", reason="the oracle needs fvcore: pip install 'roofmodel[torch]'")
     pytest.importorskip("transformers", reason="the oracle needs transformers: pip install 'roofmodel[dev]'")
     import torch
@@ -134,13 +135,13 @@ def test_fvcore_counts_multiply_adds_and_batch_norms_of_resnet_50() -> None:
     entry = hub.packaged("microsoft/resnet-50")
     assert entry is not None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch.jit.trace, which fvcore is built on, is deprecated
+        warnings.simplefilter("ignore")  # fvcore uses torch.jit.trace, which is deprecated
         analysis = fvcore.FlopCountAnalysis(oracle.build(entry.config), torch.zeros(1, 3, 224, 224))
         theirs = analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).by_operator()
     ours = operators(hub.load("microsoft/resnet-50"), step())
     assert theirs["conv"] + theirs["linear"] == sum(op.count * op.matmul_flops for op in ours) // 2
     norms = sum(op.count * op.vector_flops for op in ours if op.kind == "norm")
-    assert theirs["batch_norm"] == norms  # both: scale and shift
+    assert theirs["batch_norm"] == norms  # both count scale and shift
 
 
 def test_identical_layers_are_listed_once() -> None:
@@ -150,7 +151,7 @@ def test_identical_layers_are_listed_once() -> None:
 
 @pytest.mark.parametrize("model", ["resnet-18", "convnext-tiny-224", "vit-base-patch16-224"])
 def test_flops_are_linear_in_the_batch_and_weights_are_read_once(model: str) -> None:
-    one, many = (run(model, batch=n).phases[0].cost for n in (1, 7))
+    one, many = (estimated(model, batch=n).phases[0].cost for n in (1, 7))
     assert many.flops == 7 * one.flops
     assert many.bytes_written == 7 * one.bytes_written
     assert many.weight_bytes == one.weight_bytes
@@ -158,26 +159,26 @@ def test_flops_are_linear_in_the_batch_and_weights_are_read_once(model: str) -> 
 
 def test_an_image_that_is_too_small_is_refused() -> None:
     with pytest.raises(WorkloadError, match=r"the image is too small: 1 × 1 pixels .* 2 × 2; try a larger image"):
-        run("convnext-tiny-224", image=7)
+        estimated("convnext-tiny-224", image=7)
     with pytest.raises(WorkloadError, match="image=15 is smaller than one patch of 16 × 16 pixels"):
-        run("vit-base-patch16-224", image=15)
+        estimated("vit-base-patch16-224", image=15)
 
 
 def test_text_options_of_an_image_model_are_ignored_with_a_note() -> None:
-    notes = " ".join([*map(str, run("resnet-18", seq=7, attention="eager").notes)])
+    notes = " ".join([*map(str, estimated("resnet-18", seq=7, attention="eager").notes)])
     assert "seq is ignored: microsoft/resnet-18 reads images" in notes
     assert "attention is ignored" in notes
     assert "image is ignored: openai-community/gpt2 does not read images" in " ".join(
-        [*map(str, run("gpt2", image=8).notes)]
+        [*map(str, estimated("gpt2", image=8).notes)]
     )
 
 
 def test_positions_are_resized_to_an_image_of_another_size() -> None:
-    own, other = run("vit-base-patch16-224"), run("vit-base-patch16-224", image=384)
-    assert "embedding.resize_positions" not in {p.operator.name for p in own.phases[0].placed}
-    assert "embedding.resize_positions" in {p.operator.name for p in other.phases[0].placed}
+    default_size, larger = estimated("vit-base-patch16-224"), estimated("vit-base-patch16-224", image=384)
+    assert "embedding.resize_positions" not in {p.operator.name for p in default_size.phases[0].placed}
+    assert "embedding.resize_positions" in {p.operator.name for p in larger.phases[0].placed}
     assert any(
         "position embeddings of 224 × 224 pixels are interpolated to 384 × 384" in note
-        for note in map(str, other.notes)
+        for note in map(str, larger.notes)
     )
-    assert own.parameters == other.parameters
+    assert default_size.parameters == larger.parameters

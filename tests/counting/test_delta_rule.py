@@ -1,7 +1,7 @@
-"""Linear attention by the delta rule, with all figures derived by hand, and the reference code of the class.
+"""Linear attention by the delta rule: counts derived by hand, and FLOPs of the reference code in transformers.
 
-B = 2 sequences, T = 70 new tokens, D = 8 hidden; 2 heads of keys of 3, 4 heads of values of 5, a filter 4 wide; chunks
-of 64 tokens, of which there are two: one full, one of 6 tokens.
+B = 2 sequences, T = 70 new tokens, D = hidden size 8; 2 key heads of size 3, 4 value heads of size 5, a filter of width
+4; two chunks: one full (64 tokens) and one of 6 tokens.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ KIMI = {
     "mlp_layer_types": ["dense", "dense"], "kv_lora_rank": 6, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2,
     "v_head_dim": 4, "intermediate_size": 6,
 }  # fmt: skip
-STATES = 4 * 3 * 5  # of a sequence
+STATES = 4 * 3 * 5  # elements of a sequence's state
 COLUMNS = 2 * 2 * 3 + 4 * 5  # queries and keys, values
-PAIRS = 64 * 65 // 2 + 6 * 7 // 2  # of a token with itself and those ahead of it in its chunk
+PAIRS = 64 * 65 // 2 + 6 * 7 // 2  # of a token with itself and earlier tokens of its chunk
 
 
 def operators(
@@ -42,42 +42,42 @@ def operators(
     return list(phases.operators(architecture(config, "x", "x"), work.steps()[0]))
 
 
-def count(*asked: Any, **settings: Any) -> dict[str, Operator]:
-    return {op.name: op for op in operators(*asked, **settings)}
+def count(*arguments: Any, **settings: Any) -> dict[str, Operator]:
+    return {op.name: op for op in operators(*arguments, **settings)}
 
 
 def test_a_fused_scan_computes_the_pairs_of_each_chunk_and_passes_states_between_chunks() -> None:
     scan = count("prefill", "flash")["linear.scan"]
-    overlaps_and_scores = 2 * (2 * 2 * 2 * PAIRS * 3)  # 2 FLOPs, 2 sequences, 2 heads of keys, of 3
-    values_and_mix = 2 * (2 * 2 * 4 * PAIRS * 5)  # 4 heads of values, of 5
+    overlaps_and_scores = 2 * (2 * 2 * 2 * PAIRS * 3)  # 2 FLOPs, 2 sequences, 2 key heads of size 3
+    values_and_mix = 2 * (2 * 2 * 4 * PAIRS * 5)  # 4 value heads of size 5
     keys = 2 * 2 * 4 * PAIRS * 3
-    states = 3 * (2 * 2 * 70 * STATES)  # each token reads its chunk's first state by key and by query, and adds to it
+    states = 3 * (2 * 2 * 70 * STATES)  # per token: key x first state, query x first state, update
     assert scan.cost.matmul_flops == overlaps_and_scores + values_and_mix + keys + states
-    # queries, keys, values; what is written and forgotten; A and the bias of the step
+    # queries, keys, values; write strength and decay; A and the bias of the step
     assert scan.cost.bytes_read == 2 * (2 * 70 * (COLUMNS + 2 * 4) + 2 * 4)
     assert scan.cost.bytes_written == 2 * 2 * (70 * 4 * 5 + STATES)
 
 
 def test_the_inverse_of_a_triangular_matrix_is_computed_row_by_row() -> None:
-    """Row i of the inverse is the sum over the rows j < i, each of j elements: 2 FLOPs per element."""
+    """Row i of the inverse is a weighted sum of the rows j < i, each with j elements: 2 FLOPs per element."""
     rows = sum(2 * sum(j for j in range(i)) for i in range(64)) + sum(2 * sum(j for j in range(i)) for i in range(6))
     (invert,) = (part for part in count("prefill", "flash")["linear.scan"].parts if part.name == "linear.invert")
     assert invert.vector_flops == 2 * 4 * rows
 
 
-def test_the_gradient_of_the_inverse_is_two_triangular_products() -> None:
+def test_the_gradient_of_the_inverse_is_two_triangular_matrix_multiplications() -> None:
     """T = (I + A)^-1 with A strictly lower triangular, so dA is the strict lower triangle of -T' G T'.
 
-    T has ones on its diagonal, so each of the two products multiplies and adds once per three tokens i < j < k.
+    T has ones on its diagonal, so each of the two multiplications has one multiply-add per triple of tokens i < j < k.
     """
 
-    def gradient(inverse: Any, arriving: Any) -> tuple[Any, int]:
+    def gradient(inverse: Any, output_gradient: Any) -> tuple[Any, int]:
         n, flops = len(inverse), 0
-        right, result = np.tril(arriving, -1), np.zeros((n, n))
+        right, result = np.tril(output_gradient, -1), np.zeros((n, n))
         for p in range(n):
             for j in range(p):  # G T': rows p > j
                 for q in range(j):
-                    right[p, j] += arriving[p, q] * inverse[j, q]
+                    right[p, j] += output_gradient[p, q] * inverse[j, q]
                     flops += 2
         for i in range(n):
             for j in range(i):  # T' (G T')
@@ -88,22 +88,24 @@ def test_the_gradient_of_the_inverse_is_two_triangular_products() -> None:
         return -result, flops
 
     random = np.random.default_rng(0)
-    system, arriving = (np.tril(random.normal(size=(6, 6)), -1) for _ in range(2))
+    system, output_gradient = (np.tril(random.normal(size=(6, 6)), -1) for _ in range(2))
 
     def loss(system: Any) -> float:
-        return float((arriving * np.linalg.inv(np.eye(6) + system)).sum())
+        return float((output_gradient * np.linalg.inv(np.eye(6) + system)).sum())
 
-    found, _ = gradient(np.linalg.inv(np.eye(6) + system), arriving)
+    computed, _ = gradient(np.linalg.inv(np.eye(6) + system), output_gradient)
     for i in range(6):
         for j in range(i):
             step = np.zeros((6, 6))
             step[i, j] = 1e-6
-            assert (loss(system + step) - loss(system - step)) / 2e-6 == pytest.approx(found[i, j], rel=1e-5, abs=1e-6)
+            assert (loss(system + step) - loss(system - step)) / 2e-6 == pytest.approx(
+                computed[i, j], rel=1e-5, abs=1e-6
+            )
 
     rows = sum(gradient(np.eye(n), np.eye(n))[1] for n in (64, 6))  # T = 70: chunks of 64 and 6 tokens
     scan = next(op for op in operators("train", "flash") if op.name == "linear.scan.grad")
     (invert,) = (part for part in scan.parts if part.name == "linear.invert.grad")
-    assert invert.vector_flops == 2 * 4 * rows  # 2 sequences, 4 heads of values
+    assert invert.vector_flops == 2 * 4 * rows  # 2 sequences, 4 value heads
 
 
 def test_a_decode_is_vector_work_that_reads_and_writes_the_state_once() -> None:
@@ -111,24 +113,24 @@ def test_a_decode_is_vector_work_that_reads_and_writes_the_state_once() -> None:
     assert scan.cost.matmul_flops == 0
     assert scan.cost.cache_bytes == 2 * 2 * STATES
     assert scan.cost.bytes_written == 2 * 2 * (STATES + 4 * 5)
-    # an element of the state: times the decay 1, times the key 1, + 1, key times what is new 1, + 1, times the query 1,
-    # + 1; a value: less what is known 1, times what is written 1; a query: lengths of it and of its key 2 * 3, scaled 1
-    # a head: sigmoid 3, step + bias 1, softplus 3, times A 1, exp 1
+    # per element of the state, 7: * decay, * key, +, key * update, +, * query, +
+    # per value, 2: - predicted value, * write strength; per query element, 7: norms of query and key 2 * 3, * scale
+    # per head, 9: sigmoid 3, step + bias 1, softplus 3, * A 1, exp 1
     assert scan.cost.vector_flops == 2 * (7 * STATES + 2 * 4 * 5 + 7 * 2 * 3 + 9 * 4)
 
 
 def test_a_hybrids_cache_has_constant_states_and_growing_keys_and_values() -> None:
     arch = architecture(CONFIG, "x", "x")
     for context in (1, 1000):
-        grows = (context + 1) * 2 * 4  # keys and values of one head of 4, in the other layer
-        held = 2 * 2 * (STATES + 4 * COLUMNS + grows)  # fp16, 2 sequences; the filter's last 4 tokens
-        assert kv_cache_bytes(arch, Workload(("decode",), 2, context=context).steps()[0]) == held
+        kv_elements = (context + 1) * 2 * 4  # keys and values of one head of 4, in the other layer
+        expected = 2 * 2 * (STATES + 4 * COLUMNS + kv_elements)  # fp16, 2 sequences; the filter's last 4 tokens
+        assert kv_cache_bytes(arch, Workload(("decode",), 2, context=context).steps()[0]) == expected
 
 
 def test_gated_attention_has_a_gate_as_wide_as_the_queries() -> None:
     ops = count("prefill", "flash")
     assert ops["attention.q"].cost.matmul_flops == 2 * (2 * 70) * 8 * (2 * 2 * 4)
-    assert ops["attention.gate"].cost.vector_flops == (3 + 1) * 2 * 70 * 2 * 4  # a sigmoid, and times it
+    assert ops["attention.gate"].cost.vector_flops == (3 + 1) * 2 * 70 * 2 * 4  # sigmoid 3, multiplication 1
 
 
 def test_tensor_parallelism_shards_key_and_value_heads() -> None:
@@ -153,7 +155,7 @@ def test_a_training_step_of_several_chunks_takes_the_flops_of_the_class(tokens: 
 def test_the_gemms_with_the_inverse_equal_those_of_the_exported_class(
     monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:
-    """Otherwise it calls a triangular solver, unknown to torch's counter (`oracle.flop_counter`)."""
+    """Without export, the class calls a triangular solver that torch's counter lacks (`oracle.flop_counter`)."""
     pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
     modeling = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next", reason="it is the oracle")
     from torch.utils.flop_counter import FlopCounterMode
@@ -168,13 +170,13 @@ def test_the_gemms_with_the_inverse_equal_those_of_the_exported_class(
 
 
 def test_elementwise_decay_uses_gemms_in_the_kernel_and_pairwise_sums_in_the_class() -> None:
-    """4 heads of 3: value heads share no key products, because their keys decay differently."""
+    """4 heads of size 3. Value heads do not share the GEMM of keys, because their keys decay differently."""
     scan, parts = count("prefill", "flash", config=KIMI)["linear.scan"], count("prefill", "eager", config=KIMI)
     elements = 2 * 4 * 3  # 2 sequences, 4 heads of 3
     assert scan.cost.matmul_flops == 2 * elements * (5 * PAIRS + 3 * 70 * 3)
     assert scan.cost.bytes_read == 2 * (70 * (3 * elements + elements + 2 * 4) + 4 * 3 + 4)
-    squares = 2 * 64 * 64  # of two chunks, the second one filled up
-    # the difference of two sums, its exponential, two products and a sum; the scores have the exponential at hand
+    squares = 2 * 64 * 64  # two chunks; the second one is padded
+    # overlap, 5: subtract, exp, 2 multiplications, add; scores, 3: subtract and exp are reused
     assert parts["linear.overlap"].cost.vector_flops == 5 * elements * squares
     assert parts["linear.scores"].cost.vector_flops == 3 * elements * squares
     assert parts["linear.overlap"].cost.matmul_flops == parts["linear.scores"].cost.matmul_flops == 0
@@ -183,7 +185,7 @@ def test_elementwise_decay_uses_gemms_in_the_kernel_and_pairwise_sums_in_the_cla
 def test_decay_and_gate_of_kimi_are_low_rank_projections() -> None:
     ops = count("prefill", "flash", config=KIMI)
     for name in ("forget", "gate"):
-        assert ops[f"linear.{name}_down"].cost.matmul_flops == 2 * (2 * 70) * 8 * 3  # the rank is a head's size
+        assert ops[f"linear.{name}_down"].cost.matmul_flops == 2 * (2 * 70) * 8 * 3  # the rank is the size of a head
         assert ops[f"linear.{name}_up"].cost.matmul_flops == 2 * (2 * 70) * 3 * (4 * 3)
 
 
@@ -197,7 +199,7 @@ def test_ling_gates_the_output_of_each_latent_attention_head() -> None:
     ling = {**KIMI, "model_type": "bailing_hybrid", "head_dim": 3}
     ops = count("decode", "flash", 9, config=ling)
     assert ops["attention.gate_projection"].cost.matmul_flops == 2 * 2 * 8 * 2
-    assert ops["attention.gate"].cost.vector_flops == 2 * 2 * (3 + 4)  # a sigmoid a head, and times each of its 4
+    assert ops["attention.gate"].cost.vector_flops == 2 * 2 * (3 + 4)  # per head: sigmoid 3, 4 multiplications
     assert "attention.rotary" in ops
 
 
@@ -206,11 +208,11 @@ def test_norms_of_olmo_hybrid_are_before_linear_attention_and_after_full_attenti
         "model_type": "olmo_hybrid", "hidden_size": 8, "num_hidden_layers": 4, "vocab_size": 11,
         "num_attention_heads": 2,
     }  # fmt: skip
-    for theta, turned in (({}, 4), ({"rope_parameters": {"rope_theta": None}}, 0)):
-        arch = architecture(config | theta, "x", "x")
+    for rope, rotary_dim in (({}, 4), ({"rope_parameters": {"rope_theta": None}}, 0)):
+        arch = architecture(config | rope, "x", "x")
         for layer in arch.stack.layers[:3]:
             assert all(branch.before and not branch.after for sub in layer for branch in sub.branches)
         assert all(branch.after and not branch.before for sub in arch.stack.layers[3] for branch in sub.branches)
         (attention,) = arch.stack.layers[3][0].branches
         assert isinstance(attention.part, Attention)
-        assert attention.part.rotary_dim == turned
+        assert attention.part.rotary_dim == rotary_dim

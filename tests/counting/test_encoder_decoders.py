@@ -1,4 +1,4 @@
-"""An encoder-decoder by hand: operators of prefill and decode, reads of the cache, memory."""
+"""Encoder-decoders: operators of prefill and decode, cache reads and memory, derived by hand."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def counted(phase: Any, **options: Any) -> dict[str, Operator]:
 
 def test_the_prefill_computes_cross_attention_keys_and_values_and_a_decode_only_reads_them() -> None:
     prefill, decode = counted("prefill"), counted("decode")
-    made = prefill["cross_attention.k"]
-    assert made.count == 6
-    assert made.cost.matmul_flops == 2 * SOURCE * WIDTH * WIDTH  # every token of the source, not of the prompt
-    assert made.cost.bytes_written == 2 * SOURCE * WIDTH  # to the cache, in fp16
+    keys = prefill["cross_attention.k"]
+    assert keys.count == 6
+    assert keys.cost.matmul_flops == 2 * SOURCE * WIDTH * WIDTH  # the tokens of the source, not of the prompt
+    assert keys.cost.bytes_written == 2 * SOURCE * WIDTH  # to the cache, in fp16
     assert not {"cross_attention.k", "cross_attention.v"} & set(decode)
     assert decode["cross_attention.flash"].cost.cache_bytes == 2 * 2 * SOURCE * WIDTH  # keys and values, fp16
     assert decode["cross_attention.flash"].cost.matmul_flops == 2 * 2 * SOURCE * WIDTH  # scores and mix, 1 token
 
 
 def test_only_the_pass_that_reads_the_source_runs_the_encoder() -> None:
-    def of_encoder(phase: str, **options: Any) -> set[str]:
+    def encoder_operators(phase: str, **options: Any) -> set[str]:
         return {name for name in counted(phase, **options) if name.startswith("encoder.")}
 
-    assert of_encoder("prefill") == of_encoder("forward") != set()
-    assert of_encoder("decode") == of_encoder("prefill", context=3) == set()
+    assert encoder_operators("prefill") == encoder_operators("forward") != set()
+    assert encoder_operators("decode") == encoder_operators("prefill", context=3) == set()
 
 
 def test_the_encoder_is_bidirectional_and_the_decoder_causal() -> None:
@@ -57,23 +57,23 @@ def test_the_cache_contains_the_prompt_and_the_source() -> None:
     assert kv_cache_bytes(T5, step("forward")) == 0
 
 
-def test_one_token_table_serves_both_stacks_and_the_logits() -> None:
-    named = [t.name for operator in counted("forward").values() for t in operator.parameters if "token" in t.name]
-    assert named == ["E_token"] * 3
+def test_both_stacks_and_the_logits_use_the_same_token_table() -> None:
+    tables = [t.name for operator in counted("forward").values() for t in operator.parameters if "token" in t.name]
+    assert tables == ["E_token"] * 3
 
 
 def test_the_encoder_output_stays_in_memory_until_the_last_layer_reads_it() -> None:
-    read = [op.name for op in operators(T5, step("forward")) if any(t.name == "source" for t in op.reads)]
-    assert read[-2:] == ["cross_attention.k", "cross_attention.v"]
+    readers = [op.name for op in operators(T5, step("forward")) if any(t.name == "source" for t in op.reads)]
+    assert readers[-2:] == ["cross_attention.k", "cross_attention.v"]
 
 
 def test_a_stack_has_one_table_of_relative_position_biases() -> None:
     prefill = counted("prefill")
-    for name, heads_of_pairs in (("encoder.", 8 * SOURCE * SOURCE), ("", 8 * PROMPT * (PROMPT + 1) // 2)):
+    for name, biases in (("encoder.", 8 * SOURCE * SOURCE), ("", 8 * PROMPT * (PROMPT + 1) // 2)):
         operator = prefill[f"{name}embedding.relative"]
         assert operator.count == 1
         assert operator.cost.bytes_read == 2 * 32 * 8  # 32 distances, 8 heads, fp16
-        assert operator.cost.bytes_written == 2 * heads_of_pairs
+        assert operator.cost.bytes_written == 2 * biases
 
 
 @pytest.mark.parametrize(
@@ -86,5 +86,7 @@ def test_the_convolutions_of_whisper(name: str, channels: int, frames_in: int, f
     cost = found[f"encoder.embedding.{name}"].cost
     assert cost.matmul_flops == 2 * frames_out * 3 * channels * 384
     assert cost.weight_bytes == 2 * (3 * channels * 384 + 384)
-    assert cost.bytes_read - cost.weight_bytes == 2 * frames_in * channels  # each frame once, not once a tap
+    assert (
+        cost.bytes_read - cost.weight_bytes == 2 * frames_in * channels
+    )  # each frame is read once, not once per tap of the filter
     assert cost.bytes_written == 2 * frames_out * 384

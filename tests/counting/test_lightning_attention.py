@@ -1,6 +1,6 @@
-"""Lightning attention (a fixed decay per head), with all figures derived by hand.
+"""Lightning attention (a fixed decay per head): counts derived by hand.
 
-B = 2 sequences, T = 70 new tokens, D = 8 hidden; 2 heads of 4, blocks of 32 tokens: two full ones, and one of 6.
+B = 2 sequences, T = 70 new tokens, D = hidden size 8; 2 heads of size 4; two full blocks of 32 tokens and one of 6.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONFIG = {
     "num_key_value_heads": 1, "intermediate_size": 6, "num_local_experts": 2, "num_experts_per_tok": 1,
     "block_size": 32,
 }  # fmt: skip
-STATES = 2 * 4 * 4  # of a sequence
+STATES = 2 * 4 * 4  # elements of a sequence's state
 
 
 def operators(phase: Any, attention: Any, context: int | None = None, tokens: int = 70, tp: int = 1) -> list[Operator]:
@@ -28,15 +28,15 @@ def operators(phase: Any, attention: Any, context: int | None = None, tokens: in
     return list(phases.operators(architecture(CONFIG, "x", "x"), work.steps()[0]))
 
 
-def count(*asked: Any, **settings: Any) -> dict[str, Operator]:
-    return {op.name: op for op in operators(*asked, **settings)}
+def count(*arguments: Any, **settings: Any) -> dict[str, Operator]:
+    return {op.name: op for op in operators(*arguments, **settings)}
 
 
 def test_a_fused_scan_computes_the_pairs_of_each_block_and_passes_states_between_blocks() -> None:
     scan = count("prefill", "flash")["linear.scan"]
     pairs = 2 * (32 * 33 // 2) + 6 * 7 // 2
-    scores_and_mix = 2 * (2 * 2 * 2 * pairs * 4)  # 2 FLOPs, 2 sequences, 2 heads, of 4
-    states = 2 * (2 * 2 * 70 * STATES)  # each token adds to the state, and reads its block's first one
+    scores_and_mix = 2 * (2 * 2 * 2 * pairs * 4)  # 2 FLOPs, 2 sequences, 2 heads of size 4
+    states = 2 * (2 * 2 * 70 * STATES)  # per token: update of the state, query x first state of the block
     assert scan.cost.matmul_flops == scores_and_mix + states
     assert scan.cost.bytes_read == 2 * (2 * 70 * 3 * 2 * 4)  # queries, keys, values
     assert scan.cost.bytes_written == 2 * 2 * (70 * 2 * 4 + STATES)
@@ -45,12 +45,12 @@ def test_a_fused_scan_computes_the_pairs_of_each_block_and_passes_states_between
 def test_a_decode_reads_and_writes_states_of_constant_size() -> None:
     scan = count("decode", "flash", 1000)["linear.scan"]
     assert scan.cost.matmul_flops == 0
-    assert scan.cost.vector_flops == 2 * 5 * STATES  # times decay, key times value, plus; times the query, plus
+    assert scan.cost.vector_flops == 2 * 5 * STATES  # * decay, key * value, +, * query, +
     assert scan.cost.cache_bytes == 2 * 2 * STATES
     arch = architecture(CONFIG, "x", "x")
     for context in (1, 1000):
-        held = 2 * 2 * (STATES + (context + 1) * 2 * 4)  # beside keys and values of one head in the other layer
-        assert kv_cache_bytes(arch, Workload(("decode",), 2, context=context).steps()[0]) == held
+        expected = 2 * 2 * (STATES + (context + 1) * 2 * 4)  # and keys and values of one head in the other layer
+        assert kv_cache_bytes(arch, Workload(("decode",), 2, context=context).steps()[0]) == expected
 
 
 def test_the_reference_code_continues_from_a_state_token_by_token() -> None:
@@ -67,7 +67,7 @@ def test_tensor_parallelism_shards_the_heads() -> None:
 
 
 @pytest.mark.parametrize("tokens", [6, 32, 64, 70])
-def test_several_blocks_take_the_flops_of_the_class(tokens: int) -> None:
+def test_flops_of_several_blocks_equal_those_of_the_class(tokens: int) -> None:
     """Also a training step of whole blocks: the class omits the state of the first and of the last block."""
     pytest.importorskip("transformers", reason="the oracle needs transformers: pip install 'roofmodel[dev]'")
     from tests import oracle

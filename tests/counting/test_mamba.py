@@ -1,7 +1,7 @@
-"""State-space models, with all figures derived by hand: fused scan, cache, reference code.
+"""State-space models: counts of fused scan, cache and reference code, derived by hand.
 
-B = 2 sequences, T = 5 new tokens, D = 8 hidden; Mamba: 16 channels, state 3, time steps of rank 1, filter 4 wide;
-Mamba-2: 4 heads of 4 in 2 groups, state 3, chunks of 2 tokens
+B = 2 sequences, T = 5 new tokens, D = hidden size 8. Mamba: 16 channels, state 3, time steps of rank 1, filter of width
+4. Mamba-2: 4 heads of size 4 in 2 groups, state 3, chunks of 2 tokens.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ def test_a_fused_scan_has_no_matmul_flops_and_no_state_traffic() -> None:
     cost = count(MAMBA, "forward", "flash")["ssm.scan"].cost
     channel, state = 2 * 5 * 16, 2 * 5 * 16 * 3
     assert cost.matmul_flops == 0
-    # a channel: step + bias 1, softplus 3, step u 1, D u 1, + 1, silu of the gate 4, times it 1
-    # an element of the state: step A 1, exp 1, times B 1, decay h 1, + 1, times C 1, + 1
+    # per channel, 12: step + bias 1, softplus 3, step * u 1, D * u 1, + 1, silu of the gate 4, * gate 1
+    # per element of the state, 7: step * A, exp, * B, decay * h, +, * C, +
     assert cost.vector_flops == 12 * channel + 7 * state
     # step, u, gate; B and C; A, D and the bias of the step. Written: y
     assert cost.bytes_read == 2 * (3 * channel + 2 * (2 * 5 * 3) + 16 * 3 + 16 + 16)
     assert cost.bytes_written == 2 * channel
 
 
-def test_the_cache_of_a_state_space_does_not_grow() -> None:
+def test_the_cache_of_a_state_space_layer_does_not_grow_with_the_context() -> None:
     arch = architecture(MAMBA, "x", "x")
-    held = 2 * 2 * 16 * (3 + 4)  # fp16, 2 sequences, 16 channels: a state of 3 and the filter's last 4 tokens
+    expected = 2 * 2 * 16 * (3 + 4)  # fp16, 2 sequences, 16 channels: a state of 3 and the filter's last 4 tokens
     for context in (1, 1000):
-        assert kv_cache_bytes(arch, Workload(("decode",), 2, context=context).steps()[0]) == held
+        assert kv_cache_bytes(arch, Workload(("decode",), 2, context=context).steps()[0]) == expected
     reads = sum(op.total.cache_bytes for op in count(MAMBA, "decode", "flash").values())
-    assert reads == held
+    assert reads == expected
 
 
 def test_the_cache_of_a_state_space_layer_has_states_and_convolution_columns() -> None:
     arch = architecture(MAMBA2, "x", "x")
     columns = 16 + 2 * 2 * 3  # channels, and B and C of 2 groups
-    held = 2 * 2 * (16 * 3 + columns * 4)
-    assert kv_cache_bytes(arch, Workload(("decode",), 2).steps()[0]) == held
-    assert sum(op.total.cache_bytes for op in count(MAMBA2, "decode", "flash").values()) == held
+    expected = 2 * 2 * (16 * 3 + columns * 4)
+    assert kv_cache_bytes(arch, Workload(("decode",), 2).steps()[0]) == expected
+    assert sum(op.total.cache_bytes for op in count(MAMBA2, "decode", "flash").values()) == expected
 
 
 def test_a_chunked_fused_scan_computes_unmasked_pairs_once_per_group() -> None:
@@ -65,7 +65,7 @@ def test_a_chunked_fused_scan_computes_unmasked_pairs_once_per_group() -> None:
     pairs = 3 + 3 + 1  # chunks of 2, 2 and 1 tokens
     scores = 2 * 2 * 2 * pairs * 3  # 2 FLOPs, 2 sequences, 2 groups
     mix = 2 * 2 * 4 * pairs * 4  # 4 heads of 4
-    states = 2 * 2 * 5 * 4 * 4 * 3  # each token into its chunk's states; and out of them again
+    states = 2 * 2 * 5 * 4 * 4 * 3  # per token: update of its chunk's state; reading the state costs the same
     assert cost.matmul_flops == scores + mix + 2 * states
 
 
@@ -77,21 +77,23 @@ def test_the_reference_code_pads_chunks_and_passes_states_by_gemms() -> None:
         "scores": 2 * 2 * 3 * 2 * 2 * 4 * 3,  # 2 FLOPs, b, c, l, s, h, n
         "mix": 2 * 2 * 3 * 2 * 2 * 4 * 4,  # b, c, l, s, h, p
         "states": 2 * 2 * 3 * 2 * 4 * 3 * 4,  # b, c, l, h, n, p
-        "passing": 2 * 2 * 4 * 4 * 4 * 4 * 3,  # b, z, c, h, p, n: 3 chunks and the state ahead of them
+        "passing": 2 * 2 * 4 * 4 * 4 * 4 * 3,  # b, z, c, h, p, n: 3 chunks and the initial state
         "read_out": 2 * 2 * 3 * 2 * 4 * 3 * 4,
     }
 
 
 @pytest.mark.parametrize(
-    ("phase", "context", "places"),
+    ("phase", "context", "positions"),
     [
         ("forward", None, 5 + 3),  # 3 zeros at either end
         ("prefill", None, 5 + 3),
-        ("prefill", 7, 4 + 5 + 3),  # the 4 tokens that are kept stand ahead
-        ("decode", 7, 2),  # 4 kept tokens and the new one, no zeros: two places, the last of which is used
+        ("prefill", 7, 4 + 5 + 3),  # after the 4 cached tokens
+        ("decode", 7, 2),  # 4 cached tokens and the new one, no zeros: two positions, of which the last is used
     ],
 )
-def test_the_reference_code_computes_padded_positions_of_a_convolution(phase: str, context: Any, places: int) -> None:
+def test_the_reference_code_computes_padded_positions_of_a_convolution(
+    phase: str, context: Any, positions: int
+) -> None:
     tokens = 1 if phase == "decode" else 5
-    assert count(MAMBA, phase, "eager", context)["ssm.filter"].cost.matmul_flops == 2 * 2 * 16 * places * 4
+    assert count(MAMBA, phase, "eager", context)["ssm.filter"].cost.matmul_flops == 2 * 2 * 16 * positions * 4
     assert count(MAMBA, phase, "flash", context)["ssm.filter"].cost.matmul_flops == 2 * 2 * 16 * tokens * 4

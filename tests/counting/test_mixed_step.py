@@ -1,4 +1,4 @@
-"""The operators of a mixed step, against the decode and the chunk that it is made of."""
+"""Operators of a mixed step (decode and prompt chunk), compared with those of its decode and of its chunk."""
 
 import pytest
 
@@ -22,13 +22,13 @@ def steps(arch: Architecture) -> tuple[Step, Step, Step]:
 
 
 def total(arch: Architecture, step: Step) -> Cost:
-    """The cost of all operators but the head, whose logits the chunk does not need."""
+    """The cost of all operators except the head: the chunk needs no logits."""
     found = (each.count * each.cost for each in phases.operators(arch, step) if not each.name.startswith("head."))
     return sum(found, Cost())
 
 
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "mixtral-8x7b-v0.1", "deepseek-v3", "qwen3-next-80b-a3b-instruct"])
-def test_a_mixed_step_does_the_work_of_both_and_reads_weights_once(model: str) -> None:
+def test_flops_of_a_mixed_step_are_the_sum_and_weights_are_read_once(model: str) -> None:
     arch = hub.load(model)
     decode, prompt, mixed = (total(arch, step) for step in steps(arch))
     assert mixed.matmul_flops == pytest.approx(decode.matmul_flops + prompt.matmul_flops, rel=1e-12)

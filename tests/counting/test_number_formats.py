@@ -1,4 +1,4 @@
-"""Formats and roles."""
+"""Number formats: bytes with scales, and the format of each kind of tensor."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def widths(weights: str, kv: str = "fp16") -> Widths:
 
 @pytest.mark.parametrize("narrow", ["int4", "nf4", "mxfp4", "nvfp4", "int8", "fp8"])
 def test_narrow_weight_formats_apply_only_to_matrices_of_layers(narrow: str) -> None:
-    roles = widths(narrow)
-    assert roles.format(Tensor("W_up", ("d", "f"))).name == narrow
+    formats = widths(narrow)
+    assert formats.format(Tensor("W_up", ("d", "f"))).name == narrow
     for name in ("E_token", "B_up", "G_mlp", "x"):
-        assert roles.format(Tensor(name, ("d",))).name == "fp16"
+        assert formats.format(Tensor(name, ("d",))).name == "fp16"
 
 
-def test_wide_weights_are_all_weights() -> None:
-    roles = widths("fp32")
-    assert {roles.format(Tensor(n, ("d",))).name for n in ("W_up", "E_token", "B_up", "G_mlp")} == {"fp32"}
-    assert roles.format(Tensor("x", ("d",))).name == "fp16"
+def test_a_wide_weight_format_applies_to_all_weights() -> None:
+    formats = widths("fp32")
+    assert {formats.format(Tensor(name, ("d",))).name for name in ("W_up", "E_token", "B_up", "G_mlp")} == {"fp32"}
+    assert formats.format(Tensor("x", ("d",))).name == "fp16"
 
 
 def test_the_kv_cache_has_a_separate_format() -> None:

@@ -1,4 +1,4 @@
-"""Costs derived from the line of an operator."""
+"""Costs derived from the specification line of an operator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def build(text: str, vector: int = 0) -> Operator:
 def test_the_cost_of_a_linear_operator_follows_from_its_line() -> None:
     op = build("x[b t d] W_up[d f] + B_up[f] -> u[b t f]")
     assert op.matmul_flops == 2 * (2 * 3) * 8 * 7  # 2 M N K
-    assert op.vector_flops == 2 * 3 * 7  # one sum an output
+    assert op.vector_flops == 2 * 3 * 7  # one addition per output
     assert op.cost.bytes_read == 2 * (2 * 3 * 8 + 8 * 7 + 7)  # x, W, B in fp16
     assert op.cost.bytes_written == 2 * (2 * 3 * 7)
     assert op.cost.weight_bytes == 2 * (8 * 7 + 7)
@@ -35,7 +35,7 @@ def test_the_cost_of_a_linear_operator_follows_from_its_line() -> None:
 
 def test_grouped_query_attention_reads_keys_once_and_multiplies_by_query_heads() -> None:
     op = build("q[b t k g h] cache.k[b s k h] -> a[b k g t:s]")
-    assert op.matmul_flops == 2 * (2 * 2 * 4 * 6) * 11  # b k g h, and the 11 pairs instead of 3 x 5
+    assert op.matmul_flops == 2 * (2 * 2 * 4 * 6) * 11  # b k g h, and 11 query-key pairs instead of 3 x 5
     assert op.cost.cache_bytes == 2 * (2 * 5 * 2 * 6)  # key-value heads, not query heads
     assert op.gemm == Gemm(batch=4, m=3 * 4, n=5, k=6)  # the queries of a group share a tile
 
@@ -110,10 +110,10 @@ def chains(draw: st.DrawFn) -> list[Operator]:
 @given(chains())
 def test_fusion_never_adds_bytes_and_keeps_flops(parts: list[Operator]) -> None:
     fused = fuse("f", "g", parts, kind="k")
-    apart = sum((part.cost for part in parts), Cost())
-    assert fused.cost.bytes_read <= apart.bytes_read
-    assert fused.cost.bytes_written <= apart.bytes_written
-    assert fused.cost.flops == apart.flops
+    separate = sum((part.cost for part in parts), Cost())
+    assert fused.cost.bytes_read <= separate.bytes_read
+    assert fused.cost.bytes_written <= separate.bytes_written
+    assert fused.cost.flops == separate.flops
 
 
 @given(chains())
@@ -145,11 +145,11 @@ def test_ints_arrays_and_symbols_agree(values: list[int]) -> None:
 
     exact = cost(dict(zip(names, values, strict=True)))
     arrays = cost({name: np.array([value], dtype=float) for name, value in zip(names, values, strict=True)})
-    letters = {name: sympy.Symbol(name, positive=True) for name in names}
-    symbolic = cost(dict(letters))
-    values_of = {letters[name]: value for name, value in zip(names, values, strict=True)}
+    variables = {name: sympy.Symbol(name, positive=True) for name in names}
+    symbolic = cost(dict(variables))
+    substitutions = {variables[name]: value for name, value in zip(names, values, strict=True)}
     for attribute in ("matmul_flops", "vector_flops", "bytes_read", "bytes_written", "weight_bytes"):
         expected = getattr(exact, attribute)
         assert isinstance(expected, int)
         assert math.isclose(float(getattr(arrays, attribute)[0]), expected, rel_tol=1e-12)
-        assert getattr(symbolic, attribute).subs(values_of) == expected
+        assert getattr(symbolic, attribute).subs(substitutions) == expected

@@ -1,4 +1,4 @@
-"""One GPU's part of a sharded model: by hand, compared with Megatron-LM's papers, and as properties."""
+"""The shard of one GPU: counts derived by hand, compared with Megatron-LM's papers, and properties."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def exchanged(operators: Sequence[Operator]) -> list[Operator]:
 def test_tensor_parallelism_shards_heads_widths_and_vocabulary() -> None:
     ops = counted(GPT, "prefill", tp=2)
     assert ops["attention.qkv"].matmul_flops == 2 * (2 * 3) * 8 * (3 * 8 // 2)
-    assert ops["attention.scores"].matmul_flops == 2 * (2 * 2) * 3 * 3 * 2  # 2 of 4 heads, of 2
+    assert ops["attention.scores"].matmul_flops == 2 * (2 * 2) * 3 * 3 * 2  # 2 of 4 heads, of size 2
     assert ops["attention.output"].matmul_flops == 2 * (2 * 3) * (8 // 2) * 8
     assert ops["mlp.up"].matmul_flops == ops["mlp.down"].matmul_flops == 2 * (2 * 3) * 8 * (12 // 2)
     assert ops["head.logits"].matmul_flops == 2 * 2 * 8 * 6  # 11 words padded to 12
@@ -57,13 +57,13 @@ def test_tensor_parallelism_shards_heads_widths_and_vocabulary() -> None:
 
 
 def test_a_layer_has_an_all_reduce_after_attention_and_one_after_the_mlp() -> None:
-    """Of n GPUs each sends 2 (n - 1) / n of the activations: 4 GPUs, 2 x 3 x 8 elements of 2 bytes."""
+    """Each of n GPUs sends 2 (n - 1) / n of the activations: n = 4, 2 x 3 x 8 elements of 2 bytes."""
     ops = exchanged(list(counted(GPT, "prefill", tp=4).values()))
     assert [(op.name, op.count) for op in ops] == [
         ("embedding.all_reduce", 1), ("attention.all_reduce", 3), ("mlp.all_reduce", 3), ("head.all_gather", 1),
     ]  # fmt: skip
     assert [op.cost.link_bytes for op in ops[:3]] == [2 * 3 * (2 * 3 * 8 * 2) // 4] * 3
-    assert ops[3].cost.link_bytes == 3 * (2 * 12 * 2) // 4  # logits of the last position, 3 of 12 words each
+    assert ops[3].cost.link_bytes == 3 * (2 * 12 * 2) // 4  # logits of the last position: 3 of 12 per GPU
     assert all(op.cost.bytes_read == 2 * 3 * 8 * 2 for op in ops[:3])
 
 
@@ -79,13 +79,13 @@ def test_parallel_branches_share_one_all_reduce() -> None:
 def test_branches_with_output_norms_are_summed_separately() -> None:
     gemma = LLAMA | {"model_type": "gemma2", "sliding_window": 4}
     names = list(counted(gemma, "prefill", tp=2))
-    for place in ("attention", "mlp"):
-        assert names.index(f"{place}.all_reduce") + 1 == names.index(f"norm.{place}_output")
+    for branch in ("attention", "mlp"):
+        assert names.index(f"{branch}.all_reduce") + 1 == names.index(f"norm.{branch}_output")
 
 
 def test_too_few_key_value_heads_are_replicated() -> None:
     two, four = (counted(LLAMA, "decode", tp=tp) for tp in (2, 4))
-    for ops, heads in ((two, 2), (four, 1)):  # of 4 query heads, with one key-value head
+    for ops, heads in ((two, 2), (four, 1)):  # query heads per GPU, with one key-value head
         assert ops["attention.k"].matmul_flops == 2 * 2 * 8 * 3
         assert ops["attention.q"].matmul_flops == 2 * 2 * 8 * 3 * heads
         assert ops["attention.scores"].cost.cache_bytes == 2 * 2 * (3 + 1) * 3
@@ -94,8 +94,8 @@ def test_too_few_key_value_heads_are_replicated() -> None:
     assert need.kv_cache == 2 * 2 * (2 * (3 + 1) * 3) * 2  # 2 layers, keys and values, B S h, 2 bytes
 
 
-def test_state_space_channels_are_sharded_and_selections_all_reduced() -> None:
-    """16 channels of 8 GPUs' 4; time step of rank 1, B and C of 2."""
+def test_state_space_channels_are_sharded_and_selection_parameters_are_all_reduced() -> None:
+    """16 channels, 4 per GPU; time steps of rank 1, B and C of size 2."""
     ops = counted(MAMBA, "prefill", tp=4)
     assert ops["ssm.input"].matmul_flops == 2 * (2 * 3) * 8 * (2 * 16 // 4)
     assert ops["ssm.select.all_reduce"].cost.link_bytes == 2 * 3 * (2 * 3 * (1 + 2 + 2) * 2) // 4
@@ -105,12 +105,12 @@ def test_state_space_channels_are_sharded_and_selections_all_reduced() -> None:
 
 
 def test_experts_sharded_within_a_replica_need_no_all_to_all() -> None:
-    """2 x 3 tokens, 2 of 4 experts each: 12 pairs; each half of the GPUs has half of the pairs and of the width."""
+    """2 x 3 tokens with 2 of 4 experts each are 12 pairs. Each GPU has half of the experts and half of their width."""
     ops, whole = counted(MIXTRAL, "prefill", tp=4, ep=2), counted(MIXTRAL, "prefill")
     assert ops["mlp.expert_gate_up"].matmul_flops == 2 * (12 // 2) * 8 * (2 * 12 // 2)
     assert 4 * ops["mlp.expert_down"].matmul_flops == whole["mlp.expert_down"].matmul_flops
     assert ops["mlp.router"].cost == whole["mlp.router"].cost
-    touched = 4 * (1 - (1 - 2 / 4) ** 6) / 2  # of the 2 experts here
+    touched = 4 * (1 - (1 - 2 / 4) ** 6) / 2  # of the GPU's 2 experts
     assert ops["mlp.expert_down"].cost.weight_bytes == pytest.approx(touched * (12 // 2) * 8 * 2)
     assert [name for name, op in ops.items() if op.collective and op.layers] == [
         "attention.all_reduce",
@@ -119,13 +119,13 @@ def test_experts_sharded_within_a_replica_need_no_all_to_all() -> None:
 
 
 def test_experts_sharded_over_replicas_exchange_token_expert_pairs() -> None:
-    """4 replicas with 2 x 3 tokens each, one expert per GPU: a GPU sends 12 pairs and receives 12 of all 48."""
+    """4 replicas with 2 x 3 tokens each, one expert per GPU: a GPU sends 12 of the 48 pairs and receives 12."""
     ops = counted(MIXTRAL, "prefill", batch=8, dp=4, ep=4, experts_span_replicas=True)
     assert ops["mlp.expert_gate_up"].matmul_flops == 2 * 12 * 8 * (2 * 12)
-    pairs = 12 * 8 * 2  # of D = 8 elements of 2 bytes
+    pairs = 12 * 8 * 2  # D = 8 elements of 2 bytes each
     for name in ("mlp.dispatch", "mlp.collect"):
         assert ops[name].cost.link_bytes == 3 * pairs // 4
-    touched = 1 - (1 - 2 / 4) ** 24  # of the one expert here, by the tokens of all replicas
+    touched = 1 - (1 - 2 / 4) ** 24  # of the GPU's one expert, by the tokens of all replicas
     assert ops["mlp.expert_down"].cost.weight_bytes == pytest.approx(touched * 12 * 8 * 2)
 
 
@@ -138,17 +138,19 @@ def test_each_replica_has_a_part_of_the_batch_and_gradients_are_all_reduced() ->
 
 
 def test_gradients_of_experts_are_summed_over_the_replicas_that_have_them() -> None:
-    """4 experts over 2 of 4 replicas: each GPU has 2, replicated on one other GPU; all else is on all four GPUs."""
+    """Each GPU has 2 of 4 experts, replicated on one other GPU; all other weights are replicated on all four GPUs."""
     ops = counted(MIXTRAL, "train", batch=8, dp=4, ep=2, experts_span_replicas=True)
-    experts = 2 * (2 * 3 * 8 * 12)  # 2 layers, of 2 experts gate, up and down
+    experts = 2 * (2 * 3 * 8 * 12)  # 2 layers; gate, up and down of 2 experts
     attention = 8 * 4 * 3 * 2 + 2 * 8 * 2 * 3  # q and output of 4 heads, k and v of 2
-    others = 2 * (attention + 8 * 4 + 2 * 8) + 2 * 10 * 8 + 8  # routers, norms; two tables of 10 words, the last norm
+    others = 2 * (attention + 8 * 4 + 2 * 8) + 2 * 10 * 8 + 8  # routers, norms; two tables of 10 rows, the final norm
     assert ops["gradients.expert_all_reduce"].cost.link_bytes == 2 * (experts * 2) // 2
     assert ops["gradients.all_reduce"].cost.link_bytes == 2 * 3 * (others * 2) // 4
-    everywhere = counted(MIXTRAL, "train", batch=8, dp=4, ep=4, experts_span_replicas=True)  # an expert is on one GPU
-    assert "gradients.expert_all_reduce" not in everywhere
-    alike = counted(MIXTRAL, "train", batch=8, tp=2, ep=2, dp=4)  # a replica has all experts: all are on all four
-    assert [name for name in alike if name.startswith("gradients.")] == ["gradients.all_reduce"]
+    one_gpu_per_expert = counted(
+        MIXTRAL, "train", batch=8, dp=4, ep=4, experts_span_replicas=True
+    )  # each expert is on one GPU
+    assert "gradients.expert_all_reduce" not in one_gpu_per_expert
+    experts_in_each_replica = counted(MIXTRAL, "train", batch=8, tp=2, ep=2, dp=4)  # each replica has all experts
+    assert [name for name in experts_in_each_replica if name.startswith("gradients.")] == ["gradients.all_reduce"]
 
 
 # --- Stages of layers --------------------------------------------------------------------------------
@@ -161,7 +163,7 @@ def test_a_stage_sends_activations_forward_and_gradients_backward() -> None:
     assert [op.name for op in exchanged(list(last.values()))] == ["stage.receive.grad", "gradients.tied_all_reduce"]
     assert middle["stage.send"].cost.link_bytes == 6 * 3 * 8 * 2  # B T D, 2 bytes
     assert middle["stage.receive.grad"].cost.link_bytes == 6 * 3 * 8 * 2
-    assert first["gradients.tied_all_reduce"].cost.link_bytes == 2 * (11 * 8 * 2) // 2  # the table, of two GPUs
+    assert first["gradients.tied_all_reduce"].cost.link_bytes == 2 * (11 * 8 * 2) // 2  # the table, over two GPUs
     assert "embedding.token" in first
     assert {"head.logits", "norm.final"} <= last.keys() - middle.keys()
 
@@ -194,24 +196,24 @@ def test_the_operators_of_all_stages_add_up_to_those_of_one_gpu(pp: int, vpp: in
             )
             if not op.collective
         ]
-        whole = sum(costs, Cost())
-        return [whole.matmul_flops, whole.vector_flops, plain(whole.bytes), plain(whole.weight_bytes)]
+        summed = sum(costs, Cost())
+        return [summed.matmul_flops, summed.vector_flops, plain(summed.bytes), plain(summed.weight_bytes)]
 
     assert total(pp, vpp) == pytest.approx(total(1, 1), rel=1e-12)
 
 
 def test_layers_are_split_over_stages_in_order_and_evenly() -> None:
     assert [list(part) for part in parts(7, 3, 1)] == [[0, 1], [2, 3, 4], [5, 6]]
-    assert [len(part) for part in parts(61, 8, 1)] == [7, 7, 8, 8, 8, 8, 8, 7]  # as vLLM deals DeepSeek-V3's out
-    held = stage(architecture(GPT | {"n_layer": 8}, "x", "x"), 1, 2, 2).stack
-    assert [indices for _, indices in held.kinds] == [(2, 3, 6, 7)]  # of 4 parts the second and the last
+    assert [len(part) for part in parts(61, 8, 1)] == [7, 7, 8, 8, 8, 8, 8, 7]  # vLLM's split of DeepSeek-V3
+    second = stage(architecture(GPT | {"n_layer": 8}, "x", "x"), 1, 2, 2).stack
+    assert [indices for _, indices in second.kinds] == [(2, 3, 6, 7)]  # the second and the last of 4 parts
 
 
 # --- Published ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("recompute", "times"), [("none", 4), ("full", 6)])
-def test_training_all_reduces_twice_forward_and_twice_backward_in_a_layer(recompute: Any, times: int) -> None:
+def test_a_layer_has_two_all_reduces_forward_and_two_backward_in_training(recompute: Any, times: int) -> None:
     """Megatron-LM, arXiv 1909.08053, section 3: "two all-reduces in the forward path and two in the backward path"."""
     arch = hub.load("gpt2-xl")
     work = Workload(("train",), 4, 1024, recompute=recompute, parallel=Parallel(tp=5))
@@ -228,17 +230,20 @@ def test_activation_memory_equals_the_paper(attention: Any, sequence: bool) -> N
     embedding, the inputs of the final norm and of the logits, and the log-softmax over the vocabulary of a GPU.
     """
     s, b, h, a, t = 1000, 4, 1600, 25, 5
-    mine = t if sequence else 1  # GPUs that have a part each of what is no product
+    sequence_shards = t if sequence else 1  # GPUs that share the operators outside GEMMs
     work = Workload(("train",), b, s, attention=attention, parallel=Parallel(tp=t, sequence=sequence))
     core = Fraction(5 * a * s * s * b, t) if attention == "eager" else 0
-    outside = Fraction((1 + 2 + 2) * s * b * h, mine) + 2 * s * b * (50260 // t)  # 50257 words padded
+    outside = Fraction((1 + 2 + 2) * s * b * h, sequence_shards) + 2 * s * b * (
+        50260 // t
+    )  # vocabulary of 50257, padded
     kept = phases.peak_memory(hub.load("gpt2-xl"), work).kept
-    assert kept == 48 * (s * b * h * (Fraction(10, mine) + Fraction(24, t)) + core) + outside
+    assert kept == 48 * (s * b * h * (Fraction(10, sequence_shards) + Fraction(24, t)) + core) + outside
 
 
 def test_sequence_parallelism_replaces_all_reduce_by_all_gather_and_reduce_scatter() -> None:
-    """Korthikanti et al., section 4.2.2: an all-gather ahead of attention and the MLP, a reduce-scatter behind, which
-    send together what an all-reduce sends; backward the reverse, and one all-gather more ahead of weights' gradients.
+    """Korthikanti et al., section 4.2.2: an all-gather before attention and the MLP and a reduce-scatter after each.
+    Both together send the bytes of an all-reduce. The backward pass has the reverse, and one more all-gather before the
+    gradients of weights.
     """
     arch = hub.load("gpt2-xl")
     found: dict[bool, dict[str, list[Operator]]] = {}
@@ -261,14 +266,16 @@ def test_sequence_parallelism_replaces_all_reduce_by_all_gather_and_reduce_scatt
 
 
 def test_sequence_parallelism_shards_work_outside_gemms() -> None:
-    """2 x 4 tokens of 8 elements on 2 GPUs: each has 2 tokens of a sequence."""
+    """2 sequences of 4 tokens of 8 elements on 2 GPUs: each GPU has 2 tokens of each sequence."""
     ops, alone = counted(GPT, "train", seq=4, tp=2, sequence=True), counted(GPT, "train", seq=4)
     for name in ("norm.attention", "residual.mlp", "norm.final", "embedding.add_position", "norm.mlp.grad"):
         assert 2 * ops[name].vector_flops == alone[name].vector_flops
-    assert ops["embedding.position"].bytes_of(ops["embedding.position"].writes[0]) == 2 * 8 * 2  # rows of its tokens
+    assert (
+        ops["embedding.position"].bytes_of(ops["embedding.position"].writes[0]) == 2 * 8 * 2
+    )  # positions of its tokens
     for name in ("attention.qkv", "mlp.down", "mlp.up.grad_weight"):
         assert 2 * ops[name].matmul_flops == alone[name].matmul_flops
-    # of an odd number of tokens one GPU has one more
+    # with an odd number of tokens, one GPU has one token more
     assert counted(GPT, "train", seq=5, tp=2, sequence=True)["residual.mlp"].sizes["u"] == 3
 
 
@@ -300,20 +307,24 @@ def test_the_matmul_flops_of_all_gpus_add_up_to_those_of_one(
 def test_the_weights_of_all_gpus_include_every_weight_and_some_replicas(tp: int, config: dict[str, Any]) -> None:
     arch = architecture(config, "x", "x")
     step = Workload(("prefill",)).steps()[0]
-    shared = step._replace(parallel=Parallel(tp=tp))
-    assert tp * phases.weight_bytes(arch, shared) >= phases.weight_bytes(arch, step)
+    sharded = step._replace(parallel=Parallel(tp=tp))
+    assert tp * phases.weight_bytes(arch, sharded) >= phases.weight_bytes(arch, step)
 
 
 @pytest.mark.parametrize("config", [GPT, LLAMA, MIXTRAL, MAMBA], ids=lambda config: str(config["model_type"]))
 @pytest.mark.parametrize("phase", ["prefill", "decode", "train"])
 def test_ints_arrays_and_symbols_agree(config: dict[str, Any], phase: Phase) -> None:
-    arch, tps, symbol = architecture(config, "x", "x"), np.array([2, 4]), sympy.Symbol("n", positive=True, integer=True)
-    many, named = total(arch, phase, tp=tps), total(arch, phase, tp=symbol)
-    for i, tp in enumerate(tps):
-        one = total(arch, phase, tp=int(tp))
+    arch, degrees, symbol = (
+        architecture(config, "x", "x"),
+        np.array([2, 4]),
+        sympy.Symbol("n", positive=True, integer=True),
+    )
+    arrays, symbolic = total(arch, phase, tp=degrees), total(arch, phase, tp=symbol)
+    for i, tp in enumerate(degrees):
+        exact = total(arch, phase, tp=int(tp))
         for count in ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "cache_bytes", "link_bytes"):
-            expected = float(plain(getattr(one, count)))
-            assert np.broadcast_to(plain(getattr(many, count)), 2)[i] == pytest.approx(expected, rel=1e-12)
-            assert float(sympy.sympify(getattr(named, count)).subs(symbol, int(tp))) == pytest.approx(
+            expected = float(plain(getattr(exact, count)))
+            assert np.broadcast_to(plain(getattr(arrays, count)), 2)[i] == pytest.approx(expected, rel=1e-12)
+            assert float(sympy.sympify(getattr(symbolic, count)).subs(symbol, int(tp))) == pytest.approx(
                 expected, rel=1e-12
             )

@@ -1,4 +1,4 @@
-"""Phases of several passes: their cost is the sum of the passes, counted here one by one."""
+"""Phases of several passes: their cost equals the sum over the passes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from roofmodel.option_values import Phase
 from tests import draws
 
 
-def drawn(model_type: str, rng: random.Random) -> Architecture:
+def random_architecture(model_type: str, rng: random.Random) -> Architecture:
     family = FAMILIES[model_type]
     suffix = next(iter(family.classes))
     config = draws.config(model_type, rng) | {"architectures": [family.prefix + suffix]}
     return architecture(config, "drawn", "config.json")
 
 
-def reading(arch: Architecture, work: Workload) -> Workload:
+def with_source(arch: Architecture, work: Workload) -> Workload:
     """The same workload, with a source of 17 tokens for an encoder-decoder."""
     return work._replace(seq=17, decoder_seq=work.seq) if arch.encoder else work
 
@@ -41,25 +41,25 @@ DECODERS = [name for name in FAMILIES if not FAMILIES[name].encoder]
 
 @pytest.mark.parametrize("attention", ["flash", "eager"])
 @pytest.mark.parametrize("model_type", DECODERS)
-def test_generation_is_a_prefill_and_its_decodes_one_by_one(model_type: str, attention: str) -> None:
+def test_the_cost_of_generation_is_the_sum_of_prefill_and_decodes(model_type: str, attention: str) -> None:
     rng = random.Random(zlib.crc32(f"{model_type} {attention}".encode()))
-    arch = drawn(model_type, rng)
+    arch = random_architecture(model_type, rng)
     seq, context, new, batch = (rng.randint(1, 30) for _ in range(4))  # windows are 4 to 64 tokens
 
-    def passes(phase: str, seq: int, context: int) -> Cost:
+    def pass_cost(phase: str, seq: int, context: int) -> Cost:
         work = Workload((phase,), batch, seq, context, attention=attention)  # type: ignore[arg-type]
-        return total(blocks.operators(arch, reading(arch, work).steps()[0]))
+        return total(blocks.operators(arch, with_source(arch, work).steps()[0]))
 
     work = Workload(("generate",), batch, seq, context, attention=attention, new_tokens=new)  # type: ignore[arg-type]
-    work = reading(arch, work)
-    one_by_one = [passes("prefill", seq, context)]
-    one_by_one += [passes("decode", seq, context + seq + i) for i in range(new)]
-    got, want = total(phases.operators(arch, work.steps()[0])), sum(one_by_one, Cost())
-    assert (got.matmul_flops, got.vector_flops) == (want.matmul_flops, want.vector_flops)
-    assert (got.bytes, got.weight_bytes, got.cache_bytes) == pytest.approx(
-        (want.bytes, want.weight_bytes, want.cache_bytes), rel=1e-12  # the touched experts are floats
+    work = with_source(arch, work)
+    one_by_one = [pass_cost("prefill", seq, context)]
+    one_by_one += [pass_cost("decode", seq, context + seq + i) for i in range(new)]
+    counted, expected = total(phases.operators(arch, work.steps()[0])), sum(one_by_one, Cost())
+    assert (counted.matmul_flops, counted.vector_flops) == (expected.matmul_flops, expected.vector_flops)
+    assert (counted.bytes, counted.weight_bytes, counted.cache_bytes) == pytest.approx(
+        (expected.bytes, expected.weight_bytes, expected.cache_bytes), rel=1e-12  # touched experts: a float
     )  # fmt: skip
-    for value in (got.matmul_flops, got.vector_flops, got.cache_bytes):
+    for value in (counted.matmul_flops, counted.vector_flops, counted.cache_bytes):
         assert type(value) is int
 
 
@@ -67,25 +67,27 @@ def test_generation_is_a_prefill_and_its_decodes_one_by_one(model_type: str, att
 @pytest.mark.parametrize("model_type", DECODERS)
 def test_generation_without_a_cache_repeats_all_earlier_tokens(model_type: str, attention: str) -> None:
     rng = random.Random(zlib.crc32(f"{model_type} {attention}".encode()))
-    arch = drawn(model_type, rng)
+    arch = random_architecture(model_type, rng)
     seq, context, new, batch = (rng.randint(1, 30) for _ in range(4))
 
     def forward(tokens: int) -> tuple[Operator, ...]:
         work = Workload(("forward",), batch, tokens, attention=attention, logits="last")  # type: ignore[arg-type]
-        return blocks.operators(arch, reading(arch, work).steps()[0])
+        return blocks.operators(arch, with_source(arch, work).steps()[0])
 
     work = Workload(("generate",), batch, seq, context, attention=attention, new_tokens=new)  # type: ignore[arg-type]
-    got = total(phases.operators_without_cache(arch, reading(arch, work).steps()[0]))
-    want = total(op for op in forward(1) if op.group.startswith("encoder "))  # what the encoder gives is kept
+    counted = total(phases.operators_without_cache(arch, with_source(arch, work).steps()[0]))
+    expected = total(op for op in forward(1) if op.group.startswith("encoder "))  # the encoder runs once
     for i in range(new + 1):
-        want += total(op for op in forward(context + seq + i) if not op.group.startswith("encoder "))
-    assert (got.matmul_flops, got.vector_flops) == (want.matmul_flops, want.vector_flops)
-    if not any(isinstance(part, MoE) for part in arch.stack.parts):  # whose touched experts are taken at the mean
-        assert got.bytes == want.bytes
+        expected += total(op for op in forward(context + seq + i) if not op.group.startswith("encoder "))
+    assert (counted.matmul_flops, counted.vector_flops) == (expected.matmul_flops, expected.vector_flops)
+    if not any(
+        isinstance(part, MoE) for part in arch.stack.parts
+    ):  # MoE: the touched experts of all passes are those of the mean pass
+        assert counted.bytes == expected.bytes
 
 
 def test_generation_without_a_cache_by_hand() -> None:
-    """Scores of a layer with 2 heads of size 4, prompt 3, 2 new tokens: 2 x 8 x pairs of 3, 4 and 5 tokens."""
+    """Scores of a layer with 2 heads of size 4, prompt 3, 2 new tokens: 2 x 8 FLOPs x pairs of 3, 4 and 5 tokens."""
     config = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 10}
     arch = architecture(config, "x", "x")
     work = Workload(("generate",), seq=3, attention="eager", new_tokens=2)
@@ -104,26 +106,28 @@ def test_peak_memory_of_generation_is_in_its_last_decode_if_the_cache_dominates(
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)
-def test_one_walk_gives_the_matmul_flops_of_eager_attention_too(model_type: str) -> None:
+def test_one_traversal_counts_the_matmul_flops_of_fused_and_eager_attention(model_type: str) -> None:
     rng = random.Random(zlib.crc32(model_type.encode()))
-    arch = drawn(model_type, rng)
+    arch = random_architecture(model_type, rng)
     for phase in ("prefill", "decode", "generate", "train") if arch.causal else ("forward", "train"):
         context = rng.randint(1, 30) if arch.causal and phase != "train" else 0
         work = Workload((phase,), 2, rng.randint(2, 30), context, recompute=rng.choice(["none", "selective", "full"]))  # type: ignore[arg-type]
-        step = reading(arch, work._replace(new_tokens=3, image=arch.image or (0, 0))).steps()[0]
+        step = with_source(arch, work._replace(new_tokens=3, image=arch.image or (0, 0))).steps()[0]
         fused, eager = phases.operators_and_eager(arch, step)
         assert fused == phases.operators(arch, step)
-        walked = phases.operators(arch, step._replace(attention="eager"))
-        assert [(op.name, op.total.matmul_flops) for op in eager] == [(op.name, op.total.matmul_flops) for op in walked]
+        separate = phases.operators(arch, step._replace(attention="eager"))
+        assert [(op.name, op.total.matmul_flops) for op in eager] == [
+            (op.name, op.total.matmul_flops) for op in separate
+        ]
 
 
 @pytest.mark.parametrize("model", ["gpt2", "gpt-oss-20b", "deepseek-v3", "qwen3-next-80b-a3b-instruct"])
 @pytest.mark.parametrize("phase", ["prefill", "decode", "generate", "train"])
-def test_cached_walks_give_the_operators_of_a_walk_of_their_own(model: str, phase: Phase) -> None:
-    """For all stages of a pipeline and all formats, with one walk through the model."""
-    arch, walk = hub.load(model), phases.CachedWalks()
+def test_cached_traversals_equal_separate_ones(model: str, phase: Phase) -> None:
+    """For all stages of a pipeline and all formats, with one traversal of the model."""
+    arch, cached = hub.load(model), phases.CachedWalks()
     for pp, weights in ((1, "fp16"), (2, "fp16"), (4, "int4")):
         work = Workload((phase,), parallel=Parallel(pp=pp), weights=weights)
         for stage in range(pp):
             step = work.steps()[0]._replace(parallel=Parallel(pp=pp, stage=stage))
-            assert walk(arch, step) == phases.one_pass(arch, step)
+            assert cached(arch, step) == phases.one_pass(arch, step)

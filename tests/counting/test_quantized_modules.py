@@ -1,4 +1,4 @@
-"""Which weight matrices of a quantized checkpoint keep the working format, and what the checkpoint then weighs."""
+"""Weight matrices that a quantized checkpoint keeps in the working format, and the size of its weights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_weights_of_gpt_oss_have_the_size_of_the_published_checkpoint(model:
 
 def test_deepseek_v3_is_counted_in_fp8_with_block_scales_and_a_16_bit_router() -> None:
     arch = hub.load("deepseek-v3")
-    matrices = 671_026_404_352 - 2 * 129_280 * 7168  # without token table and head
+    matrices = 671_026_404_352 - 2 * 129_280 * 7168  # without the token table and the head
     router = 58 * 7168 * 256
     found = estimate(arch, Device.load("h200")).memory.weights
     # one byte per element and one fp32 scale per 128 x 128 elements; the router's two bytes; some small vectors
@@ -156,7 +156,7 @@ def unmatched(arch: Architecture) -> list[str]:
         (compressed("re:.*q_proj", ignore=["a", "b", "c", "d"]), "no weight matrix: 'a', 'b', 'c', 1 more"),
     ],
 )  # fmt: skip
-def test_a_name_of_no_matrix_is_noted(settings: dict[str, Any], note: str) -> None:
+def test_a_name_that_matches_no_matrix_has_a_note(settings: dict[str, Any], note: str) -> None:
     (found,) = unmatched(quantized("phi-2", **settings))
     assert found.endswith(note)
 
@@ -166,7 +166,7 @@ def test_a_name_of_no_matrix_is_noted(settings: dict[str, Any], note: str) -> No
     ["lm_head", "re:.*lm_head", "model.embed_tokens", "input_layernorm", "model.layers.0.input_layernorm", "visual.mlp",
      "model.layers.32.mlp.fc1", "re:.*vision.*", "mlp.gate", "e_score_correction_bias", "model.layers.*.mlp.router"],
 )  # fmt: skip
-def test_a_name_that_changes_no_matrix_of_the_layers_is_not_noted(name: str) -> None:
+def test_a_name_of_a_module_outside_the_weight_matrices_of_layers_has_no_note(name: str) -> None:
     assert not unmatched(quantized("phi-2", modules_to_not_convert=[name]))
 
 
@@ -175,7 +175,7 @@ QUANTIZED_CONFIGS = [file for file in sorted(REAL_CONFIGS.glob("*.json")) if "qu
 
 @pytest.mark.parametrize("file", QUANTIZED_CONFIGS, ids=lambda file: file.stem)
 def test_published_checkpoints_name_existing_matrices(file: Path) -> None:
-    """The names that real quantized configs list are modules of their models."""
+    """Each name in a real quantization_config matches a module of its model."""
     config = json.loads(file.read_text("utf-8"))
     try:
         arch = architecture(config, file.stem, file.name)
@@ -184,13 +184,13 @@ def test_published_checkpoints_name_existing_matrices(file: Path) -> None:
     assert not unmatched(arch)
 
 
-def test_the_format_of_the_option_replaces_that_of_the_checkpoint() -> None:
+def test_the_option_weights_replaces_the_format_of_the_checkpoint() -> None:
     device = Device.load("h100")
-    own, fp8, plain = (
+    checkpoint, fp8, fp16 = (
         estimate(hub.load("gpt-oss-20b"), device, **options).memory.weights
         for options in ({}, {"weights": "fp8"}, {"weights": "fp16"})
     )
-    assert own < fp8 < plain == 2 * 20_914_757_184
+    assert checkpoint < fp8 < fp16 == 2 * 20_914_757_184
 
 
 def test_training_and_autocast_use_no_format_of_the_checkpoint() -> None:
@@ -216,7 +216,7 @@ def test_the_workload_states_the_formats_of_a_real_config(model: str) -> None:
     ("model", "dtype", "noted"), [("llama-3.1-8b", "bf16", False), ("t5-small", "fp32", True), ("gpt2", "fp16", False)]
 )
 def test_the_dtype_auto_is_the_torch_dtype_of_the_config(model: str, dtype: str, noted: bool) -> None:
-    """A note states a checkpoint of another width than fp16; gpt2's config states none."""
+    """A note states that the checkpoint is not in a 16-bit type; gpt2's config states no type."""
     device = Device.load("h100")
     assert estimate(hub.load(model), device, dtype="auto").workload.dtype == dtype
     assert any("checkpoint is in" in str(note) for note in estimate(hub.load(model), device).notes) is noted
@@ -235,7 +235,7 @@ def mixed(tmp_path: Path, **more: Any) -> Path:
 
 
 def test_each_group_of_modules_is_counted_in_its_format(tmp_path: Path) -> None:
-    """Of 32 layers: attention 4096 (2 × 4096 + 2 × 1024) in 1 byte, MLP 3 × 4096 × 14336 in 4 bits and a byte per 16.
+    """Per layer (32): attention 4096 (2 × 4096 + 2 × 1024) in 1 byte, MLP 3 × 4096 × 14336 in 4 bits, a byte per 16.
 
     The two tables of 128256 × 4096 and 65 norms stay in 2 bytes.
     """
@@ -247,19 +247,21 @@ def test_each_group_of_modules_is_counted_in_its_format(tmp_path: Path) -> None:
     assert "weights fp8 and nvfp4 (quantization_config)" in report.text("markdown")
 
 
-def test_a_note_names_weights_as_an_option_only_where_it_is_one(tmp_path: Path) -> None:
+def test_a_note_names_the_option_weights_only_if_it_was_given(tmp_path: Path) -> None:
     file = str(mixed(tmp_path))
-    own, given = (
+    without_option, with_option = (
         next(
             note for note in roofmodel.estimate(file, "h100", **options).to_dict()["notes"] if "weight matrices" in note
         )
         for options in ({}, {"weights": "int8"})
     )
-    assert own.startswith("the quantization_config (fp8, nvfp4) applies to the weight matrices of the layers; ")
-    assert given.startswith('weights="int8" applies to the weight matrices')
+    assert without_option.startswith(
+        "the quantization_config (fp8, nvfp4) applies to the weight matrices of the layers; "
+    )
+    assert with_option.startswith('weights="int8" applies to the weight matrices')
 
 
-def test_stated_weights_replace_the_formats_of_all_groups(tmp_path: Path) -> None:
+def test_the_option_weights_replaces_the_formats_of_all_groups(tmp_path: Path) -> None:
     file = str(mixed(tmp_path))
     fp8 = roofmodel.estimate(file, "h100", weights="fp8").to_dict()
     matrices = 32 * (4096 * (2 * 4096 + 2 * 1024) + 3 * 4096 * 14336)
@@ -270,8 +272,8 @@ def test_stated_weights_replace_the_formats_of_all_groups(tmp_path: Path) -> Non
 def test_ignored_modules_stay_in_the_working_format_in_any_group(tmp_path: Path) -> None:
     down = 4096 * 14336
     kept, converted = (
-        roofmodel.estimate(str(mixed(tmp_path, **more)), "h100").to_dict()["memory"]["weights"]
-        for more in ({"ignore": ["re:.*down_proj"]}, {})
+        roofmodel.estimate(str(mixed(tmp_path, **settings)), "h100").to_dict()["memory"]["weights"]
+        for settings in ({"ignore": ["re:.*down_proj"]}, {})
     )
     assert kept - converted == 32 * (2 * down - down // 2 - down // 16)
 

@@ -1,4 +1,4 @@
-"""Published reference figures, each with its arithmetic, compared with the models."""
+"""Counts of whole models, compared with published figures; each figure with its arithmetic."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_gpt2_prefill_has_the_published_matmul_flops() -> None:
     assert total(counted(load("gpt2"), "prefill", **EAGER_ALL)).matmul_flops == 291_648_307_200
 
 
-def test_the_kv_projection_of_one_new_token_has_intensity_one_and_about_batch_when_batched() -> None:
-    c = 4096  # a matrix of c x c in fp16: 2 c^2 FLOPs over 2 c^2 bytes of weights, and c elements in and out
+def test_the_intensity_of_the_key_projection_of_a_decode_is_about_the_batch_size() -> None:
+    hidden = 4096  # a c x c matrix in fp16: 2 c^2 FLOPs, 2 c^2 bytes of weights, c elements read and c written
     arch = load("meta-llama/Llama-2-7b-hf")
     for batch in (1, 8):
         op = next(op for op in counted(arch, "decode", batch=batch) if op.name == "attention.k")
-        assert op.matmul_flops == batch * 2 * c * c
-        assert op.cost.bytes == 2 * c * c + 2 * batch * (c + c)
-        assert op.cost.intensity == pytest.approx(batch, rel=2 * batch / c)
+        assert op.matmul_flops == batch * 2 * hidden * hidden
+        assert op.cost.bytes == 2 * hidden * hidden + 2 * batch * (hidden + hidden)
+        assert op.cost.intensity == pytest.approx(batch, rel=2 * batch / hidden)
 
 
 def test_decode_reads_the_cache_once_and_writes_one_token() -> None:
@@ -76,12 +76,12 @@ def test_memory_of_gpt2_xl_by_hand() -> None:
     ops = operators(GPT2_XL, step)
     assert memory.weight_bytes(GPT2_XL, ops) == 2 * 1_557_611_200
     assert memory.kv_cache_bytes(GPT2_XL, step) == 2 * 1024 * 1600 * 48 * 2  # K and V, tokens, hidden, layers, fp16
-    # The peak is in the MLP: the residual stream (d), what the activation reads (4d) and writes (4d).
+    # The peak is in the MLP: the residual stream (d), the input (4d) and the output (4d) of the activation.
     assert memory.activation_bytes(ops) == 1024 * (1600 + 6400 + 6400) * 2
 
 
-# `total_size` of the checkpoints' indices on the Hub. Those of Llama 2 also hold what rotary embedding divides by, in
-# fp32: 64 numbers a layer, which the model no longer keeps.
+# `total_size` of the checkpoints' indices on the Hub. The checkpoints of Llama 2 also contain the frequencies of rotary
+# embedding, 64 fp32 numbers per layer; current code computes them instead.
 INDICES = {
     "meta-llama/Llama-2-7b-hf": 13_476_839_424 - 32 * 64 * 4,
     "meta-llama/Llama-2-13b-hf": 26_031_738_880 - 40 * 64 * 4,
@@ -93,14 +93,14 @@ INDICES = {
 
 
 @pytest.mark.parametrize("model", INDICES)
-def test_weights_take_the_bytes_that_the_index_of_the_checkpoint_states(model: str) -> None:
+def test_the_bytes_of_the_weights_equal_the_total_size_of_the_checkpoint_index(model: str) -> None:
     arch, work = load(model), Workload(("decode",), dtype="bf16")
     assert phases.weight_bytes(arch, work.steps()[0]) == INDICES[model]
 
 
 def test_eager_attention_of_a_long_prompt_peaks_at_the_scores() -> None:
     ops = counted(GPT2_XL, "prefill", seq=4096, **{"attention": "eager"})
-    # scores and probabilities (25 heads x S x S each), and the residual stream; q is read no more
+    # scores and probabilities (25 heads x S x S each), and the residual stream; q is no longer needed
     assert memory.activation_bytes(ops) == (2 * 25 * 4096 * 4096 + 4096 * 1600) * 2
 
 
@@ -119,10 +119,10 @@ def test_work_is_linear_in_the_batch(model: str) -> None:
         assert many.matmul_flops == 7 * one.matmul_flops
         assert many.vector_flops == 7 * one.vector_flops
         assert many.cache_bytes == 7 * one.cache_bytes
-        # the layers' weights are read once, whatever the batch; rows of a table by the token
+        # the layers' weights are read once for any batch; rows of a table once per token
         tables = [
-            sum(op.cost.weight_bytes for op in counted(arch, phase, batch=b, seq=32) if op.kind == "gather")
-            for b in (1, 7)
+            sum(op.cost.weight_bytes for op in counted(arch, phase, batch=size, seq=32) if op.kind == "gather")
+            for size in (1, 7)
         ]
         assert many.weight_bytes - tables[1] == one.weight_bytes - tables[0]
 
@@ -132,14 +132,14 @@ def test_work_is_linear_in_the_batch(model: str) -> None:
 def test_ints_arrays_and_symbols_agree_on_whole_models(model: str, attention: Any) -> None:
     arch = load(model)
     batch, seq = [1, 3, 64], [7, 5000, 300]
-    letters = sympy.symbols("B S", positive=True, integer=True)
+    variables = sympy.symbols("B S", positive=True, integer=True)
     for phase in ("prefill", "decode") if arch.causal else ("forward",):
 
         def cost(b: Any, s: Any, phase: Any = phase) -> Cost:
             return total(counted(arch, phase, batch=b, seq=s, attention=attention))
 
         arrays = cost(np.array(batch, dtype=float), np.array(seq, dtype=float))
-        symbols = cost(*letters)
+        symbols = cost(*variables)
         for i, (b, s) in enumerate(zip(batch, seq, strict=True)):
             ints = cost(b, s)
             for attribute in ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "cache_bytes"):
@@ -147,14 +147,16 @@ def test_ints_arrays_and_symbols_agree_on_whole_models(model: str, attention: An
                 assert isinstance(exact, int)
                 array = getattr(arrays, attribute)
                 assert float(array[i] if np.ndim(array) else array) == pytest.approx(exact, rel=1e-12)
-                assert sympy.sympify(getattr(symbols, attribute)).subs(dict(zip(letters, (b, s), strict=True))) == exact
+                assert (
+                    sympy.sympify(getattr(symbols, attribute)).subs(dict(zip(variables, (b, s), strict=True))) == exact
+                )
 
 
 # --- Against the real models at full size, on the meta device -----------------------------------------
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt2-xl"])
-def test_the_real_gpt2_agrees_at_full_size(name: str) -> None:
+def test_counts_of_gpt2_at_full_size_equal_those_of_the_real_class(name: str) -> None:
     pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
     pytest.importorskip("transformers", reason="the oracle needs transformers: pip install 'roofmodel[dev]'")
     from roofmodel.models.hub import packaged

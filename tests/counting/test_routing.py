@@ -1,4 +1,4 @@
-"""Routing of tokens to experts: probabilities, and the load of a GPU."""
+"""Routing of tokens to experts: probabilities and the load of one GPU."""
 
 import random
 
@@ -38,7 +38,7 @@ def test_equal_shares_are_uniform_routing(active: int, gpus: int, tokens: int) -
 
 
 @given(st.integers(1, 8), st.integers(1, 500))
-def test_no_routing_touches_fewer_experts_than_the_same_ones(active: int, tokens: int) -> None:
+def test_routing_all_tokens_to_the_same_experts_touches_the_fewest(active: int, tokens: int) -> None:
     moe = layer(16, active)
     skewed = Routing("counts.csv", tuple((n + 1) / 136 for n in range(16)))
     same = expert_load(moe, SAME, tokens, 1).touched
@@ -53,7 +53,7 @@ def test_touched_experts_agree_with_random_draws() -> None:
     assert load.touched == pytest.approx(sum(touched) / len(touched), rel=0.02)
 
 
-def test_the_gpu_with_the_most_pairs_is_counted() -> None:
+def test_the_load_is_that_of_the_gpu_with_the_most_pairs() -> None:
     load = expert_load(layer(4, 1), Routing("counts.csv", (0.1, 0.1, 0.5, 0.3)), 100, 2)
     assert load.pairs == pytest.approx(80)  # experts 2 and 3
     assert load.touched == pytest.approx(2)
@@ -62,7 +62,7 @@ def test_the_gpu_with_the_most_pairs_is_counted() -> None:
 @pytest.mark.parametrize("gpus", [1, 2, 4, 8])
 @pytest.mark.parametrize("active", [1, 2, 3, 8])
 def test_the_same_experts_are_spread_evenly_over_the_gpus_and_the_busiest_is_counted(active: int, gpus: int) -> None:
-    """As with a file that has ones for the experts of a token, on as many GPUs as possible, and zeros elsewhere."""
-    by_gpu = [expert for start in range(8 // gpus) for expert in range(start, 8, 8 // gpus)]
-    ones = Routing("ones.csv", tuple((expert in by_gpu[:active]) / active for expert in range(8)))
+    """The load equals that of a file with ones for the active experts, spread over the GPUs, and zeros elsewhere."""
+    round_robin = [expert for start in range(8 // gpus) for expert in range(start, 8, 8 // gpus)]
+    ones = Routing("ones.csv", tuple((expert in round_robin[:active]) / active for expert in range(8)))
     assert expert_load(layer(8, active), SAME, 5, gpus) == expert_load(layer(8, active), ones, 5, gpus)

@@ -59,14 +59,14 @@ def test_the_window_of_an_encoder_is_bidirectional(tokens: int, window: int) -> 
     assert pairs(step(tokens, 0, "eager"), window, causal=False) == tokens * tokens
 
 
-def test_the_closed_forms_of_the_conventions() -> None:
-    s, c, w = 100, 37, 16
-    assert pairs(step(s, 0), None, causal=True) == s * (s + 1) // 2
-    assert pairs(step(s, c), None, causal=True) == s * c + s * (s + 1) // 2
-    assert pairs(step(s, 0), w, causal=True) == w * s - w * (w - 1) // 2
-    assert pairs(step(1, 99), w, causal=True) == w  # decode: min(W, context + 1)
-    assert pairs(step(1, 7), w, causal=True) == 8
-    # ModernBERT: 64 tokens each way and itself; the two ends lack 64 * 65 / 2 pairs each
+def test_pair_counts_equal_the_documented_closed_forms() -> None:
+    seq, context, window = 100, 37, 16
+    assert pairs(step(seq, 0), None, causal=True) == seq * (seq + 1) // 2
+    assert pairs(step(seq, context), None, causal=True) == seq * context + seq * (seq + 1) // 2
+    assert pairs(step(seq, 0), window, causal=True) == window * seq - window * (window - 1) // 2
+    assert pairs(step(1, 99), window, causal=True) == window  # decode: min(window, context + 1)
+    assert pairs(step(1, 7), window, causal=True) == 8
+    # ModernBERT: 64 tokens in each direction and the token itself; each end lacks 64 * 65 / 2 pairs
     assert pairs(step(512, 0), 65, causal=False) == 512 * 129 - 64 * 65
 
 
@@ -75,7 +75,7 @@ def test_symbolic_pair_counts_equal_the_textbook_formula() -> None:
     assert sympy.simplify(pairs(step(s, 0), None, causal=True) - s * (s + 1) / 2) == 0
 
 
-def test_a_given_context_goes_to_the_decode_where_both_phases_are_asked_for() -> None:
+def test_with_prefill_and_decode_a_given_context_applies_to_the_decode() -> None:
     both = Workload(("prefill", "decode"), seq=64, context=300).steps()
     assert [(s.tokens, s.context) for s in both] == [(64, 0), (1, 300)]
     assert Workload(("prefill",), seq=64, context=300).steps()[0].context == 300

@@ -47,8 +47,10 @@ MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSee
           "mamba-130m-hf")  # fmt: skip
 
 
-def derived(found: timing.Formula, bound: float, expected: timing.Expected, fused: engine.Fused | None = None) -> float:
-    """The stated time, after evaluating every printed line with names and with numbers."""
+def evaluated_derivation(
+    found: timing.Formula, bound: float, expected: timing.Expected, fused: engine.Fused | None = None
+) -> float:
+    """The stated time. Every printed line is evaluated, with names and with numbers, and must give its stated value."""
     names = {p.name.replace(".", "__"): evaluated(written(p.value)) for p in derivation.inputs(found)}
     names["bound"] = bound
     blocks = list(expected_time(found, bound, expected, fused=fused))
@@ -65,12 +67,12 @@ def derived(found: timing.Formula, bound: float, expected: timing.Expected, fuse
                 name,
                 text,
             )
-        names[name] = evaluated(texts[-1], **names) if texts else stated  # the last with numbers
+        names[name] = evaluated(texts[-1], **names) if texts else stated  # the last expression has numbers
     return stated
 
 
 def quantity(text: str) -> float:
-    """`9.761 µs`, `1.04281 TB/s`"""
+    """The number of `9.761 µs` or `1.04281 TB/s` in base units."""
     number, _, unit = text.partition(" ")
     factor = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "m": 1e-3, "µ": 1e-6, "n": 1e-9}
     return float(number) * (factor.get(unit[:1], 1.0) if unit not in ("s", "B", "FLOP/s", "B/s") else 1.0)
@@ -84,11 +86,11 @@ def quantity(text: str) -> float:
     phase=st.sampled_from(["prefill", "decode", "train"]),
     batch=st.integers(1, 300),
     length=st.integers(2, 5000),
-    place_=st.randoms(use_true_random=False),
+    sampler=st.randoms(use_true_random=False),
 )
 @example("DeepSeek-V2-Lite", "a100", "fp16", "prefill", 39, 194, random.Random(0))  # one expert's weights fit in L2
 def test_printed_derivation_lines_give_the_stated_time(
-    model: str, hw: str, weights: str, phase: str, batch: int, length: int, place_: Any
+    model: str, hw: str, weights: str, phase: str, batch: int, length: int, sampler: Any
 ) -> None:
     arch, device = hub.load(model), Device.load(hw)
     phase = "forward" if arch.image and phase != "train" else phase
@@ -99,11 +101,11 @@ def test_printed_derivation_lines_give_the_stated_time(
     formulas = [(*pair, timing.formula(*pair, device, "fp16")) for pair in placements]
     timed = [(operator, placed, found) for operator, placed, found in formulas if found is not None]
     assert timed
-    for operator, placed, found in place_.sample(timed, min(6, len(timed))):
+    for operator, placed, found in sampler.sample(timed, min(6, len(timed))):
         assert derivation.steps(found)[-1].value == pytest.approx(float(found.seconds), rel=1e-12)
         expected = timing.clamp_to_bound(found.seconds, found.fit, placed.bound_seconds)
-        stated = derived(found, float(placed.bound_seconds), expected)
-        assert stated == pytest.approx(float(expected.seconds), rel=6e-4), operator.name  # 4 digits
+        stated = evaluated_derivation(found, float(placed.bound_seconds), expected)
+        assert stated == pytest.approx(float(expected.seconds), rel=6e-4), operator.name  # four digits are printed
 
 
 @settings(deadline=None, max_examples=10)
@@ -119,12 +121,12 @@ def test_derivations_of_fused_gemms_give_the_stated_time(model: str, batch: int,
     placed = [place(operator.cost, device, "fp16") for operator in operators]
     runs = engine.fused(operators, placed, device, "fp16")
     merged = {o.name: (bound, run) for o, bound, run in zip(operators, placed, runs, strict=True) if run.merged}
-    gated = {"mlp.gate", "mlp.up"} if model == "llama-3.1-8b" else set()  # the experts of Mixtral are another formula
+    gated = {"mlp.gate", "mlp.up"} if model == "llama-3.1-8b" else set()  # Mixtral's experts have another formula
     assert merged.keys() == {"attention.q", "attention.k", "attention.v"} | gated
     for name, (bound, run) in merged.items():
         assert run.formula is not None
         assert run.expected is not None
-        stated = derived(run.formula, float(bound.bound_seconds), run.expected, run)
+        stated = evaluated_derivation(run.formula, float(bound.bound_seconds), run.expected, run)
         assert stated == pytest.approx(float(run.expected.seconds), rel=6e-4), name
 
 
@@ -133,13 +135,13 @@ def test_derivations_of_fused_gemms_give_the_stated_time(model: str, batch: int,
 def test_derivations_of_collectives_give_the_stated_time(rounds: int, size: float) -> None:
     calibration = Device.load("h100").calibration
     assert calibration is not None
-    served = timing.choose_set(calibration.collectives, "", "any")
-    assert served is not None
+    chosen = timing.choose_set(calibration.collectives, "", "any")
+    assert chosen is not None
     found = timing._applied(
-        collectives.DESCRIPTION, collectives.seconds, (collectives.CollectiveWork(8, rounds, size), 450e9), served
+        collectives.DESCRIPTION, collectives.seconds, (collectives.CollectiveWork(8, rounds, size), 450e9), chosen
     )
     expected = timing.clamp_to_bound(found.seconds, found.fit, 0.0)
-    assert derived(found, 0.0, expected) == pytest.approx(found.seconds, rel=6e-4)
+    assert evaluated_derivation(found, 0.0, expected) == pytest.approx(found.seconds, rel=6e-4)
 
 
 def test_the_l2_traffic_of_a_norm_is_in_its_derivation() -> None:
@@ -151,12 +153,12 @@ def test_the_l2_traffic_of_a_norm_is_in_its_derivation() -> None:
     found = timing.formula(norm, place(norm.cost, device, "fp16"), device, "fp16")
     assert found is not None
     lines = {step.name: step for step in derivation.steps(found)}
-    # 2 x 1024 x 1600 elements of 2 bytes and gain and bias fit 40 MiB
+    # input and output of 1024 x 1600 elements, gain and bias, 2 bytes per element: they fit 40 MiB
     assert lines["data ≤ chip.l2"].numbers == "6560000 ≤ 41943040"
     assert lines["rate"].formula == "timing.l2 × chip.port"
 
 
-def test_everything_that_a_formula_takes_is_explained() -> None:
+def test_every_input_and_constant_of_a_formula_has_a_meaning() -> None:
     device = Device.load("h100")
     for name in MODELS:
         arch = hub.load(name)
@@ -177,7 +179,7 @@ MODULES = (
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
-def test_every_field_of_a_formulas_inputs_declares_its_meaning(record: Any) -> None:
+def test_every_field_of_a_formulas_input_declares_its_meaning(record: Any) -> None:
     assert tuple(meanings(record)) == record._fields
 
 

@@ -1,5 +1,5 @@
-"""Operators as an engine runs them: GEMMs of one input fused, sums and rotary embedding without a launch; and as
-a framework does, with kernels beside them."""
+"""Operators as an inference engine runs them (fused GEMMs of one input, no separate launch for sums and rotary
+embedding), and as a framework runs them (extra kernels)."""
 
 from __future__ import annotations
 
@@ -25,55 +25,55 @@ def placed(runtime: str) -> dict[str, Placed]:
 
 
 def test_q_k_and_v_take_the_time_of_one_gemm() -> None:
-    """2048 wide, 32 heads and 8 key-value heads of 64: one GEMM of 2048 + 512 + 512 = 3072 columns."""
+    """Width 2048, 32 heads and 8 key-value heads of size 64: one GEMM of 2048 + 512 + 512 = 3072 columns."""
     shape = {"m": 4, "n": 3072, "k": 2048}
-    whole = expect(OPERATIONS["gemm"].operator(shape, widths(PRECISIONS["float16"])), A100, "fp16")
+    fused = expect(OPERATIONS["gemm"].operator(shape, widths(PRECISIONS["float16"])), A100, "fp16")
     parts = [placed("graph")[f"attention.{name}"].expected for name in "qkv"]
-    assert whole is not None
+    assert fused is not None
     times = [part.seconds for part in parts if part is not None]
-    assert sum(times) == pytest.approx(whole.seconds, rel=1e-9)
-    assert times[0] == pytest.approx(whole.seconds * 2048 / 3072, rel=1e-9)
+    assert sum(times) == pytest.approx(fused.seconds, rel=1e-9)
+    assert times[0] == pytest.approx(fused.seconds * 2048 / 3072, rel=1e-9)
 
 
-def test_sums_and_rotary_embedding_have_only_the_cost_of_their_bytes() -> None:
+def test_sums_and_rotary_embedding_take_the_time_of_their_bytes_in_a_cuda_graph() -> None:
     graph, eager = placed("graph"), placed("eager")
-    riding = [name for name in graph if name.endswith("rotary") or graph[name].operator.group == "residual"]
-    assert riding
-    for name in riding:
-        one, other = graph[name], eager[name]
-        assert one.expected is not None
-        assert other.expected is not None
-        assert one.expected.seconds == one.placement.bound_seconds < other.expected.seconds
+    fused = [name for name in graph if name.endswith("rotary") or graph[name].operator.group == "residual"]
+    assert fused
+    for name in fused:
+        in_graph, in_eager = graph[name], eager[name]
+        assert in_graph.expected is not None
+        assert in_eager.expected is not None
+        assert in_graph.expected.seconds == in_graph.placement.bound_seconds < in_eager.expected.seconds
 
 
 def test_a_cuda_graph_never_increases_expected_times() -> None:
     graph, eager = placed("graph"), placed("eager")
-    for name, one in graph.items():
-        other = eager[name].expected
-        assert one.expected is not None
-        assert other is not None
-        assert one.placement.bound_seconds <= one.expected.seconds <= other.seconds
+    for name, in_graph in graph.items():
+        in_eager = eager[name].expected
+        assert in_graph.expected is not None
+        assert in_eager is not None
+        assert in_graph.placement.bound_seconds <= in_graph.expected.seconds <= in_eager.seconds
     assert graph["mlp.down"].expected == eager["mlp.down"].expected
     assert graph["attention.flash"].expected == eager["attention.flash"].expected
 
 
-def beside(
+def extra_kernels_by_operator(
     model: str = "bert-base-uncased", phase: Phase = "train", dtype: str = "fp16", runtime: str = "eager"
 ) -> dict[str, dict[str, int]]:
-    """Of 2 x 128 tokens, in eager mode, by operator: its extra kernels and their bytes."""
+    """Bytes of the extra kernels of each operator, for 2 x 128 tokens."""
     options = {"phase": phase, "batch": 2, "seq": 128, "dtype": dtype, "attention": "eager", "runtime": runtime}
     found = estimate(load(model), A100, **options).phases[0]
     return {p.operator.name: {kernel.name: kernel.bytes for kernel in p.extra_kernels} for p in found.placed}
 
 
-SCORES = 2 * 12 * 128 * 128  # of 2 sequences, 12 heads
+SCORES = 2 * 12 * 128 * 128  # 2 sequences, 12 heads
 ROWS = 2 * 128 * 768
 
 
 def test_scaling_masking_and_dropout_of_scores_are_separate_kernels() -> None:
-    training, forward = beside(), beside(phase="forward")
-    in_and_out = 2 * 2 * SCORES  # read and written, 2 bytes each
-    dropped = in_and_out + SCORES  # and a mask of a byte
+    training, forward = extra_kernels_by_operator(), extra_kernels_by_operator(phase="forward")
+    in_and_out = 2 * 2 * SCORES  # read and write 2 bytes
+    dropped = in_and_out + SCORES  # and a mask of 1 byte
     assert forward["attention.softmax"] == {"scale": in_and_out, "mask": in_and_out}
     assert training["attention.softmax"] == {"scale": in_and_out, "mask": in_and_out, "dropout": dropped}
     assert training["attention.softmax.grad"] == {"scale": in_and_out, "dropout": dropped}
@@ -81,55 +81,64 @@ def test_scaling_masking_and_dropout_of_scores_are_separate_kernels() -> None:
 
 def test_the_head_transposition_is_copied_once_forward_and_once_backward() -> None:
     copied = [
-        (name, size) for kernels in beside().values() for name, size in kernels.items() if name.startswith("copy")
+        (name, size)
+        for kernels in extra_kernels_by_operator().values()
+        for name, size in kernels.items()
+        if name.startswith("copy")
     ]
     names = [f"copy {tensor}" for tensor in ("q", "k", "v", "o", "grad.q", "grad.k", "grad.v", "grad.o")]
     assert sorted(copied) == sorted((name, 2 * 2 * ROWS) for name in names)
 
 
 def test_eager_attention_copies_shared_keys_and_values_for_each_query_head() -> None:
-    """Llama 3.1's 8 heads of 128 go to 32 query heads: `repeat_kv` reads one and writes four, and the product reads
-    three more than it counts; 256 tokens."""
-    copied = {name: size for kernels in beside("llama-3.1-8b", "forward").values() for name, size in kernels.items()}
-    of_keys, of_queries = 2 * 256 * 8 * 128, 2 * 256 * 32 * 128
-    assert copied["copy k"] == copied["copy v"] == of_keys * (1 + 4 + 3)
-    assert copied["copy q"] == copied["copy o"] == of_queries * 2
+    """Llama 3.1, 256 tokens: 8 key-value heads of size 128 serve 32 query heads. `repeat_kv` reads each head and writes
+    four copies; the GEMM reads all four, three more than the operator counts."""
+    copied = {
+        name: size
+        for kernels in extra_kernels_by_operator("llama-3.1-8b", "forward").values()
+        for name, size in kernels.items()
+    }
+    key_bytes, query_bytes = 2 * 256 * 8 * 128, 2 * 256 * 32 * 128
+    assert copied["copy k"] == copied["copy v"] == key_bytes * (1 + 4 + 3)
+    assert copied["copy q"] == copied["copy o"] == query_bytes * 2
 
 
 def test_dropout_of_a_blocks_output_runs_forward_and_backward() -> None:
-    training = beside()
+    training = extra_kernels_by_operator()
     dropped = {"dropout": 2 * 2 * ROWS + ROWS}
     for name in ("residual.attention", "attention.output.grad_weight", "residual.mlp", "mlp.down.grad_weight"):
         assert training[name] == dropped
-    assert sum("dropout" in kernels for kernels in training.values()) == 4 + 2  # and the scores, both ways
+    assert (
+        sum("dropout" in kernels for kernels in training.values()) == 4 + 2
+    )  # and of the scores, forward and backward
     assert training["norm.mlp.grad"] == {"gradients of gain and bias": 2 * 2 * ROWS}
 
 
 def test_megatron_fuses_scale_mask_and_softmax_and_dropout_with_residual_sums() -> None:
-    """Narayanan et al., arXiv 2104.04473, section 4.2; dropout of probabilities, and backward, is unchanged."""
-    fused, eager = beside(runtime="megatron"), beside()
+    """Narayanan et al., arXiv 2104.04473, section 4.2; dropout of probabilities and the backward pass are unchanged."""
+    fused, eager = extra_kernels_by_operator(runtime="megatron"), extra_kernels_by_operator()
     dropped = 2 * 2 * SCORES + SCORES
     assert fused["attention.softmax"] == fused["attention.softmax.grad"] == {"dropout": dropped}
-    assert fused["residual.attention"] == fused["residual.mlp"] == {"dropout": ROWS}  # the mask, a byte each
+    assert fused["residual.attention"] == fused["residual.mlp"] == {"dropout": ROWS}  # the mask, 1 byte per element
     assert not any(name.startswith("copy") for kernels in fused.values() for name in kernels)
     for name in ("attention.output.grad_weight", "mlp.down.grad_weight", "norm.mlp.grad", "head.loss"):
         assert fused[name] == eager[name]
 
 
 def test_a_model_without_dropout_has_none() -> None:
-    assert not any("dropout" in kernels for kernels in beside("llama-3.2-1b").values())
+    assert not any("dropout" in kernels for kernels in extra_kernels_by_operator("llama-3.2-1b").values())
 
 
 @pytest.mark.parametrize(
     ("dtype", "forward", "gradient"),
     [
-        # cast 2 + 4, read and written 4 + 4 where the operator counts 2 + 2; backward zeros written and read, 4 + 4
+        # cast 2 + 4, reads and writes 4 + 4 instead of the counted 2 + 2; backward also writes and reads zeros, 4 + 4
         ("fp16", 10, 18),
         ("fp32", 0, 8),
     ],
 )
 def test_the_loss_is_in_fp32(dtype: str, forward: int, gradient: int) -> None:
-    training, logits = beside(dtype=dtype), 2 * 128 * 30522
+    training, logits = extra_kernels_by_operator(dtype=dtype), 2 * 128 * 30522
     assert training["head.loss"] == {"in fp32": forward * logits}
     assert training["head.loss.grad"] == {"in fp32": gradient * logits}
 
@@ -149,23 +158,23 @@ def test_the_time_of_an_operator_includes_its_extra_kernels() -> None:
 
 def test_trtllm_0_9_decodes_large_groups_head_by_head() -> None:
     def attention(model: str, engine: str, **options: Any) -> float:
-        asked = {"phase": "decode", "batch": 64, "context": 2048, "runtime": "graph", "engine": engine, **options}
-        (phase,) = estimate(load(model), Device.load("h100"), **asked).phases
+        settings = {"phase": "decode", "batch": 64, "context": 2048, "runtime": "graph", "engine": engine, **options}
+        (phase,) = estimate(load(model), Device.load("h100"), **settings).phases
         found = next(one for one in phase.placed if one.operator.kind == "attention")
         assert found.expected
         return float(found.expected.seconds)
 
-    # Falcon 180B on 8 GPUs: 29 query heads share a key-value head of 64; keys and values in fp16
+    # Falcon 180B on 8 GPUs: 29 query heads share a key-value head of size 64; keys and values in fp16
     elements = 64 * 2048 * 64 * 2
     clocks = 29 * elements * (2 / 34 + 1 / 38)
-    own = attention("falcon-180b", "trtllm-0.9", tp=8)
-    assert own == pytest.approx(clocks / (132 * 1.98e9), rel=0.01)
-    assert own > 2 * attention("falcon-180b", "current", tp=8)
+    trtllm = attention("falcon-180b", "trtllm-0.9", tp=8)
+    assert trtllm == pytest.approx(clocks / (132 * 1.98e9), rel=0.01)
+    assert trtllm > 2 * attention("falcon-180b", "current", tp=8)
     for model in ("llama-2-70b-hf", "llama-2-7b-hf"):  # groups of 8 and 1
         assert attention(model, "trtllm-0.9", tp=8) == attention(model, "current", tp=8)
 
 
-def test_trtllm_0_9_reduces_messages_of_some_megabytes_slowly() -> None:
+def test_all_reduces_of_3_to_8_megabytes_are_slower_in_trtllm_0_9() -> None:
     def reduction(batch: int, engine: str) -> float:
         (phase,) = estimate(
             load("falcon-180b"), Device.load("h100"), phase="decode", batch=batch, seq=128, tp=8, runtime="graph",
@@ -175,39 +184,39 @@ def test_trtllm_0_9_reduces_messages_of_some_megabytes_slowly() -> None:
         assert found.expected
         return float(found.expected.seconds)
 
-    # 8 x 393 kB = 3.1 MB to 8 MB of 14848 numbers of 2 bytes: batches of 106 to 269
+    # 8 x 393 kB = 3.1 MB to 8 MB; with 14848 elements of 2 bytes per token these are batches of 106 to 269
     for batch, extra in ((64, 0), (128, 8 * 36.5e-6), (256, 8 * 36.5e-6), (512, 0)):
         assert reduction(batch, "trtllm-0.9") - reduction(batch, "current") == pytest.approx(extra, abs=1e-12)
 
 
 def test_trtllm_0_9_runs_16_bit_gemms_of_one_hopper_gpu_without_hopper_instructions() -> None:
-    """As with the A100's parameters: slower on one H100 in fp16; the same in fp8, on 8 GPUs, and on an A100."""
+    """With the A100's parameters, fp16 on one H100 is slower. fp8, 8 GPUs and an A100 are unchanged."""
 
     def seconds(engine: str, hw: str = "h100", **options: Any) -> float:
-        asked = {"phase": "prefill", "batch": 8, "seq": 512, "runtime": "graph", "engine": engine, **options}
-        return float(estimate(load("mistral-7b-v0.1"), Device.load(hw), **asked).phases[0].expected.seconds)
+        settings = {"phase": "prefill", "batch": 8, "seq": 512, "runtime": "graph", "engine": engine, **options}
+        return float(estimate(load("mistral-7b-v0.1"), Device.load(hw), **settings).phases[0].expected.seconds)
 
     assert seconds("trtllm-0.9") > 1.1 * seconds("current")
     for options in ({"dtype": "fp8", "activations": "fp16"}, {"hw": "a100"}, {"tp": 8, "seq": 16}):
         assert seconds("trtllm-0.9", **options) == pytest.approx(seconds("current", **options), rel=0.02)
 
 
-def test_a_note_names_the_parameters_of_these_gemms() -> None:
+def test_a_note_names_the_parameters_of_16_bit_gemms_in_trtllm_0_9() -> None:
     note = '16-bit GEMMs of engine="trtllm-0.9" on one Hopper GPU use the parameters of a100-sxm-80gb'
 
     def has_note(**options: Any) -> bool:
-        asked = {"hw": "h100", "phase": "decode", "runtime": "graph", "engine": "trtllm-0.9", **options}
-        return note in map(str, estimate(load("gpt2-xl"), Device.load(asked.pop("hw")), **asked).notes)
+        settings = {"hw": "h100", "phase": "decode", "runtime": "graph", "engine": "trtllm-0.9", **options}
+        return note in map(str, estimate(load("gpt2-xl"), Device.load(settings.pop("hw")), **settings).notes)
 
     assert has_note()
     assert has_note(phase="generate", new_tokens=4)
-    others: list[dict[str, Any]] = [
+    without_note: list[dict[str, Any]] = [
         {"engine": "current"}, {"runtime": "eager"}, {"hw": "a100"}, {"dtype": "fp8", "activations": "fp16"}, {"tp": 5},
     ]  # fmt: skip
-    assert not any(has_note(**options) for options in others)
+    assert not any(has_note(**options) for options in without_note)
 
 
-def test_a_sweep_has_this_note_too() -> None:
+def test_a_sweep_has_the_note_on_16_bit_gemms_in_trtllm_0_9() -> None:
     options = {"phase": ["decode"], "runtime": ["graph"], "engine": ["trtllm-0.9"]}
     notes = roofmodel.sweep("gpt2-xl", "h100", **options).notes
     assert any("use the parameters of a100-sxm-80gb" in str(note) for note in notes)

@@ -16,7 +16,7 @@ from roofmodel.prediction.replicas import (
 
 
 @given(st.floats(1, 1e12))
-def test_buckets_hold_all_gradients(size: float) -> None:
+def test_the_buckets_together_contain_all_gradients(size: float) -> None:
     found = buckets(size)
     assert found.total == pytest.approx(size)
     assert 0 < found.first <= FIRST_BUCKET_BYTES
@@ -31,7 +31,7 @@ def test_a_fast_exchange_exposes_the_last_bucket_only() -> None:
 
 def test_a_slow_exchange_starts_when_its_buckets_are_ready() -> None:
     sizes = buckets(FIRST_BUCKET_BYTES + 3 * BUCKET_BYTES)
-    # the first bucket is sent from 0.1 to 1.1 s, the second is ready at 26/76 of 7.6 s, and the third then follows it
+    # first bucket: from 0.1 to 1.1 s; second: ready at 26/76 of 7.6 s = 2.6 s; the third and the last follow it
     assert exposed_seconds(sizes, 1, 20, 20, backward=7.6) == pytest.approx(2.6 + 3 * 20 - 7.6)
 
 
@@ -44,7 +44,7 @@ def test_the_exposed_part_is_neither_negative_nor_more_than_the_exchange(
     assert 0 <= exposed <= (first + sizes.full * full + last) * (1 + 1e-9) + 1e-9
 
 
-def test_the_slowest_of_many_is_slower() -> None:
+def test_the_slowest_replica_is_slower_the_more_replicas_there_are() -> None:
     # expected maxima of 2, 4, 8 and 16 standard normal variables: 0.564, 1.029, 1.424, 1.766
     for replicas, maximum in ((2, 0.564), (4, 1.029), (8, 1.424), (16, 1.766)):
         assert slowest_of(replicas) == pytest.approx(REPLICA_SPREAD * maximum, rel=0.05)
@@ -52,6 +52,6 @@ def test_the_slowest_of_many_is_slower() -> None:
 
 
 def test_contention_is_the_share_of_the_sms_and_the_dram_traffic() -> None:
-    # 150 GB/s are 12 channels, so 12 of 80 SMs for 10 ms; 3 x 90 MB at 900 GB/s
+    # 150 GB/s need 12 channels, so 12 of 80 SMs for 10 ms; DRAM traffic: 3 x 90 MB at 900 GB/s
     found = contention_seconds(0.01, 90e6, 150e9, 80, 900e9)
     assert found == pytest.approx(0.01 * 12 / 80 + 0.0003)

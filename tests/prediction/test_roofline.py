@@ -17,7 +17,9 @@ A100 = Device.load("a100")  # 312 TFLOP/s fp16, 19.5 fp32 on CUDA cores, 2039 GB
 def test_the_bound_is_the_largest_of_three_times() -> None:
     assert place(Cost(matmul_flops=312 * 10**12), A100, "fp16").bound_seconds == 1
     assert place(Cost(vector_flops=195 * 10**11), A100, "fp16").bound_seconds == 1
-    assert place(Cost(link_bytes=300 * 10**9), A100, "fp16").bound_seconds == 1  # NVLink's 600 GB/s are both ways
+    assert (
+        place(Cost(link_bytes=300 * 10**9), A100, "fp16").bound_seconds == 1
+    )  # NVLink's 600 GB/s count both directions
     assert place(Cost(bytes_read=2000 * 10**9, bytes_written=39 * 10**9), A100, "fp16").bound_seconds == 1
 
 
@@ -28,12 +30,12 @@ def test_the_limiting_ceiling_is_named() -> None:
     assert place(Cost(bytes_read=10**9, link_bytes=10**9), A100, "fp16").bound == "communication"
 
 
-def test_the_ridge_is_peak_over_bandwidth() -> None:
+def test_the_ridge_point_is_peak_over_bandwidth() -> None:
     assert ridge(A100, "fp16") == 312e12 / 2039e9
 
 
 @given(st.integers(1, 10**15), st.integers(1, 10**12))
-def test_a_cost_is_compute_bound_exactly_past_the_ridge(flops: int, size: int) -> None:
+def test_a_cost_is_compute_bound_exactly_above_the_ridge_point(flops: int, size: int) -> None:
     placed = place(Cost(matmul_flops=flops, bytes_read=size), A100, "fp16")
     assert (placed.bound == "compute") == (flops / 312e12 > size / 2039e9)
     assert placed.bound_seconds >= max(flops / 312e12, size / 2039e9)
@@ -44,7 +46,7 @@ def test_a_cost_is_compute_bound_exactly_past_the_ridge(flops: int, size: int) -
     [
         ("a100", "fp16", "tensor_fp16"),
         ("a100", "tf32", "tensor_tf32"),
-        ("a100", "fp32", "fp32"),  # the CUDA cores: tf32 is a type of its own
+        ("a100", "fp32", "fp32"),  # the CUDA cores: tf32 is a separate type
         ("a100", "fp64", "tensor_fp64"),
         ("v100", "fp32", "fp32"),
         ("h100", "fp8", "tensor_fp8"),
