@@ -28,16 +28,17 @@ from roofmodel.counting.operator import Operator, fuse
 
 def backward(forward: Sequence[Operator]) -> Iterator[Operator]:
     """The gradient operators of a forward pass, in reverse order."""
-    arrived: set[str] = set()  # tensors that already have a gradient from one of their readers
+    with_gradient: set[str] = set()  # tensors that already have a gradient from one of their readers
     for operator, wanted in reversed(list(zip(forward, differentiable(forward), strict=True))):
-        arrived -= {tensor.name for tensor in operator.writes}  # earlier tensors of the same name are different tensors
-        own = set(operator.touched) if operator.kind == "elementwise" else set()  # slices that only this operator reads
-        yield from (_rename_further_gradients(arrived - own, gradient) for gradient in gradients(operator, wanted))
+        with_gradient -= {t.name for t in operator.writes}  # earlier tensors of the same name are different tensors
+        unshared = set(operator.touched) if operator.kind == "elementwise" else set()  # slices without another reader
+        renamed = with_gradient - unshared
+        yield from (_rename_further_gradients(renamed, gradient) for gradient in gradients(operator, wanted))
         for tensor in operator.reads:
             if tensor.name in wanted and not tensor.is_parameter:
-                if tensor.name in arrived - own:
+                if tensor.name in with_gradient and tensor.name not in unshared:
                     yield _sum(operator, tensor)
-                arrived.add(tensor.name)
+                with_gradient.add(tensor.name)
 
 
 def differentiable(forward: Sequence[Operator]) -> list[set[str]]:
@@ -49,7 +50,9 @@ def differentiable(forward: Sequence[Operator]) -> list[set[str]]:
     reached: set[str] = set()
     found = []
     for operator in forward:
-        wanted = {t.name for t in operator.reads if t.is_parameter or t.name in reached or arrives(operator)}
+        wanted = {
+            t.name for t in operator.reads if t.is_parameter or t.name in reached or receives_from_stage(operator)
+        }
         found.append(wanted)
         for tensor in operator.writes:
             (reached.add if wanted else reached.discard)(tensor.name)
@@ -67,7 +70,7 @@ def differentiable(forward: Sequence[Operator]) -> list[set[str]]:
     return found
 
 
-def arrives(operator: Operator) -> bool:
+def receives_from_stage(operator: Operator) -> bool:
     """Whether the operator receives activations from another pipeline stage."""
     return operator.collective is not None and operator.collective.name == "receive"
 
@@ -89,7 +92,7 @@ def gradients(operator: Operator, wanted: set[str]) -> Iterator[Operator]:
     if operator.collective:
         if (collective := operator.collective.gradient).moves:
             text = f"{_text(map(grad, line.outputs))} -> {_text(map(grad, line.inputs))}"
-            yield replace(_like(operator, "grad", text), collective=collective)
+            yield replace(_with_line(operator, "grad", text), collective=collective)
     elif operator.kind == "gather":
         yield _scatter(operator, line)
     elif line.contracted:
@@ -106,7 +109,7 @@ def grad(tensor: Tensor) -> Tensor:
     return Tensor(f"grad.{tensor.name}", tensor.axes)
 
 
-def _arriving(line: OperatorLine) -> Tensor:
+def _output_gradient(line: OperatorLine) -> Tensor:
     """The gradient of a contraction's output; several outputs are one matrix."""
     if len(line.outputs) == 1:
         return grad(line.outputs[0])
@@ -115,47 +118,47 @@ def _arriving(line: OperatorLine) -> Tensor:
 
 
 def _of_contraction(operator: Operator, line: OperatorLine, wanted: set[str]) -> Iterator[Operator]:
-    arriving, matmul = _arriving(line), 2 * product(operator.sizes[axis] for axis in line.axes)
+    output_gradient, matmul = _output_gradient(line), 2 * product(operator.sizes[axis] for axis in line.axes)
     for tensor, other in (line.factors, line.factors[::-1]):
         if tensor.name in wanted:
             name = "weight" if tensor.is_parameter else "input" if other.is_parameter else tensor.name
-            result = _like(operator, f"grad_{name}", f"{arriving} {other} -> {grad(tensor)}", matmul=matmul)
+            result = _with_line(operator, f"grad_{name}", f"{output_gradient} {other} -> {grad(tensor)}", matmul=matmul)
             touched = {f"grad.{t}": n for t, n in operator.touched.items()}
             yield replace(result, touched={**operator.touched, **touched})
 
 
 def _of_terms(operator: Operator, line: OperatorLine, wanted: set[str]) -> Iterator[Operator]:
-    """Gradients of added terms: the arriving gradient, summed over the axes that a term lacks or scattered."""
-    arriving = _arriving(line)
+    """Gradients of added terms: the gradient of the output, summed over the axes that a term lacks or scattered."""
+    output_gradient = _output_gradient(line)
     for tensor in line.terms:
-        if tensor.name in wanted and set(tensor.axes) != set(arriving.axes):
-            flops = vector_flops.ADD * arriving.elements(operator.sizes)
-            text = f"{arriving} => {grad(tensor)}"
-            yield _like(operator, f"grad_{tensor.name}", text, group="bias", kind="reduction", flops=flops)
+        if tensor.name in wanted and set(tensor.axes) != set(output_gradient.axes):
+            flops = vector_flops.ADD * output_gradient.elements(operator.sizes)
+            text = f"{output_gradient} => {grad(tensor)}"
+            yield _with_line(operator, f"grad_{tensor.name}", text, group="bias", kind="reduction", flops=flops)
 
 
 def _of_vector_work(operator: Operator, line: OperatorLine, wanted: set[str]) -> Operator:
     masks = line.outputs[1:] if operator.keeps == "mask" else ()
-    arriving = [grad(t) for t in line.outputs if t not in masks]
+    output_gradients = [grad(t) for t in line.outputs if t not in masks]
     given = [grad(t) for t in line.inputs if t.name in wanted]
     fixed = [t for t in line.inputs if t.name not in wanted]  # for example sines and cosines of rotary embedding
     read = {
         "inputs": line.inputs, "outputs": (*line.outputs, *fixed), "nothing": tuple(fixed), "mask": masks,
     }[operator.keeps]  # fmt: skip
-    text = f"{_text(arriving)} {_text(read)} => {_text(given)}"
+    text = f"{_text(output_gradients)} {_text(read)} => {_text(given)}"
     if operator.kind == "softmax":
         flops = vector_flops.SOFTMAX_GRADIENT * line.outputs[0].elements(operator.sizes)
     else:
         flops = vector_flops.BACKWARD_FACTOR[operator.keeps] * operator.vector_flops
-    result = _like(operator, "grad", text, flops=flops)
+    result = _with_line(operator, "grad", text, flops=flops)
     touched = {name: n for read, n in operator.touched.items() for name in (read, f"grad.{read}")}
     return replace(result, touched=touched)
 
 
 def _scatter(operator: Operator, line: OperatorLine) -> Operator:
-    arriving, table = grad(line.outputs[0]), grad(line.inputs[0])
-    flops = vector_flops.ADD * arriving.elements(operator.sizes)
-    result = _like(operator, "grad_weight", f"{arriving} {table} => {table}", kind="scatter", flops=flops)
+    output_gradient, table = grad(line.outputs[0]), grad(line.inputs[0])
+    flops = vector_flops.ADD * output_gradient.elements(operator.sizes)
+    result = _with_line(operator, "grad_weight", f"{output_gradient} {table} => {table}", kind="scatter", flops=flops)
     return replace(result, touched={f"grad.{read}": rows for read, rows in operator.touched.items()})
 
 
@@ -164,16 +167,16 @@ def _fused(operator: Operator, wanted: set[str]) -> Operator:
     inside = {t.name for part in operator.parts for t in part.writes}
     gradient = [g for part in reversed(operator.parts) for g in gradients(part, wanted | inside)]
     needed = {t.name for g in gradient for t in g.reads}
-    anew: list[Operator] = []
+    recomputed: list[Operator] = []
     for part in reversed(operator.parts):
         if not needed.isdisjoint(t.name for t in part.writes):
-            anew.insert(0, part)
+            recomputed.insert(0, part)
             needed |= {t.name for t in part.reads}
-    result = fuse(f"{operator.name}.grad", operator.group, [*anew, *gradient], kind=operator.kind)
+    result = fuse(f"{operator.name}.grad", operator.group, [*recomputed, *gradient], kind=operator.kind)
     return replace(result, layers=operator.layers)
 
 
-def _rename_further_gradients(arrived: set[str], gradient: Operator) -> Operator:
+def _rename_further_gradients(with_gradient: set[str], gradient: Operator) -> Operator:
     """The gradient operator with `further.` names for gradients of tensors that already have one."""
 
     def renamed(line: OperatorLine) -> OperatorLine:
@@ -181,7 +184,7 @@ def _rename_further_gradients(arrived: set[str], gradient: Operator) -> Operator
         return parse(left + arrow + re.sub(r"grad\.([\w.]+)\[", lambda m: further(m.group(1)) + "[", right))
 
     def further(name: str) -> str:
-        return f"further.grad.{name}" if name in arrived else f"grad.{name}"
+        return f"further.grad.{name}" if name in with_gradient else f"grad.{name}"
 
     return replace(gradient, lines=tuple(map(renamed, gradient.lines)))
 
@@ -190,10 +193,10 @@ def _sum(operator: Operator, tensor: Tensor) -> Operator:
     """The addition of a further gradient of a tensor."""
     text = f"{grad(tensor)} further.{grad(tensor)} => {grad(tensor)}"
     flops = vector_flops.ADD * tensor.elements(operator.sizes)
-    return _like(operator, f"grad_sum_{tensor.name}", text, group="residual", kind="elementwise", flops=flops)
+    return _with_line(operator, f"grad_sum_{tensor.name}", text, group="residual", kind="elementwise", flops=flops)
 
 
-def _like(
+def _with_line(
     operator: Operator,
     suffix: str,
     text: str,

@@ -198,11 +198,11 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
     x = f"x[b {rows} d]"
     for sublayer in layer:
         reads, given, places = x, list[str](), list[str]()
-        apart = len(sublayer.branches) == 1 or any(branch.after for branch in sublayer.branches)
+        separate_sums = len(sublayer.branches) == 1 or any(branch.after for branch in sublayer.branches)
         for branch in sublayer.branches:
-            place, gives, build_block = BLOCKS[type(branch.part)]
+            place, partial_sum, build_block = BLOCKS[type(branch.part)]
             if place in places:
-                place, gives, build_block = PARALLEL_EXPERTS
+                place, partial_sum, build_block = PARALLEL_EXPERTS
             places.append(place)
             if branch.before:
                 reads = f"n[b {rows} d]"
@@ -211,18 +211,18 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
                 yield from shared_input(branch.part, build, step, place, reads)
             if step.parallel.sequence:
                 reads = ALL_TOKENS
-            context = BlockContext(step, stack.hidden, stack.causal, reads, gives, x)
+            context = BlockContext(step, stack.hidden, stack.causal, reads, partial_sum, x)
             yield from builder(build_block)(branch.part, context)
-            mine = tokens_of_gpu(gives, step) if apart else gives
-            if apart:
-                yield from sum_block_output(build, step, place, gives)
+            output = tokens_of_gpu(partial_sum, step) if separate_sums else partial_sum
+            if separate_sums:
+                yield from sum_block_output(build, step, place, partial_sum)
             if branch.after:
-                yield norm(build, f"{place}_output", branch.after, mine, mine)
-            given.append(mine)
-        if not apart and not step.parallel.unsharded:
-            yield residual(build, f"{place}_branches", " + ".join(given), gives)
-            yield from sum_block_output(build, step, place, gives)
-            given = [tokens_of_gpu(gives, step)]
+                yield norm(build, f"{place}_output", branch.after, output, output)
+            given.append(output)
+        if not separate_sums and not step.parallel.unsharded:
+            yield residual(build, f"{place}_branches", " + ".join(given), partial_sum)
+            yield from sum_block_output(build, step, place, partial_sum)
+            given = [tokens_of_gpu(partial_sum, step)]
         if sublayer.sum_norm:
             yield residual(build, f"{place}_branches", " + ".join(given), given[0])
             given = given[:1]
@@ -252,9 +252,9 @@ def shared_input(part: Part, build: Builder, step: Step, place: str, reads: str)
         yield from replicated_input(build, step, place, reads)
 
 
-def residual(build: Builder, place: str, summands: str, gives: str) -> Operator:
+def residual(build: Builder, place: str, summands: str, output: str) -> Operator:
     """The addition of the residual connection."""
-    return build.operator(f"residual.{place}", "residual", f"{summands} -> {gives}", kind="elementwise")
+    return build.operator(f"residual.{place}", "residual", f"{summands} -> {output}", kind="elementwise")
 
 
 def closing(arch: Architecture, step: Step) -> Iterator[Operator]:
@@ -287,7 +287,7 @@ def head_stages(head: Head, spec: Norm | None, sizes: Sizes, source: tuple[str, 
         yield from dense(build, stage, reads, spec)
         if stage.out == "vocabulary":
             yield from gathered(build, step, ROWS[stage.rows])
-        given = ("h", OUT[stage.out])
+        given = ("h", WIDTH_AXES[stage.out])
 
 
 def gathered(build: Builder, step: Step, rows: str) -> Iterator[Operator]:
@@ -299,12 +299,12 @@ def gathered(build: Builder, step: Step, rows: str) -> Iterator[Operator]:
 
 
 ROWS = {"tokens": "b t", "logits": "b l", "first": "b"}
-OUT = {"hidden": "d'", "embedding": "e", "vocabulary": "v", "classes": "n", "pooler": "n"}
+WIDTH_AXES = {"hidden": "d'", "embedding": "e", "vocabulary": "v", "classes": "n", "pooler": "n"}
 
 
 def dense(build: Builder, stage: HeadStage, source: tuple[str, str], spec: Norm | None) -> Iterator[Operator]:
     """One dense stage of a head. The matrix before the logits is named E_, since quantization does not apply to it."""
-    rows, out, (tensor, width) = ROWS[stage.rows], OUT[stage.out], source
+    rows, out, (tensor, width) = ROWS[stage.rows], WIDTH_AXES[stage.out], source
     if stage.out == "vocabulary":
         matrix = f"E_token[v {width}]" if stage.tied else f"E_{stage.name}[v {width}]"
     else:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, is_just, largest, maximum, quotient
 from roofmodel.counting import memory, vector_flops
-from roofmodel.counting.backward import arrives, backward, differentiable, kept
+from roofmodel.counting.backward import backward, differentiable, kept, receives_from_stage
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.communication import all_reduce
 from roofmodel.counting.notation import Tensor
@@ -237,7 +237,7 @@ def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number
     keeping: dict[tuple[str, int], Number] = {}
     recomputed: dict[object, dict[tuple[str, int], Number]] = {}
     gathered: dict[object, Number] = {}
-    passed = [operator for operator in passed if runs_forward(operator) or arrives(operator)]
+    passed = [operator for operator in passed if runs_forward(operator) or receives_from_stage(operator)]
     rewritten = {(_layers(operator), t.name) for operator in passed for t in operator.writes}
     for operator, wanted in zip(passed, differentiable(passed), strict=True):
         before, repeated = dict(writers), is_recomputed(operator, wanted, recompute)

@@ -289,7 +289,7 @@ class Calibration(NamedTuple):
     """The parameter sets of a device. `device` is the measured device: itself, or the one that its file names."""
 
     device: str
-    borrowed: Mapping[str, Sequence[str]] = NOTHING  # another device -> kinds of sets taken from it
+    transferred: Mapping[str, Sequence[str]] = NOTHING  # another device -> kinds of sets taken from it
     gemm: Sets[GemmTiming] = NOTHING
     context: Sets[ContextTiming] = NOTHING
     generation: Sets[GenerationTiming] = NOTHING

@@ -89,7 +89,7 @@ Load = Callable[[str, tuple[str, ...]], CalibratedDevice]
 """Returns a device by its name, with its parameter sets of some kinds."""
 
 
-class LentSets(Mapping[str, Mapping[str, Fitted[Any]]]):
+class DeferredSets(Mapping[str, Mapping[str, Fitted[Any]]]):
     """The sets of a kind that a file takes from another device; they are read when they are first used.
 
     Few models use these kinds, and reading another file takes 10 ms. `read` also returns the exponent that widened
@@ -138,9 +138,9 @@ def read(
     """The parameter sets of `kinds` in a device's file, and those of other devices that the file names by `like`.
 
     `like: a100-sxm-80gb` takes the sets of that device, for all kinds or for one kind, with wider intervals. Only these
-    kinds of the other device are loaded, so that two devices can borrow different kinds from each other. Where the same
+    kinds of the other device are loaded, so that two devices can use different kinds of each other. Where the same
     GEMM benchmark ran on both devices, their `pipe` is scaled (see `_peak_ratio`). Raises DeviceError; with `deferred`,
-    errors in the other files are raised when these sets are first used (see `LentSets`).
+    errors in the other files are raised when these sets are first used (see `DeferredSets`).
     """
     entries = node.mapping(("like", *TIMINGS))
     own = device.id
@@ -157,56 +157,56 @@ def read(
     if "like" in entries:
         if len(entries) > 1:
             raise entries["like"].error(f"{node.path} has both 'like' and its own parameter sets; keep one of them")
-        return borrowed(device, like(entries["like"], kinds), kinds)
-    sets, lent = {}, {}
-    lenders: dict[str, dict[str, YamlValue]] = {}
+        return transferred(device, like(entries["like"], kinds), kinds)
+    sets, transferred_kinds = {}, {}
+    by_source: dict[str, dict[str, YamlValue]] = {}
     for kind in kinds:
         if kind in entries:
             if same := entries[kind].mapping().get("like"):
-                lenders.setdefault(same.text(), {})[kind] = same
+                by_source.setdefault(same.text(), {})[kind] = same
             else:
                 sets[kind] = _sets(entries[kind], TIMINGS[kind])
-    for name, wanted in lenders.items():
-        find = cache(partial(_lent, device, like, wanted))
-        lent[name if deferred else find().device] = list(wanted)
+    for name, wanted in by_source.items():
+        find = cache(partial(_transferred_kinds, device, like, wanted))
+        transferred_kinds[name if deferred else find().device] = list(wanted)
         reads = {kind: partial(_of_kind, find, kind) for kind in wanted}
-        sets |= {kind: LentSets(read) if deferred else read()[0] for kind, read in reads.items()}
-    return Calibration(own, lent, **sets)
+        sets |= {kind: DeferredSets(read) if deferred else read()[0] for kind, read in reads.items()}
+    return Calibration(own, transferred_kinds, **sets)
 
 
-def _lent(
+def _transferred_kinds(
     device: CalibratedDevice,
     like: Callable[[YamlValue, tuple[str, ...]], CalibratedDevice],
     wanted: Mapping[str, YamlValue],
 ) -> Calibration:
     """The sets of the `wanted` kinds of one other device; the values name this device, with their line in the file."""
     kinds = tuple(wanted)
-    return borrowed(device, like(wanted[kinds[0]], kinds), kinds)
+    return transferred(device, like(wanted[kinds[0]], kinds), kinds)
 
 
-def borrowed(
-    device: CalibratedDevice, lender: CalibratedDevice, kinds: tuple[str, ...] = tuple(TIMINGS)
+def transferred(
+    device: CalibratedDevice, source: CalibratedDevice, kinds: tuple[str, ...] = tuple(TIMINGS)
 ) -> Calibration:
-    """The parameter sets of `lender`, as a device without measurements of its own uses them (see `read`).
+    """The parameter sets of `source`, as a device without measurements of its own uses them (see `read`).
 
-    Where the lender itself borrows a set, the larger one of both exponents widens its interval.
+    Where the source itself uses a set of another device, the larger one of both exponents widens its interval.
     """
-    found = lender.calibration
+    found = source.calibration
     assert found is not None
-    ratio = _peak_ratio(device, lender)
-    power, factor = _widening(device, lender)
-    sets = {kind: _borrowed(getattr(found, kind), ratio, factor, power) for kind in kinds}
+    ratio = _peak_ratio(device, source)
+    power, factor = _widening(device, source)
+    sets = {kind: _scaled_sets(getattr(found, kind), ratio, factor, power) for kind in kinds}
     return Calibration(found.device, {found.device: [kind for kind in kinds if sets[kind]]}, **sets)
 
 
-def _widening(device: CalibratedDevice, lender: CalibratedDevice) -> tuple[float, float]:
+def _widening(device: CalibratedDevice, source: CalibratedDevice) -> tuple[float, float]:
     """How much wider the intervals of another device's sets are: exponent and factor (`Fit.wider`)."""
-    if device.compute_capability == lender.compute_capability:
+    if device.compute_capability == source.compute_capability:
         return SAME_DESIGN_POWER, 1.0
     factor = 1.0
-    if _tensor_instructions(device) != _tensor_instructions(lender):
+    if _tensor_instructions(device) != _tensor_instructions(source):
         factor *= OTHER_INSTRUCTIONS
-    if _memory_family(device) != _memory_family(lender):
+    if _memory_family(device) != _memory_family(source):
         factor *= OTHER_MEMORY
     return OTHER_DESIGN_POWER, factor
 
@@ -230,7 +230,7 @@ def _of_kind(find: Callable[[], Calibration], kind: str) -> tuple[Sets[Any], flo
 
 
 def _exponent(sets: Sets[Any]) -> float:
-    return sets.exponent if isinstance(sets, LentSets) else 1.0
+    return sets.exponent if isinstance(sets, DeferredSets) else 1.0
 
 
 def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
@@ -272,24 +272,25 @@ def is_seconds(timing: type[Timing], name: str) -> bool:
     return name in SECONDS or (name == "fill" and timing is GemmTiming)
 
 
-def _peak_ratio(here: CalibratedDevice, there: CalibratedDevice) -> float:
+def _peak_ratio(device: CalibratedDevice, source: CalibratedDevice) -> float:
     """The ratio of the fractions of peak that two devices reach in the benchmarks that ran on both; at most 1.
 
     The power limit causes it: a card with little power for its peak lowers its clock in GEMMs. All formats share the
     power limit, so the mean over formats is used for each of them.
     """
-    mine, others = here.reached, there.reached
-    ratios = [mine[benchmark] / others[benchmark] for benchmark in mine.keys() & others.keys()]
+    device_fractions, source_fractions = device.reached, source.reached
+    common = device_fractions.keys() & source_fractions.keys()
+    ratios = [device_fractions[benchmark] / source_fractions[benchmark] for benchmark in common]
     return min(sum(ratios) / len(ratios), 1.0) if ratios else 1.0
 
 
-def _borrowed(sets: Sets[Timing], ratio: float, factor: float, power: float) -> Sets[Timing]:
+def _scaled_sets(sets: Sets[Timing], ratio: float, factor: float, power: float) -> Sets[Timing]:
     """Another device's sets with `pipe` scaled by `ratio`, and with intervals wider by `power` and `factor`.
 
     An exponent that has widened them already is part of `power`. The intervals of LINKS_OF_MACHINES stay as they are.
     """
 
-    def borrow(form: str, one: Fitted[Any], remaining: float) -> Fitted[Any]:
+    def scaled_set(form: str, one: Fitted[Any], remaining: float) -> Fitted[Any]:
         timing, fit = one
         scaled = timing._replace(pipe=timing.pipe * ratio) if "pipe" in timing._fields else timing
         return Fitted(scaled, fit if form in LINKS_OF_MACHINES else fit.wider(remaining, factor))
@@ -298,9 +299,9 @@ def _borrowed(sets: Sets[Timing], ratio: float, factor: float, power: float) -> 
         applied = _exponent(sets)
         total = max(power, applied)
         wider = {
-            name: {form: borrow(form, one, total / applied) for form, one in forms.items()}
+            name: {form: scaled_set(form, one, total / applied) for form, one in forms.items()}
             for name, forms in sets.items()
         }
         return wider, total
 
-    return LentSets(read) if sets else sets
+    return DeferredSets(read) if sets else sets

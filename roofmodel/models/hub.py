@@ -257,10 +257,10 @@ def _within_timeout(download: Any) -> Any:
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        good, value = result.get(timeout=NETWORK_TIMEOUT_SECONDS)
+        succeeded, value = result.get(timeout=NETWORK_TIMEOUT_SECONDS)
     except queue.Empty:
         raise TimeoutError(f"no answer within {NETWORK_TIMEOUT_SECONDS} s") from None
-    if not good:
+    if not succeeded:
         raise value
     return value
 

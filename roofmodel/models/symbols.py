@@ -183,14 +183,14 @@ def _laid_out(
     found = plan.build(_Sizes(plan, mark, sources))
     if isinstance(found, Network) or isinstance(body, Network):
         return found
-    alike = [indices for _, indices in body.kinds]
+    layer_groups = [indices for _, indices in body.kinds]
     layers = list(found.layers)
     fact, which = plan.facts["layers"], "layers of the encoder" if mark else "layers"
-    for indices in alike:
+    for indices in layer_groups:
         if indices not in counts:
-            name = f"L{mark}" if len(alike) == 1 else f"L_{len(counts) + 1}"
+            name = f"L{mark}" if len(layer_groups) == 1 else f"L_{len(counts) + 1}"
             counts[indices] = symbol(name)
-            meaning = which if len(alike) == 1 else f"{which} {units.ranges(indices)}"
+            meaning = which if len(layer_groups) == 1 else f"{which} {units.ranges(indices)}"
             sources[counts[indices]] = _source(meaning, len(indices), fact)
         for index in indices:
             layers[index] = found.layers[indices[0]]

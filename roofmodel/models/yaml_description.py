@@ -23,7 +23,7 @@ from roofmodel.text_files import YamlValue, read_yaml
 MODEL_TYPE = "described in YAML"
 
 
-def _is(field: str, *words: str) -> Callable[[Any], bool]:
+def _is_one_of(field: str, *words: str) -> Callable[[Any], bool]:
     return lambda f: f[field] in words
 
 
@@ -49,9 +49,9 @@ ROW = Family(
         vocabulary=key("vocabulary"),
         tied=key("tied", about="the LM head shares the token embedding's matrix"),
         positions=key("max_tokens", default=None),
-        position_table=_is("position_encoding", "learned"),
-        sinusoidal_positions=_is("position_encoding", "sinusoidal"),
-        alibi=_is("position_encoding", "alibi"),
+        position_table=_is_one_of("position_encoding", "learned"),
+        sinusoidal_positions=_is_one_of("position_encoding", "sinusoidal"),
+        alibi=_is_one_of("position_encoding", "alibi"),
         type_rows=key("token_types", default=0),
         embedding_norm=key("embedding_norm", default=False),
         head_bias=key("head_bias", default=False),
@@ -59,8 +59,8 @@ ROW = Family(
         norm=key("norm"),
         norm_affine=key("norm_gain", default=True),
         norm_bias=key("norm_bias", default=lambda f: f["norm_affine"] and f["norm"] == "layernorm"),
-        pre_norm=_is("norm_position", "before", "both"),
-        out_norm=_is("norm_position", "after", "both"),
+        pre_norm=_is_one_of("norm_position", "before", "both"),
+        out_norm=_is_one_of("norm_position", "after", "both"),
         final_norm=key("final_norm", default=lambda f: not f["sum_norm"]),
         parallel=key("parallel", default=False, about="attention and MLP run in parallel"),
         parallel_norms=key("parallel_norms", default=2, about="2: one norm each; 1: one norm for both"),

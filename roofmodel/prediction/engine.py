@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from roofmodel.algebra import Number, either, minimum
 from roofmodel.counting.operator import Operator
-from roofmodel.devices.calibration_reader import borrowed
+from roofmodel.devices.calibration_reader import transferred
 from roofmodel.devices.device import Device
 from roofmodel.prediction.attention import is_decode
 from roofmodel.prediction.formula import PORT, chip
@@ -121,7 +121,7 @@ def uses_older_gemms(operators: Iterable[Operator], device: Device, dtype: str, 
 def _gemm_device(device: Device) -> Device:
     """The calibrated device with the GEMM parameters of OLDER_GEMMS."""
     assert device.calibration is not None
-    gemms = borrowed(device, Device.load(OLDER_GEMMS), ("gemm",)).gemm
+    gemms = transferred(device, Device.load(OLDER_GEMMS), ("gemm",)).gemm
     return replace(device, calibration=device.calibration._replace(gemm=gemms))
 
 

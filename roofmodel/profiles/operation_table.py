@@ -101,7 +101,7 @@ def read_operations(*paths: str | Path) -> OperationTable:
     rows = _without_second_ranks(rows, files, warnings)
     rows = _without_repeated(rows, files, warnings)
     if not len(rows):
-        raise ProfileError(f"{files}: a table of training operations without usable rows" + _because(warnings))
+        raise ProfileError(f"{files}: a table of training operations without usable rows" + _reasons(warnings))
     warnings += _shared_ranks(rows, files) + _copied_ranks(rows, files)
     keys = [rows[name].to_numpy() for name in ("seq_id", "start", "stage", "dp_rank", "step")]
     order = np.lexsort([rows["kind"].cat.codes.to_numpy(), *keys])
@@ -151,7 +151,7 @@ def _rows(source: InputFile, warnings: list[str]) -> pandas.DataFrame:
     return _typed(table, source.name, warnings)
 
 
-def _because(warnings: Sequence[str]) -> str:
+def _reasons(warnings: Sequence[str]) -> str:
     return f" ({'; '.join(warnings)})" if warnings else ""
 
 

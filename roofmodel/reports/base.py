@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from roofmodel.views.kit.notebook import Picture
 
 
-class Shown(ABC):
+class RenderedResult(ABC):
     """A result that renders itself with rich, in a terminal and in a notebook."""
 
     @property
@@ -53,7 +53,7 @@ class Shown(ABC):
         ]
 
 
-class WithText(Shown):
+class TextResult(RenderedResult):
     """A result that has text formats."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class WithText(Shown):
         return texts[arguments.one_of("form", form, texts)]()
 
 
-class Saved(Shown):
+class FileResult(RenderedResult):
     """A result that is written to files; the suffix selects the format."""
 
     @classmethod
@@ -86,7 +86,7 @@ class Saved(Shown):
         """Write a file; the suffix selects the format. Returns its path. Raises OutputError."""
 
 
-class Drawn(Saved):
+class PictureResult(FileResult):
     """A result that has a picture."""
 
     def picture(self, dpi: int = 100) -> Picture:

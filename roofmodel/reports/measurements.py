@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from roofmodel import arguments
 from roofmodel.arguments import PathLike
 from roofmodel.errors import OutputError, Text
-from roofmodel.reports.base import Drawn, Saved, Shown, WithText
+from roofmodel.reports.base import FileResult, PictureResult, RenderedResult, TextResult
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from roofmodel.views import listing
 
 
-class ProfileReport(WithText, Saved):
+class ProfileReport(TextResult, FileResult):
     """Result of `read_profile`: the measured kernels of profiler files."""
 
     def __init__(self, measured: MeasuredKernels) -> None:
@@ -90,7 +90,7 @@ class ProfileReport(WithText, Saved):
         return f"<ProfileReport of {', '.join(found.files)}: {len(found.kernels)} kernels, by {found.tool}>"
 
 
-class PlotReport(WithText, Drawn):
+class PlotReport(TextResult, PictureResult):
     """Result of `plot`: measured and predicted points on a device's roofline."""
 
     def __init__(self, placed: RooflinePlot) -> None:
@@ -151,7 +151,7 @@ class PlotReport(WithText, Drawn):
         return f"<PlotReport of {', '.join(self.placed.files) or self.placed.model}: {points} points>"
 
 
-class CompareReport(WithText, Drawn):
+class CompareReport(TextResult, PictureResult):
     """Result of `compare`: operators with the kernels that ran them, predicted and measured."""
 
     def __init__(self, comparison: Comparison) -> None:
@@ -217,7 +217,7 @@ class CompareReport(WithText, Drawn):
         return f"<CompareReport of {found.estimate.architecture.name} on {found.identified.device.name}: {passes}>"
 
 
-class CollectionCommand(WithText):
+class CollectionCommand(TextResult):
     """Result of `ncu_command`: a command line that collects metrics, with a reason for each part."""
 
     def __init__(self, collection: Collection) -> None:
@@ -258,7 +258,7 @@ class CollectionCommand(WithText):
         return f"<CollectionCommand {self.line}>"
 
 
-class CountReport(WithText, Saved):
+class CountReport(TextResult, FileResult):
     """Result of `count`: the operators of a torch module."""
 
     def __init__(self, count: Count) -> None:
@@ -300,7 +300,7 @@ class CountReport(WithText, Saved):
         return f"<CountReport of {self.count.name}: {len(self.count.operators)} operators>"
 
 
-class ValidationReport(WithText, Drawn):
+class ValidationReport(TextResult, PictureResult):
     """Result of `validate`: errors of bound and expected time on measured operations."""
 
     def __init__(self, validation: Validation) -> None:
@@ -352,7 +352,7 @@ class ValidationReport(WithText, Drawn):
         return f"<ValidationReport of {self.validation.file} on {self.validation.device.name}>"
 
 
-class CalibrationReport(Saved):
+class CalibrationReport(FileResult):
     """Result of `calibrate`: fitted timing parameters with their errors on held-out rows."""
 
     def __init__(
@@ -392,7 +392,7 @@ class CalibrationReport(Saved):
         return f"<CalibrationReport of {self.device.name}>"
 
 
-class MeasureReport(Shown):
+class MeasureReport(RenderedResult):
     """Result of `measure`: the rows that were measured and written."""
 
     def __init__(self, measurement: Measurement) -> None:
@@ -421,7 +421,7 @@ class MeasureReport(Shown):
         return f"<MeasureReport {self.path}: {self.measurement.rows} rows>"
 
 
-class Listing(WithText):
+class Listing(TextResult):
     """Result of `list_models`, `show_model`, `list_hardware` …: a table, and its content as `data`."""
 
     def __init__(
@@ -462,7 +462,7 @@ class Listing(WithText):
         return f"<Listing of {content}>"
 
 
-class HardwareCheck(Shown):
+class HardwareCheck(RenderedResult):
     """Result of `check_hardware`: a valid device file, with warnings for doubtful entries."""
 
     def __init__(self, file: str, device: Device, doubts: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from roofmodel import arguments
 from roofmodel.arguments import PathLike
 from roofmodel.errors import Text
-from roofmodel.reports.base import Drawn, Saved, WithText
+from roofmodel.reports.base import FileResult, PictureResult, TextResult
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from roofmodel.study.plan.training import TrainingPlan
 
 
-class _PlanReport(WithText, Saved):
+class _PlanReport(TextResult, FileResult):
     """The candidates of a search, the best first."""
 
     plan: Plan | TrainingPlan
@@ -62,7 +62,7 @@ class _PlanReport(WithText, Saved):
         return f"<{type(self).__name__} of {self.plan.searched} candidates>"
 
 
-class PlanReport(_PlanReport, Drawn):
+class PlanReport(_PlanReport, PictureResult):
     """Result of `plan`: the best layouts, formats and batches, with the reason for each; the Pareto front."""
 
     def __init__(self, plan: Plan) -> None:

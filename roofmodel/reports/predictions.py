@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from roofmodel import arguments
 from roofmodel.arguments import PathLike
 from roofmodel.errors import Text
-from roofmodel.reports.base import Drawn, Saved, WithText
+from roofmodel.reports.base import FileResult, PictureResult, TextResult
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from roofmodel.views.kit.notebook import Picture
 
 
-class Report(WithText, Drawn):
+class Report(TextResult, PictureResult):
     """Result of `estimate`: operators with counts and times, totals, memory.
 
     A notebook shows the tables that `roof estimate` prints.
@@ -97,7 +97,7 @@ class Report(WithText, Drawn):
         return f"<Report {self.estimate.architecture.name} on {self.estimate.device.name}: {phases}>"
 
 
-class SweepReport(Saved):
+class SweepReport(FileResult):
     """Result of `sweep`: a grid of points with the totals of each, evaluated when it is read.
 
     A grid may be larger than memory: `save` and `write` evaluate it block by block; `to_frame` and `to_dict` load all
@@ -179,7 +179,7 @@ class SweepReport(Saved):
         return f"<SweepReport of {selected}{self.sweep.points} points>"
 
 
-class Derivation(WithText, Saved):
+class Derivation(TextResult, FileResult):
     """Result of `explain`, `crossover`, `conventions`, `reconcile` and homework: a text with formulas."""
 
     def __init__(self, document: Document) -> None:
@@ -242,7 +242,7 @@ class HomeworkSheet(Derivation):
             )  # fmt: skip
 
 
-class ExplorePage(Saved):
+class ExplorePage(FileResult):
     """Result of `explore`: one HTML page with sliders and all data inside."""
 
     def __init__(self, html: str, names: Sequence[str]) -> None:

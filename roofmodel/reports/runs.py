@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from roofmodel import arguments
 from roofmodel.arguments import PathLike
 from roofmodel.errors import Text
-from roofmodel.reports.base import Drawn, WithText
+from roofmodel.reports.base import PictureResult, TextResult
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from roofmodel.study.trace.trace import Trace
 
 
-class _RunReport(WithText, Drawn):
+class _RunReport(TextResult, PictureResult):
     """A result whose data `views/<command>/data.py` writes."""
 
     analyzed: Trace | Jitter

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from roofmodel import algebra
 
 Result = TypeVar("Result")
-Made = TypeVar("Made")
+Mapped = TypeVar("Mapped")
 Node: TypeAlias = tuple[Any, ...]
 """An operation and its operands, which are indices of other nodes; or one of the LEAVES: `("input", name)`,
 `("whole", 5)`, `("real", 0.5)`, `("text", "fp16")`."""
@@ -49,7 +49,7 @@ def results(cases: Cases[Result]) -> list[Result]:
     return [*results(cases.yes), *results(cases.no)] if isinstance(cases, Fork) else [cases]
 
 
-def map_cases(cases: Cases[Result], function: Callable[[Any], Made]) -> Cases[Made]:
+def map_cases(cases: Cases[Result], function: Callable[[Any], Mapped]) -> Cases[Mapped]:
     """The cases with `function` applied to each result."""
     if isinstance(cases, Fork):
         return Fork(cases.condition, map_cases(cases.yes, function), map_cases(cases.no, function))

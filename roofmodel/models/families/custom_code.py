@@ -13,7 +13,7 @@ from roofmodel.models.family import LM, Family, heads
 from roofmodel.models.fields import FLAG, SIZE, key
 
 
-def _not(flag: Any) -> Any:
+def _negated(flag: Any) -> Any:
     return not flag if isinstance(flag, bool) else flag
 
 
@@ -53,9 +53,9 @@ FAMILIES: dict[str, Family] = {
         head_dim=key("kv_channels", default=128),
         fused_qkv=True,
         qkv_bias=True,
-        out_bias=key("no_bias", default=True, read=_not),
+        out_bias=key("no_bias", default=True, read=_negated),
         mlp_width=key("intermediate_size", "ffn_hidden_size", default=22016, read=_half),
-        mlp_bias=key("no_bias", default=True, read=_not),
+        mlp_bias=key("no_bias", default=True, read=_negated),
         activation="silu",
         positions=key("max_position_embeddings", "n_positions", default=8192),
     ),

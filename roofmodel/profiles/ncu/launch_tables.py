@@ -81,10 +81,10 @@ def join(tables: Iterable[LaunchTable]) -> tuple[list[LaunchTable], list[ReaderW
     runs: list[LaunchTable] = []
     warnings: list[ReaderWarning] = []
     for table in tables:
-        alike = [run for run in runs if _same_launches(run, table)]
+        same_launches = [run for run in runs if _same_launches(run, table)]
         fitting = [
             run
-            for run in alike
+            for run in same_launches
             if not run.requested_metrics() & table.requested_metrics() or _same_measurement(run, table)
         ]
         if len(fitting) > 1:
@@ -98,10 +98,10 @@ def join(tables: Iterable[LaunchTable]) -> tuple[list[LaunchTable], list[ReaderW
         if fitting:
             _merge(fitting[0], table)
             continue
-        if alike:
-            twin = alike[0]
-            common = sorted(twin.requested_metrics() & table.requested_metrics())
-            both = f"{table.file} and {twin.file}" if table.file != twin.file else f"two tables of {table.file}"
+        if same_launches:
+            other = same_launches[0]
+            common = sorted(other.requested_metrics() & table.requested_metrics())
+            both = f"{table.file} and {other.file}" if table.file != other.file else f"two tables of {table.file}"
             more = f" and {len(common) - 1} other metrics" if len(common) > 1 else ""
             text = f"{both} contain the same kernels and both have {common[0]}{more}: they are kept as two measurements"
             warnings.append(ReaderWarning(text))

@@ -230,10 +230,12 @@ def calibrate(
     kinds: dict[str, Any] = {kind: fitter.sets(kind, found[kind], start) for kind, start in INITIAL.items()}
     if not any(kinds.values()):
         raise WorkloadError("; ".join(("nothing to fit", *(remarks or ["the tables have no valid row"]))))
-    borrowed = {kind for kinds in device.calibration.borrowed.values() for kind in kinds} if device.calibration else ()
+    transferred_kinds = (
+        {kind for kinds in device.calibration.transferred.values() for kind in kinds} if device.calibration else ()
+    )
     for kind, sets in kinds.items():
         # Another device's collectives remain for links that were not measured; its kernels do not run here.
-        if kind == "collectives" or kind not in borrowed:
+        if kind == "collectives" or kind not in transferred_kinds:
             kinds[kind] = _with_previous(sets, getattr(device.calibration, kind, {}))
     return Calibrated(Calibration(device.id, **kinds), tuple(remarks))
 

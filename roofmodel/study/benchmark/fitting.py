@@ -167,15 +167,15 @@ def _slopes(rows: Sequence[Rows], timing: Callable[[Array], Any], point: Array, 
 
 def _step(point: Array, matrix: Array, gradient: Array, low: Array, high: Array) -> Array:
     """The point after a damped step; parameters at a limit that the step would cross stay there."""
-    stuck = np.zeros(len(point), bool)
+    at_limit = np.zeros(len(point), bool)
     step = np.zeros(len(point))
     for _ in range(3):
         step[:] = 0
-        step[~stuck] = -np.linalg.solve(matrix[np.ix_(~stuck, ~stuck)], gradient[~stuck])
+        step[~at_limit] = -np.linalg.solve(matrix[np.ix_(~at_limit, ~at_limit)], gradient[~at_limit])
         outside = ((point + step < low) & (point <= low + 1e-9)) | ((point + step > high) & (point >= high - 1e-9))
-        if not (outside & ~stuck).any():
+        if not (outside & ~at_limit).any():
             break
-        stuck |= outside
-        if stuck.all():
+        at_limit |= outside
+        if at_limit.all():
             return point
     return np.asarray(np.clip(point + np.clip(step, -1.5, 1.5), low, high))

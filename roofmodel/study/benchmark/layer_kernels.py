@@ -26,7 +26,7 @@ Columns = Mapping[str, Any]
 """Columns of numbers, or single numbers; and texts that are the same for all rows."""
 
 PHASES = ("context", "generation", "verify")
-PRODUCTS = {"mla_gen_pre": "attention.absorb_k", "mla_gen_post": "attention.absorb_v"}
+BATCHED_GEMMS = {"mla_gen_pre": "attention.absorb_k", "mla_gen_post": "attention.absorb_v"}
 SEPARATE_FILTERS = "qkv3"
 """End of the name of a kernel that filters queries, keys and values one after another."""
 CHUNK = 64  # tokens; of all implementations
@@ -46,12 +46,12 @@ def latent_core(c: Columns, widths: Widths) -> Operator:
     return _named("attention.flash", _latent_operators(step, c["heads"]))
 
 
-def latent_product(c: Columns, widths: Widths) -> Operator:
+def latent_batched_gemm(c: Columns, widths: Widths) -> Operator:
     """The batched GEMM before (`mla_gen_pre`) or after (`mla_gen_post`) an absorbed latent attention."""
-    if c["part"] not in PRODUCTS:
-        raise WorkloadError(f"mla_bmm: unknown part {shorten(c['part'])}{choices(c['part'], PRODUCTS)}")
+    if c["part"] not in BATCHED_GEMMS:
+        raise WorkloadError(f"mla_bmm: unknown part {shorten(c['part'])}{choices(c['part'], BATCHED_GEMMS)}")
     step = Step("decode", c["tokens"], 1, 1, "flash", 1, widths)
-    return _named(PRODUCTS[c["part"]], _latent_operators(step, c["heads"]))
+    return _named(BATCHED_GEMMS[c["part"]], _latent_operators(step, c["heads"]))
 
 
 def _latent_operators(step: Step, heads: Any) -> Iterator[Operator]:

@@ -86,13 +86,13 @@ def measure(plan: Plan, known: Container[tuple[str, ...]] = ()) -> Iterator[Done
         start = time.monotonic()
         if start - begin + longest > plan.budget:
             return
-        found = _one(case, plan)
+        found = _measured_case(case, plan)
         failures[case.kind] += 1 if isinstance(found, Failed) else -len(plan.cases)
         longest = max(longest, time.monotonic() - start)
         yield found
 
 
-def _one(case: BenchmarkCase, plan: Plan) -> Done | Failed:
+def _measured_case(case: BenchmarkCase, plan: Plan) -> Done | Failed:
     machine = plan.machine
     try:
         timing = machine.time(prepare(case, machine.device), cold=plan.l2 == "cold")

@@ -27,8 +27,8 @@ from roofmodel.study.benchmark.layer_kernels import (
     Columns,
     delta_rule_kernel,
     encoder_attention,
+    latent_batched_gemm,
     latent_core,
-    latent_product,
     mamba2_filter,
 )
 from roofmodel.study.benchmark.routing import busiest_gpu
@@ -195,7 +195,7 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "mla_context": Operation(_LATENT, latent_core, warm=True),
     "mla_generation": Operation(_LATENT, latent_core, warm=True),
-    "mla_bmm": Operation(("tokens", "heads"), latent_product, text_columns=("part",), warm=True),
+    "mla_bmm": Operation(("tokens", "heads"), latent_batched_gemm, text_columns=("part",), warm=True),
     "gdn": Operation(_DELTA, delta_rule_kernel, text_columns=_KERNEL, warm=True, by_engine=True, dtype="bfloat16"),
     "kda": Operation(_DELTA, delta_rule_kernel, text_columns=_KERNEL, warm=True, by_engine=True, dtype="bfloat16"),
     "mamba2": Operation(

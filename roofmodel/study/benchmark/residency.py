@@ -65,8 +65,8 @@ def _least_from_l2(placed: Placement, device: Device, dtype: str) -> Array:
     Only the bytes that L2 cannot hold come from DRAM, and a state is written where it was read. All bytes pass the
     ports between L2 and the SMs.
     """
-    data, held = (np.asarray(b, dtype=float) for b in (placed.cost.bytes, _larger_direction(placed)))
-    missing = data * np.maximum(1 - l2_bytes(device) / held, 0)
+    data, repeated_bytes = (np.asarray(b, dtype=float) for b in (placed.cost.bytes, _larger_direction(placed)))
+    missing = data * np.maximum(1 - l2_bytes(device) / repeated_bytes, 0)
     ceilings = chip(device, dtype)
     ports = data / ceilings.port if ceilings else 0.0
     return np.asarray(np.maximum(np.maximum(placed.compute_seconds, missing / device.bandwidth), ports))

@@ -249,7 +249,7 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
         )
     else:
         used = {layer_kernels.kind(placed.operator) for placed in operators}
-        for source_device, kinds in device.calibration.borrowed.items():
+        for source_device, kinds in device.calibration.transferred.items():
             shown = [kind for kind in kinds if kind not in layer_kernels.KINDS or kind in used]
             if names := ", ".join(dict.fromkeys(KERNEL_KINDS[kind] for kind in shown)):
                 yield (

@@ -42,7 +42,7 @@ def with_findings(
     unscaled = points(groups, with_ceilings(ceilings.stated_device, None, ceilings.measured))  # without another clock
     assumptions = [(text, points(groups, device)) for text, device in _assumptions(ceilings)]
     others = [] if identification.source == "attributes" else [*_possible_devices(ceilings.stated_device, evidence)]
-    elsewhere = [
+    other_devices = [
         (other.id, points(groups, with_ceilings(other, ceilings.clock, ceilings.measured))) for other in others
     ]
 
@@ -55,7 +55,7 @@ def with_findings(
             return f"the SM clock was above {units.si(ceilings.clock, 'Hz', 4)} (at least {least})"
         reasons = [text for text, assumed in assumptions if _within(assumed[index])]
         reasons += _count_explanation(point, ceilings)
-        if names := [name for name, assumed in elsewhere if _within(assumed[index])]:
+        if names := [name for name, assumed in other_devices if _within(assumed[index])]:
             reasons.append(f"it ran on another device, such as {', '.join(names)} (below the ceilings there)")
         counted_bytes = point.counted and point.bound != "compute"
         return "; or ".join(reasons) or (_COUNTED_BYTES if counted_bytes else _UNEXPLAINED)

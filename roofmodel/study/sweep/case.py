@@ -189,19 +189,19 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 def slowest_totals(staged: Sequence[PhaseEstimate]) -> dict[str, Any]:
     """The totals on the slowest pipeline stage, point by point."""
-    (slow, *others), found = busy_seconds(staged), _totals(staged[0])
-    for phase, pace in zip(staged[1:], others, strict=True):
-        later, own = pace > slow, _totals(phase)
-        found = {name: _of_slower(later, own[name], old) for name, old in found.items()}
-        slow = maximum(slow, pace)
+    (longest, *others), found = busy_seconds(staged), _totals(staged[0])
+    for phase, seconds in zip(staged[1:], others, strict=True):
+        is_slower, totals = seconds > longest, _totals(phase)
+        found = {name: _of_slower(is_slower, totals[name], old) for name, old in found.items()}
+        longest = maximum(longest, seconds)
     return found
 
 
-def _of_slower(later: Any, own: Any, old: Any) -> Any:
+def _of_slower(is_slower: Any, totals: Any, old: Any) -> Any:
     """The value of the slower of two stages; NaN where that stage has none, None where neither has one."""
-    if own is None and old is None:
+    if totals is None and old is None:
         return None
-    return either(later, *(float("nan") if figure is None else figure for figure in (own, old)))
+    return either(is_slower, *(float("nan") if figure is None else figure for figure in (totals, old)))
 
 
 def _totals(phase: PhaseEstimate) -> dict[str, Any]:

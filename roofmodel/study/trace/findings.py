@@ -82,7 +82,7 @@ def _of_rank(
         yield Finding(
             "communication_bound",
             exposed,
-            f"communication takes {_of(exposed, wall)} without computation at the same time "
+            f"communication takes {_of_wall(exposed, wall)} without computation at the same time "
             f"({units.seconds(whole)} in all, {rank.overlap or 0:.0%} overlapped). Collectives also wait for the last "
             "rank: compare the ranks before changing the network",
         )
@@ -90,8 +90,8 @@ def _of_rank(
         yield Finding(
             "synchronization",
             seconds,
-            f"the GPU idles {_of(seconds, wall)} after the CPU waited for it (cudaStreamSynchronize, .item(), copies "
-            "to the CPU), because no kernels were queued when the CPU continued. Synchronize less often",
+            f"the GPU idles {_of_wall(seconds, wall)} after the CPU waited for it (cudaStreamSynchronize, .item(), "
+            "copies to the CPU), because no kernels were queued when the CPU continued. Synchronize less often",
         )
     if (seconds := causes.get("launch", 0)) > LAUNCH * wall:
         yield Finding("launch_bound", seconds, _launch_text(rank, stretches["launch"], wall))
@@ -102,7 +102,7 @@ def _of_rank(
 
 def _launch_text(rank: Rank, late: Intervals, wall: float) -> str:
     seconds = intervals.length(late) / 1e9
-    text = f"the GPU idles {_of(seconds, wall)} because the CPU launches kernels"
+    text = f"the GPU idles {_of_wall(seconds, wall)} because the CPU launches kernels"
     gaps = rank.idle
     lengths = intervals.covered(late, gaps[:, 0], gaps[:, 1]) / 1e9
     longest = np.argsort(-lengths)[:FEW_GAPS]
@@ -137,18 +137,18 @@ def _idle_text(rank: Rank, causes: dict[str, float], wall: float) -> str:
     ordered = sorted(causes, key=causes.__getitem__, reverse=True)
     idles = sum(causes.values())
     ordered = [cause for cause in ordered if causes[cause] > NEGLIGIBLE * idles]
-    text = f"the GPU idles {_of(idles, wall)}"
+    text = f"the GPU idles {_of_wall(idles, wall)}"
     if len(ordered) == 1:
         return f"{text} {words[ordered[0]]}"
     return f"{text}: " + "; ".join(f"{units.seconds(causes[cause])} {words[cause]}" for cause in ordered)
 
 
-def _of(seconds: float, wall: float) -> str:
+def _of_wall(seconds: float, wall: float) -> str:
     return f"{units.seconds(seconds)} of {units.seconds(wall)} ({seconds / wall:.0%})"
 
 
 def _input_text(rank: Rank, steps: Steps, seconds: float, wall: float) -> str:
-    text = f"the input pipeline limits the run: the GPU idles {_of(seconds, wall)} while the CPU fetches batches"
+    text = f"the input pipeline limits the run: the GPU idles {_of_wall(seconds, wall)} while the CPU fetches batches"
     loader, complete = idle.loader_time(rank), steps.complete
     if len(loader) and complete:
         within = intervals.covered(loader, [s.start for s in complete], [s.end for s in complete])
@@ -169,8 +169,8 @@ def _copy_text(rank: Rank, copies: list[Copies], exposed: float, wall: float, de
     memory = f", {longest.memory} memory" if longest.memory else ""
     limits = exposed >= max(busy, intervals.length(rank.idle) / 1e9)
     text = (
-        f"copies {'limit the run: they take' if limits else 'add'} {_of(exposed, wall)} while no kernel runs; kernels "
-        f"run {busy / wall:.1%} of the time. Longest: {longest.kind}{memory}, {units.seconds(longest.seconds)}"
+        f"copies {'limit the run: they take' if limits else 'add'} {_of_wall(exposed, wall)} while no kernel runs; "
+        f"kernels run {busy / wall:.1%} of the time. Longest: {longest.kind}{memory}, {units.seconds(longest.seconds)}"
     )
     if (rate := longest.bytes_per_second) and longest.kind in HOST_DIRECTIONS:
         text += f" at {units.si(rate, 'B/s')}, {link_shares(rate, device)}"
@@ -203,7 +203,7 @@ def _straggler(ranks: list[Rank]) -> Finding | None:
                     "straggler",
                     longest,
                     f"{group.ranks[last].label} starts {int(on_time[last].sum())} of {each.shape[1]} "
-                    f"collectives last; {waiting.label} waits {_of(longest, waiting.wall / 1e9)} for it",
+                    f"collectives last; {waiting.label} waits {_of_wall(longest, waiting.wall / 1e9)} for it",
                 )
             )
     return max(found, key=lambda finding: finding.seconds, default=None)

@@ -81,16 +81,16 @@ def _gaps_by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
     found["launch"].append(whole[late & ~_is_text(threads)])
     for thread in sorted({each for each in threads[late] if isinstance(each, str)}):
         of_thread = late & (threads == thread)
-        own = whole[of_thread]
-        before_launch = np.stack([own[:, 0], np.minimum(launches[of_thread], own[:, 1])], axis=1)
-        elsewhere = intervals.NONE
+        gaps_of_thread = whole[of_thread]
+        before_launch = np.stack([gaps_of_thread[:, 0], np.minimum(launches[of_thread], gaps_of_thread[:, 1])], axis=1)
+        explained = intervals.NONE
         for cause, pattern in (("input", LOADER), ("other_rank", _OTHER_RANK), ("allocation", _ALLOCATES)):
-            spent = intervals.intersect(thread_time(rank, thread, pattern), before_launch)
-            found[cause].append(intervals.subtract(spent, elsewhere))
-            elsewhere = intervals.join(elsewhere, spent)
-        blocked = _contains(thread_time(rank, thread, SYNCHRONIZES), own[:, 0])
-        found["synchronization"].append(intervals.subtract(own[blocked], elsewhere))
-        found["launch"].append(intervals.subtract(own[~blocked], elsewhere))
+            in_cause = intervals.intersect(thread_time(rank, thread, pattern), before_launch)
+            found[cause].append(intervals.subtract(in_cause, explained))
+            explained = intervals.join(explained, in_cause)
+        blocked = _contains(thread_time(rank, thread, SYNCHRONIZES), gaps_of_thread[:, 0])
+        found["synchronization"].append(intervals.subtract(gaps_of_thread[blocked], explained))
+        found["launch"].append(intervals.subtract(gaps_of_thread[~blocked], explained))
     return {cause: joined for cause, sets in found.items() if len(joined := intervals.join(*sets))}
 
 
@@ -139,5 +139,5 @@ def _contains(intervals_: Intervals, times: np.ndarray) -> np.ndarray:
 def loader_time(rank: Rank) -> Intervals:
     """The time in the data loader of the launching thread that spends most there; empty if none does."""
     threads = {each for each in rank.work["launch_thread"].astype(object) if isinstance(each, str)}
-    spent = [thread_time(rank, thread, LOADER) for thread in sorted(threads)]
-    return max(spent, key=intervals.length, default=intervals.NONE)
+    in_cause = [thread_time(rank, thread, LOADER) for thread in sorted(threads)]
+    return max(in_cause, key=intervals.length, default=intervals.NONE)

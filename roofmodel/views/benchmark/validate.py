@@ -155,7 +155,7 @@ def draw(validation: Validation, path: Path, form: str) -> None:
     known = ~np.isnan(predicted)
     ops = np.array(validation.table["op"])
     size, alpha = (7, 0.6) if known.sum() <= MAX_LARGE_DOTS else (3, 0.35)
-    subtitle = f"{known.sum()} rows of {validation.file}; points above the line took longer than {_THAN[name]}"
+    subtitle = f"{known.sum()} rows of {validation.file}; points above the line took longer than {_REFERENCES[name]}"
     with canvas.picture(path, form, f"{validation.device.name}: measured against {name}", subtitle, _FOOT[name]) as (
         figure,
         axes,
@@ -190,7 +190,7 @@ def draw(validation: Validation, path: Path, form: str) -> None:
             )
 
 
-_THAN = {"expected": "expected", "bound": "their bound"}
+_REFERENCES = {"expected": "expected", "bound": "their bound"}
 _FOOT = {
     "expected": "Expected times use the parameters in the device's file; the band is the interval of the median row.",
     "bound": "Bound: max(FLOPs / peak, bytes / DRAM bandwidth), without launch time. "

@@ -109,8 +109,8 @@ def _bound(phase: PhaseEstimate) -> Iterator[Equation]:
     if phase.replicas.hidden_bound:
         waits += f" - hidden communication ({units.seconds(phase.replicas.hidden_bound, 4)})"
     yield Equation("bound", [text_form(f"Σ times × bound, over the operators{waits}"), text_form(bound)])
-    things = f"{phase.sequences} images" if phase.is_vision else f"{phase.tokens} tokens"
-    yield Equation("rate at the bound", [text_form(f"{things} / {bound}"), text_form(describe_rate(phase))])
+    inputs = f"{phase.sequences} images" if phase.is_vision else f"{phase.tokens} tokens"
+    yield Equation("rate at the bound", [text_form(f"{inputs} / {bound}"), text_form(describe_rate(phase))])
 
 
 def _expected(phase: PhaseEstimate, expected: Expected) -> Iterator[Equation]:
@@ -152,15 +152,15 @@ def _waits(phase: PhaseEstimate, seconds: Callable[[StageTime], Number]) -> list
     step, words, numbers = phase.step, [], []
     parts = f" / {step.parallel.vpp} parts" if step.parallel.vpp > 1 else ""
     for part, *times in phase.stage_times:
-        own, trip = (units.seconds(plain(seconds(time)), 4) for time in times)
+        this_stage, all_stages = (units.seconds(plain(seconds(time)), 4) for time in times)
         which = f"{part}: " if len(phase.stage_times) > 1 else ""
         if part in ("decode", "decodes"):
             words.append(f"{which}one microbatch through all stages - microbatches × one microbatch through this stage")
             words[-1] += ", if positive"
-            numbers.append(f"{which}{trip} - {step.microbatches} × {own}")
+            numbers.append(f"{which}{all_stages} - {step.microbatches} × {this_stage}")
         else:
             words.append(f"{which}(one microbatch through all stages - through this stage){parts}")
-            numbers.append(f"{which}({trip} - {own}){parts}")
+            numbers.append(f"{which}({all_stages} - {this_stage}){parts}")
     return [text_form("; ".join(words)), text_form("; ".join(numbers))]
 
 

@@ -39,7 +39,7 @@ COLORS = {
 MARKERS = {"o": "●", "D": "◆", "s": "■", "^": "▲"}  # by phase and stage: for matplotlib, and as text
 LARGEST, SMALLEST = 0.0265, 0.0265 * 6.5 / 9
 """The height of a line of the legend in type of 9 points and of 6.5, as a part of a picture's usual height."""
-ELSEWHERE = 0.18  # the part of the usual height that is not legend
+FIXED_HEIGHT = 0.18  # the part of the usual height that is not legend
 Table = list[tuple[str, OperatorRow, str]]  # of a phase: letter, row, marker
 LISTED = 0.02
 """The smallest share of a phase, of its bound or of its expected time, with which a row is in the legend."""
@@ -71,8 +71,8 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
                 for (x, _), (_, row, _) in zip(at, marks, strict=True)]  # fmt: skip
     drawn = [*at, *((x, y) for x, y in expected if y)]
     foot = FOOT + EXPECTED_FOOT * any(y for _, y in expected)
-    rise = max(1, lines * SMALLEST + ELSEWHERE)
-    with canvas.picture(path, form, heading, subtitle, foot, rise) as (figure, axes):
+    height_factor = max(1, lines * SMALLEST + FIXED_HEIGHT)
+    with canvas.picture(path, form, heading, subtitle, foot, height_factor) as (figure, axes):
         lower = [vector] if vector and vector.peak < top.peak else []
         canvas.frame(axes, *window(drawn, [(top.peak, device.bandwidth)]))
         slope = canvas.draw_ceilings(axes, device, top, lower)
@@ -85,7 +85,12 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
         canvas.draw_ceiling_names(axes, [slope], [(pipe, canvas.DEVICE_STYLES[0]) for pipe in (top, *lower)])
         signs = [(sign, x, y) for (sign, _, _), (x, y) in zip(marks, at, strict=True) if sign]
         labels.place(axes, signs, figure.dpi)
-        _legend(figure, zip(estimate.phases, whole, strict=True), min(LARGEST, (rise - ELSEWHERE) / lines), rise)
+        _legend(
+            figure,
+            zip(estimate.phases, whole, strict=True),
+            min(LARGEST, (height_factor - FIXED_HEIGHT) / lines),
+            height_factor,
+        )
 
 
 def _marked(phase: int, found: list[OperatorRow]) -> Table:
@@ -100,13 +105,13 @@ def _is_listed(phase: PhaseEstimate, row: OperatorRow) -> bool:
     return kind(row.group) != "communication" and max(row.share, share) >= LISTED
 
 
-def _legend(figure: Figure, phases: Iterable[tuple[PhaseEstimate, Table]], line: float, rise: float) -> None:
+def _legend(figure: Figure, phases: Iterable[tuple[PhaseEstimate, Table]], line: float, height_factor: float) -> None:
     """The legend: for each phase its bound, then marker, letter, name, count and share of each row.
 
     `line` is the height of a line as a part of a picture's usual height; this picture is `rise` times as high.
     """
-    left, right, y = 0.675, 0.985, 1 - 0.15 / rise
-    size, step = 9 * line / LARGEST, line / rise
+    left, right, y = 0.675, 0.985, 1 - 0.15 / height_factor
+    size, step = 9 * line / LARGEST, line / height_factor
     for phase, table in phases:
         title = describe_phase(phase)
         figure.text(left, y, title, weight="bold", fontsize=min(size * 1.1, 400 / len(title)))

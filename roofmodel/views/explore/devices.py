@@ -77,7 +77,7 @@ def _parameters(device: Device) -> str:
     """The source of the expected times."""
     if device.calibration is None:
         return "not calibrated: bounds only"
-    others = [f"{', '.join(kinds)} from {other}" for other, kinds in device.calibration.borrowed.items()]
+    others = [f"{', '.join(kinds)} from {other}" for other, kinds in device.calibration.transferred.items()]
     if others:
         return f"expected times use parameters of other devices: {'; '.join(others)}"
     return "expected times are fitted to measurements of this device"

@@ -195,7 +195,7 @@ def draw_ceiling_names(
         text = axes.text(right, pipe.peak, label, ha="right", va="bottom", color=style.color, fontsize=8.5, zorder=4)
         lowest = max(axes.transData.transform((right, pipe.peak))[1] + point * 4, free)
         heights = axes.transData.inverted().transform([(0, lowest + point * up) for up in range(0, 18, 3)])[:, 1]
-        labels.settle(axes, text, [(right, float(y)) for y in heights], dpi)
+        labels.place_text(axes, text, [(right, float(y)) for y in heights], dpi)
         free = axes.transData.transform(text.get_position())[1] + point * 10
 
 
@@ -218,4 +218,4 @@ def _along(axes: Axes, slope: BandwidthCeiling, dpi: float) -> None:
     first = 0.3 + 0.25 * (max(slope.rank, 0) % 3)  # part of the line
     parts = sorted((0.05 * step for step in range(16)), key=lambda part: abs(part - first))
     starts = [left ** (1 - part) * slope.ridge**part for part in parts]
-    labels.settle(axes, text, [(x, x * slope.bandwidth * (1.2 if above else 1 / 1.2)) for x in starts], dpi)
+    labels.place_text(axes, text, [(x, x * slope.bandwidth * (1.2 if above else 1 / 1.2)) for x in starts], dpi)

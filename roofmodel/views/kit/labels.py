@@ -50,7 +50,7 @@ def place(axes: Axes, labeled: Iterable[tuple[str, float, float]], dpi: float, b
             text.set_bbox({"facecolor": "white", "alpha": 0.8, "lw": 0, "pad": 0.5})
 
 
-def settle(axes: Axes, text: Text, places: Iterable[Place], dpi: float) -> None:
+def place_text(axes: Axes, text: Text, places: Iterable[Place], dpi: float) -> None:
     """Move a text to the place, in the axes' units, where it covers the smallest area of marks and other text.
 
     Of equal places it takes the first. Its background is translucent, so that a covered mark stays visible.

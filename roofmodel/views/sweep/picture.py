@@ -120,9 +120,9 @@ def _color(place: int) -> str:
 def _series_name(names: list[str], key: Any) -> str:
     """`a100-sxm-80gb fp16 weights int4`."""
     plain = ("model", "phase", "hardware", "dtype")
-    said = zip(names, _tuple(key), strict=True) if names else ()
+    values = zip(names, _tuple(key), strict=True) if names else ()
     return " ".join(
-        _short_text(value) if name in plain else f"{TITLES[name]} {_short_text(value)}" for name, value in said
+        _short_text(value) if name in plain else f"{TITLES[name]} {_short_text(value)}" for name, value in values
     )
 
 
@@ -135,10 +135,10 @@ def _tasks(table: pandas.DataFrame, lengths: list[str]) -> Iterator[tuple[str, p
     groups = list(table.groupby(names, sort=True, dropna=False))
     for place in np.unique(np.linspace(0, len(groups) - 1, MAX_FRONTS).round().astype(int)):
         key, group = groups[place]
-        said = zip(names, _tuple(key), strict=True)
+        values = zip(names, _tuple(key), strict=True)
         yield (
             ", ".join(
-                _short_text(value) if name == "model" else f"{name} {_short_text(value)}" for name, value in said
+                _short_text(value) if name == "model" else f"{name} {_short_text(value)}" for name, value in values
             ),
             group,
         )
@@ -192,12 +192,12 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
             here = points[points["phase"] == phase]
             size = 16 * min(len(series) - place, 5)  # later series are drawn on top, so smaller
             for fits, marker, alpha in ((True, "o", 1.0), (False, "x", 0.4)):
-                some = here[_fits_memory(here) == fits]
-                look: dict[str, Any] = {"marker": marker, "color": color, "alpha": alpha, "zorder": 3}
-                if len(some) <= MAX_MARKERS:
-                    axes.scatter(some[seconds], some[rate], s=size, **look)
+                drawn = here[_fits_memory(here) == fits]
+                style: dict[str, Any] = {"marker": marker, "color": color, "alpha": alpha, "zorder": 3}
+                if len(drawn) <= MAX_MARKERS:
+                    axes.scatter(drawn[seconds], drawn[rate], s=size, **style)
                 else:
-                    axes.plot(some[seconds], some[rate], ls="", ms=2, rasterized=True, **look)
+                    axes.plot(drawn[seconds], drawn[rate], ls="", ms=2, rasterized=True, **style)
         signs = []
         for words, task in _tasks(table[table["phase"] == phase], lengths):
             possible = task[_fits_memory(task)]
@@ -309,8 +309,8 @@ def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> str:
     shares["compute"] = 1 - group["memory_share"] - sent - idle
     for ceiling, color in CEILING_COLORS.items():
         here = (group["bound"] == ceiling).to_numpy()
-        strength = (0.25 + 0.75 * np.clip(2 * shares[ceiling].to_numpy(float) - 1, 0, 1))[here, None]
-        image[row[here], column[here]] = 1 - strength * (1 - np.array(to_rgb(color)))
+        opacity = (0.25 + 0.75 * np.clip(2 * shares[ceiling].to_numpy(float) - 1, 0, 1))[here, None]
+        image[row[here], column[here]] = 1 - opacity * (1 - np.array(to_rgb(color)))
     axes.imshow(image, origin="lower", aspect="auto", interpolation="nearest")
     out = ~_fits_memory(group)
     outlined = len(group) > MAX_CROSSES

@@ -11,34 +11,38 @@ import yaml
 
 from roofmodel.devices import device as module
 from roofmodel.devices import library
-from roofmodel.devices.calibration_reader import TIMINGS, borrowed
+from roofmodel.devices.calibration_reader import TIMINGS, transferred
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError
 
 FILES = sorted((Path(__file__).parents[2] / "hardware").glob("*.yaml"))
 
 
-def lenders(file: Path) -> dict[str, str]:
-    """Kind of parameters -> device that lends them, as the file states it."""
+def sources(file: Path) -> dict[str, str]:
+    """Kind of parameters -> source device, as the file states it."""
     node: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")).get("calibration", {})
     return {kind: node[kind]["like"] for kind in TIMINGS if "like" in node.get(kind, {})}
 
 
-LENDING = [(file.stem, kind, lender) for file in FILES for kind, lender in lenders(file).items()]
+TRANSFERS = [(file.stem, kind, source) for file in FILES for kind, source in sources(file).items()]
 
 
-@pytest.mark.parametrize(("name", "kind", "lender"), LENDING)
-def test_a_device_has_the_sets_of_the_device_that_lends_them(name: str, kind: str, lender: str) -> None:
-    sets, lent = (getattr(Device.load(each).calibration, kind) for each in (name, lender))
-    assert {key: set(forms) for key, forms in sets.items()} == {key: set(forms) for key, forms in lent.items()} != {}
+@pytest.mark.parametrize(("name", "kind", "source"), TRANSFERS)
+def test_a_device_has_the_sets_of_its_source_device(name: str, kind: str, source: str) -> None:
+    sets, source_sets = (getattr(Device.load(each).calibration, kind) for each in (name, source))
+    assert (
+        {key: set(forms) for key, forms in sets.items()}
+        == {key: set(forms) for key, forms in source_sets.items()}
+        != {}
+    )
     for key, forms in sets.items():
         for form, one in forms.items():
-            assert one.fit.low <= lent[key][form].fit.low
-            assert one.fit.high >= lent[key][form].fit.high
+            assert one.fit.low <= source_sets[key][form].fit.low
+            assert one.fit.high >= source_sets[key][form].fit.high
 
 
 @pytest.mark.parametrize(
-    ("name", "lender", "measured", "kind"),
+    ("name", "source", "measured", "kind"),
     [
         ("a40", "a100-pcie-80gb", "a100-sxm-80gb", "gemm"),
         ("l40s", "h100-pcie", "h100-sxm", "gemm"),
@@ -46,11 +50,11 @@ def test_a_device_has_the_sets_of_the_device_that_lends_them(name: str, kind: st
         ("a40", "a100-sxm-80gb", "h100-sxm", "encoder"),
     ],
 )
-def test_a_second_lender_of_the_same_design_does_not_narrow_the_interval(
-    name: str, lender: str, measured: str, kind: str
+def test_a_second_source_of_the_same_design_does_not_narrow_the_interval(
+    name: str, source: str, measured: str, kind: str
 ) -> None:
     device = Device.load(name)
-    second, first = (getattr(borrowed(device, Device.load(each), (kind,)), kind) for each in (lender, measured))
+    second, first = (getattr(transferred(device, Device.load(each), (kind,)), kind) for each in (source, measured))
     assert second.keys() == first.keys() != set()
     for key, forms in first.items():
         for form, one in forms.items():
@@ -68,7 +72,7 @@ def test_two_devices_of_one_design_widen_the_interval_once() -> None:
         assert {form: one.fit for form, one in second.gemm[key].items()} == {f: one.fit for f, one in forms.items()}
 
 
-def test_the_file_of_a_lender_is_read_when_its_sets_are_first_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_of_a_source_device_is_read_when_its_sets_are_first_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_shipped", module._shipped.__wrapped__)
     find, opened = library.find, []
     monkeypatch.setattr(library, "find", lambda name: opened.append(name) or find(name))
@@ -83,14 +87,14 @@ def test_the_file_of_a_lender_is_read_when_its_sets_are_first_used(monkeypatch: 
     assert opened == ["a100", "h100-sxm"]
 
 
-def test_a_device_with_lent_sets_can_be_pickled() -> None:
+def test_a_device_with_transferred_sets_can_be_pickled() -> None:
     device = Device.load("a100")
     assert pickle.loads(pickle.dumps(device)) == device
 
 
-def test_an_error_in_the_lender_of_a_users_file_is_raised_when_the_file_is_read(tmp_path: Path) -> None:
+def test_an_error_in_the_source_device_of_a_users_file_is_raised_when_the_file_is_read(tmp_path: Path) -> None:
     text = (FILES[0].parent / "a100-sxm-80gb.yaml").read_text(encoding="utf-8")
-    file = tmp_path / "mine.yaml"
+    file = tmp_path / "user.yaml"
     file.write_text(text.replace("encoder:\n    like: h100-sxm", "encoder:\n    like: h1000"), encoding="utf-8")
     with pytest.raises(DeviceError, match="unknown device 'h1000'"):
         Device.load(str(file))
