@@ -134,7 +134,7 @@ class Comparison:
             execution, stats = best["execution"], best["stats"]
             same, _ = self._run(_trained, asked, _as_options(execution))
             found = same["candidates"][0] if same and same["candidates"] else None
-            cells[0] = _their_layout(execution)
+            cells[0] = _training_layout(_as_options(execution))
             cells[1] = _step(stats["total_time"])
             cells[4] = "does not fit" if found is None else _step(found["step_seconds"])
             count, time = str(number), _seconds(their_time)
@@ -266,15 +266,11 @@ def _trained(asked: Training, restricted: Mapping[str, Any]) -> Any:
 def _training_layout(one: Mapping[str, Any]) -> str:
     sizes = " ".join(f"{name} {one[name]}" for name in ("tp", "pp", "dp", "vpp") if one[name] > 1)
     sharded = ", sequence parallel" if one["sequence_parallel"] == "on" else ""
+    sharded += ", optimizer sharded" if one["zero"] else ""
     return f"{sizes}, microbatch {one['micro_batch']}, recompute {one['recompute']}{sharded}"
 
 
 RECOMPUTED = {"full": "full", "attn_only": "selective", "none": "none"}
-
-
-def _their_layout(one: Mapping[str, Any]) -> str:
-    own = _as_options(one)
-    return _training_layout(own) + (", optimizer sharded" if one["optimizer_sharding"] else "")
 
 
 def _as_options(one: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,6 +279,7 @@ def _as_options(one: Mapping[str, Any]) -> dict[str, Any]:
         "tp": one["tensor_par"], "pp": one["pipeline_par"], "dp": one["data_par"], "vpp": one["pipeline_interleaving"],
         "micro_batch": one["microbatch_size"], "recompute": RECOMPUTED[one["activation_recompute"]],
         "sequence_parallel": "on" if one["tensor_par"] > 1 and one["tensor_par_comm_type"] == "rs_ag" else "off",
+        "zero": int(one["optimizer_sharding"] and one["data_par"] > 1),
     }  # fmt: skip
 
 

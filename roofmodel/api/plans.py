@@ -97,6 +97,7 @@ def plan_training(
     micro_batch: Numbers | None = None,
     recompute: Names | None = None,
     sequence_parallel: Names | None = None,
+    zero: Numbers | None = None,
     memory_utilization: float = 0.9,
     top: int = 8,
     cluster: str | None = None,
@@ -106,8 +107,9 @@ def plan_training(
 
     A step has `batch` sequences of `seq` tokens (default: 4 M tokens of 4096 each). Layouts use all GPUs: `tp` × `pp` ×
     `dp`; they differ in `ep`, `vpp` (model parts per stage of an interleaved pipeline), `micro_batch`, `recompute`
-    (none or full; with `attention` "eager" also selective) and `sequence_parallel`, too. Each of these restricts the
-    search to the given values. `tokens` is a number or text such as "15T"; the other options are those of `plan`.
+    (none or full; with `attention` "eager" also selective), `sequence_parallel` and `zero` (1: the replicas shard the
+    optimizer state), too. Each of these restricts the search to the given values. `tokens` is a number or text such as
+    "15T"; the other options are those of `plan`.
     Raises RoofError.
 
     Examples:
@@ -122,7 +124,7 @@ def plan_training(
     found = study(
         arguments.architecture(model, family), devices, gpus=gpus, tokens=tokens, batch=batch, seq=seq, dtype=dtype,
         attention=attention, price=price, memory_utilization=memory_utilization, recompute=recompute,
-        sequence_parallel=sequence_parallel, top=top, cluster=cluster, progress=progress, tp=tp, pp=pp, dp=dp, ep=ep,
-        vpp=vpp, micro_batch=micro_batch,
+        sequence_parallel=sequence_parallel, zero=zero, top=top, cluster=cluster, progress=progress, tp=tp, pp=pp,
+        dp=dp, ep=ep, vpp=vpp, micro_batch=micro_batch,
     )  # fmt: skip
     return TrainingPlanReport(found)

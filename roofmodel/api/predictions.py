@@ -67,6 +67,7 @@ def estimate(
     vpp: int = 1,
     micro_batch: int | None = None,
     sequence_parallel: SequenceParallel = "off",
+    zero: int = 0,
     memory_utilization: float = 0.9,
     loader: float | str | None = None,
     workers: int | None = None,
@@ -100,7 +101,7 @@ def estimate(
         "activations": activations, "attention": attention, "logits": logits, "new_tokens": new_tokens, "image": image,
         "mla": mla, "optimizer": optimizer, "recompute": recompute, "decoder_seq": decoder_seq, "runtime": runtime,
         "launch": launch, "tp": tp, "dp": dp, "pp": pp, "ep": ep, "vpp": vpp, "micro_batch": micro_batch,
-        "sequence_parallel": sequence_parallel, "memory_utilization": memory_utilization,
+        "sequence_parallel": sequence_parallel, "zero": zero, "memory_utilization": memory_utilization,
         "data_parallel": data_parallel, "engine": engine, "routing": routing,
     }  # fmt: skip
     data_loader = loader_options(loader, workers, copy)

@@ -180,6 +180,9 @@ def workload_options(
             PARALLELISM, "on: also shard the tokens of norms and residual adds over the --tp GPUs, for training."
         ),
     ] = "off",
+    zero: Annotated[
+        int, panel_option(PARALLELISM, "1: the --dp replicas shard the optimizer state (ZeRO stage 1), for training.")
+    ] = 0,
     data_parallel: Annotated[
         str | None,
         panel_option(

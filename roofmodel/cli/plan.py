@@ -101,6 +101,9 @@ def plan_command(
         str | None, panel_option(TRAINING, "Only none, selective (with --attention eager) or full (default: all).")
     ] = None,
     sequence_parallel: Annotated[str | None, panel_option(TRAINING, "Only off or on (default: both).")] = None,
+    zero: Annotated[
+        str | None, panel_option(TRAINING, "Only 0, or only 1: replicas shard the optimizer state (default: both).")
+    ] = None,
     family: Family = None,
     top: Annotated[int, panel_option(OUTPUT, "Number of candidates that are shown.")] = 8,
     cluster: Annotated[
@@ -126,7 +129,7 @@ def plan_command(
     }  # fmt: skip
     training: dict[str, Any] = {
         "tokens": tokens, "batch": batch, "seq": seq, "micro_batch": micro_batch, "vpp": vpp, "attention": attention,
-        "recompute": recompute, "sequence_parallel": sequence_parallel,
+        "recompute": recompute, "sequence_parallel": sequence_parallel, "zero": zero,
     }  # fmt: skip
     own, other = (training, serving) if train else (serving, training)
     needed = {"tokens": ("300B",)} if train else {"isl": (4096,), "osl": (512,)}

@@ -94,6 +94,7 @@ AXES: dict[str, str] = {
     "Y": "points along the second dimension of a grid",
     "Z": "points along the third dimension of a grid",
     "W": "parameters of the whole model",
+    "Ws": "parameters whose optimizer state is on one GPU",
     "n": "classes of a classification head",
     "o": "output channels of a filter",
     "i": "rows of a feature map",

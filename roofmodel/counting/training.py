@@ -4,6 +4,10 @@ Mixed precision as in ZeRO (Rajbhandari et al., arXiv 1910.02054, section 3.1): 
 the weight, 2 for the gradient and 12 for the optimizer state (fp32 master weight and two moments). Megatron-LM sums
 gradients in fp32 and needs 18. Weights of 32 bits or more need no master copy: 4 + 4 + 8 = 16 bytes.
 
+ZeRO stage 1 (section 5.1) divides the optimizer state by the number of replicas: 2 + 2 + 12 / replicas bytes. Each
+replica updates its shard of the weights, so gradients are reduce-scattered and updated weights are all-gathered, which
+together send as many bytes as an all-reduce (section 7.2.1).
+
 Recomputation as in Korthikanti et al., arXiv 2205.05198: `selective` recomputes the scores and the softmax of
 attention, `full` keeps only the input of each layer. `dropout.py` counts the masks of dropout.
 """
@@ -38,8 +42,10 @@ class TrainingStep(NamedTuple):
     backward: tuple[Operator, ...]
     exchanged: tuple[Operator, ...]
     update: Operator | None
+    gathered: tuple[Operator, ...]  # weights that other replicas updated
     passed: Sequence[Operator]  # the forward pass without the loss
     parameters: Number  # of one GPU
+    updated: Number  # of these, the parameters whose optimizer state the GPU has
     tied: Number | None = None  # of the parameters, those that are also on another pipeline stage
 
     def operators(self, microbatches: Number) -> Iterator[Operator]:
@@ -51,6 +57,7 @@ class TrainingStep(NamedTuple):
         yield from (replace(operator, stage="backward") for operator in self.exchanged)
         if self.update:
             yield self.update
+        yield from self.gathered
 
 
 def runs_once_per_step(operator: Operator) -> bool:
@@ -65,6 +72,9 @@ def build_training_step(
 
     `parameters` is the number of parameters of one GPU; `tied` of them are also on another pipeline stage, if any.
     """
+    sets = _parameter_sets(passed, parameters, step)
+    is_sharded = any(each.is_sharded for each in sets)
+    updated = sum(each.updated for each in sets) if is_sharded else None
     logits = [t for t in passed[-1].writes if t.name == "logits"]
     losses = [cross_entropy(passed[-1])] if logits else []
     totals = exchanged_totals(passed[-1], step) if logits else ()
@@ -79,10 +89,12 @@ def build_training_step(
         forward=(*passed, *losses, *totals),
         recomputed=tuple(recomputed),
         backward=(*map(cross_entropy_gradient, losses), *backward(passed)),
-        exchanged=tuple(exchanged_gradients(passed, parameters, step, tied)),
-        update=step.optimizer and optimizer_step(parameters, step.widths, step.optimizer),
+        exchanged=tuple(exchanged_gradients(sets, step, tied)),
+        update=step.optimizer and optimizer_step(parameters, step.widths, step.optimizer, updated),
+        gathered=tuple(gathered_weights(sets, step)) if step.optimizer else (),
         passed=passed,
         parameters=parameters,
+        updated=parameters if updated is None else updated,
         tied=tied,
     )
 
@@ -129,16 +141,34 @@ def exchanged_totals(head: Operator, step: Step) -> Iterator[Operator]:
         yield from all_reduce(Builder(head.sizes, head.widths), step, f"head.loss_{what}", f"{what}[{rows}]")
 
 
-def exchanged_gradients(
-    passed: Sequence[Operator], parameters: Number, step: Step, tied: Number | None
-) -> Iterator[Operator]:
-    """The all-reduce of the gradients over the replicas, in the number format of the weights, after the backward pass.
+class ParameterSet(NamedTuple):
+    """Parameters of one GPU that the same `gpus` replicas have, whose ranks are `apart` apart."""
 
-    If replicas share the experts, each expert is on `dp / replicas` GPUs and its gradients are summed over those. A
-    tied token table has a gradient on the first and on the last pipeline stage (Megatron-LM's embedding group).
-    Frameworks overlap it with the backward pass, bucket by bucket (`study/estimate/replicas.py`).
-    """
-    parallel, groups = step.parallel, []
+    prefix: str  # of the names of its operators
+    elements: Number
+    gpus: Number
+    apart: Number
+    zero: int
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the replicas shard the optimizer state."""
+        return self.zero > 0 and not is_just(self.gpus, 1)
+
+    @property
+    def updated(self) -> Number:
+        """The parameters that one GPU updates."""
+        return ceil_div(self.elements, self.gpus) if self.is_sharded else self.elements
+
+    @property
+    def sizes(self) -> dict[str, Number]:
+        """The sizes of the axes of its operators."""
+        return {"W": self.elements, **({"Ws": self.updated} if self.is_sharded else {})}
+
+
+def _parameter_sets(passed: Sequence[Operator], parameters: Number, step: Step) -> list[ParameterSet]:
+    """All parameters, and apart from them the experts if replicas share these: each is on `dp / replicas` GPUs."""
+    parallel, sets = step.parallel, []
     if parallel.experts_span_replicas:
         experts = sum(
             op.count * tensor.elements(op.sizes)
@@ -146,15 +176,38 @@ def exchanged_gradients(
             if op.kind == "grouped_gemm"
             for tensor in op.parameters
         )
-        parameters = parameters - experts
-        copies = quotient(parallel.dp, parallel.replicas)
-        groups.append(("expert_all_reduce", experts, copies, parallel.tp * parallel.replicas))
-    if tied is not None:
-        groups.append(("tied_all_reduce", tied, 2, ceil_div(parallel.gpus, 2)))  # the first and the last stage
-    for name, elements, gpus, apart in (("all_reduce", parameters, parallel.dp, parallel.tp), *groups):
-        if not is_just(gpus, 1):
-            build, collective = Builder({"W": elements}, step.widths), Collective("all_reduce", gpus, apart)
-            yield build.exchange(f"gradients.{name}", "grad.W_all[W] -> grad.W_all[W]", collective)
+        parameters, copies = parameters - experts, quotient(parallel.dp, parallel.replicas)
+        sets.append(ParameterSet("expert_", experts, copies, parallel.tp * parallel.replicas, parallel.zero))
+    return [ParameterSet("", parameters, parallel.dp, parallel.tp, parallel.zero), *sets]
+
+
+def exchanged_gradients(sets: Sequence[ParameterSet], step: Step, tied: Number | None) -> Iterator[Operator]:
+    """The all-reduce or reduce-scatter of the gradients over the replicas, after the backward pass.
+
+    Gradients have the number format of the weights. A tied token table has a gradient on the first and on the last
+    pipeline stage (Megatron-LM's embedding group). Frameworks overlap the exchange with the backward pass, bucket by
+    bucket (`study/estimate/replicas.py`).
+    """
+    if tied is not None:  # between the first and the last stage
+        sets = (*sets, ParameterSet("tied_", tied, 2, ceil_div(step.parallel.gpus, 2), 0))
+    for each in sets:
+        name, own = ("reduce_scatter", "Ws") if each.is_sharded else ("all_reduce", "W")
+        if not is_just(each.gpus, 1):
+            text = f"grad.W_all[W] -> grad.W_all[{own}]"
+            yield _exchange(f"gradients.{each.prefix}{name}", text, each, Collective(name, each.gpus, each.apart), step)
+
+
+def gathered_weights(sets: Sequence[ParameterSet], step: Step) -> Iterator[Operator]:
+    """The all-gather of the weights over the replicas after each has updated its shard."""
+    for each in sets:
+        if each.is_sharded:
+            collective, text = Collective("all_gather", each.gpus, each.apart), "W_all[Ws] -> W_all[W]"
+            gather = _exchange(f"weights.{each.prefix}all_gather", text, each, collective, step)
+            yield replace(gather, stage="optimizer")
+
+
+def _exchange(name: str, text: str, each: ParameterSet, collective: Collective, step: Step) -> Operator:
+    return Builder(each.sizes, step.widths).exchange(name, text, collective)
 
 
 def cross_entropy_gradient(loss: Operator) -> Operator:
@@ -170,12 +223,16 @@ def cross_entropy_gradient(loss: Operator) -> Operator:
 # --- Optimizer --------------------------------------------------------------------------------------
 
 
-def optimizer_step(parameters: Number, widths: Widths, optimizer: Optimizer) -> Operator:
-    """The update of all parameters as one kernel: reads gradients and state, writes weights and state."""
+def optimizer_step(parameters: Number, widths: Widths, optimizer: Optimizer, updated: Number | None = None) -> Operator:
+    """The update of all parameters as one kernel: reads gradients and state, writes weights and state.
+
+    `updated`: the number of parameters that the GPU updates, if the replicas shard the optimizer state.
+    """
     states = _states(widths, optimizer)
-    state = "".join(f" state.{name}[W]" for name in states)
-    text = f"grad.W_all[W]{'' if 'master' in states else ' W_all[W]'}{state} -> W_all[W]{state}"
-    build = Builder({"W": parameters}, widths)
+    own = "W" if updated is None else "Ws"
+    state = "".join(f" state.{name}[{own}]" for name in states)
+    text = f"grad.W_all[{own}]{'' if 'master' in states else f' W_all[{own}]'}{state} -> W_all[{own}]{state}"
+    build = Builder({"W": parameters, **({} if updated is None else {own: updated})}, widths)
     step = build.operator(
         "optimizer.step", "optimizer", text, kind="optimizer", flops=vector_flops.OPTIMIZER[optimizer]
     )
@@ -218,7 +275,7 @@ def training_memory(
         kv_cache=0,
         activations=keeping + restored + transient,
         gradients=step.widths.weights.bytes(parameters),
-        optimizer=optimizer_state_bytes(parameters, step.widths, step.optimizer) if step.optimizer else 0,
+        optimizer=optimizer_state_bytes(training.updated, step.widths, step.optimizer) if step.optimizer else 0,
         kept=keeping,
     )
 

@@ -36,7 +36,8 @@ class Parallel(NamedTuple):
     * `ep`: GPUs that share the experts of an MoE model: some of the `tp` GPUs, or the GPUs of several replicas
       (`experts_span_replicas`);
     * `sequence`: whether the `tp` GPUs also shard the tokens outside the blocks: norms, residual adds, dropout
-      (Korthikanti et al., arXiv 2205.05198, section 4.2).
+      (Korthikanti et al., arXiv 2205.05198, section 4.2);
+    * `zero`: 1 if the replicas shard the optimizer state (ZeRO stage 1; Megatron-LM's distributed optimizer).
 
     Rank order as in Megatron-LM (Narayanan et al., arXiv 2104.04473, section 3): tensor parallelism, then data
     parallelism, then pipeline stages.
@@ -50,6 +51,7 @@ class Parallel(NamedTuple):
     experts_span_replicas: bool = False
     stage: int = 0
     sequence: bool = False
+    zero: int = 0
 
     @property
     def ways(self) -> dict[str, Number]:
@@ -167,6 +169,11 @@ class Workload(NamedTuple):
     def sequence_parallel(self) -> str:
         """Sequence parallelism as `on` or `off`."""
         return "on" if self.parallel.sequence else "off"
+
+    @property
+    def zero(self) -> int:
+        """The stage of ZeRO: 1 if the replicas shard the optimizer state, else 0."""
+        return self.parallel.zero
 
     @property
     def widths(self) -> Widths:

@@ -51,10 +51,12 @@ def test_an_execution_of_calculon_becomes_our_options() -> None:
         "tensor_par": 8, "pipeline_par": 2, "data_par": 4, "pipeline_interleaving": 3, "microbatch_size": 2,
         "activation_recompute": "attn_only", "tensor_par_comm_type": "rs_ag", "optimizer_sharding": True,
     }  # fmt: skip
-    assert planners._as_options(execution) == {
+    options = {
         "tp": 8, "pp": 2, "dp": 4, "vpp": 3, "micro_batch": 2, "recompute": "selective", "sequence_parallel": "on",
+        "zero": 1,
     }  # fmt: skip
-    assert planners._their_layout(execution) == (
+    assert planners._as_options(execution) == options
+    assert planners._training_layout(options) == (
         "tp 8 pp 2 dp 4 vpp 3, microbatch 2, recompute selective, sequence parallel, optimizer sharded"
     )
 

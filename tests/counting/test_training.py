@@ -10,7 +10,8 @@ import pytest
 from roofmodel.counting import blocks, memory, phases
 from roofmodel.counting.backward import backward
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.workload import Workload
+from roofmodel.counting.training import runs_once_per_step
+from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
@@ -276,6 +277,50 @@ def test_bytes_per_parameter(optimizer: str, dtype: str, bytes_each: int) -> Non
 def test_the_optimizer_reads_and_writes_each_state_once(optimizer: str, dtype: str, read: int, written: int) -> None:
     (update,) = (op for op in step(hub.load("gpt2"), optimizer=optimizer, dtype=dtype) if op.stage == "optimizer")
     assert (update.cost.bytes_read, update.cost.bytes_written) == (read * 124_439_808, written * 124_439_808)
+
+
+@pytest.mark.parametrize("replicas", [4, 64])
+def test_zero_shards_the_optimizer_state_only(replicas: int) -> None:
+    """Rajbhandari et al., arXiv 1910.02054, section 5.1: 2 + 2 + 12 / replicas bytes per parameter."""
+    arch, parameters = hub.load("gpt2"), 124_439_808  # divisible by 64
+    work = train(arch, batch=replicas, parallel=Parallel(dp=replicas, zero=1))
+    need = phases.peak_memory(arch, work)
+    assert (need.weights, need.gradients) == (2 * parameters, 2 * parameters)
+    assert need.optimizer == 12 * parameters // replicas
+    assert need.activations == phases.peak_memory(arch, train(arch, batch=1)).activations
+
+
+def test_zero_sends_as_many_bytes_as_an_all_reduce_and_updates_a_shard() -> None:
+    """Section 7.2.1: a reduce-scatter of the gradients, then an all-gather of the updated weights."""
+    arch, dp, size = hub.load("gpt2"), 4, 2 * 124_439_808
+
+    def once_per_step(zero: int) -> dict[str, Operator]:
+        found = step(arch, batch=dp, parallel=Parallel(dp=dp, zero=zero))
+        return {op.name: op for op in found if runs_once_per_step(op)}
+
+    plain, sharded = once_per_step(0), once_per_step(1)
+    assert list(plain) == ["gradients.all_reduce", "optimizer.step"]
+    assert list(sharded) == ["gradients.reduce_scatter", "optimizer.step", "weights.all_gather"]
+    for name in ("gradients.reduce_scatter", "weights.all_gather"):
+        assert sharded[name].cost.link_bytes == size * (dp - 1) // dp
+    assert sum(op.cost.link_bytes for op in sharded.values()) == plain["gradients.all_reduce"].cost.link_bytes
+    for cost in ("bytes_read", "bytes_written", "vector_flops"):
+        assert dp * getattr(sharded["optimizer.step"].cost, cost) == getattr(plain["optimizer.step"].cost, cost)
+
+
+def test_experts_that_replicas_share_are_sharded_over_their_copies() -> None:
+    """Mixtral's 8 experts on 4 of 8 replicas: each expert is on two GPUs, all other parameters are on eight."""
+    arch = hub.load("Mixtral-8x7B-v0.1")
+    parallel = Parallel(dp=8, ep=4, experts_span_replicas=True, zero=1)
+    found = {op.name: op for op in step(arch, batch=8, parallel=parallel) if runs_once_per_step(op)}
+    experts = 32 * 2 * 3 * 4096 * 14336  # layers, experts on a GPU, matrices
+    others = 46_702_792_704 - 4 * experts
+    for name, gpus, elements in (("", 8, others), ("expert_", 2, experts)):
+        for operator in (f"gradients.{name}reduce_scatter", f"weights.{name}all_gather"):
+            assert found[operator].collective.gpus == gpus  # type: ignore[union-attr]
+            assert found[operator].exchanged_bytes == 2 * elements
+    need = phases.peak_memory(arch, train(arch, batch=8, parallel=parallel))
+    assert need.optimizer == 12 * (others // 8 + experts // 2)
 
 
 # --- Against autograd -------------------------------------------------------------------------------

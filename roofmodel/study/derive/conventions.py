@@ -12,7 +12,7 @@ from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.routing import touched_experts
 from roofmodel.counting.vector_flops import FlopCount
 from roofmodel.counting.workload import MEMORY_UTILIZATION, Workload, attended, pairs
-from roofmodel.errors import Message, Option, Text
+from roofmodel.errors import Message, Option, Text, joined
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.symbols import symbol
 
@@ -99,8 +99,8 @@ def points() -> Iterator[Convention]:
         "several GPUs",
         "counts, times and memory are per GPU; batch and rates are for all GPUs. Tensor parallelism shards heads, MLP "
         "widths, experts and the vocabulary (Megatron-LM, arXiv 1909.08053); sequence parallelism shards the tokens of "
-        "norms and residual adds",
-        switch=Message(Option("tp"), " ", Option("dp"), " ", Option("ep"), " ", Option("sequence_parallel")),
+        "norms and residual adds; ZeRO stage 1 shards the optimizer state over replicas (arXiv 1910.02054)",
+        switch=joined(" ", [Option(name) for name in ("tp", "dp", "ep", "sequence_parallel", "zero")]),
     )
     yield Convention(
         "pipeline parallelism",

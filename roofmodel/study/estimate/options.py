@@ -72,6 +72,7 @@ class Options(NamedTuple):
     vpp: int = 1
     micro_batch: int | None = None
     sequence_parallel: SequenceParallel = "off"
+    zero: int = 0
     memory_utilization: float = MEMORY_UTILIZATION
     data_parallel: DataParallel | None = None
     engine: Engine = "current"
@@ -106,6 +107,7 @@ class WorkloadOptions(TypedDict, total=False):
     vpp: int
     micro_batch: int | None
     sequence_parallel: SequenceParallel
+    zero: int
     memory_utilization: float
     data_parallel: DataParallel | None
     engine: Engine
@@ -134,9 +136,11 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 MIN_VALUES = {
     "batch": 1, "seq": 1, "decoder_seq": 1, "context": 0, "new_tokens": 1, "image": 1, **dict.fromkeys(GPUS, 1),
-    "micro_batch": 1,
+    "micro_batch": 1, "zero": 0,
 }  # fmt: skip
 """The smallest value of the options that are numbers."""
+MAX_VALUES = {"zero": 1}
+"""The largest value of these options, where it is not MAX_VALUE."""
 
 
 def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text, ...]]:
@@ -165,8 +169,9 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
     seq, decoder_seq, pixels = _lengths(arch, options)
     micro_batch = 1 if options.micro_batch is None and options.pp > 1 and is_training else options.micro_batch
     gpus = Parallel(
-        options.tp, options.dp, options.pp, options.ep, options.vpp, sequence=options.sequence_parallel == "on"
-    )
+        options.tp, options.dp, options.pp, options.ep, options.vpp, sequence=options.sequence_parallel == "on",
+        zero=options.zero,
+    )  # fmt: skip
     layout, layout_notes = parallel(arch, is_training, options.batch, micro_batch, gpus)
     if layout.sequence and seq % options.tp:
         tokens_per_gpu = -(-seq // options.tp)
@@ -204,7 +209,7 @@ def _checked(options: Options) -> Options:
     for name, low in MIN_VALUES.items():
         value = getattr(options, name)
         if value is not None or DEFAULTS[name] is not None:
-            _check_whole_number(name, value, low)
+            _check_whole_number(name, value, low, MAX_VALUES.get(name, MAX_VALUE))
     if options.runtime == "autocast":
         options = _autocast(options)
     options = options._replace(memory_utilization=memory_utilization(options.memory_utilization))
@@ -299,6 +304,7 @@ def _inapplicable_options(
         yield "optimizer", "only training runs an optimizer"
         yield "data_parallel", "only training exchanges gradients"
         yield "recompute", "only training recomputes activations"
+        yield "zero", "only training has optimizer state"
 
 
 def _lengths(arch: Architecture, options: Options) -> tuple[Number, Number | None, tuple[Number, Number]]:
@@ -406,11 +412,9 @@ def memory_utilization(share: object) -> float:
     return found
 
 
-def _check_whole_number(option: str, value: object, low: int) -> None:
-    if type(value) is not int or not low <= value <= MAX_VALUE:
-        raise WorkloadError(
-            Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {MAX_VALUE}"
-        )
+def _check_whole_number(option: str, value: object, low: int, high: int = MAX_VALUE) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {high}")
 
 
 def non_default_options(options: Mapping[str, Any], used: Collection[str] = ("dtype",)) -> list[str]:

@@ -65,7 +65,11 @@ def parallel(
         raise WorkloadError(
             Option("sequence_parallel", "on"), f": {arch.name} {obstacle}; try ", Option("sequence_parallel", "off")
         )
-    return Parallel(tp, dp, pp, ep, vpp, experts_span_replicas=ep > tp, sequence=sequence), tuple(notes)
+    zero = layout.zero
+    if zero and dp == 1:
+        notes.append(ignored("zero", Message("no replicas (", Option("dp", 1), ") that could shard optimizer state")))
+        zero = 0
+    return Parallel(tp, dp, pp, ep, vpp, experts_span_replicas=ep > tp, sequence=sequence, zero=zero), tuple(notes)
 
 
 def _size_options(**sizes: int | None) -> list[Text]:
@@ -90,7 +94,8 @@ def _sequence_obstacle(arch: Architecture) -> str | None:
 def data_parallel(is_training: bool, asked: DataParallel | None, runtime: str, layout: Parallel) -> DataParallel | None:
     """How replicas train: as asked, else DistributedDataParallel, or as Megatron-LM; None for one replica alone.
 
-    Raises WorkloadError for DataParallel with models that are sharded: it runs all replicas in one process.
+    Raises WorkloadError for DataParallel with models or optimizer state that are sharded: it runs all replicas in one
+    process.
     """
     if not is_training or (asked is None and layout.dp == 1):
         return None
@@ -98,6 +103,11 @@ def data_parallel(is_training: bool, asked: DataParallel | None, runtime: str, l
         raise WorkloadError(
             Option("data_parallel", asked), " replicates a model that is on one GPU; try ",
             Message(Option("tp", 1), " ", Option("pp", 1)), " or ", Option("data_parallel", "ddp"),
+        )  # fmt: skip
+    if asked == "dataparallel" and layout.zero:
+        raise WorkloadError(
+            Option("data_parallel", asked), " updates all weights on the first GPU; try ", Option("zero", 0), " or ",
+            Option("data_parallel", "ddp"),
         )  # fmt: skip
     return asked or ("sequential" if runtime == "megatron" else "ddp")
 

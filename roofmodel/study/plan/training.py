@@ -1,4 +1,4 @@
-"""The search of a training plan: layout, pipeline schedule, recomputation, sequence parallelism and microbatch.
+"""The search of a training plan: layout, pipeline schedule, recomputation, sharded sequences and optimizer, microbatch.
 
 The time of a step is that of `roof estimate --phase train --runtime megatron`, whose pipeline bubble, recomputation and
 exchange of gradients it includes. All microbatches of a layout are evaluated in one pass over the model, as arrays.
@@ -72,15 +72,25 @@ class Run(NamedTuple):
         return self.tokens / (self.batch * self.seq)
 
 
+class Choices(NamedTuple):
+    """What a layout leaves open, except the microbatch: parts per pipeline stage, recomputation, what else is sharded.
+
+    `zero`: 1 if the replicas shard the optimizer state, else 0.
+    """
+
+    vpp: int
+    recompute: str
+    sequence_parallel: str
+    zero: int
+
+
 class TrainingPiece(NamedTuple):
-    """A layout with one choice of recomputation, of sequence parallelism and of parts per pipeline stage."""
+    """A layout with one set of choices."""
 
     arch: Architecture
     device: Device
     layout: Layout
-    vpp: int
-    recompute: str
-    sequence_parallel: str
+    choices: Choices
     run: Run
     price: float | None
 
@@ -90,9 +100,7 @@ class TrainingCandidate(NamedTuple):
 
     device: str
     layout: Layout
-    vpp: int
-    recompute: str
-    sequence_parallel: str
+    choices: Choices
     micro_batch: int
     step: Interval
     mfu: float | None
@@ -168,6 +176,7 @@ def plan_training(
     memory_utilization: float = MEMORY_UTILIZATION,
     recompute: object = None,
     sequence_parallel: object = None,
+    zero: object = None,
     top: int = 8,
     cluster: str | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
@@ -184,15 +193,17 @@ def plan_training(
     restricted = layout_restrictions(given, also=("vpp", "micro_batch"))
     recomputing = _recomputation(recompute, attention)
     sharding = choices_of("sequence_parallel", sequence_parallel, ("off", "on"))
+    stages_of_zero = (0, 1) if zero is None else grid.numbers("zero", zero, 0, 1)
     prices = prices_by_device(price, devices)
     possible = [one for one in layouts(arch, gpus, restricted, is_training=True) if run.batch % one.dp == 0]
     pieces = [
-        TrainingPiece(arch, device, layout, vpp, kept, sharded, run, prices.get(device.id))
+        TrainingPiece(arch, device, layout, Choices(vpp, kept, sharded, stage), run, prices.get(device.id))
         for device in comparable(devices)
         for layout in possible
         for vpp in _parts(arch, layout.pp, restricted.get("vpp"))
         for kept in recomputing
         for sharded in (sharding if layout.tp > 1 else ("off",))
+        for stage in (stages_of_zero if layout.dp > 1 else (0,))
     ]
     if not pieces:
         raise WorkloadError(*no_layout(arch, gpus, restricted, training=True))
@@ -250,7 +261,7 @@ def evaluate(asked: tuple[TrainingPiece, Sequence[int] | None]) -> TrainingFound
     piece, wanted = asked
     run, layout = piece.run, piece.layout
     part = run.batch // layout.dp
-    group = layout.pp if piece.vpp > 1 else 1
+    group = layout.pp if piece.choices.vpp > 1 else 1
     searched = wanted or [2**power for power in range(MAX_MICRO_BATCH.bit_length())]
     sizes = [n for n in divisors(part) if n in searched and part // n % group == 0]
     if not sizes:
@@ -258,8 +269,8 @@ def evaluate(asked: tuple[TrainingPiece, Sequence[int] | None]) -> TrainingFound
     try:
         work, _ = workload(
             piece.arch, phase="train", batch=run.batch, micro_batch=1, seq=run.seq, dtype=run.dtype, runtime="megatron",
-            recompute=piece.recompute, sequence_parallel=piece.sequence_parallel, attention=run.attention,
-            memory_utilization=run.memory_utilization, vpp=piece.vpp, **layout._asdict(),
+            attention=run.attention, memory_utilization=run.memory_utilization, **layout._asdict(),
+            **piece.choices._asdict(),
         )  # fmt: skip
     except WorkloadError:  # such as sequence parallelism of a model that does not allow it
         return TrainingFound()
@@ -307,7 +318,7 @@ def _candidate(
     link, memory_share = at("link_share", "link_share"), at("memory_share", "memory_share")
     bubble = at("bubble_share", "bubble_share")
     return TrainingCandidate(
-        piece.device.id, piece.layout, piece.vpp, piece.recompute, piece.sequence_parallel, sizes[place],
+        piece.device.id, piece.layout, piece.choices, sizes[place],
         step=Interval(
             seconds, at("expected_low_seconds", "bound_seconds"), at("expected_high_seconds", "bound_seconds")
         ),
@@ -345,33 +356,37 @@ def _reason(one: TrainingCandidate, other: TrainingCandidate | None) -> str:
     found = [
         (abs(a - b), f"{what} {a:.0%} of its step, not {b:.0%}") for what, a, b in pairs if (a < b) == (change > 0)
     ]
-    if one.recompute != other.recompute:
-        found.append((0.25, f"recomputation {one.recompute}, not {other.recompute}"))
-    if one.vpp != other.vpp:
-        found.append((0.02, f"{_schedule(one)}, not {_schedule(other)}"))
+    own, theirs = one.choices, other.choices
+    if own.recompute != theirs.recompute:
+        found.append((0.25, f"recomputation {own.recompute}, not {theirs.recompute}"))
+    if own.vpp != theirs.vpp:
+        found.append((0.02, f"{_schedule(own)}, not {_schedule(theirs)}"))
     if one.micro_batch != other.micro_batch:
         found.append((0.02, f"microbatches of {one.micro_batch}, not {other.micro_batch}"))
-    if one.sequence_parallel != other.sequence_parallel:
-        found.append((0.02, f"sequence parallelism {one.sequence_parallel}"))
+    if own.sequence_parallel != theirs.sequence_parallel:
+        found.append((0.02, f"sequence parallelism {own.sequence_parallel}"))
+    if own.zero != theirs.zero:
+        found.append((0.02, f"optimizer state {'sharded' if own.zero else 'on each replica'}"))
     cause = max(found)[1] if found else "no part of the step differs by much"
     return f"{abs(change):.0%} {'faster' if change >= 0 else 'slower'} than {training_name(other)}: {cause}"
 
 
-def _schedule(one: TrainingCandidate) -> str:
-    return f"{one.vpp} model parts per stage" if one.vpp > 1 else "no interleaving"
+def _schedule(own: Choices) -> str:
+    return f"{own.vpp} model parts per stage" if own.vpp > 1 else "no interleaving"
 
 
 def training_name(one: TrainingCandidate) -> str:
     """The layout, and what it does to save memory: `tp 8 pp 4 dp 2 vpp 2, full recomputation`."""
     words = [training_layout(one)]
-    words += [f"{one.recompute} recomputation"] * (one.recompute != "none")
-    words += ["sequence parallel"] * (one.sequence_parallel == "on")
+    words += [f"{one.choices.recompute} recomputation"] * (one.choices.recompute != "none")
+    words += ["sequence parallel"] * (one.choices.sequence_parallel == "on")
+    words += [f"ZeRO-{one.choices.zero}"] * (one.choices.zero > 0)
     return ", ".join(words)
 
 
 def training_layout(one: TrainingCandidate) -> str:
     """The sizes above 1 of the layout and of the pipeline schedule: `tp 8 pp 4 dp 2 vpp 2`."""
-    return layout_text(one.layout) + (f" vpp {one.vpp}" if one.vpp > 1 else "")
+    return layout_text(one.layout) + (f" vpp {one.choices.vpp}" if one.choices.vpp > 1 else "")
 
 
 # --- Options ----------------------------------------------------------------------------------------

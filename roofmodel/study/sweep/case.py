@@ -40,8 +40,8 @@ NAMED_OPTIONS = (
 )  # fmt: skip
 FORMAT_OPTIONS = ("weights", "kv", "activations")
 """Of these, the formats that default to `dtype`."""
-PARALLELISM_OPTIONS = (*GPUS, "micro_batch")
-"""The options of parallelism and the micro-batch."""
+PARALLELISM_OPTIONS = (*GPUS, "micro_batch", "zero")
+"""The options of parallelism that are numbers."""
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
 TOTALS = (
     *COUNTS, "link_bytes", "kernels", "bound_seconds", "communication_seconds", "expected_communication_seconds",

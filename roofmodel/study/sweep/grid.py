@@ -54,6 +54,7 @@ class GridOptions(TypedDict, total=False):
     vpp: Numbers | None
     micro_batch: Numbers | None
     sequence_parallel: Names | None
+    zero: Numbers | None
     data_parallel: Names | None
     engine: Names | None
     routing: RoutingOption | Iterable[RoutingOption] | None

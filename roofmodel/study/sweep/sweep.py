@@ -31,6 +31,7 @@ from roofmodel.study.estimate.notes import (
 from roofmodel.study.estimate.options import (
     CHOICES,
     MAX_VALUE,
+    MAX_VALUES,
     MIN_VALUES,
     Options,
     check_choice,
@@ -174,7 +175,7 @@ def _axis(name: str, asked: object) -> list[Any]:
     """The values of an option. Raises WorkloadError for invalid ones."""
     if name in MIN_VALUES:
         limit = grid.MAX_VALUES if name in LENGTHS else MAX_CASES
-        return list(grid.numbers(name, asked, MIN_VALUES[name], MAX_VALUE, limit))
+        return list(grid.numbers(name, asked, MIN_VALUES[name], MAX_VALUES.get(name, MAX_VALUE), limit))
     if name == "launch":
         return [launch_seconds(value) for value in grid.names(asked)]
     if name == "memory_utilization":
@@ -325,4 +326,5 @@ def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
         "logits": work.logits_of(phase),
         "optimizer": work.optimizer if trains else None,
         "recompute": work.recompute if trains else None,
+        "zero": work.zero if trains else None,
     }

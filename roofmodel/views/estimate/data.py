@@ -45,7 +45,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             **({"optimizer": work.optimizer, "recompute": work.recompute} if "train" in work.phases else {}),
             **work.parallel.ways,
             "micro_batch": work.micro_batch,
-            **({"sequence_parallel": work.sequence_parallel} if "train" in work.phases else {}),
+            **({"sequence_parallel": work.sequence_parallel, "zero": work.zero} if "train" in work.phases else {}),
             "memory_utilization": work.memory_utilization,
             "data_parallel": work.data_parallel,
             "engine": work.engine,

@@ -75,6 +75,7 @@ def describe_gpus(parallel: Parallel) -> list[str]:
         return []
     degrees = [f"{name} {degree}" for name, degree in parallel.ways.items() if degree > 1]
     degrees += ["sequence-parallel"] * parallel.sequence
+    degrees += [f"ZeRO-{parallel.zero}"] * (parallel.zero > 0)
     return [f"one of {parallel.gpus} GPUs ({', '.join(degrees)})"]
 
 

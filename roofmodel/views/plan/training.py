@@ -42,13 +42,14 @@ class TrainingPlanView:
 
 
 def _cells(one: RankedTraining, several_devices: bool) -> dict[str, str]:
-    found = one.candidate
+    found, choices = one.candidate, one.candidate.choices
     return {
         "": str(one.rank),
         "device": found.device if several_devices else "",
         "layout": training_layout(found),
-        "SP": found.sequence_parallel if found.sequence_parallel == "on" else "",
-        "recompute": found.recompute,
+        "SP": choices.sequence_parallel if choices.sequence_parallel == "on" else "",
+        "ZeRO": str(choices.zero) if choices.zero else "",
+        "recompute": choices.recompute,
         "microbatch": str(found.micro_batch),
         "step": units.seconds(found.step.value),
         "MFU": "" if found.mfu is None else f"{found.mfu:.0%}",
@@ -87,16 +88,17 @@ def rows(plan: TrainingPlan) -> list[dict[str, Any]]:
 
 
 def _row(one: RankedTraining) -> dict[str, Any]:
-    found, shares = one.candidate, one.candidate.shares
+    found, choices, shares = one.candidate, one.candidate.choices, one.candidate.shares
     return {
         "rank": one.rank,
         "hardware": found.device,
         **found.layout._asdict(),
-        "vpp": found.vpp,
+        "vpp": choices.vpp,
         "batch": found.run.batch,
         "micro_batch": found.micro_batch,
-        "recompute": found.recompute,
-        "sequence_parallel": found.sequence_parallel,
+        "recompute": choices.recompute,
+        "sequence_parallel": choices.sequence_parallel,
+        "zero": choices.zero,
         "dtype": found.run.dtype,
         **interval("step", "seconds", found.step),
         **interval("tokens_per_second_per_gpu", "", found.per_gpu),

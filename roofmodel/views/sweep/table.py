@@ -35,6 +35,7 @@ DEFAULTS = {
     **dict.fromkeys(GPUS, 1),
     "micro_batch": None,
     "sequence_parallel": "off",
+    "zero": 0,
     "recompute": "none",
     "data_parallel": None,
     "engine": "current",

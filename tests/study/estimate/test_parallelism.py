@@ -300,6 +300,37 @@ def test_sequence_parallelism_shards_sequences_in_tensor_parallel_training(optio
 
 
 @pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"phase": "train"}, "zero is ignored: no replicas (dp=1) that could shard optimizer state"),
+        ({"phase": "prefill"}, "zero is ignored: only training has optimizer state"),
+    ],
+)
+def test_zero_shards_the_optimizer_state_of_replicas(options: dict[str, Any], said: str) -> None:
+    assert said in map(str, estimate(LLAMA, H100, zero=1, **options).notes)
+
+
+def test_zero_needs_a_known_stage_and_replicas_in_several_processes() -> None:
+    with pytest.raises(WorkloadError, match="zero is 3; it must be a whole number from 0 to 1"):
+        estimate(LLAMA, H100, phase="train", zero=3)
+    with pytest.raises(WorkloadError, match="updates all weights on the first GPU; try zero=0"):
+        estimate(GPT2, H100, phase="train", dp=2, batch=2, zero=1, data_parallel="dataparallel")
+
+
+@pytest.mark.parametrize("data_parallel", ["ddp", "sequential"])
+def test_zero_shortens_the_optimizer_step_in_an_estimate_and_in_a_sweep(data_parallel: str) -> None:
+    options: dict[str, Any] = {"phase": "train", "dp": 4, "batch": 16, "data_parallel": data_parallel}
+    rows = roofmodel.sweep("gpt2-medium", "a100", zero=[0, 1], **options).to_frame()
+    for row in rows.itertuples():
+        one = roofmodel.estimate("gpt2-medium", "a100", zero=row.zero, **options).to_dict()
+        assert one["workload"]["zero"] == row.zero
+        assert row.expected_seconds == pytest.approx(one["phases"][0]["totals"]["expected_seconds"])
+        assert row.memory_optimizer == one["memory"]["optimizer"]
+    assert rows.expected_seconds[1] < rows.expected_seconds[0]
+    assert rows.memory_optimizer[1] == -(-rows.memory_optimizer[0] // (4 * 12)) * 12  # whole parameters
+
+
+@pytest.mark.parametrize(
     ("name", "said"),
     [
         ("mixtral-8x7b-v0.1", "has parts other than attention and MLPs"),

@@ -25,9 +25,8 @@ def planned(**options: Any) -> TrainingPlan:
 def estimated(one: TrainingCandidate, **other: Any) -> tuple[float, dict[str, Any]]:
     """Seconds of a step and memory, from the estimate of the same training step."""
     options: dict[str, Any] = {
-        **one.layout._asdict(), "vpp": one.vpp, "attention": one.run.attention,
-        "micro_batch": one.micro_batch, "recompute": one.recompute,
-        "sequence_parallel": one.sequence_parallel, **other,
+        **one.layout._asdict(), **one.choices._asdict(), "attention": one.run.attention,
+        "micro_batch": one.micro_batch, **other,
     }  # fmt: skip
     report = roofmodel.estimate(
         MODEL, "a100", phase="train", batch=BATCH, seq=SEQ, dtype="bf16", runtime="megatron", **options
@@ -47,7 +46,7 @@ def test_step_and_memory_are_those_of_an_estimate() -> None:
 
 def test_an_interleaved_pipeline_with_selective_recomputation_is_that_of_an_estimate() -> None:
     found = planned(pp=2, dp=2, vpp="2,3", attention="eager", recompute="selective", top=20)
-    assert {each.candidate.vpp for each in found.ranked} == {2, 3}
+    assert {each.candidate.choices.vpp for each in found.ranked} == {2, 3}
     one = found.ranked[0].candidate
     seconds, memory = estimated(one)
     assert one.step.value == pytest.approx(seconds)
@@ -56,11 +55,25 @@ def test_an_interleaved_pipeline_with_selective_recomputation_is_that_of_an_esti
 
 def test_interleaving_shortens_the_bubble_and_is_searched_by_default() -> None:
     found = planned(pp=4, recompute="none", micro_batch=2, top=20)
-    idle = {each.candidate.vpp: each.candidate.shares.idle for each in found.ranked}
+    idle = {each.candidate.choices.vpp: each.candidate.shares.idle for each in found.ranked}
     assert sorted(idle) == [1, 2, 3, 4]  # gpt2-xl has 48 layers; 12 per stage
     assert idle[4] < idle[2] < idle[1]
     # An interleaved pipeline needs a multiple of pp microbatches: 64 / 16 is one, 64 / 32 is not.
-    assert not any(each.candidate.vpp > 1 for each in planned(pp=4, micro_batch="32", top=20).ranked)
+    assert not any(each.candidate.choices.vpp > 1 for each in planned(pp=4, micro_batch="32", top=20).ranked)
+
+
+def test_a_sharded_optimizer_is_searched_and_saves_memory() -> None:
+    found = planned(tp=1, pp=1, recompute="none", micro_batch=1)
+    by_stage = {each.candidate.choices.zero: each.candidate for each in found.ranked}
+    assert sorted(by_stage) == [0, 1]
+    parameters = 1_557_611_200
+    assert by_stage[0].memory - by_stage[1].memory == 12 * parameters * 3 // 4
+    assert found.ranked[0].candidate.choices.zero == 1
+    assert "optimizer state" in found.ranked[1].reason
+    only = planned(tp=1, pp=1, recompute="none", micro_batch=1, zero=0)
+    assert {each.candidate.choices.zero for each in only.ranked} == {0}
+    with pytest.raises(WorkloadError, match="zero"):
+        planned(zero="2")
 
 
 def test_no_other_layout_is_faster() -> None:
@@ -86,7 +99,7 @@ def test_restrictions_hold() -> None:
     )  # fmt: skip
     assert found.ranked
     for one in (each.candidate for each in found.ranked):
-        assert (one.layout.tp, one.recompute, one.sequence_parallel) == (2, "full", "on")
+        assert (one.layout.tp, one.choices.recompute, one.choices.sequence_parallel) == (2, "full", "on")
         assert one.micro_batch in (2, 4)
 
 
