@@ -1,4 +1,4 @@
-"""docs/anchors.md has the errors of the measurements, and the output of other tools is read correctly."""
+"""docs/anchors.md shows the computed errors, and the output of other tools is read correctly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "anchors.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("each_load_computed_once", "only_times_and_memory")
-def test_the_page_shows_the_errors_that_the_measurements_give() -> None:
+def test_the_page_shows_the_errors_computed_from_the_measurements() -> None:
     """One command regenerates the page: `python benchmarks/anchors.py FOLDER --into docs/anchors.md`."""
     compared = anchors.ToolComparisons(measured("ops"), dict.fromkeys(anchors.TOOLS))
     operators = compared.operators(["a100", "b300", "l40s"])  # a device of each table
@@ -33,7 +33,9 @@ def test_documented_figures_of_tools_that_did_not_run_are_kept() -> None:
     assert anchors.merged(page, "| b | 5 | not run |\n| c | 6 | 7 |") == "Text | as it is\n| a | 1 | 2 |\n| b | 5 | 4 |"
 
 
-def test_a_missing_tool_is_reported_with_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tool_is_reported_with_an_installation_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(aiconfigurator, "aiconfigurator_core", None)
     with pytest.raises(ToolMissing, match="pip install aiconfigurator"):
         aiconfigurator.require()
@@ -47,10 +49,10 @@ def test_a_missing_tool_is_reported_with_how_to_get_it(tmp_path: Path, monkeypat
 
 def test_calculons_step_times_are_read_from_its_validation(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    printed = "Activations,|,none\nmegatron-22B,|,1,2,3%,|,4,5,6%,\nEnd-to-end,|,full,,,,|,seqsel,,,,\n"
-    printed += "Model,|,Profile,Calc,Delta,GiB,|,Profile,Calc,Delta,GiB,\n"
-    printed += "megatron-22B,|,1.42,1.5,-5.6%,48.15,|,1.1,1.2,-9.1%,52.08,\nAve,,7.4%\n"
-    (tmp_path / "bin" / "calculon").write_text(f"print({printed!r})")
+    output = "Activations,|,none\nmegatron-22B,|,1,2,3%,|,4,5,6%,\nEnd-to-end,|,full,,,,|,seqsel,,,,\n"
+    output += "Model,|,Profile,Calc,Delta,GiB,|,Profile,Calc,Delta,GiB,\n"
+    output += "megatron-22B,|,1.42,1.5,-5.6%,48.15,|,1.1,1.2,-9.1%,52.08,\nAve,,7.4%\n"
+    (tmp_path / "bin" / "calculon").write_text(f"print({output!r})")
     assert clones.calculon(tmp_path) == {"22B": {"full": 1.5, "selective": 1.2}}
 
 

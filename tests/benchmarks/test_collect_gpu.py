@@ -1,4 +1,4 @@
-"""The GPU kit on the CPU: its torch parts at small size, its ncu parts with a test double of ncu."""
+"""The GPU benchmark kit, run on the CPU: torch parts at small size, ncu parts with a test double of ncu."""
 
 from __future__ import annotations
 
@@ -61,10 +61,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_command_writes_a_folder_and_an_archive(tmp_path: Path) -> None:
     script = [str(ROOT / "benchmarks" / "collect_gpu.sh"), "--small", "-o", "found", "--only"]
-    surroundings = {**os.environ, "PYTHON": sys.executable, "OMP_NUM_THREADS": "1", "PATH": f"/usr/bin:/bin:{tmp_path}"}
+    environment_variables = {
+        **os.environ,
+        "PYTHON": sys.executable,
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"/usr/bin:/bin:{tmp_path}",
+    }
     done = subprocess.run(
         [*script, "environment,operators-warm,ncu-prefill"],
-        cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env=environment_variables, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2/3 ncu-prefill" in done.stdout
@@ -77,18 +82,18 @@ def test_one_command_writes_a_folder_and_an_archive(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "found.tar.gz") as archive:
         assert {"found/manifest.json", "found/environment.json", "found/operators-warm.csv"} <= set(archive.getnames())
     for path in (tmp_path / "found").rglob("*.*"):
-        assert str(tmp_path) not in path.read_text(errors="replace"), f"{path} tells where it was made"
+        assert str(tmp_path) not in path.read_text(errors="replace"), f"{path} contains the folder of the run"
     again = subprocess.run(
-        [*script, "environment"], cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False
+        [*script, "environment"], cwd=tmp_path, env=environment_variables, capture_output=True, text=True, check=False
     )
     assert again.returncode == 2
     assert "not empty" in again.stderr
 
 
 def test_every_part_can_be_selected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    every = [part.name for part in parts(tmp_path, small=False)]
-    assert len(set(every)) == len(every)
-    assert sum(part.limit for part in parts(tmp_path, small=False)) < 15 * 60  # what does not fit is cut off
+    names = [part.name for part in parts(tmp_path, small=False)]
+    assert len(set(names)) == len(names)
+    assert sum(part.limit for part in parts(tmp_path, small=False)) < 15 * 60  # the limit for all parts together
     with pytest.raises(SystemExit, match="2"):
         main(["--only", "cielings", "-o", str(tmp_path / "x")])
     assert re.search("unknown part 'cielings'.*ceilings", capsys.readouterr().err)
@@ -102,13 +107,13 @@ def test_an_unwritable_output_is_an_error_before_measuring(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    (tmp_path / "blocked.tar.gz.part").mkdir()  # so that nothing can be packed beside it
+    (tmp_path / "blocked.tar.gz.part").mkdir()  # blocks the temporary file of the archive
     assert main(["--small", "-o", str(tmp_path / name)]) == 2
     assert re.search(f"-o .*{name}: .* cannot be written .*; name a folder", capsys.readouterr().err)
     assert not (tmp_path / name).exists()
 
 
-# --- Parts that go wrong --------------------------------------------------------------------------------
+# --- Failing parts --------------------------------------------------------------------------------
 
 
 def part(code: str, limit: float = 60) -> KitPart:
@@ -126,11 +131,11 @@ def test_a_failed_part_has_a_reason_and_an_inapplicable_part_is_not_a_failure(tm
     advice = "CUDA error: no kernel image is available\\nCompile with `TORCH_USE_CUDA_DSA`\\n"
     failed = run(part(f"raise RuntimeError('{advice}')"), log, 60)
     assert failed.message == "RuntimeError: CUDA error: no kernel image is available"
-    told = run(part("print('error: measuring needs torch\\nmore'); raise SystemExit(2)"), log, 60)
-    assert told.message == "error: measuring needs torch"
+    failed_with_message = run(part("print('error: measuring needs torch\\nmore'); raise SystemExit(2)"), log, 60)
+    assert failed_with_message.message == "error: measuring needs torch"
 
 
-def test_a_part_that_exceeds_its_time_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_a_part_that_exceeds_its_time_limit_is_terminated_with_its_child_processes(tmp_path: Path) -> None:
     code = "import subprocess, time; subprocess.run(['sh', '-c', 'sleep 0.1; echo late; sleep 60; echo never'])"
     begin = time.monotonic()
     outcome = run(part(code), tmp_path / "log.txt", 2)
@@ -143,7 +148,7 @@ def test_an_interruption_packs_the_collected_files(tmp_path: Path, monkeypatch: 
     def interrupted(one: KitPart, log: Path, seconds: float) -> Outcome:
         if one.name != "environment":
             raise KeyboardInterrupt
-        log.write_text("told\n")
+        log.write_text("output\n")
         return Outcome("done", 1.0)
 
     monkeypatch.setattr("benchmarks.collect.__main__.run", interrupted)
@@ -171,22 +176,22 @@ def test_a_full_disk_affects_neither_other_parts_nor_existing_files(
     def full(*_: object, **__: object) -> Any:
         raise OSError(28, "No space left on device")
 
-    tried = []
-    monkeypatch.setattr("benchmarks.collect.__main__.run", lambda one, *_: tried.append(one.name) or full())
+    started = []
+    monkeypatch.setattr("benchmarks.collect.__main__.run", lambda one, *_: started.append(one.name) or full())
     monkeypatch.setattr("benchmarks.collect.__main__.write_text", full)
     monkeypatch.setattr(tarfile, "open", full)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert main(["-o", str(tmp_path / "found"), "--small", "--only", "environment,ceilings"]) == 1
-    said = capsys.readouterr().out
-    assert tried == ["environment", "ceilings"]
-    assert said.count("failed in 0 s: [Errno 28] No space left on device") == 2
-    assert "found could not be packed (No space left on device); it contains all results" in said
+    output = capsys.readouterr().out
+    assert started == ["environment", "ceilings"]
+    assert output.count("failed in 0 s: [Errno 28] No space left on device") == 2
+    assert "found could not be packed (No space left on device); it contains all results" in output
     assert not list(tmp_path.glob("*.part"))
 
 
 DRIVER = """\
 import signal, sys
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever runs these tests may ignore it, and the kit goes by that
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the test runner may ignore SIGHUP; the kit then ignores it too
 from benchmarks.collect import __main__ as kit
 from benchmarks.collect.parts import KitPart
 code = "import os, time; open({pid!r}, 'w').write(str(os.getpid()) + chr(10)); time.sleep(60)"
@@ -196,24 +201,29 @@ sys.exit(kit.main(["-o", "found", "--small"]))
 
 
 @pytest.mark.parametrize("signals", ["SIGTERM", "SIGHUP", "SIGINT SIGINT SIGTERM", "SIGKILL"])
-def test_any_end_of_a_collection_leaves_its_files_and_no_process(signals: str, tmp_path: Path) -> None:
-    """A second interruption comes while the first is handled; nvidia-smi ignores both."""
+def test_after_any_signal_the_files_are_packed_and_no_process_is_left(signals: str, tmp_path: Path) -> None:
+    """A second signal arrives while the kit handles the first; nvidia-smi ignores both."""
     smi = tmp_path / "nvidia-smi"
-    deaf = "" if signals == "SIGKILL" else "trap '' TERM\n"
+    ignore_sigterm = "" if signals == "SIGKILL" else "trap '' TERM\n"
     smi.write_text(
-        f"#!/bin/sh\ncase $* in *' -l '*) ;; *) exit;; esac\n{deaf}echo $$ > smi\nwhile :; do sleep 0.1; done\n"
+        f"#!/bin/sh\ncase $* in *' -l '*) ;; *) exit;; esac\n{ignore_sigterm}"
+        "echo $$ > smi\nwhile :; do sleep 0.1; done\n"
     )
     smi.chmod(0o755)
     program = DRIVER.format(pid=str(tmp_path / "pid"))
-    surroundings = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    environment_variables = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:/usr/bin:/bin"}
     with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=tmp_path, env=surroundings, stdout=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment_variables,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     ) as kit:
-        pids = [int(written(tmp_path / name)) for name in ("pid", "smi")]
+        pids = [int(wait_for_text(tmp_path / name)) for name in ("pid", "smi")]
         for name in signals.split():
             os.kill(kit.pid, getattr(signal, name))
             time.sleep(0.02)
-        said = kit.communicate(timeout=30)[0].decode()
+        output = kit.communicate(timeout=30)[0].decode()
     deadline = time.monotonic() + 10
     while any(map(alive, pids)):
         assert time.monotonic() < deadline, "a process was left"
@@ -223,13 +233,13 @@ def test_any_end_of_a_collection_leaves_its_files_and_no_process(signals: str, t
         assert only["status"] == "begun"
         assert main(["--pack", "-o", str(tmp_path / "found")]) == 0
     else:
-        assert (kit.returncode, only["status"]) == (130, "cut off"), said
+        assert (kit.returncode, only["status"]) == (130, "cut off"), output
     with tarfile.open(tmp_path / "found.tar.gz") as archive:
         assert "found/logs/sleeps.txt" in archive.getnames()
 
 
-def written(file: Path, end: str = "\n") -> str:
-    """The content of a file, once it ends with this text."""
+def wait_for_text(file: Path, end: str = "\n") -> str:
+    """Wait until a file ends with this text; return its content."""
     deadline = time.monotonic() + 30
     while not (file.exists() and file.read_text().endswith(end)):
         assert time.monotonic() < deadline, f"no {file.name}"
@@ -248,25 +258,27 @@ def alive(pid: int) -> bool:
 # --- Privacy --------------------------------------------------------------------------------------------
 
 
-def test_names_of_the_machine_are_taken_out_of_packed_files_too(
+def test_names_of_the_machine_are_replaced_in_compressed_and_binary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scrub.socket, "gethostname", lambda: "node0317")
     text = f'{{"traceName": "{tmp_path}/x.json", "host": "node0317", "by": "{ROOT}/benchmarks"}}'
     (tmp_path / "a.json").write_text(text)
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(text.encode()))
-    (tmp_path / "c.ncu-rep").write_bytes(b"\0\x08node0317\0")  # binary: a length may precede each text
+    (tmp_path / "c.ncu-rep").write_bytes(
+        b"\0\x08node0317\0"
+    )  # binary: the length of a text may precede it, so the replacement is equally long
     scrub.scrub(tmp_path)
     assert (tmp_path / "c.ncu-rep").read_bytes() == b"\0\x08HOST____\0"
-    told = '{"traceName": "FOLDER/x.json", "host": "HOST", "by": "ROOFMODEL/benchmarks"}'
-    assert (tmp_path / "a.json").read_text() == told
-    assert gzip.decompress((tmp_path / "b.json.gz").read_bytes()).decode() == told
+    replaced = '{"traceName": "FOLDER/x.json", "host": "HOST", "by": "ROOFMODEL/benchmarks"}'
+    assert (tmp_path / "a.json").read_text() == replaced
+    assert gzip.decompress((tmp_path / "b.json.gz").read_bytes()).decode() == replaced
 
 
-def test_names_that_are_words_of_what_is_collected_are_taken_out_of_paths_only(
+def test_names_that_are_also_words_of_the_results_are_replaced_only_in_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A host h100 and a user cuda: a device, a config and a trace stay what they are."""
+    """A host named h100 and a user named cuda: names of devices and types stay unchanged."""
     monkeypatch.setattr(scrub.socket, "gethostname", lambda: "h100.example.org")
     monkeypatch.setattr(scrub, "_user", lambda: "cuda")
     file = tmp_path / "environment.json"
@@ -281,8 +293,8 @@ def test_names_that_are_words_of_what_is_collected_are_taken_out_of_paths_only(
 
 
 @pytest.fixture
-def someone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user `qi`, who is `boss` after sudo, on a host with a domain."""
+def user_and_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """User `qi`, started by `bossman` with sudo, on a host with a domain."""
     monkeypatch.setattr(scrub.socket, "gethostname", lambda: "node0317")
     monkeypatch.setattr(scrub.socket, "getfqdn", lambda: "node0317.cluster.example.org")
     monkeypatch.setattr(scrub, "_user", lambda: "qi")
@@ -292,7 +304,7 @@ def someone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8932,MIG-1f3a")
 
 
-@pytest.mark.usefixtures("someone")
+@pytest.mark.usefixtures("user_and_host")
 @pytest.mark.parametrize(
     ("text", "after"),
     [
@@ -318,7 +330,7 @@ def test_names_of_people_hosts_and_gpus_are_replaced(text: str, after: str, tmp_
     assert {path.read_text() for path in tmp_path.iterdir()} == {after}
 
 
-@pytest.mark.usefixtures("someone")
+@pytest.mark.usefixtures("user_and_host")
 def test_names_are_replaced_in_file_names_and_targets_of_links(tmp_path: Path) -> None:
     for name in ("node0317_12.pt.trace.json", "HOST_12.pt.trace.json", "log-qi.txt", "bossman/x.csv", "ncu-qi.csv.gz"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -334,19 +346,19 @@ def test_names_are_replaced_in_file_names_and_targets_of_links(tmp_path: Path) -
         "link", "inner", "out",
     }  # fmt: skip
     assert os.readlink(tmp_path / "link") == "/scratch/USER/HOST/data"
-    assert outside.read_text() == "node0317"  # a file that is not sent stays as it is
+    assert outside.read_text() == "node0317"  # outside the folder: unchanged
 
 
-def test_unreadable_files_are_not_packed_and_unfinished_ones_are(
+def test_truncated_archives_are_not_packed_and_unfinished_text_files_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def cut(one: KitPart, log: Path, seconds: float) -> Outcome:
+    def unfinished(one: KitPart, log: Path, seconds: float) -> Outcome:
         (log.parents[1] / "unfinished-trace-x.json.gz").write_bytes(gzip.compress(b"node0317" * 999)[:-9])
         (log.parents[1] / "operators-cold.csv.part").write_text("gpu\nnode0317\n")
         return Outcome("failed", 1.0)
 
     monkeypatch.setattr(scrub.socket, "gethostname", lambda: "node0317")
-    monkeypatch.setattr("benchmarks.collect.__main__.run", cut)
+    monkeypatch.setattr("benchmarks.collect.__main__.run", unfinished)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert main(["-o", str(tmp_path / "found"), "--small", "--only", "ceilings"]) == 1
     assert re.search("not packed, .*unfinished-trace-x.json.gz", capsys.readouterr().out)
@@ -358,7 +370,7 @@ def test_unreadable_files_are_not_packed_and_unfinished_ones_are(
     assert (tmp_path / "found" / "operators-cold.csv.part").read_text() == "gpu\nHOST\n"
 
 
-# --- The machine, its ceilings --------------------------------------------------------------------------
+# --- Environment and ceilings --------------------------------------------------------------------------
 
 
 def test_the_environment_file_has_device_and_versions(tmp_path: Path) -> None:
@@ -372,7 +384,7 @@ def test_the_environment_file_has_device_and_versions(tmp_path: Path) -> None:
 def test_without_a_gpu_the_reason_is_printed_and_nothing_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Except in a trial: 8 billion parameters take too long on a CPU."""
+    """Except with --small: 8 billion parameters take too long on a CPU."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert environment.main(tmp_path, small=False) == 1
     assert re.search("^error: torch .*; for a trial without a GPU, use --small$", capsys.readouterr().out)
@@ -411,9 +423,11 @@ def test_a_field_unknown_to_the_driver_does_not_affect_other_fields(
     assert (tmp_path / "clocks.csv").read_text().strip().endswith("clocks_event_reasons.active")
 
 
-def test_quick_facts_are_written_before_queries_that_may_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_and_device_are_written_before_queries_that_may_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def hangs(*_: object) -> Any:
-        raise KeyboardInterrupt  # as a part that is told to end does
+        raise KeyboardInterrupt  # as in a part that receives SIGINT
 
     monkeypatch.setattr(environment, "_state", hangs)
     with pytest.raises(KeyboardInterrupt):
@@ -425,7 +439,7 @@ def test_quick_facts_are_written_before_queries_that_may_hang(tmp_path: Path, mo
     assert json.loads((tmp_path / "environment.json").read_text())["packages"]["torch"] == torch.__version__
 
 
-def test_ceilings_are_measured_and_become_lines_of_a_device_file(tmp_path: Path) -> None:
+def test_measured_ceilings_can_be_pasted_into_a_device_file(tmp_path: Path) -> None:
     ceilings.main(tmp_path, small=True)
     found = json.loads((tmp_path / "ceilings.json").read_text())["ceilings"]
     assert {each["ceiling"] for each in found} >= {"dram", "l2", "launch", "fp32", "bf16"}
@@ -451,15 +465,15 @@ def test_a_gemm_is_measured_on_the_pipe_of_the_device(dtype: str, capability: st
     assert report.pipe(dtype, capability) == pipe
 
 
-def test_bytes_and_flops_of_ceilings_are_those_that_must_be_moved(tmp_path: Path) -> None:
-    """On a simulated machine where every call takes a second, only counts matter."""
+def test_ceilings_count_the_bytes_moved_and_the_flops_computed(tmp_path: Path) -> None:
+    """Every call takes one second on the simulated machine, so the rates equal the counts."""
 
-    class Slow(stopwatch.Cpu):
+    class OneSecondPerCall(stopwatch.Cpu):
         def time(self, run: Any, cold: bool = True) -> stopwatch.MeasuredTime:
             run()
             return stopwatch.MeasuredTime(1.0, 1.0, 1)
 
-    kit = ceilings.CeilingRun(Slow(), tmp_path, [], data=4096, cached=1024, rows=(32,))
+    kit = ceilings.CeilingRun(OneSecondPerCall(), tmp_path, [], data=4096, cached=1024, rows=(32,))
     ceilings.dram_bandwidths(kit)
     ceilings.l2_bandwidth(kit)
     ceilings.gemm_rates(kit)
@@ -472,7 +486,7 @@ def test_bytes_and_flops_of_ceilings_are_those_that_must_be_moved(tmp_path: Path
 @pytest.mark.parametrize(
     ("capability", "types", "expected"),
     [
-        ("7.0", ("fp32", "fp16"), {"fp64", "fp32", "fp16"}),  # a V100: no bf16, tf32, int8 on its tensor cores
+        ("7.0", ("fp32", "fp16"), {"fp64", "fp32", "fp16"}),  # V100: no bf16, tf32, int8 on its tensor cores
         ("8.0", ("fp32", "fp16", "bf16", "tf32"), {"fp64", "fp32", "fp16", "bf16", "tf32", "int8"}),
         *(
             (newer, ("fp32", "fp16", "bf16", "tf32", "fp8"), {"fp64", "fp32", "fp16", "bf16", "tf32", "int8", "fp8"})
@@ -483,10 +497,10 @@ def test_bytes_and_flops_of_ceilings_are_those_that_must_be_moved(tmp_path: Path
 def test_gemms_of_unsupported_types_are_not_measured(
     capability: str, types: tuple[str, ...], expected: set[str], tmp_path: Path
 ) -> None:
-    """torch multiplies them all the same, in fp32: that is no ceiling of theirs. And of what is measured each device's
-    file has the pipe, or it could not take the line."""
+    """torch computes GEMMs of unsupported types in fp32, which does not measure their peak. Each device file has the
+    pipes of all measured types, so the measured lines can be pasted into it."""
 
-    class Chip(stopwatch.Cpu):
+    class CpuWithTypes(stopwatch.Cpu):
         def __init__(self) -> None:
             self.evidence, self.framework, self.dtypes = Evidence(compute_capability=capability), "torch", types
 
@@ -494,7 +508,7 @@ def test_gemms_of_unsupported_types_are_not_measured(
             run()
             return stopwatch.MeasuredTime(1.0, 1.0, 1)
 
-    kit = ceilings.CeilingRun(Chip(), tmp_path, [], data=4096, cached=1024, rows=(32,))
+    kit = ceilings.CeilingRun(CpuWithTypes(), tmp_path, [], data=4096, cached=1024, rows=(32,))
     ceilings.gemm_rates(kit)
     assert {each["ceiling"] for each in kit.found} == expected
     text = (tmp_path / "measured.yaml").read_text()
@@ -510,7 +524,7 @@ def test_gemms_of_unsupported_types_are_not_measured(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_packaged_config_makes_the_model_that_roof_counts(name: str, tmp_path: Path) -> None:
+def test_the_built_model_has_the_parameters_that_roof_counts_and_no_dropout(name: str, tmp_path: Path) -> None:
     config = config_of(name, small=True, memory=None)
     (tmp_path / "config.json").write_text(json.dumps(config))
     built = build(config, "cpu", "fp32")
@@ -519,13 +533,13 @@ def test_a_packaged_config_makes_the_model_that_roof_counts(name: str, tmp_path:
     assert all(each.p == 0 for each in built.model.modules() if isinstance(each, torch.nn.Dropout))
 
 
-def test_a_smaller_device_gets_a_smaller_llama() -> None:
+def test_a_gpu_with_less_memory_runs_a_llama_with_fewer_layers() -> None:
     large, small = (config_of("llama", False, memory) for memory in (80 * 2**30, 16 * 2**30))
     assert (large["num_hidden_layers"], small["num_hidden_layers"]) == (32, 16)
 
 
-class Asks(TorchDispatchMode):
-    """Counts synchronizations, such as a number read from a tensor; a graph must not have any."""
+class SynchronizationCounter(TorchDispatchMode):
+    """Counts synchronizations, such as reading a number from a tensor. A CUDA graph cannot contain any."""
 
     count = 0
 
@@ -535,17 +549,17 @@ class Asks(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_step_does_not_synchronize_so_that_a_graph_can_capture_it(name: str) -> None:
-    """The optimizer on a GPU is `capturable`; only the passes before it are checked here."""
+def test_a_step_does_not_synchronize_and_can_be_captured_in_a_graph(name: str) -> None:
+    """Without training: the optimizer is `capturable` only on a GPU."""
     config = config_of(name, small=True, memory=None)
     built = build(config, "cpu", "fp32")
     for work in works(config, small=True):
         if work.phase != "train":
-            ready = step(built, work)
-            ready()
-            with Asks() as seen:
-                ready()
-            assert seen.count == 0, work
+            run_step = step(built, work)
+            run_step()
+            with SynchronizationCounter() as counter:
+                run_step()
+            assert counter.count == 0, work
 
 
 def test_a_decode_computes_one_token_per_sequence_after_its_context() -> None:
@@ -569,11 +583,11 @@ def test_whole_models_are_timed_traced_and_predicted(
     for row in rows:
         assert row["status"] == "done", row
         assert float(row["seconds"]) > 0
-        per = float(row["images_per_second" if kind(config) == "vision" else "tokens_per_second"])
-        new = int(row["batch"]) * (1 if row["image"] or row["phase"] == "decode" else int(row["seq"]))
-        assert per * float(row["seconds"]) == pytest.approx(new)
+        rate = float(row["images_per_second" if kind(config) == "vision" else "tokens_per_second"])
+        processed = int(row["batch"]) * (1 if row["image"] or row["phase"] == "decode" else int(row["seq"]))
+        assert rate * float(row["seconds"]) == pytest.approx(processed)
         predicted = report.predicted(row, tmp_path, Device.load("a100"))
-        assert float(predicted.bound_seconds) < float(row["seconds"])  # an A100 against this processor
+        assert float(predicted.bound_seconds) < float(row["seconds"])  # bound of an A100, time of this CPU
     traces = sorted(tmp_path.glob("trace-*.json.gz"))
     assert len(traces) == len({row["phase"] for row in rows})
     for trace in traces:
@@ -583,13 +597,13 @@ def test_whole_models_are_timed_traced_and_predicted(
         assert reading.read([str(trace)]).tool == "torch"
 
 
-class Pretended(stopwatch.Gpu):
+class SimulatedGpu(stopwatch.Gpu):
     """A CPU that simulates GPU functions: graphs, memory in use."""
 
     device, dtypes, buffer = "cpu", ("fp32", "bf16"), 2**12
 
     def __init__(self) -> None:
-        self.evidence, self.framework = Evidence(name="A pretended GPU", dram_bytes=80 * 2**30), "torch"
+        self.evidence, self.framework = Evidence(name="A simulated GPU", dram_bytes=80 * 2**30), "torch"
 
     def elapsed(self, run: Any) -> float:
         begin = time.perf_counter()
@@ -613,16 +627,16 @@ class Pretended(stopwatch.Gpu):
 
 
 @pytest.fixture
-def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
+def simulated_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (ceilings, whole_models, one_step):
-        monkeypatch.setattr(module, "machine", lambda _: Pretended())
+        monkeypatch.setattr(module, "machine", lambda _: SimulatedGpu())
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 2**20)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
 
 
 @pytest.mark.filterwarnings("ignore:CUDA is not available, disabling CUDA profiling")
-@pytest.mark.usefixtures("pretended")
+@pytest.mark.usefixtures("simulated_gpu")
 def test_on_a_gpu_each_step_also_runs_as_a_graph_with_memory_and_clocks(tmp_path: Path) -> None:
     whole_models.main(tmp_path, "llama", small=True)
     with (tmp_path / "model-llama.csv").open(newline="") as file:
@@ -630,23 +644,23 @@ def test_on_a_gpu_each_step_also_runs_as_a_graph_with_memory_and_clocks(tmp_path
     assert [(row["phase"], row["runtime"]) for row in rows] == [
         (phase, runtime) for phase in ("prefill", "decode", "train") for runtime in ("eager", "graph")
     ]
-    peak = str(2**20 - 2**12)  # without what the stopwatch takes for itself
+    peak = str(2**20 - 2**12)  # without the buffer of the stopwatch
     assert {(row["status"], row["peak_bytes"], row["sm_mhz"]) for row in rows} == {("done", peak, "1410")}
 
 
-@pytest.mark.usefixtures("pretended")
+@pytest.mark.usefixtures("simulated_gpu")
 def test_the_peak_memory_of_a_decode_excludes_its_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of("llama", small=True, memory=None)
     built, log = build(config, "cpu", "fp32"), []
     built.model.register_forward_pre_hook(lambda _, __, k: log.append(k["input_ids"].shape[1]), with_kwargs=True)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: log.append("reset"))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: log.append("read") or 0)
-    list(whole_models.rows(built, Work("decode", 2, context=16), Pretended()))
+    list(whole_models.rows(built, Work("decode", 2, context=16), SimulatedGpu()))
     for runtime in " ".join(map(str, log)).split("read")[:2]:
         assert re.fullmatch(r" ?16 reset( 1)+ ", runtime)
 
 
-@pytest.mark.usefixtures("pretended")
+@pytest.mark.usefixtures("simulated_gpu")
 def test_on_a_gpu_all_four_launch_times_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings, "SUSTAINED_SECONDS", 0.05)
     ceilings.main(tmp_path, small=True)
@@ -657,30 +671,28 @@ def test_on_a_gpu_all_four_launch_times_are_measured(tmp_path: Path, monkeypatch
     assert found[-1]["by"] == "matmul, sustained"
 
 
-def test_an_unsupported_step_of_a_model_is_a_row_with_its_reason(
+def test_a_step_that_runs_out_of_memory_is_a_row_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(built: Any, work: Any) -> Any:
+    def out_of_memory(built: Any, work: Any) -> Any:
         if work.phase == "train":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB\nGPU 0 has ...")
         return step(built, work)
 
-    monkeypatch.setattr(whole_models, "step", full)
+    monkeypatch.setattr(whole_models, "step", out_of_memory)
     whole_models.main(tmp_path, "bert-large", small=True)
     with (tmp_path / "model-bert-large.csv").open(newline="") as file:
         statuses = {row["phase"]: row["status"] for row in csv.DictReader(file)}
     assert statuses == {"forward": "done", "train": "CUDA out of memory. Tried to allocate 20 GiB"}
 
 
-def test_a_missing_function_of_torch_or_transformers_is_a_row_with_a_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lacks(built: Any, work: Any) -> Any:
+def test_a_step_that_raises_an_error_is_a_row_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing_step(built: Any, work: Any) -> Any:
         if work.phase == "decode":
             raise TypeError("__init__() missing 1 required positional argument")
         return step(built, work)
 
-    monkeypatch.setattr(whole_models, "step", lacks)
+    monkeypatch.setattr(whole_models, "step", failing_step)
     whole_models.main(tmp_path, "llama", small=True)
     with (tmp_path / "model-llama.csv").open(newline="") as file:
         statuses = {row["phase"]: row["status"] for row in csv.DictReader(file)}
@@ -702,8 +714,8 @@ def test_a_trace_that_cannot_be_written_leaves_no_partial_file(tmp_path: Path, m
     assert (tmp_path / "model-bert-large.csv").read_text().count("done") == 2
 
 
-def test_logits_of_all_positions_are_not_measured_as_the_last_position() -> None:
-    """As in GPT-2 until transformers 4.51."""
+def test_a_model_that_always_computes_all_logits_is_refused_for_a_prefill() -> None:
+    """GPT-2 until transformers 4.51 is such a model."""
     built = build(config_of("gpt2-xl", small=True, memory=None), "cpu", "fp32")
     built.model.forward = lambda input_ids, use_cache: None
     with pytest.raises(NotImplementedError, match=r"cannot compute logits of the last position only; use >=4\.57"):
@@ -769,7 +781,7 @@ SUMMARY = (
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fake_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A test double of ncu that logs its commands to the returned file."""
     pages, calls = tmp_path / "pages", tmp_path / "calls"
     pages.mkdir()
@@ -786,20 +798,22 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return calls
 
 
-def words_of(calls: Path) -> list[list[str]]:
+def logged_commands(calls: Path) -> list[list[str]]:
     return [line.split("\0") for line in calls.read_text().splitlines()]
 
 
-def test_ncu_collects_its_roofline_and_our_metrics_and_every_layout_is_read(fake: Path, tmp_path: Path) -> None:
+def test_ncu_collects_the_roofline_set_and_our_metrics_and_all_exported_layouts_are_read(
+    fake_ncu: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "found"
     assert ncu.main(folder, "gpt2-xl", "prefill", small=True) == 0
-    line, *imports = words_of(fake)
-    assert line[line.index("--set") + 1] == "roofline"
-    assert line[line.index("--profile-from-start") + 1] == "off"
-    assert "sm__ops_path_tensor_src_bf16_dst_fp32.sum" in line[line.index("--metrics") + 1]
-    assert "--nvtx" in line
-    assert not {"--csv", "--log-file"} & set(line)
-    assert line[line.index("benchmarks.collect.one_step") + 2 :] == ["prefill", "--small"]
+    command, *imports = logged_commands(fake_ncu)
+    assert command[command.index("--set") + 1] == "roofline"
+    assert command[command.index("--profile-from-start") + 1] == "off"
+    assert "sm__ops_path_tensor_src_bf16_dst_fp32.sum" in command[command.index("--metrics") + 1]
+    assert "--nvtx" in command
+    assert not {"--csv", "--log-file"} & set(command)
+    assert command[command.index("benchmarks.collect.one_step") + 2 :] == ["prefill", "--small"]
     assert len(imports) == len(ncu.PAGES)
     for layout in ("raw.csv", "raw-base.csv", "details.csv", "summary.csv"):
         found = kernels([str(folder / f"ncu-gpt2-xl-prefill.{layout}")], "a100", [])
@@ -809,76 +823,83 @@ def test_ncu_collects_its_roofline_and_our_metrics_and_every_layout_is_read(fake
     assert (folder / "ncu-gpt2-xl-prefill.txt").read_text().startswith("$ ncu --metrics")
 
 
-def test_an_ncu_without_that_set_collects_the_metrics(
-    fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_ncu_without_the_roofline_set_collects_only_the_metrics(
+    fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_NCU", "old")
     assert ncu.main(tmp_path / "found", "gpt2-xl", "decode", small=True) == 0
-    first, second, *_ = words_of(fake)
+    first, second, *_ = logged_commands(fake_ncu)
     assert "--set" in first
     assert "--set" not in second
     assert (tmp_path / "found" / "ncu-gpt2-xl-decode.raw.csv").exists()
 
 
 def test_counters_restricted_to_administrators_skip_the_part(
-    fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FAKE_NCU", "forbidden")
     assert ncu.main(tmp_path / "found", "gpt2-xl", "train", small=True) == SKIPPED
     assert "administrators" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_the_output_of_an_interrupted_ncu_is_kept(fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_an_interrupted_ncu_is_kept(
+    fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FAKE_NCU", "hangs")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     folder = tmp_path / "found"
     environment.main(folder, small=True)
     arguments = ("benchmarks.collect.ncu", str(folder), "gpt2-xl", "train", "--small")
-    with subprocess.Popen([sys.executable, "-m", *arguments], start_new_session=True) as part_of_ncu:
-        said = written(folder / "ncu-gpt2-xl-train.txt", "==PROF== Profiling gemm\n")
-        os.killpg(part_of_ncu.pid, signal.SIGTERM)
-    assert said.startswith("$ ncu --metrics")
+    with subprocess.Popen([sys.executable, "-m", *arguments], start_new_session=True) as process:
+        output = wait_for_text(folder / "ncu-gpt2-xl-train.txt", "==PROF== Profiling gemm\n")
+        os.killpg(process.pid, signal.SIGTERM)
+    assert output.startswith("$ ncu --metrics")
 
 
 @pytest.mark.parametrize(
-    ("mode", "why"), [("silent", "no output"), ("broken", "ImportError: transformers 5 does not support torch 2.4")]
+    ("mode", "reason"), [("silent", "no output"), ("broken", "ImportError: transformers 5 does not support torch 2.4")]
 )
 def test_the_reason_of_an_ncu_failure_is_reported(
-    mode: str, why: str, fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    mode: str,
+    reason: str,
+    fake_ncu: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The error of the profiled program is not in ncu's message."""
+    """ncu's message does not contain the error of the profiled program."""
     monkeypatch.setenv("FAKE_NCU", mode)
     assert ncu.main(tmp_path / "found", "gpt2-xl", "train", small=True) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == f"error: ncu ended with status 1: {why}"
+    assert capsys.readouterr().out.splitlines()[-1] == f"error: ncu ended with status 1: {reason}"
 
 
 def test_without_a_gpu_ncu_is_not_run(
-    fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fake_ncu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert ncu.main(tmp_path / "found", "gpt2-xl", "train", small=False) == 1
     assert capsys.readouterr().out.splitlines()[-1].startswith("error: torch ")
-    assert not fake.exists()
+    assert not fake_ncu.exists()
 
 
-def test_ncu_is_asked_for_what_the_chip_has(tmp_path: Path) -> None:
-    """Volta counts instructions of its tensor cores, and knows no bf16."""
-    line = ncu.ncu_command(["python", "x.py"], "v100-sxm2-16gb", tmp_path / "r.ncu-rep", roofline=True)
-    metrics = line[line.index("--metrics") + 1]
+def test_ncu_collects_only_metrics_that_the_gpu_has(tmp_path: Path) -> None:
+    """Volta counts tensor-core instructions and has no bf16."""
+    command = ncu.ncu_command(["python", "x.py"], "v100-sxm2-16gb", tmp_path / "r.ncu-rep", roofline=True)
+    metrics = command[command.index("--metrics") + 1]
     assert "sm__inst_executed_pipe_tensor.sum" in metrics
     assert "bf16" not in metrics
-    assert line[-4:] == ["-o", str(tmp_path / "r"), "python", "x.py"]
+    assert command[-4:] == ["-o", str(tmp_path / "r"), "python", "x.py"]
 
 
-def test_recorded_layouts_are_read_as_the_kit_names_them(tmp_path: Path) -> None:
-    """A real ncu export of an A100, under the kit's file name."""
+def test_a_recorded_export_is_read_under_the_file_name_of_the_kit(tmp_path: Path) -> None:
+    """The export was recorded by ncu on an A100."""
     recorded = measured("ncu/a100_40_resnet18_raw_wide.csv")
     (tmp_path / "ncu-resnet-18-prefill.raw.csv").write_bytes(Path(recorded).read_bytes())
     found = kernels([str(tmp_path / "ncu-resnet-18-prefill.raw.csv")], "a100-sxm-40gb", [])
     assert len(found.kernels) == 235
 
 
-def test_the_program_that_is_profiled_runs(tmp_path: Path) -> None:
+def test_the_profiled_program_runs_without_ncu(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config_of("llama", small=True, memory=None, layers=1)))
     one_step.main(tmp_path / "config.json", "decode", small=True)
 
@@ -914,21 +935,21 @@ def test_the_report_lists_parts_ceilings_models_and_next_commands(
     (tmp_path / "trace-gpt2-xl-prefill.json.gz").touch()
     (tmp_path / "ncu-gpt2-xl-train.raw-base.csv").touch()
     report.main(tmp_path)
-    said = capsys.readouterr().out
-    assert "ceilings             done in 31 s" in said
-    assert "ncu-train            not begun" in said
-    assert "88% of 2.04 TB/s" in said  # 1800 of 2039 GB/s
-    assert "97% of 19.5 TFLOP/s" in said  # the tensor cores', on an A100
-    prefill = next(line for line in said.splitlines() if "prefill" in line)
+    output = capsys.readouterr().out
+    assert "ceilings             done in 31 s" in output
+    assert "ncu-train            not begun" in output
+    assert "88% of 2.04 TB/s" in output  # 1800 of 2039 GB/s
+    assert "97% of 19.5 TFLOP/s" in output  # of the A100's tensor cores
+    prefill = next(line for line in output.splitlines() if "prefill" in line)
     assert "20 ms" in prefill
-    assert "11.7 ms" in prefill  # the bound that the README shows
-    assert "CUDA out of memory" in said
-    assert f"roof calibrate {tmp_path}/operators-cold.csv --hw a100-sxm-80gb" in said
-    assert "operators-warm.csv --hw a100-sxm-80gb -o" not in said
-    step = "--hw a100-sxm-80gb --phase {} --batch 1 --seq 1024 --dtype bf16\n"
+    assert "11.7 ms" in prefill  # the bound in the README
+    assert "CUDA out of memory" in output
+    assert f"roof calibrate {tmp_path}/operators-cold.csv --hw a100-sxm-80gb" in output
+    assert "operators-warm.csv --hw a100-sxm-80gb -o" not in output
+    options = "--hw a100-sxm-80gb --phase {} --batch 1 --seq 1024 --dtype bf16\n"
     trace, counters = tmp_path / "trace-gpt2-xl-prefill.json.gz", tmp_path / "ncu-gpt2-xl-train.raw-base.csv"
-    assert f"roof compare {tmp_path}/configs/gpt2-xl.json {trace} {step.format('prefill')}" in said
-    assert f"roof compare {tmp_path}/configs/gpt2-xl-2-layers.json {counters} {step.format('train')}" in said
+    assert f"roof compare {tmp_path}/configs/gpt2-xl.json {trace} {options.format('prefill')}" in output
+    assert f"roof compare {tmp_path}/configs/gpt2-xl-2-layers.json {counters} {options.format('train')}" in output
 
 
 def test_an_incomplete_collection_is_reported_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -940,9 +961,9 @@ def test_an_incomplete_collection_is_reported_too(tmp_path: Path, capsys: pytest
 
 def test_an_unknown_folder_or_device_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "found.tar.gz").touch()
-    for what, words in (("found.tar.gz", "unpack it with tar xzf"), ("nowhere", "not a folder of the kit")):
-        assert report.command([str(tmp_path / what)]) == 2
-        assert words in capsys.readouterr().err
+    for name, message in (("found.tar.gz", "unpack it with tar xzf"), ("nowhere", "not a folder of the kit")):
+        assert report.command([str(tmp_path / name)]) == 2
+        assert message in capsys.readouterr().err
     (tmp_path / "manifest.json").write_text('{"parts": []}')
     assert report.command([str(tmp_path), "a1000"]) == 2
     assert "error: " in capsys.readouterr().err

@@ -1,11 +1,11 @@
-"""Our expected times of published data-parallel training steps."""
+"""Expected times of published data-parallel training steps."""
 
 import pytest
 
 from benchmarks import ddp
 
 
-def test_efficiency_and_time_of_the_smallest_published_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_efficiency_and_time_of_the_smallest_published_model_are_reproduced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ddp, "PUBLISHED", ddp.PUBLISHED[:1])
     found = ddp.steps()
     assert [one.gpus for one in found] == [1, 2, 4, 8, 16]

@@ -1,4 +1,4 @@
-"""docs/accuracy.md has the errors on devices that are predicted without their own parameters."""
+"""docs/accuracy.md shows the errors on devices predicted with the parameters of another device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def documented() -> list[str]:
     return str(rows).splitlines()
 
 
-def test_the_page_shows_the_errors_that_the_measurements_give() -> None:
+def test_the_page_shows_the_errors_computed_from_the_measurements() -> None:
     pair = leave_one_out.PAIRS[-1]
     assert leave_one_out.row(measured("ops"), *pair) == documented()[-1]
 
@@ -26,7 +26,7 @@ def test_the_page_shows_the_errors_that_the_measurements_give() -> None:
 def test_every_pair_is_documented_and_its_intervals_contain_at_least_72_percent_of_the_measurements() -> None:
     cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in documented()]
     assert [(device, other) for device, other, *_ in cells] == list(leave_one_out.PAIRS)
-    assert all(float(inside.removesuffix("%")) >= 72 for *_, inside in cells)
+    assert all(float(coverage.removesuffix("%")) >= 72 for *_, coverage in cells)
 
 
 def test_a_device_without_measurements_uses_no_parameters_of_its_own() -> None:

@@ -1,4 +1,4 @@
-"""The layout that was fastest in measurements is ranked first or tied; docs/accuracy.md has all groups."""
+"""The measured fastest layout is ranked first or tied; docs/accuracy.md shows all groups."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def test_the_fastest_layout_of_a_sample_is_first_or_tied() -> None:
     assert all(line.split("|")[1] in PAGE.read_text(encoding="utf-8") for line in planned.table(found).splitlines())
 
 
-def test_the_page_says_that_nine_of_ten_groups_are_right() -> None:
+def test_the_page_shows_that_nine_of_ten_groups_rank_the_fastest_layout_first_or_tied() -> None:
     line = PAGE.read_text(encoding="utf-8").partition(planned.TITLES)[2].partition("| all |")[2].splitlines()[0]
     groups, _, _, tied = line.split("|")[2:6]
     assert int(groups) > 100

@@ -1,4 +1,4 @@
-"""The comparison of `roof plan` with other planners reads their output correctly."""
+"""The comparison of `roof plan` with other planners: their output is read correctly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DISAGGREGATED = {
 }  # fmt: skip
 
 
-def test_a_choice_counts_all_replicas() -> None:
+def test_the_batch_of_a_choice_includes_all_replicas() -> None:
     found = planners._their_choice(MIXED)
     assert found == planners.Choice("tp 4 dp 2", 28, pytest.approx(0.4901), pytest.approx(0.01509), 216.64)
 
@@ -46,7 +46,7 @@ def test_the_best_row_of_each_mode_is_read(tmp_path: Path) -> None:
     assert aiconfigurator.best_rows(tmp_path) == {"agg": MIXED, "disagg": DISAGGREGATED}
 
 
-def test_an_execution_of_calculon_becomes_our_options() -> None:
+def test_an_execution_of_calculon_is_converted_to_options_of_roof_plan() -> None:
     execution = {
         "tensor_par": 8, "pipeline_par": 2, "data_par": 4, "pipeline_interleaving": 3, "microbatch_size": 2,
         "activation_recompute": "attn_only", "tensor_par_comm_type": "rs_ag", "optimizer_sharding": True,
@@ -61,7 +61,7 @@ def test_an_execution_of_calculon_becomes_our_options() -> None:
     )
 
 
-def test_the_page_has_a_line_for_each_question() -> None:
+def test_the_page_has_a_row_for_each_case() -> None:
     for service in planners.SERVICES:
         for mode in planners.MODES:
             assert f"\n| {service}, {mode} |" in PAGE

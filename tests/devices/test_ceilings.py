@@ -1,4 +1,4 @@
-"""Ceilings at another clock than the datasheet's, and measured ceilings."""
+"""Ceilings at a given clock, and measured ceilings."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ def test_a_lower_clock_lowers_only_the_ceilings_that_depend_on_it() -> None:
     assert slow.bandwidth == V100.bandwidth
 
 
-def test_each_of_hoppers_two_clocks_scales_its_own_ceilings() -> None:
+def test_a_clock_scales_each_ceiling_of_hopper_from_the_clock_of_that_ceiling() -> None:
     slow = with_ceilings(Device.load("h100-sxm"), 1.2e9)
     assert slow.pipes["tensor_bf16"].peak == pytest.approx(989.4e12 * 1.2 / 1.83)
     assert slow.pipes["fp32"].peak == pytest.approx(67e12 * 1.2 / 1.98)
 
 
-def test_sparse_peaks_follow_the_clock_too() -> None:
+def test_sparse_peaks_scale_with_the_clock() -> None:
     slow = with_ceilings(Device.load("a100"), 705e6)  # half of 1410 MHz
     assert slow.sparse_pipes["tensor_fp16"].peak == pytest.approx(312e12)
 
 
-def test_a_measured_ceiling_is_the_most_that_any_benchmark_reached() -> None:
+def test_a_measured_ceiling_is_the_maximum_over_all_benchmarks() -> None:
     device = with_ceilings(V100, measured=True)
-    assert device.bandwidth == 867e9  # read; ERT's 828.758 and triad's 788 lie below
+    assert device.bandwidth == 867e9  # the read benchmark; ERT measured 828.758 and triad 788
     assert measured_ceilings(V100)["dram"].by == "read"
     assert device.pipes["fp64"].peak == 7068.86e9
-    assert device.pipes["tensor_fp16"].peak == 125e12  # nobody's figure: the datasheet's stays
-    assert with_ceilings(Device.load("h200"), measured=True).levels["l2"].bandwidth == 9.7e12  # the datasheet has none
+    assert device.pipes["tensor_fp16"].peak == 125e12  # not measured: the value of the datasheet
+    assert with_ceilings(Device.load("h200"), measured=True).levels["l2"].bandwidth == 9.7e12  # not in the datasheet
 
 
-def test_with_a_clock_the_lower_of_scaled_and_measured_ceiling_applies() -> None:
+def test_with_a_clock_the_lower_of_scaled_and_measured_ceiling_is_used() -> None:
     device = with_ceilings(V100, 1312e6, measured=True)
-    assert device.pipes["fp64"].peak == pytest.approx(7.8e12 * 1312 / 1530)  # 6.69, and the benchmark got 7.07
-    assert device.levels["l2"].bandwidth == pytest.approx(2048 * 1312e6)  # 2.69 TB/s, and the benchmark got 3.00
+    assert device.pipes["fp64"].peak == pytest.approx(7.8e12 * 1312 / 1530)  # 6.69 TFLOP/s; measured: 7.07
+    assert device.levels["l2"].bandwidth == pytest.approx(2048 * 1312e6)  # 2.69 TB/s; measured: 3.00
     assert device.bandwidth == 867e9
 
 
 @pytest.mark.parametrize("name", library.names())
-def test_an_empty_request_changes_nothing(name: str) -> None:
+def test_without_clock_and_measured_ceilings_nothing_changes(name: str) -> None:
     assert with_ceilings(Device.load(name)) == Device.load(name)
 
 

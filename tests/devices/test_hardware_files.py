@@ -1,8 +1,8 @@
-"""The device files that come with roofmodel, against arithmetic and against an independent table.
+"""Device files of roofmodel, checked by arithmetic and compared with an independent table.
 
-Files are read here with PyYAML and a reader of quantities of this test's own, so that a mistake in
-roofmodel's reader cannot hide one in a file. Set ROOF_MEASURED to the folder of hardware_facts.csv;
-the tests that want it skip without it.
+These tests read the files with PyYAML and their own parser of quantities, so that an error in roofmodel's reader cannot
+hide an error in a file. Set ROOF_MEASURED to the folder of hardware_facts.csv; without it, the tests that need it are
+skipped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from roofmodel.errors import DeviceError, WorkloadError
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "hardware").glob("*.yaml"), key=lambda file: file.stem)
 FACTS = Path(os.environ.get("ROOF_MEASURED", ROOT.parent / "shared" / "measured")) / "hardware_facts.csv"
-DATASHEET_ROUNDING = 0.025  # the coarsest one: 33.45 TFLOP/s is printed as 34
+DATASHEET_ROUNDING = 0.025  # the coarsest rounding: 33.45 TFLOP/s is printed as 34
 
 by_file = pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 
@@ -67,7 +67,7 @@ NAMES = [
     "tpu-v4",
     "tpu-v5e",
 ]
-TPUS = ["tpu-v4", "tpu-v5e"]  # neither multiprocessors nor caches; their memories' bus and clock are not published
+TPUS = ["tpu-v4", "tpu-v5e"]  # files without SMs and caches; bus and clock of the memory are not published
 
 
 @pytest.fixture(autouse=True)
@@ -84,8 +84,8 @@ def raw(file: Path) -> dict[str, Any]:
 POWERS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 
-def exact(text: str) -> Fraction:
-    """`312 TFLOP/s` -> 312 × 10¹², whatever the unit."""
+def quantity(text: str) -> Fraction:
+    """`312 TFLOP/s` -> 312 × 10¹², for any unit."""
     number, unit = text.split()
     for base in ("FLOP/clock", "OP/clock", "B/clock", "FLOP/s", "OP/s", "B/s", "Hz", "bit", "B"):
         if unit.endswith(base):
@@ -107,21 +107,21 @@ def test_every_number_names_a_source_that_is_listed(file: Path) -> None:
     sections = [content["pipes"], content.get("sparse_pipes", {}), content["memory"], content.get("links", {})]
     rows = [row for section in sections for row in section.values()] + content.get("measured", [])
     assert all(row["source"] in content["sources"] for row in rows)
-    assert {row["source"] for row in rows} == set(content["sources"])  # none is listed for nothing
+    assert {row["source"] for row in rows} == set(content["sources"])  # no unused source
     assert all(str(source).strip() for source in content["sources"].values())
 
 
 @by_file
-def test_every_peak_is_multiprocessors_times_clock_times_rate(file: Path) -> None:
+def test_every_peak_is_number_of_sms_times_clock_times_rate(file: Path) -> None:
     content = raw(file)
     for section in ("pipes", "sparse_pipes"):
         for name, pipe in content.get(section, {}).items():
-            clock = exact(content["clocks"][pipe["clock"]])
+            clock = quantity(content["clocks"][pipe["clock"]])
             if file.stem in TPUS:
-                computed = clock * exact(pipe["per_clock"])
+                computed = clock * quantity(pipe["per_clock"])
             else:
-                computed = content["multiprocessors"] * clock * exact(pipe["per_multiprocessor"])
-            assert abs(computed / exact(pipe["peak"]) - 1) <= DATASHEET_ROUNDING, name
+                computed = content["multiprocessors"] * clock * quantity(pipe["per_multiprocessor"])
+            assert abs(computed / quantity(pipe["peak"]) - 1) <= DATASHEET_ROUNDING, name
 
 
 @by_file
@@ -130,8 +130,8 @@ def test_the_bandwidth_is_bus_width_times_data_rate(file: Path) -> None:
     if file.stem in TPUS:
         assert not {"bus", "clock", "transfers_per_clock"} & set(dram)
         return
-    computed = exact(dram["bus"]) / 8 * exact(dram["clock"]) * dram["transfers_per_clock"]
-    assert abs(computed / exact(dram["bandwidth"]) - 1) <= DATASHEET_ROUNDING
+    computed = quantity(dram["bus"]) / 8 * quantity(dram["clock"]) * dram["transfers_per_clock"]
+    assert abs(computed / quantity(dram["bandwidth"]) - 1) <= DATASHEET_ROUNDING
 
 
 @by_file
@@ -142,29 +142,29 @@ def test_a_device_file_is_read_back_as_written(file: Path) -> None:
     assert (device.multiprocessors is None) == (file.stem in TPUS)
     for section, pipes in (("pipes", device.pipes), ("sparse_pipes", device.sparse_pipes)):
         assert {n: Fraction(p.peak) for n, p in pipes.items()} == {
-            n: exact(p["peak"]) for n, p in content.get(section, {}).items()
+            n: quantity(p["peak"]) for n, p in content.get(section, {}).items()
         }
-    assert device.bandwidth == exact(content["memory"]["dram"]["bandwidth"])
-    assert device.capacity == exact(content["memory"]["dram"]["capacity"])
+    assert device.bandwidth == quantity(content["memory"]["dram"]["bandwidth"])
+    assert device.capacity == quantity(content["memory"]["dram"]["capacity"])
     assert set(device.levels) == set(content["memory"])
     if file.stem not in TPUS:
         l1, l2 = content["memory"]["l1"], content["memory"]["l2"]
-        assert device.levels["l2"].capacity == exact(l2["capacity"])
-        assert device.levels["l2"].bandwidth == driven(content, l2, "bandwidth_per_clock")
-        assert device.levels["l1"].capacity == content["multiprocessors"] * exact(l1["capacity_per_multiprocessor"])
-        each = driven(content, l1, "bandwidth_per_clock_per_multiprocessor")
+        assert device.levels["l2"].capacity == quantity(l2["capacity"])
+        assert device.levels["l2"].bandwidth == bandwidth_at_clock(content, l2, "bandwidth_per_clock")
+        assert device.levels["l1"].capacity == content["multiprocessors"] * quantity(l1["capacity_per_multiprocessor"])
+        each = bandwidth_at_clock(content, l1, "bandwidth_per_clock_per_multiprocessor")
         assert device.levels["l1"].bandwidth == (each and content["multiprocessors"] * each)
     assert {n: Fraction(link.bandwidth) for n, link in device.links.items()} == {
-        n: exact(link["bandwidth"]) for n, link in content.get("links", {}).items()
+        n: quantity(link["bandwidth"]) for n, link in content.get("links", {}).items()
     }
     assert [(m.ceiling, m.by, Fraction(m.value)) for m in device.measured] == [
-        (m["ceiling"], m["by"], exact(m["value"])) for m in content.get("measured", [])
+        (m["ceiling"], m["by"], quantity(m["value"])) for m in content.get("measured", [])
     ]
 
 
-def driven(content: dict[str, Any], level: dict[str, Any], key: str) -> Fraction | None:
+def bandwidth_at_clock(content: dict[str, Any], level: dict[str, Any], key: str) -> Fraction | None:
     """Bytes per second of a level at its clock; None if its file has no clock."""
-    return exact(level[key]) * exact(content["clocks"][level["clock"]]) if key in level else None
+    return quantity(level[key]) * quantity(content["clocks"][level["clock"]]) if key in level else None
 
 
 @by_file
@@ -179,15 +179,16 @@ def test_measured_ceilings_do_not_exceed_stated_ones(file: Path) -> None:
 
 
 @by_file
-def test_sparse_peaks_are_twice_the_dense_ones_and_separate(file: Path) -> None:
+def test_sparse_peaks_are_twice_the_dense_peaks(file: Path) -> None:
     content = raw(file)
     for name, pipe in content.get("sparse_pipes", {}).items():
-        dense = exact(content["pipes"][name]["peak"])
-        assert abs(exact(pipe["peak"]) / (2 * dense) - 1) < Fraction(1, 5_000), name  # 728.5 printed beside 364.2
+        dense = quantity(content["pipes"][name]["peak"])
+        ratio = quantity(pipe["peak"]) / dense
+        assert abs(ratio / 2 - 1) < Fraction(1, 5_000), name  # datasheets round: 728.5 and 364.2
 
 
 @by_file
-def test_memory_levels_grow_faster_towards_the_multiprocessors(file: Path) -> None:
+def test_memory_levels_closer_to_the_sms_are_faster_and_l2_is_smaller_than_dram(file: Path) -> None:
     device = Device.load(file)
     stated = [device.levels[n].bandwidth for n in ("dram", "l2", "l1") if n in device.levels]
     bandwidths = [bandwidth for bandwidth in stated if bandwidth is not None]
@@ -209,7 +210,7 @@ def test_the_id_of_a_device_is_the_stem_of_its_file(name: str) -> None:
 @pytest.mark.parametrize(
     ("alias", "name"), [("v100", "v100-sxm2-32gb"), ("a100", "a100-sxm-80gb"), ("h100", "h100-sxm")]
 )
-def test_an_alias_is_the_common_form_of_its_generation(alias: str, name: str) -> None:
+def test_the_alias_of_a_generation_is_its_most_common_board(alias: str, name: str) -> None:
     assert Device.load(alias) == Device.load(alias.upper()) == Device.load(name)
 
 
@@ -220,7 +221,7 @@ def test_a_link_to_the_host_does_not_connect_gpus() -> None:
     assert server.host_link is server.links["pcie"]
 
 
-def test_the_names_are_the_files_and_no_file_is_named_like_an_alias() -> None:
+def test_device_names_are_the_file_names_and_no_alias_is_a_file_name() -> None:
     assert library.names() == [file.stem for file in FILES]
     assert set(library.names()) >= set(NAMES)
     assert not set(library.names()) & set(library.ALIASES)
@@ -313,14 +314,14 @@ def test_an_unsupported_type_has_no_pipe() -> None:
     ("name", "tops"),
     [("rtx4090", 1321), ("rtx5070", 988), ("rtx5090", 3352)],  # "AI TOPS" on NVIDIA's product pages
 )
-def test_a_geforces_advertised_rate_is_its_sparse_rate_of_the_narrowest_type(name: str, tops: int) -> None:
+def test_the_advertised_rate_of_a_geforce_is_the_sparse_peak_of_its_narrowest_type(name: str, tops: int) -> None:
     pipes = Device.load(name).pipes
     narrowest = pipes.get("tensor_fp4") or pipes["tensor_fp8_acc16"]
     assert 2 * narrowest.peak == pytest.approx(tops * 1e12, rel=0.001)
 
 
 @pytest.mark.parametrize("name", ["rtx3090", "rtx4090", "rtx5070", "rtx5090"])
-def test_a_geforce_takes_twice_as_long_to_accumulate_in_fp32(name: str) -> None:
+def test_accumulation_in_fp32_halves_the_peak_of_a_geforce(name: str) -> None:
     device = Device.load(name)
     full = device.pipes["tensor_fp16_acc16"]
     assert full.accumulator == "fp16"
@@ -333,7 +334,7 @@ def test_an_unsupported_type_is_refused_with_the_supported_ones() -> None:
     with pytest.raises(WorkloadError, match=r"'fp16'; supported: bf16, int8$"):
         Device.load("tpu-v4").matmul_pipe("fp16")
     with pytest.raises(WorkloadError, match=r"'fp4'; supported: bf16, fp16, fp32, fp64, fp8, int8, tf32$"):
-        Device.load("rtx4090").matmul_pipe("fp4")  # accumulators are no types
+        Device.load("rtx4090").matmul_pipe("fp4")  # accumulators are not types
 
 
 # --- The independent table --------------------------------------------------------------------------
@@ -371,8 +372,8 @@ def facts() -> list[tuple[str, dict[str, str]]]:
         return []
     with FACTS.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    ours = {file.stem for file in FILES}
-    return [(name, row) for row in rows for name in GPUS[row["gpu"]] if name in ours]
+    device_ids = {file.stem for file in FILES}
+    return [(name, row) for row in rows for name in GPUS[row["gpu"]] if name in device_ids]
 
 
 by_fact = pytest.mark.parametrize(
@@ -382,7 +383,7 @@ by_fact = pytest.mark.parametrize(
 )
 
 
-def ours(row: dict[str, str]) -> str:
+def pipe_in_file(row: dict[str, str]) -> str:
     """`tc_fp16` and `mx_fp16` correspond to `tensor_fp16`."""
     kind, _, rest = row["pipe"].partition("_")
     return f"tensor_{rest}" if kind in ("tc", "mx") else row["pipe"]
@@ -391,11 +392,11 @@ def ours(row: dict[str, str]) -> str:
 @by_fact
 def test_peaks_agree_with_the_independent_table(name: str, row: dict[str, str]) -> None:
     device = Device.load(name)
-    pipe = device.pipes[ours(row)]  # a pipe of the table that we lack is a gap
+    pipe = device.pipes[pipe_in_file(row)]  # KeyError: the file lacks a pipe of the table
     # The table has 394 for a TPU v5e's int8; Google's documentation prints 393.
     stated = 393 if (name, row["pipe"]) == ("tpu-v5e", "mx_int8") else Fraction(row["peak_datasheet_tflops"])
     assert Fraction(pipe.peak) == stated * 10**12
-    if name in TPUS:  # the table takes a TensorCore, of which a chip has one or two, for a multiprocessor
+    if name in TPUS:  # the table counts TensorCores (one or two per chip) as SMs
         assert pipe.per_clock == int(row["sms"]) * int(row["flops_per_clk_per_sm"])
     else:
         assert device.multiprocessors == int(row["sms"])
@@ -415,7 +416,7 @@ def test_memory_figures_agree_with_the_independent_table(name: str, row: dict[st
     else:
         # The table's 256 MB of an MI300X are its Infinity Cache; the eight dies have 4 MiB of L2 each.
         l2 = 8 * 4 if name == "mi300x" else int(row["l2_mb"])
-        assert (device.levels["l2"].capacity or 0) // 2**20 == l2  # a B200's attributes say 126.5 MiB
+        assert (device.levels["l2"].capacity or 0) // 2**20 == l2  # the B200 reports 126.5 MiB
 
 
 @pytest.mark.skipif(not FACTS.is_file(), reason="no hardware_facts.csv; set ROOF_MEASURED")

@@ -1,4 +1,4 @@
-"""A user's own YAML file: every mistake is named with file, line and token, and what would work."""
+"""Device files of users: an error states file, line, token and what would work."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_device_file_needs_at_least_a_name_a_pipe_and_a_bandwidth(tmp_path: Pa
     ]  # fmt: skip
 
 
-# what is wrong: old text, new text, line of the complaint, what the complaint says after file and line
+# name of the case, valid text, invalid text, line of the error, texts in the message after file and line
 BAD: list[tuple[str, str, str, int, list[str]]] = [
     ("typo in bandwidth", "80 GiB, bandwidth:", "80 GiB, bandwith:", 9,
      ["unknown key 'bandwith'; did you mean 'bandwidth'?"]),
@@ -85,7 +85,7 @@ BAD: list[tuple[str, str, str, int, list[str]]] = [
     ("typo in a link", "{bandwidth: 600", "{bandwidht: 600", 13,
      ["unknown key 'bandwidht'; did you mean 'bandwidth'?"]),
     ("typo in a measurement", "{ceiling:", "{cieling:", 15, ["unknown key 'cieling'; did you mean 'ceiling'?"]),
-    ("a key like no other", "fp32: {peak:", "fp32: {zzz: 1, peak:", 7, ["unknown key 'zzz'; known here: peak, "]),
+    ("unlike any known key", "fp32: {peak:", "fp32: {zzz: 1, peak:", 7, ["unknown key 'zzz'; known here: peak, "]),
     ("key of another level", "l2: {capacity:", "l2: {bus: 1 bit, capacity:", 10, ["unknown key 'bus'", "bandwidth"]),
     ("peak without a unit", "100 TFLOP/s", "100", 6, ["pipes.tensor_fp16.peak", "'100'", "'312 TFLOP/s'"]),
     ("bandwidth without a unit", "2000 GB/s", "2000", 9, ["memory.dram.bandwidth", "'2000'", "'2039 GB/s'"]),
@@ -96,16 +96,16 @@ BAD: list[tuple[str, str, str, int, list[str]]] = [
     ("capacity as rate", "40 MiB", "40 MB/s", 10, ["memory.l2.capacity", "'40 MB/s'", "'80 GiB'"]),
     ("measured in the wrong unit", "1800 GB/s", "1800 GFLOP/s", 15, ["measured[0].value", "'1800 GFLOP/s'"]),
     ("bits for bytes", "80 GiB", "80 Gbit", 9, ["memory.dram.capacity", "'80 Gbit'", "bit", "'80 GiB'"]),
-    ("a unit nobody knows", "100 TFLOP/s", "100 TFLOPS", 6, ["'TFLOPS'", "'100 TFLOPS'", "'312 TFLOP/s'"]),
+    ("unknown unit", "100 TFLOP/s", "100 TFLOPS", 6, ["'TFLOPS'", "'100 TFLOPS'", "'312 TFLOP/s'"]),
     ("zero", "2000 GB/s", "0 GB/s", 9, ["memory.dram.bandwidth", "'0 GB/s'", "greater than zero"]),
     ("negative", "2000 GB/s", "-2000 GB/s", 9, ["memory.dram.bandwidth", "'-2000 GB/s'"]),
     ("zero clock", "boost: 1000 MHz", "boost: 0 MHz", 4, ["clocks.boost", "'0 MHz'", "greater than zero"]),
     ("less than a byte", "80 GiB", "0.5 B", 9, ["memory.dram.capacity", "'0.5 B'"]),
-    ("beyond all machines", "100 TFLOP/s", "9" * 400 + " TFLOP/s", 6, ["pipes.tensor_fp16.peak"]),
-    ("beyond all floats", "100 TFLOP/s", "9" * 400 + ".5 FLOP/s", 6, ["pipes.tensor_fp16.peak"]),
-    ("beyond what Python reads", "100 TFLOP/s", "9" * 5000 + " TFLOP/s", 6, ["pipes.tensor_fp16.peak"]),
-    ("a list for a quantity", "100 TFLOP/s", "[100 TFLOP/s]", 6, ["pipes.tensor_fp16.peak", "text"]),
-    ("nothing for a quantity", "peak: 10 TFLOP/s", "peak: ", 7, ["pipes.fp32.peak"]),
+    ("implausibly large", "100 TFLOP/s", "9" * 400 + " TFLOP/s", 6, ["pipes.tensor_fp16.peak"]),
+    ("larger than any float", "100 TFLOP/s", "9" * 400 + ".5 FLOP/s", 6, ["pipes.tensor_fp16.peak"]),
+    ("too many digits for Python", "100 TFLOP/s", "9" * 5000 + " TFLOP/s", 6, ["pipes.tensor_fp16.peak"]),
+    ("list instead of a quantity", "100 TFLOP/s", "[100 TFLOP/s]", 6, ["pipes.tensor_fp16.peak", "text"]),
+    ("null instead of a quantity", "peak: 10 TFLOP/s", "peak: ", 7, ["pipes.fp32.peak"]),
     ("same key twice", "links:", "name: again\nlinks:", 12, ["duplicate key 'name'", "line 1 "]),
     ("same pipe twice", "memory:", "  tensor_fp16: {peak: 1 TFLOP/s}\nmemory:", 8,
      ["duplicate key 'tensor_fp16'", "line 6 "]),
@@ -117,14 +117,14 @@ BAD: list[tuple[str, str, str, int, list[str]]] = [
     ("no dram", "  dram:", "  l2x:", 9, ["unknown key 'l2x'", "'l2'"]),
     ("no ceiling", "ceiling: dram, ", "", 15, ["measured[0] lacks the key 'ceiling'"]),
     ("empty name", "name: A test device", "name:", 1, ["name must be text"]),
-    ("clock nobody named", "1000 FLOP/clock, clock: boost", "1000 FLOP/clock, clock: bost", 6,
+    ("undefined clock", "1000 FLOP/clock, clock: boost", "1000 FLOP/clock, clock: bost", 6,
      ["clock 'bost' is not among clocks: boost"]),
-    ("source nobody named", "peak: 10 TFLOP/s, source: sheet", "peak: 10 TFLOP/s, source: sheeet", 7,
+    ("undefined source", "peak: 10 TFLOP/s, source: sheet", "peak: 10 TFLOP/s, source: sheeet", 7,
      ["source 'sheeet' is not defined under 'sources', which has: sheet, bench"]),
-    ("source of a level", "40 MiB, bandwidth_per_clock: 5000 B/clock, clock: boost, source: sheet",
+    ("undefined source of a level", "40 MiB, bandwidth_per_clock: 5000 B/clock, clock: boost, source: sheet",
      "40 MiB, source: nowhere", 10, ["source 'nowhere' is not defined under 'sources', which has: sheet, bench"]),
-    ("ceiling nobody knows", "ceiling: dram", "ceiling: l3", 15, ["ceiling 'l3'", "dram", "tensor_fp16"]),
-    ("multiprocessors in words", "multiprocessors: 100", "multiprocessors: many", 2,
+    ("unknown ceiling", "ceiling: dram", "ceiling: l3", 15, ["ceiling 'l3'", "dram", "tensor_fp16"]),
+    ("multiprocessors as text", "multiprocessors: 100", "multiprocessors: many", 2,
      ["multiprocessors is 'many'", "whole number from 1"]),
     ("multiprocessors zero", "multiprocessors: 100", "multiprocessors: 0", 2, ["is '0'", "whole number from 1"]),
     ("multiprocessors broken", "multiprocessors: 100", "multiprocessors: 1.5", 2, ["is '1.5'", "whole number"]),
@@ -135,15 +135,15 @@ BAD: list[tuple[str, str, str, int, list[str]]] = [
     ("a pipe as text", "fp32: {peak: 10 TFLOP/s, source: sheet}", "fp32: 10 TFLOP/s", 7,
      ["pipes.fp32 must be a mapping"]),
     ("measured a mapping", "  - {ceiling", "  one: {ceiling", 15, ["measured must be a list"]),
-    ("a bridge of one", "600 GB/s,", "600 GB/s, joins: 1,", 13, ["links.nvlink.joins is 1", "2 or more"]),
+    ("bridge of one GPU", "600 GB/s,", "600 GB/s, joins: 1,", 13, ["links.nvlink.joins is 1", "2 or more"]),
     ("a node of none", "600 GB/s,", "600 GB/s, beyond: 0,", 13, ["links.nvlink.beyond", "whole number from 1"]),
-    ("a link to no host", "600 GB/s,", "600 GB/s, to: network,", 13, ["links.nvlink.to is network", "host"]),
-    ("a host in a bridge", "600 GB/s,", "600 GB/s, to: host, joins: 2,", 13, ["goes to the host", "neither joins"]),
+    ("link to an unknown end", "600 GB/s,", "600 GB/s, to: network,", 13, ["links.nvlink.to is network", "host"]),
+    ("bridge to the host", "600 GB/s,", "600 GB/s, to: host, joins: 2,", 13, ["goes to the host", "neither joins"]),
     ("a bridge between nodes", "600 GB/s,", "600 GB/s, joins: 2, beyond: 8,", 13, ["both joins (2) and beyond (8)"]),
     ("two networks", "  nvlink: {", "  one: {bandwidth: 1 GB/s, beyond: 8}\n  nvlink: {beyond: 8, ", 13,
      ["several networks between nodes, one, nvlink"]),
-    ("a key that is a list", "links:", "? [a, b]\n: c\nlinks:", 12, ["key"]),
-    ("a clock named by a list", "  boost: 1000 MHz", "  boost: 1000 MHz\n  ? [a, b]\n  : 1 MHz", 5, ["key"]),
+    ("list as a key", "links:", "? [a, b]\n: c\nlinks:", 12, ["key"]),
+    ("list as the name of a clock", "  boost: 1000 MHz", "  boost: 1000 MHz\n  ? [a, b]\n  : 1 MHz", 5, ["key"]),
     ("an unclosed brace", "source: sheet}\n  fp32:", "source: sheet\n  fp32:", 7, ["not YAML ("]),
     ("a tab as indentation", "  boost: 1000 MHz", "\tboost: 1000 MHz", 4, ["not YAML ("]),
     ("an unknown alias", "name: A test device", "name: *unknown", 1, ["not YAML ("]),
@@ -159,10 +159,10 @@ def test_an_error_in_a_device_file_names_line_and_token(
     message = refusal(write(tmp_path, GOOD.replace(old, new)))
     assert message.startswith(f":{line}: ")
     assert [fragment for fragment in fragments if fragment not in message] == []
-    assert "Node(" not in message  # no internals of the YAML reader
+    assert "Node(" not in message  # no class names of the YAML reader
 
 
-def test_the_contracts_message_is_exact(tmp_path: Path) -> None:
+def test_the_documented_message_is_exact(tmp_path: Path) -> None:
     text = "name: x\npipes:\n  fp32: {peak: 1 TFLOP/s}\nmemory:\n  dram: {bandwith: 1 GB/s}\n"
     assert refusal(write(tmp_path, text, "a100.yaml")) == ":5: unknown key 'bandwith'; did you mean 'bandwidth'?"
 
@@ -236,7 +236,7 @@ def test_an_invalid_file_name_is_refused(name: str) -> None:
         Device.load(name)
 
 
-# --- What is accepted -------------------------------------------------------------------------------
+# --- Accepted files -------------------------------------------------------------------------------
 
 
 def test_carriage_returns_and_a_byte_order_mark_are_ignored(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_carriage_returns_and_a_byte_order_mark_are_ignored(tmp_path: Path) -> N
     assert Device.load(file) == plain
 
 
-def test_lines_are_counted_alike_with_carriage_returns(tmp_path: Path) -> None:
+def test_line_numbers_are_the_same_with_carriage_returns(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_bytes(GOOD.replace("fp32: {peak:", "fp32: {peek:").replace("\n", "\r\n").encode())
     assert refusal(file).startswith(":7: unknown key 'peek'")
@@ -259,7 +259,7 @@ def test_block_style_reads_like_flow_style(tmp_path: Path) -> None:
     assert Device.load(write(tmp_path, block)) == Device.load(write(tmp_path, GOOD))
 
 
-def test_a_clock_may_be_written_in_place(tmp_path: Path) -> None:
+def test_a_clock_may_be_a_value_instead_of_a_name(tmp_path: Path) -> None:
     named = Device.load(write(tmp_path, GOOD))
     inline = Device.load(
         write(tmp_path, GOOD.replace("1000 FLOP/clock, clock: boost", "1000 FLOP/clock, clock: 1 GHz"))
@@ -304,13 +304,13 @@ def test_an_unusable_number_is_reported(tmp_path: Path, level: str, missing: str
     text = f"name: x\npipes:\n  fp32: {{peak: 1 TFLOP/s}}\nmemory:\n  dram: {{bandwidth: 1 GB/s}}\n  {level}\n"
     file = write(tmp_path, text)
     try:
-        said = doubtful_entries(Device.load(file))
+        entries = doubtful_entries(Device.load(file))
     except DeviceError as error:
-        said = [str(error).removeprefix(str(file))]
-    assert any(level[:2] in line and missing in line for line in said)
+        entries = [str(error).removeprefix(str(file))]
+    assert any(level[:2] in line and missing in line for line in entries)
 
 
-def test_a_device_without_multiprocessors_states_the_rate_of_the_whole_device(tmp_path: Path) -> None:
+def test_a_device_without_sms_states_the_rate_of_the_whole_device(tmp_path: Path) -> None:
     pipe = "tensor_bf16: {peak: 275 TFLOP/s, per_clock: 262144 FLOP/clock, clock: 1050 MHz, source: sheet}"
     dram = "dram: {bandwidth: 1228 GB/s, source: sheet}"
     text = f"name: A TPU\npipes:\n  {pipe}\nmemory:\n  {dram}\nsources: {{sheet: x}}"
@@ -339,11 +339,11 @@ def users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_users_file_takes_precedence_over_the_packaged_one(users_folder: Path) -> None:
+def test_a_users_file_takes_precedence_over_the_packaged_one(users_folder: Path) -> None:
     assert Device.load("a100-sxm-80gb").name == "NVIDIA A100 SXM4 80 GB"
     write(users_folder, GOOD, "a100-sxm-80gb.yaml")
     assert Device.load("a100-sxm-80gb").name == "A test device"
-    assert Device.load("a100").name == "A test device"  # the alias means the name
+    assert Device.load("a100").name == "A test device"  # the alias resolves to the name
     assert library.names().count("a100-sxm-80gb") == 1
 
 
@@ -353,7 +353,9 @@ def test_the_id_of_a_users_device_is_the_stem_of_its_file(users_folder: Path) ->
     assert "mine" in library.names()
 
 
-def test_without_the_variable_the_folder_is_below_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_variable_the_users_folder_is_in_the_home_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     folder = tmp_path / ".config" / "roofmodel" / "hardware"
@@ -367,14 +369,14 @@ def test_a_missing_user_folder_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert Device.load("a100").id == "a100-sxm-80gb"
 
 
-def test_a_broken_file_of_the_user_is_named_with_its_path(users_folder: Path) -> None:
+def test_an_error_in_a_users_file_states_its_path(users_folder: Path) -> None:
     file = write(users_folder, GOOD.replace("peak: 10 TFLOP/s", "peek: 10 TFLOP/s"), "mine.yaml")
     with pytest.raises(DeviceError) as caught:
         Device.load("mine")
     assert str(caught.value).startswith(f"{file}:7: ")
 
 
-def test_a_path_is_never_a_name(monkeypatch: pytest.MonkeyPatch, users_folder: Path, tmp_path: Path) -> None:
+def test_a_path_is_never_read_as_a_name(monkeypatch: pytest.MonkeyPatch, users_folder: Path, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, GOOD, "a100.yaml")
     assert Device.load("a100").id == "a100-sxm-80gb"

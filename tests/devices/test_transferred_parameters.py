@@ -28,7 +28,9 @@ TRANSFERS = [(file.stem, kind, source) for file in FILES for kind, source in sou
 
 
 @pytest.mark.parametrize(("name", "kind", "source"), TRANSFERS)
-def test_a_device_has_the_sets_of_its_source_device(name: str, kind: str, source: str) -> None:
+def test_a_device_has_the_sets_of_its_source_device_with_intervals_at_least_as_wide(
+    name: str, kind: str, source: str
+) -> None:
     sets, source_sets = (getattr(Device.load(each).calibration, kind) for each in (name, source))
     assert (
         {key: set(forms) for key, forms in sets.items()}
@@ -36,9 +38,9 @@ def test_a_device_has_the_sets_of_its_source_device(name: str, kind: str, source
         != {}
     )
     for key, forms in sets.items():
-        for form, one in forms.items():
-            assert one.fit.low <= source_sets[key][form].fit.low
-            assert one.fit.high >= source_sets[key][form].fit.high
+        for formats, fitted in forms.items():
+            assert fitted.fit.low <= source_sets[key][formats].fit.low
+            assert fitted.fit.high >= source_sets[key][formats].fit.high
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The config keys of a family's fields, for tests over all of them."""
+"""Config keys of a family's fields, for tests that cover all keys."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from roofmodel.models.fields import CORE, REQUIRED, Key
 
 
 def sources(model_type: str) -> dict[str, Any]:
-    """The keys of each field by name, switches and `encoder_layers` of an encoder-decoder included."""
+    """Field name -> its config keys, including switches and `encoder_layers` of an encoder-decoder."""
     family = family_of(model_type)
     assert family is not None
-    own = {field: family.fields.get(field, usual) for field, (_, usual) in family.schema.items()}
+    fields = {field: family.fields.get(field, default) for field, (_, default) in family.schema.items()}
     switches = {name: source for name, (_, source) in family.switches.items()}
-    return switches | own | {f"encoder_{field}": source for field, source in family.source.items()}
+    return switches | fields | {f"encoder_{field}": source for field, source in family.source.items()}
 
 
 def sizes(model_type: str) -> dict[str, Key]:
-    """The keys of the core sizes, which every config must have, by field; `what` says what such a field counts."""
+    """Field name -> config keys of the core sizes, which every config must have."""
     return {
         field: source
         for field, source in sources(model_type).items()
-        if what(field) in CORE and isinstance(source, Key) and source.default is REQUIRED
+        if kind_of_size(field) in CORE and isinstance(source, Key) and source.default is REQUIRED
     }
 
 
-def what(field: str) -> str:
-    """`layers` of `encoder_layers`."""
+def kind_of_size(field: str) -> str:
+    """The kind of size that a field counts: `layers` for `encoder_layers`."""
     return field.rpartition("_")[2]

@@ -1,6 +1,6 @@
-"""The packaged models, and the real config files of the shared data.
+"""The packaged models and the real config files of the shared data.
 
-Set ROOF_SHARED_CONFIGS to the folder of real configs; the tests that want it skip without it.
+Set ROOF_SHARED_CONFIGS to the folder of real configs; without it, their tests are skipped.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ REAL_CONFIGS = Path(os.environ.get("ROOF_SHARED_CONFIGS", ROOT.parent / "shared"
 FILES = sorted((ROOT / "roofmodel" / "models" / "configs").glob("*.json"))
 by_file = pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 
-# Counts by sources that are not this package: the real gpt2 checkpoints, BLOOM's model card, and the
-# totals of the safetensors files that Llama was published in.
+# Parameter counts from other sources: the real gpt2 checkpoints, BLOOM's model card, and the totals of Llama's
+# published safetensors files.
 PUBLISHED = {
     "gpt2": 124_439_808,
     "gpt2-medium": 354_823_168,
@@ -196,11 +196,11 @@ def test_a_packaged_config_has_only_keys_of_its_family(file: Path) -> None:
 
 
 @by_file
-def test_the_counted_parameters_equal_the_published_ones_or_the_model_says_unconfirmed(file: Path) -> None:
+def test_counted_parameters_equal_the_published_ones_or_a_note_says_unconfirmed(file: Path) -> None:
     entry = _entry(file)
     counted = _counted(entry["id"])
     if entry["parameters"] is None:
-        assert entry["parameters_source"].startswith("unconfirmed: ")  # in words after "its parameter count is"
+        assert entry["parameters_source"].startswith("unconfirmed: ")  # a note puts it after "its parameter count is"
         notes = [note for note in counted["notes"] if "unconfirmed" in note]
         assert len(notes) == 1
         assert entry["id"] in notes[0]
@@ -222,7 +222,7 @@ def test_independently_published_counts_are_reproduced(name: str, parameters: in
     ],
 )  # fmt: skip
 def test_gpt_3_has_the_parameters_of_its_paper(size: str, parameters: float) -> None:
-    """Table D.1 of arXiv 2005.14165, in three to six digits; its training FLOPs are 6 for each of them and token."""
+    """Table D.1 of arXiv 2005.14165, with three to six digits; its training FLOPs are 6 x parameters x tokens."""
     assert _counted(f"gpt-3-{size}")["parameters"] == pytest.approx(parameters, rel=0.005)
     config = hub.packaged(f"gpt-3-{size}").config  # type: ignore[union-attr]
     assert config["n_embd"] % config["n_head"] == 0
@@ -264,7 +264,7 @@ def test_no_name_refers_to_two_models() -> None:
     assert len(names) == len(set(names))
 
 
-def test_the_catalog_is_all_files_in_order() -> None:
+def test_the_catalog_lists_all_files_in_alphabetical_order() -> None:
     ids = [entry.id for entry in hub.catalog()]
     assert sorted(ids) == sorted(_entry(file)["id"] for file in FILES)
     assert ids == sorted(ids, key=str.lower)

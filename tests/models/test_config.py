@@ -45,7 +45,7 @@ def without(config: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {k: v for k, v in config.items() if k not in keys}
 
 
-# --- What is refused --------------------------------------------------------------------------------
+# --- Refused configs --------------------------------------------------------------------------------
 
 DELETE = object()
 MIXTRAL: dict[str, Any] = {
@@ -53,7 +53,7 @@ MIXTRAL: dict[str, Any] = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100, "num_local_experts": 8,
 }  # fmt: skip
 BAD: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
-    # a claim, a good config, what is changed in it, what the message must say beside the file
+    # name of the case, valid config, changed keys, texts in the message apart from the file
     ("no model_type", GPT2, {"model_type": DELETE}, ["'model_type'", "'gpt2'"]),
     ("model_type null", GPT2, {"model_type": None}, ["'model_type'", "'gpt2'"]),
     ("model_type a number", GPT2, {"model_type": 512}, ["'model_type'", "512", "'gpt2'"]),
@@ -130,7 +130,7 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("good", "change", "fragments"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-def test_a_bad_config_is_refused_with_the_file_the_token_and_a_cure(
+def test_an_invalid_config_is_refused_with_file_key_and_a_remedy(
     good: dict[str, Any], change: dict[str, Any], fragments: list[str]
 ) -> None:
     config = {k: v for k, v in (good | change).items() if v is not DELETE}
@@ -143,21 +143,21 @@ def test_a_bad_config_is_refused_with_the_file_the_token_and_a_cure(
     assert "\n" not in message
 
 
-FAMILIES_WITH_SIZES = [name for name, family in FAMILIES.items() if not family.network]  # a network's are lists
+FAMILIES_WITH_SIZES = [name for name, family in FAMILIES.items() if not family.network]  # a network has lists of sizes
 
 
 def good(model_type: str) -> dict[str, Any]:
-    """The core sizes of a family by its first names."""
+    """A config with only the core sizes of a family, under their first names."""
     sizes = {"hidden": 64, "layers": 2, "heads": 32, "vocabulary": 100, "widths": [8] * 4, "depths": [1] * 4}
     if model_type == "mamba2":
-        sizes["hidden"] = 4096  # the default's 128 heads of 64 are as wide as 2 x this
-    core = {key.names[0]: sizes[keys.what(field)] for field, key in keys.sizes(model_type).items()}
+        sizes["hidden"] = 4096  # the default 128 heads of size 64 are twice as wide
+    core = {key.names[0]: sizes[keys.kind_of_size(field)] for field, key in keys.sizes(model_type).items()}
     return {"model_type": model_type} | core | NEEDED.get(model_type, {})
 
 
 @pytest.mark.parametrize("model_type", FAMILIES_WITH_SIZES)
 def test_a_missing_core_size_is_named_in_the_error(model_type: str) -> None:
-    spoken = {"hidden": "hidden size", "layers": "layers", "heads": "attention heads", "vocabulary": "vocabulary"}
+    wording = {"hidden": "hidden size", "layers": "layers", "heads": "attention heads", "vocabulary": "vocabulary"}
     for field, key in keys.sizes(model_type).items():
         with pytest.raises(ModelError) as caught:
             read(without(good(model_type), *key.names))
@@ -165,19 +165,19 @@ def test_a_missing_core_size_is_named_in_the_error(model_type: str) -> None:
         assert message.startswith(f"{WHERE}: the key ")
         assert ") is missing; it must be " in message
         assert all(repr(name) in message for name in key.names)
-        assert spoken[keys.what(field)] in message
+        assert wording[keys.kind_of_size(field)] in message
         assert "whole number" in message
 
 
-NO_SIZES = [0, -1, -(10**30), "768", "", 1.5, 768.0, float("inf"), True, False, None, [768], {}, 10**30, 10**9_999]
+INVALID_SIZES = [0, -1, -(10**30), "768", "", 1.5, 768.0, float("inf"), True, False, None, [768], {}, 10**30, 10**9_999]
 
 
 @pytest.mark.parametrize("model_type", FAMILIES_WITH_SIZES)
 def test_an_invalid_core_size_is_refused(model_type: str) -> None:
-    """All values in one test: a test for each of some ten thousand pairs costs more than the reading itself."""
+    """One test for all values: ten thousand separate tests would take longer than the reading."""
     for key in keys.sizes(model_type).values():
         others = without(good(model_type), *key.names)
-        for name, value in itertools.product(key.names, NO_SIZES):
+        for name, value in itertools.product(key.names, INVALID_SIZES):
             shown = "thousands of digits" if value == 10**9_999 else repr(value)
             with pytest.raises(ModelError) as caught:
                 read(others | {name: value})
@@ -187,10 +187,10 @@ def test_an_invalid_core_size_is_refused(model_type: str) -> None:
             assert "it must be a whole number from 1 to " in message
 
 
-NO_STAGES = [0, -1, "8", 8, 1.5, [], [0], [8, "8"], [8, None], [8, 10**30], {}, [[8]]]
+INVALID_STAGE_SIZES = [0, -1, "8", 8, 1.5, [], [0], [8, "8"], [8, None], [8, 10**30], {}, [[8]]]
 
 
-@pytest.mark.parametrize("value", NO_STAGES, ids=repr)
+@pytest.mark.parametrize("value", INVALID_STAGE_SIZES, ids=repr)
 @pytest.mark.parametrize("name", ["hidden_sizes", "depths"])
 def test_invalid_stage_sizes_are_refused(name: str, value: object) -> None:
     with pytest.raises(ModelError, match=re.escape(f"{WHERE}: {name!r} is ")) as caught:
@@ -213,11 +213,11 @@ def test_lists_of_different_lengths_are_refused() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, "224", [224], [224, 0], [224, 224, 3], 224.5, True, {}, None], ids=repr)
 @pytest.mark.parametrize("name", ["image_size", "patch_size"])
-def test_an_image_or_a_patch_without_a_size_is_refused(name: str, value: object) -> None:
+def test_an_invalid_image_or_patch_size_is_refused(name: str, value: object) -> None:
     with pytest.raises(ModelError) as caught:
         read(good("vit") | {name: value})
-    cure = "it must be pixels per side, or a list of two: rows and columns"
-    assert str(caught.value) == f"{WHERE}: {name!r} is {value!r}; {cure}"
+    remedy = "it must be pixels per side, or a list of two: rows and columns"
+    assert str(caught.value) == f"{WHERE}: {name!r} is {value!r}; {remedy}"
 
 
 @pytest.mark.parametrize("depth", [10, 500, 5000])
@@ -229,7 +229,7 @@ def test_a_deeply_nested_value_is_refused(depth: int) -> None:
         read(GPT2 | {"n_embd": nested})
 
 
-# --- What is taken ----------------------------------------------------------------------------------
+# --- Accepted configs ----------------------------------------------------------------------------------
 
 
 def test_a_given_head_size_need_not_divide_the_hidden_size() -> None:
@@ -248,22 +248,22 @@ def test_a_head_size_in_the_config_takes_precedence_over_hidden_over_heads() -> 
     [
         (GPT2, "hidden", "n_embd"),
         (without(GPT2, "n_embd") | {"hidden_size": 48}, "hidden", "hidden_size"),
-        (GPT2 | {"hidden_size": 48}, "hidden", "n_embd"),  # both, and they agree
-        (GPT2 | {"hidden_size": None}, "hidden", "n_embd"),  # null is no second opinion
+        (GPT2 | {"hidden_size": 48}, "hidden", "n_embd"),  # both keys with equal values
+        (GPT2 | {"hidden_size": None}, "hidden", "n_embd"),  # null is ignored
     ],
     ids=["usual", "other", "both", "other is null"],
 )
-def test_a_field_remembers_the_key_it_came_from(config: dict[str, Any], field: str, key: str) -> None:
+def test_the_config_key_of_a_field_is_recorded(config: dict[str, Any], field: str, key: str) -> None:
     assert read(config).facts[field] == Fact(48, key)
 
 
 def test_equal_values_under_two_names_do_not_contradict() -> None:
     assert read(GPT2 | {"n_positions": 77, "max_position_embeddings": 77}).max_tokens == 77
     both = read(NEOX | {"rotary_pct": 1, "rope_parameters": {"partial_rotary_factor": 1.0}})
-    assert both.stack.parts[0].rotary_dim == 8  # all of a head of 64 / 8
+    assert both.stack.parts[0].rotary_dim == 8  # 100 % of the head size 64 / 8
 
 
-def test_every_missing_key_takes_its_default_and_is_named_in_one_note() -> None:
+def test_missing_keys_have_their_defaults_and_one_note_names_them() -> None:
     arch = read(GPT2 | {"architectures": ["GPT2LMHeadModel"]})
     assert arch.stack.parts[1].width == 4 * 48  # n_inner null: 4 × n_embd
     assert arch.stack.parts[1].activation == "gelu_new"
@@ -280,7 +280,7 @@ def test_every_missing_key_takes_its_default_and_is_named_in_one_note() -> None:
     ):
         assert stated in note
     assert "n_embd" not in note
-    assert "id2label" not in note  # a language model has no classes
+    assert "id2label" not in note  # a language model has no labels
 
 
 def test_a_default_without_effect_is_not_in_the_note() -> None:
@@ -290,17 +290,17 @@ def test_a_default_without_effect_is_not_in_the_note() -> None:
     arch = read(minimax | {"rotary_dim": 8})
     assert arch.stack.parts[0].rotary_dim == 8
     assert "partial_rotary_factor" not in " ".join(arch.notes)
-    # Qwen2: where no layer slides, nobody asks from which layer on they would
+    # Qwen2 without sliding windows does not use the first layer with a window
     assert "max_window_layers" not in " ".join([*map(str, read(QWEN2).notes)])
     assert "max_window_layers = 28" in " ".join([*map(str, read(QWEN2 | {"use_sliding_window": True}).notes)])
-    with pytest.raises(ModelError, match="'max_window_layers' is 'all'"):  # wrong is wrong, asked for or not
+    with pytest.raises(ModelError, match="'max_window_layers' is 'all'"):  # refused although unused
         read(QWEN2 | {"max_window_layers": "all"})
-    # a network's layout asks for what no field does
+    # a default of a network's layout is recorded too
     resnet = {"model_type": "resnet", "hidden_sizes": [8, 16], "depths": [1, 1]}
     assert read(resnet).facts["downsample_early"].assumed
 
 
-def test_labels_are_named_in_the_note_where_they_are_used() -> None:
+def test_the_note_names_labels_only_for_a_head_that_uses_them() -> None:
     arch = read(GPT2 | {"architectures": ["GPT2ForSequenceClassification"]})
     assert "id2label = 2" in arch.notes[0]
 
@@ -324,7 +324,7 @@ def test_a_config_without_architectures_has_the_default_head_and_a_note() -> Non
         assert note == f"{WHERE}: no 'architectures'; the usual head of gpt2 is assumed, GPT2LMHeadModel"
 
 
-def test_an_old_spelling_of_the_class_is_known() -> None:
+def test_an_old_spelling_of_the_class_is_accepted() -> None:
     assert read(LLAMA | {"architectures": ["LLaMAForCausalLM"]}).head.name == "LlamaForCausalLM"
 
 
@@ -340,12 +340,12 @@ def test_an_old_spelling_of_the_class_is_known() -> None:
     ],
     ids=str,
 )
-def test_labels_are_counted(labels: dict[str, Any], count: int) -> None:
+def test_the_number_of_labels_is_read(labels: dict[str, Any], count: int) -> None:
     arch = read(BERT | {"architectures": ["BertForSequenceClassification"]} | labels)
     assert [stage.classes for stage in arch.head.stages if stage.out == "classes"] == [count]
 
 
-def test_more_labels_cost_a_row_and_a_bias_each(tmp_path: Any) -> None:
+def test_each_label_adds_a_row_and_a_bias(tmp_path: Any) -> None:
     import json
 
     counts = []
@@ -358,7 +358,7 @@ def test_more_labels_cost_a_row_and_a_bias_each(tmp_path: Any) -> None:
 
 
 def test_null_of_an_optional_key_is_the_default() -> None:
-    assert read(LLAMA | {"num_key_value_heads": None}).stack.parts[0].kv_heads == 8  # as many as heads
+    assert read(LLAMA | {"num_key_value_heads": None}).stack.parts[0].kv_heads == 8  # one per query head
     assert read(GPT2 | {"n_inner": None}).stack.parts[1].width == 192
 
 
@@ -373,7 +373,7 @@ def test_irrelevant_keys_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "what"),
+    ("config", "kind"),
     [
         ({"base_model_name_or_path": "x", "peft_type": "LORA", "r": 8}, "the config of an adapter"),
         ({"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.6.0"}, "a config of diffusers"),
@@ -381,8 +381,8 @@ def test_irrelevant_keys_are_ignored() -> None:
         ({"dim": 4096, "n_layers": 32, "n_heads": 32}, "in its publisher's own format"),
     ],
 )
-def test_a_file_of_a_checkpoint_that_is_not_its_config_is_named(config: dict[str, Any], what: str) -> None:
-    with pytest.raises(ModelError, match=f"{WHERE}: is .*{what}"):
+def test_another_file_of_a_checkpoint_is_refused_by_its_kind(config: dict[str, Any], kind: str) -> None:
+    with pytest.raises(ModelError, match=f"{WHERE}: is .*{kind}"):
         read(config)
 
 
@@ -399,23 +399,23 @@ def test_an_unsupported_feature_is_accepted_if_switched_off() -> None:
     assert read(BERT | {"is_decoder": None}) == read(BERT)
 
 
-def test_a_typo_in_a_message_is_found_among_the_known_families() -> None:
-    for model_type in FAMILIES.keys() - {"t5"}:  # too short to tell a slip
+def test_a_misspelled_model_type_is_refused_with_the_right_name() -> None:
+    for model_type in FAMILIES.keys() - {"t5"}:  # too short for a suggestion
         with pytest.raises(ModelError, match=re.escape(f"did you mean '{model_type}'")):
             read({"model_type": f"{model_type[:-1]}_{model_type[-1]}"})
 
 
 def test_optional_fields_refuse_implausible_values() -> None:
-    """Of every key of every family: text, lists and numbers of 31 digits are refused by name."""
+    """For every key of every family, text, lists and numbers of 31 digits are refused and the message names the key."""
     fractions = ("rotary", "layer_scale", *DROPOUT_FIELDS)
     for model_type, family in FAMILIES.items():
         for field, source in keys.sources(model_type).items():
             if not isinstance(source, Key) or field in family.switches:
                 continue
             for name in (name for name in source.names if "." not in name):
-                for absurd in ("?", [[]], 10**30, -1, 0.5 if field not in fractions else 1.5):
+                for invalid in ("?", [[]], 10**30, -1, 0.5 if field not in fractions else 1.5):
                     with pytest.raises(ModelError, match=re.escape(repr(name))):
-                        read(good(model_type) | {name: absurd})
+                        read(good(model_type) | {name: invalid})
 
 
 def test_a_convolutional_network_of_a_million_blocks_is_refused_at_once() -> None:
@@ -425,7 +425,7 @@ def test_a_convolutional_network_of_a_million_blocks_is_refused_at_once() -> Non
 
 
 def test_a_stage_too_narrow_for_a_bottleneck_is_refused() -> None:
-    """A quarter of one channel is none."""
+    """A bottleneck has a quarter of the channels; a quarter of one is less than one channel."""
     config = {"architectures": ["ResNetForImageClassification"], "model_type": "resnet", "depths": [1, 1]}
     with pytest.raises(ModelError, match="'hidden_sizes' contains 1; a bottleneck block"):
         read(config | {"hidden_sizes": [256, 1]})

@@ -1,6 +1,6 @@
-"""Families whose code comes with the checkpoint, compared with the equivalent family in transformers.
+"""Families whose code comes with the checkpoint, compared with an equivalent family in transformers.
 
-Their published parameters are those of the packaged checkpoints (`test_catalog.py`).
+`test_catalog.py` compares the packaged checkpoints with their published parameters.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ GLM = {
     "hidden_size": 48, "num_layers": 3, "num_attention_heads": 6, "padded_vocab_size": 70, "kv_channels": 8,
     "ffn_hidden_size": 26, "multi_query_attention": True, "multi_query_group_num": 2, "add_qkv_bias": True,
 }  # fmt: skip
-# a config in its own keys, and the same of the other family
-TWINS = {
+# family -> a config with its own keys, and the same model as a config of the equivalent family
+EQUIVALENTS = {
     "baichuan": (SHAPE, SHAPE | {"model_type": "llama"}),
     "qwen": (
         SHAPE | {"intermediate_size": 52, "kv_channels": 8},
@@ -49,44 +49,49 @@ def flops(arch: Any, phase: Any, context: int | None) -> int:
     return sum(op.total.matmul_flops for op in operators(arch, work.steps()[0]))
 
 
-def size(arch: Any) -> int:
+def number_of_parameters(arch: Any) -> int:
     return parameters(arch, operators(arch, Workload(("forward",)).steps()[0]))
 
 
 def test_every_custom_code_family_has_an_equivalent_in_transformers() -> None:
-    assert TWINS.keys() == CUSTOM_CODE.keys()
+    assert EQUIVALENTS.keys() == CUSTOM_CODE.keys()
     assert CUSTOM_CODE.keys().isdisjoint(FAMILIES)
 
 
-@pytest.mark.parametrize("model_type", TWINS)
+@pytest.mark.parametrize("model_type", EQUIVALENTS)
 def test_a_custom_code_family_is_counted_as_its_equivalent(model_type: str) -> None:
-    own, other = TWINS[model_type]
-    arch, twin = read(own | {"model_type": model_type}), read(other)
-    assert size(arch) == size(twin)
+    config, equivalent_config = EQUIVALENTS[model_type]
+    arch, equivalent = read(config | {"model_type": model_type}), read(equivalent_config)
+    assert number_of_parameters(arch) == number_of_parameters(equivalent)
     for phase, context in (("forward", None), ("prefill", None), ("prefill", 7), ("decode", 9)):
-        assert flops(arch, phase, context) == flops(twin, phase, context)
+        assert flops(arch, phase, context) == flops(equivalent, phase, context)
 
 
-def test_the_first_qwen_s_configs_have_gpt_2_s_names_as_well() -> None:
+def test_configs_of_the_first_qwen_may_have_the_key_names_of_gpt_2() -> None:
     names = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
     names |= {"intermediate_size": "ffn_hidden_size", "max_position_embeddings": "n_positions"}
-    own = TWINS["qwen"][0] | {"model_type": "qwen"}
-    assert read({names.get(key, key): value for key, value in own.items()}).stack == read(own).stack
+    config = EQUIVALENTS["qwen"][0] | {"model_type": "qwen"}
+    assert read({names.get(key, key): value for key, value in config.items()}).stack == read(config).stack
 
 
 def test_a_baichuan_config_without_positions_has_no_rotary_embedding() -> None:
-    """The README of the 13B model: ALiBi in place of rotary embedding."""
+    """The README of the 13B model states ALiBi instead of rotary embedding."""
     config = {key: value for key, value in SHAPE.items() if key != "max_position_embeddings"}
     (attention, *_) = read(config | {"model_type": "baichuan"}).stack.parts
     assert attention.alibi
     assert attention.rotary_dim == 0
 
 
-def test_the_switches_of_a_chatglm_select_its_biases() -> None:
-    bare = GLM | {"model_type": "chatglm", "add_qkv_bias": False}
+def test_two_options_of_chatglm_add_its_biases() -> None:
+    without_bias = GLM | {"model_type": "chatglm", "add_qkv_bias": False}
     qkv, mlp = 48 + 2 * 2 * 8, 2 * 26 + 48  # queries, two groups of keys and values; gate and up, down
-    assert size(read(bare | {"add_qkv_bias": True})) - size(read(bare)) == 3 * qkv
-    assert size(read(bare | {"add_bias_linear": True})) - size(read(bare)) == 3 * (qkv + 48 + mlp)
+    assert (
+        number_of_parameters(read(without_bias | {"add_qkv_bias": True})) - number_of_parameters(read(without_bias))
+        == 3 * qkv
+    )
+    assert number_of_parameters(read(without_bias | {"add_bias_linear": True})) - number_of_parameters(
+        read(without_bias)
+    ) == 3 * (qkv + 48 + mlp)
 
 
 @pytest.mark.parametrize("extra", [{"num_experts": 8}, {"sparse_config": {"kernel_size": 32}}])
@@ -95,9 +100,9 @@ def test_a_minicpm_with_experts_or_sparse_attention_is_refused(extra: dict[str, 
         read(SHAPE | {"model_type": "minicpm"} | extra)
 
 
-def test_internvl_s_checkpoints_have_their_text_part_in_llm_config() -> None:
+def test_the_text_model_of_internvl_is_read_from_llm_config() -> None:
     config = {"model_type": "internvl_chat", "architectures": ["InternVLChatModel"]}
-    text = TWINS["internlm2"][0] | {"model_type": "internlm2", "tie_word_embeddings": False}
+    text = EQUIVALENTS["internlm2"][0] | {"model_type": "internlm2", "tie_word_embeddings": False}
     arch = read(config | {"llm_config": text})
     assert arch.stack == read(text).stack
     assert not arch.tied

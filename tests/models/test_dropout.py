@@ -1,4 +1,4 @@
-"""Default dropout of configs without it, compared with transformers' classes."""
+"""Default dropout of configs without dropout keys, compared with transformers' classes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def read(config: dict[str, Any], name: str) -> tuple[bool, bool]:
 @pytest.mark.parametrize("name", sorted(set(FAMILIES) & set(CONFIG_MAPPING)))
 def test_a_config_without_dropout_has_the_default_of_its_class(name: str) -> None:
     config = CONFIG_MAPPING[name]().to_dict() | {"architectures": None, "model_type": name}
-    bare = {key: value for key, value in config.items() if "drop" not in key}
-    rows = PROBABILITIES if name == "emu3_text_model" else ROWS  # its layers drop rows by attention's key
-    wanted = tuple(any(config.get(key) for key in keys) for keys in (PROBABILITIES, rows))
-    assert read(config, name) == wanted
-    assert read(bare, name) == wanted
+    without_dropout = {key: value for key, value in config.items() if "drop" not in key}
+    rows = PROBABILITIES if name == "emu3_text_model" else ROWS  # its layers use attention's key for rows too
+    expected = tuple(any(config.get(key) for key in keys) for keys in (PROBABILITIES, rows))
+    assert read(config, name) == expected
+    assert read(without_dropout, name) == expected

@@ -1,6 +1,6 @@
-"""Every row against the real Hugging Face classes: names, defaults, heads, activations.
+"""Every family compared with its Hugging Face classes: key names, defaults, heads, activations.
 
-The expected values are attributes of the real config objects, never this package's own.
+The expected values are attributes of the real config objects, never values of this package.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ huggingface_hub = pytest.importorskip(
 )
 pytest.importorskip("torch", reason="the real activations need torch: pip install 'roofmodel[dev]'")
 
-# By the last word of a field (`layers` of `encoder_layers`). No core size is any family's default; 64 heads are what
-# every default of key-value heads (8, 32) divides.
+# By the last word of a field (`layers` of `encoder_layers`). No core size equals a default of any family. 64 heads are
+# divisible by all default numbers of key-value heads (8, 32).
 CORE_SIZES = {"hidden": 1920, "layers": 5, "heads": 64, "vocabulary": 60_000}
 NETWORK_SIZES = {"widths": [32, 64, 128, 320], "depths": [1, 2, 3, 1]}
 SIZES_OF = {
-    "gpt_neo": {"layers": 24},  # its default names the kinds of 24 layers
-    "helium": {"heads": 40},  # of which its default of 20 key-value heads is a part
-    "nemotron_h": {"layers": 4},  # as its default has
-    "mamba2": {"hidden": 4096},  # whose 8192 channels are its default's 128 heads of 64
+    "gpt_neo": {"layers": 24},  # its default lists the kinds of 24 layers
+    "helium": {"heads": 40},  # divisible by its default of 20 key-value heads
+    "nemotron_h": {"layers": 4},  # its default lists 4 layers
+    "mamba2": {"hidden": 4096},  # 8192 channels = the default 128 heads of size 64
 }
-# Keys that modeling code looks for although the config class does not declare them.
+# Keys that modeling code reads although the config class does not declare them.
 UNDECLARED = {
     "deberta-v2": {"attention_head_size", "embedding_size", "share_att_key", "norm_rel_ebd"}
     | {"conv_kernel_size", "conv_groups", "conv_act"},
@@ -72,7 +72,7 @@ def _sizes(model_type: str) -> dict[str, Any]:
     if FAMILIES[model_type].network:
         return NETWORK_SIZES
     known = CORE_SIZES | SIZES_OF.get(model_type, {})
-    return {field: known[keys.what(field)] for field in keys.sizes(model_type)}
+    return {field: known[keys.kind_of_size(field)] for field in keys.sizes(model_type)}
 
 
 def _real(model_type: str, **settings: Any) -> Any:
@@ -86,7 +86,9 @@ def _ours(model_type: str, **settings: Any) -> dict[str, Fact]:
 
 def _attribute(config: Any, name: str) -> Any:
     """`config.a`, or `config.a["b"]` for a name such as `rope_parameters.partial_rotary_factor`."""
-    config.allow_global_per_layer_attribute_access = True  # where layers differ, that of the others
+    config.allow_global_per_layer_attribute_access = (
+        True  # if layers differ: the value of the layers without an exception
+    )
     value = config
     for part in name.split("."):
         value = value.get(part, MISSING) if isinstance(value, dict) else getattr(value, part, MISSING)
@@ -95,22 +97,22 @@ def _attribute(config: Any, name: str) -> Any:
     return value
 
 
-# Rows share these fields: a list of the names that any class has for them.
+# Families share these fields, which list the names in all classes.
 DROPPED = ("dropout", "attention_dropout", "attention_output_dropout")
-LEFT_OPEN = object()  # to the modeling code, which the oracle's draws run with the key left out
+LEFT_OPEN = object()  # the modeling code decides; configs drawn at random (tests/draws.py) also omit the key
 
 
 def _derived(model_type: str, field: str, real: Any) -> Any:
     """The value of the key in the real config class."""
     source = keys.sources(model_type)[field]
     if field == "window" and "uses_window" in FAMILIES[model_type].switches:
-        # none while use_sliding_window is off; the default shows when it is on
+        # None while use_sliding_window is off
         return _real(model_type, use_sliding_window=True).sliding_window
     if field == "labels":
         return len(real.id2label)
     values = [v for name in source.names if (v := _attribute(real, name)) is not MISSING]
     if field in DROPPED:
-        values = values[:1] or [0.0]  # a class without any of the names drops nothing
+        values = values[:1] or [0.0]  # a class without any of these names has no dropout
     undeclared = not values and set(source.names) <= UNDECLARED.get(model_type, set())
     if undeclared or (callable(source.default) and set(map(str, values)) <= {"None"}):
         return LEFT_OPEN
@@ -122,7 +124,7 @@ def _derived(model_type: str, field: str, real: Any) -> Any:
 
 
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
-def test_a_default_is_that_of_the_real_config_class(model_type: str) -> None:
+def test_defaults_equal_those_of_the_real_config_class(model_type: str) -> None:
     facts, real = _ours(model_type), _real(model_type)
     for field in _fields_with_defaults(model_type):
         fact, expected = facts[field], _derived(model_type, field, real)
@@ -132,11 +134,10 @@ def test_a_default_is_that_of_the_real_config_class(model_type: str) -> None:
 
 
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
-def test_the_first_name_of_a_core_size_is_that_of_the_real_class(model_type: str) -> None:
-    """A config written by the real class has every core size under a known name."""
-    written = _real(model_type).to_dict()
+def test_a_config_saved_by_the_real_class_has_each_core_size_under_one_known_name(model_type: str) -> None:
+    saved = _real(model_type).to_dict()
     for field, size in _sizes(model_type).items():
-        assert [written[name] for name in _names(model_type, field) if name in written] == [size]
+        assert [saved[name] for name in _names(model_type, field) if name in saved] == [size]
 
 
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
@@ -155,7 +156,7 @@ def test_every_name_of_a_core_size_means_the_same_to_the_real_class(model_type: 
 
 
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
-def test_the_real_class_writes_a_config_that_reads_back_without_a_contradiction(model_type: str) -> None:
+def test_a_config_saved_by_the_real_class_is_read_without_a_contradiction(model_type: str) -> None:
     arch = architecture(_real(model_type).to_dict(), "written", "config.json")
     sizes = _sizes(model_type)
     if isinstance(arch.body, Network):
@@ -169,17 +170,17 @@ def test_the_real_class_writes_a_config_that_reads_back_without_a_contradiction(
 
 @pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("first", [0, 2, 5, 28])
-def test_the_layers_of_qwen2_that_slide_are_those_of_the_real_class(used: bool, first: int) -> None:
+def test_qwen2_has_sliding_windows_in_the_layers_of_the_real_class(used: bool, first: int) -> None:
     settings = {"use_sliding_window": used, "max_window_layers": first}
     real = _real("qwen2", **settings)
     arch = architecture({"model_type": "qwen2", **_core("qwen2"), **settings}, "drawn", "config.json")
-    slides = [part.window is not None for part in arch.stack.parts[::2]]
-    assert slides == [layer == "sliding_attention" for layer in real.layer_types]
+    sliding = [part.window is not None for part in arch.stack.parts[::2]]
+    assert sliding == [layer == "sliding_attention" for layer in real.layer_types]
 
 
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
 def test_null_has_the_meaning_of_the_real_class(model_type: str) -> None:
-    """For classes that accept null; it may differ from a missing key."""
+    """For classes that accept null. Null may have another meaning than a missing key."""
     defaults = _real(model_type)
     for field in _fields_with_defaults(model_type):
         if field in ("labels", "rotary", "layer_types"):
@@ -190,14 +191,14 @@ def test_null_has_the_meaning_of_the_real_class(model_type: str) -> None:
         try:
             real = _real(model_type, **{name: None})
         except (huggingface_hub.errors.StrictDataclassError, TypeError, ZeroDivisionError):
-            continue  # null is no value of it, or the class fails on it
+            continue  # the class rejects null
         if field == "window":
             assert getattr(real, name) in (None, 0)
             assert _ours(model_type, **{name: None})["window"].value is None
             continue
         expected = _derived(model_type, field, real)
         if expected is LEFT_OPEN or expected is None:
-            continue  # the class keeps null, and its modeling code makes something of it, or fails
+            continue  # the class keeps null; its modeling code interprets it, or fails
         assert _ours(model_type, **{name: None})[field].value == expected, field
 
 
@@ -210,38 +211,38 @@ def test_every_head_is_a_class_of_transformers_with_this_config(model_type: str)
 
 
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
-def test_the_name_of_the_config_class_that_notes_give_is_the_real_one(model_type: str) -> None:
+def test_the_config_class_named_in_notes_exists(model_type: str) -> None:
     assert type(_real(model_type)).__name__ == FAMILIES[model_type].config_class
 
 
-# Keys of the real config classes that change neither a shape nor the work: named here so that a new one shows.
+# Keys of the real config classes that change neither shapes nor work. The test fails for a new, unlisted key.
 CHANGES_NO_SHAPE = re.compile(
     r".*(dropout|dropout_prob|pdrop|drop|_eps|epsilon|_token_id|_coef|jitter_noise)|init_(std|device)|initializer_range"
     r"|use_cache|rope_parameters|pretraining_tp|slow_but_exact|is_decoder|apply_residual_connection_post_layernorm"
     r"|.*_multipliers?|logits?_scal(e|ing)|.*_softcapping|query_pre_attn_scalar|clip_qkv|swiglu_(alpha|limit|limits|limits_shared)"
     r"|scale_(attn|attention|embedding).*|attention_softmax_in_fp32|reorder_and_upcast_attn|norm_topk_prob"
     r"|output_router_logits|original_max_position_embeddings|n_ctx|attention_layers|sinusoidal_pos_embds"
-    r"|n_group|topk_group|topk_method|moe_norm_min|enable_moe_fp32_combine"  # which experts
+    r"|n_group|topk_group|topk_method|moe_norm_min|enable_moe_fp32_combine"  # selection of experts
     r"|(moe_)?rout(ed|er)_scaling_factor|route_scale|use_expert_bias|expert_selection_fn|shared_expert_combination_strategy"
     r"|attn_scale|attn_temperature_tuning|floor_scale|attention_value_scale|scale_(emb|depth)|mup_enabled|dim_model_base"
-    r"|rope_interleave|num_nextn_predict_layers|num_mtp_layers|mtp_.*types?"  # those layers are left out
-    r"|qk_head_dim"  # derived
+    r"|rope_interleave|num_nextn_predict_layers|num_mtp_layers|mtp_.*types?"  # MTP layers are not counted
+    r"|qk_head_dim"  # derived from other keys
     r"|initializer_factor|relative_attention_max_distance|dense_act_fn|is_gated_act|dropout_rate|scale_decoder_outputs"
     r"|.*suppress_tokens|encoder_no_repeat_ngram_size|apply_spec_augment|mask_(time|feature)_.*|median_filter_width"
-    r"|use_weighted_layer_sum|classifier_proj_size"  # WhisperForAudioClassification alone, which is refused
-    r"|summary_.*"  # GPT2DoubleHeadsModel alone, which is refused
-    r"|drop_path_rate|stage_names|_?out_(features|indices)|encoder_stride"  # of backbones and masked images
+    r"|use_weighted_layer_sum|classifier_proj_size"  # only WhisperForAudioClassification, which is not supported
+    r"|summary_.*"  # only GPT2DoubleHeadsModel, which is not supported
+    r"|drop_path_rate|stage_names|_?out_(features|indices)|encoder_stride"  # backbones and masked images
     r"|rope_(theta|scaling)|vocab_list|esmfold_config|pooler_hidden_size|is_folding_model"
     r"|sparse_pred.*|classifier_pooling|deterministic_flash_attn|initializer_cutoff_factor"
     r"|time_step_(scale|min|max|init_scheme|floor|limit)|rescale_prenorm_residual|residual_in_fp32"
     r"|use_mambapy|use_mamba_kernels|use_associative_scan|mamba_norm_before_gate|num_logits_to_keep|mixer_rms_eps|z_loss_coefficient"
     r"|(full_attn|linear_attn|mlp)_(alpha|beta)_factor"
     r"|num_expert_group|moe_renormalize|kda_lower_bound|mtp_loss_scaling_factor"
-    r"|linear_(a_log|dt)_.*|linear_allow_neg_eigval"  # where training starts, and a factor of 2
-    r"|attn_config|embedding_fraction|expansion_ratio|learned_pos_emb|no_bias|norm_type",  # mpt's class ignores them
+    r"|linear_(a_log|dt)_.*|linear_allow_neg_eigval"  # initialization, and a factor of 2
+    r"|attn_config|embedding_fraction|expansion_ratio|learned_pos_emb|no_bias|norm_type",  # ignored by mpt's class
 )
-# Keys that a family's code does not read although others do.
-LATENT = {"head_dim", "num_key_value_heads"}  # derived from the latents' keys; the heads are all alike
+# Keys that the code of this family ignores although other families read them.
+LATENT = {"head_dim", "num_key_value_heads"}  # derived from the keys of the latents; all heads have the same size
 NOT_READ = {
     "phimoe": {"num_experts_per_tok"},
     "gpt_bigcode": {"num_key_value_heads"},
@@ -265,19 +266,19 @@ def test_every_key_of_the_real_config_class_is_read_or_changes_no_shape(model_ty
     family = FAMILIES[model_type]
     sources = keys.sources(model_type).values()
     read = {name.split(".")[0] for source in sources if isinstance(source, Key) for name in source.names}
-    written = set(_real(model_type).to_dict()) - set(transformers.PretrainedConfig().to_dict())
-    unknown = written - read - set(family.refuses) - NOT_READ.get(model_type, set())
+    saved = set(_real(model_type).to_dict()) - set(transformers.PretrainedConfig().to_dict())
+    unknown = saved - read - set(family.refuses) - NOT_READ.get(model_type, set())
     assert {key for key in unknown if not CHANGES_NO_SHAPE.fullmatch(key)} == set()
 
 
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)
-def test_every_switch_that_is_refused_is_off_in_the_real_class(model_type: str) -> None:
+def test_every_unsupported_switch_is_off_by_default_in_the_real_class(model_type: str) -> None:
     for switch in FAMILIES[model_type].refuses:
         assert not getattr(_real(model_type), switch, False)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_every_activation_is_one_of_transformers_and_has_a_cost(name: str) -> None:
+def test_every_activation_exists_in_transformers_and_has_a_cost(name: str) -> None:
     from transformers.activations import ACT2FN
 
     assert name in ACT2FN

@@ -1,4 +1,4 @@
-"""The index of families: complete, and without imports of unused families."""
+"""The index of families is complete and imports no unused families."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from roofmodel.models import families
 from roofmodel.models.families.multimodal import COMPOSITES
 
 INDEX = families.MODEL_TYPES | families.CUSTOM_CODE_MODEL_TYPES
-DATA_MODULES = {"multimodal", "unsupported"}  # tables without rows of families
-LOADED = """
+DATA_MODULES = {"multimodal", "unsupported"}  # modules that define no family
+PRINT_LOADED_FAMILIES = """
 import sys
 from roofmodel.models import hub
 hub.load({model!r})
@@ -29,7 +29,7 @@ def test_every_module_with_families_is_in_the_index() -> None:
 
 
 @pytest.mark.parametrize("module", INDEX)
-def test_the_index_lists_exactly_the_rows_of_a_module(module: str) -> None:
+def test_the_index_lists_exactly_the_families_of_each_module(module: str) -> None:
     assert INDEX[module] == tuple(import_module(f"roofmodel.models.families.{module}").FAMILIES)
 
 
@@ -38,20 +38,20 @@ def test_no_model_type_is_in_two_modules() -> None:
     assert len(listed) == len(set(listed))
 
 
-def test_no_multimodal_model_type_is_a_text_model_s() -> None:
-    """`config.architecture` relies on it: it reads a text model without the table of multimodal models."""
+def test_no_model_type_is_both_multimodal_and_text() -> None:
+    """`config.architecture` relies on this: it reads a text model without importing the table of multimodal models."""
     assert COMPOSITES.keys().isdisjoint({*families.FAMILIES, *families.CUSTOM_CODE})
 
 
 @pytest.mark.parametrize(("model", "loaded"), [("gpt2-xl", {"gpt"}), ("llama-3.1-8b", {"llama"})])
 def test_loading_a_model_imports_the_module_of_its_family_only(model: str, loaded: set[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LOADED.format(model=model)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", PRINT_LOADED_FAMILIES.format(model=model)], capture_output=True, text=True, check=True
     )
     assert set(done.stdout.split()) == loaded
 
 
-def test_a_row_can_be_added_and_removed() -> None:
+def test_a_family_can_be_added_and_removed() -> None:
     index = families.FamilyIndex({"gpt": ("gpt2",)})
     index["my-gpt"] = index["gpt2"].like("MyGPT")
     assert [*index] == ["gpt2", "my-gpt"]

@@ -1,4 +1,4 @@
-"""Sources of configs. No test here uses the network: huggingface_hub is a test double."""
+"""Sources of configs. No test uses the network: huggingface_hub is replaced by a test double."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ TINY = {"model_type": "gpt2", "n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_si
 UNKNOWN = "some-organization/some-model"
 
 
-Request = tuple[str, str, bool | None]  # name, file, and token: None is the user's, False is none
+Request = tuple[str, str, bool | None]  # name, file, token (None: the user's token; False: no token)
 
 
 def hub_answers(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, str], Any]) -> list[Request]:
     """Install a test double for huggingface_hub; returns the list of its requests."""
-    asked: list[Request] = []
+    requests: list[Request] = []
 
     def hf_hub_download(name: str, file: str, token: bool | None = None) -> Any:
-        asked.append((name, file, token))
+        requests.append((name, file, token))
         return answer(name, file)
 
     package, utils = ModuleType("huggingface_hub"), ModuleType("huggingface_hub.utils")
@@ -36,18 +36,18 @@ def hub_answers(monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, str], An
     utils.__dict__.update(logging=SimpleNamespace(set_verbosity_error=lambda: None))
     monkeypatch.setitem(sys.modules, "huggingface_hub", package)
     monkeypatch.setitem(sys.modules, "huggingface_hub.utils", utils)
-    return asked
+    return requests
 
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """An empty cache, no settings of the machine's own, and a huggingface_hub that must not be called."""
+    """Use an empty cache, ignore the machine's settings, and fail if huggingface_hub is called."""
     for name in ("HF_HUB_CACHE", "HF_HUB_OFFLINE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
-    asked = hub_answers(monkeypatch, lambda name, file: None)
+    requests = hub_answers(monkeypatch, lambda name, file: None)
     yield
-    assert asked == []
+    assert requests == []
 
 
 @pytest.fixture
@@ -66,14 +66,14 @@ def write(folder: Path, config: Any = TINY, name: str = "config.json") -> Path:
 
 
 def refused(folder: Path, content: str | bytes) -> tuple[Path, str]:
-    """A config.json with this content, and the message with which it is refused."""
+    """Write a config.json with this content; return the file and the error message."""
     file = folder / "config.json"
     file.write_bytes(content.encode() if isinstance(content, str) else content)
     return file, refusal(str(file))
 
 
 def refusal(model: str) -> str:
-    """The one-line message with which a model is refused."""
+    """The one-line error message for a model."""
     with pytest.raises(ModelError) as caught:
         hub.load(model)
     message = str(caught.value)
@@ -111,13 +111,13 @@ def test_a_tilde_expands_to_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.mark.parametrize(
     ("given", "name"), [("mine", "mine"), ("mine/config.json", "mine"), ("mine/tiny.json", "tiny")]
 )
-def test_a_path_is_named_after_its_folder_or_its_file(working_folder: Path, given: str, name: str) -> None:
+def test_a_model_is_named_after_its_folder_or_its_file(working_folder: Path, given: str, name: str) -> None:
     write(working_folder / "mine")
     write(working_folder / "mine", name="tiny.json")
     assert hub.load(f"./{given}").name == name
 
 
-def test_the_current_folder_is_named(working_folder: Path) -> None:
+def test_a_model_in_the_current_folder_has_the_name_of_the_folder(working_folder: Path) -> None:
     write(working_folder)
     assert hub.load(".").name == "work"
     assert hub.load("config.json").name == "work"
@@ -173,7 +173,7 @@ def test_an_unreadable_file_is_refused_with_the_reason(monkeypatch: pytest.Monke
     assert refusal(str(file)) == f"{file}: cannot be read (Permission denied)"
 
 
-# --- What is no config ------------------------------------------------------------------------------
+# --- Invalid files ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_an_unreadable_file_is_refused_with_the_reason(monkeypatch: pytest.Monke
         ('{\n "model_type": gpt2\n}', "2:16"),  # ` "model_type": ` is 15 characters
         ("", "1:1"),
         ("model_type: gpt2\n", "1:1"),
-        ('{"model_type": "gpt2",}', "1:23"),  # the brace after the last comma; or the comma, 22
+        ('{"model_type": "gpt2",}', "1:23"),  # the brace after the last comma (in Python 3.13, the comma: 1:22)
         ('{"model_type": "gpt2"} {}', "1:24"),
         ("{'model_type': 'gpt2'}", "1:2"),
         ('{\n "a": 1\n "b": 2}', "3:2"),
@@ -217,7 +217,7 @@ def test_a_binary_file_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("[" * 100_000, "more than 50 nested lists and objects"),
         ('{"a":' * 100_000, "more than 50 nested lists and objects"),
@@ -225,13 +225,13 @@ def test_a_binary_file_is_refused(tmp_path: Path, content: bytes) -> None:
     ],
     ids=["lists", "objects", "a number of 5000 digits"],
 )
-def test_extreme_json_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_extreme_json_is_refused(tmp_path: Path, text: str, expected: str) -> None:
     file, message = refused(tmp_path, text)
-    assert message.startswith(f"{file}: {said}")
+    assert message.startswith(f"{file}: {expected}")
 
 
-def test_any_depth_of_nesting_is_handled(tmp_path: Path) -> None:
-    """Some depths exceed the JSON reader's limit; the others must not exceed the limit of the message."""
+def test_every_depth_of_nesting_has_an_error_message_with_the_file(tmp_path: Path) -> None:
+    """Some depths exceed the limit of the JSON reader; the others are in the value that the message prints."""
     file = tmp_path / "config.json"
     for depth in range(800, 1010):
         file.write_text(json.dumps(TINY)[:-1] + ', "n_inner": ' + "[" * depth + "]" * depth + "}", encoding="utf-8")
@@ -299,14 +299,14 @@ def test_a_broken_config_in_the_cache_is_named_with_its_file(tmp_path: Path) -> 
 
 def test_an_id_that_is_not_local_is_requested_from_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = write(tmp_path / "download")
-    asked = hub_answers(monkeypatch, lambda name, wanted: str(file))
+    requests = hub_answers(monkeypatch, lambda name, wanted: str(file))
     arch = hub.load(UNKNOWN)
     assert (arch.name, arch.stack.hidden) == (UNKNOWN, 48)
-    assert asked == [(UNKNOWN, "config.json", False)]
+    assert requests == [(UNKNOWN, "config.json", False)]
 
 
-class Refused(Exception):
-    """An error of huggingface_hub with the Hub's answer, as its HfHubHTTPError."""
+class HubError(Exception):
+    """A test double of huggingface_hub's HfHubHTTPError, with the response of the Hub."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"{status} Client Error")
@@ -317,24 +317,24 @@ class Refused(Exception):
 def test_the_token_is_sent_only_if_the_hub_asks_for_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int, tokens: list[bool | None]
 ) -> None:
-    file, answers = write(tmp_path / "download"), iter([Refused(status), None])
+    file, answers = write(tmp_path / "download"), iter([HubError(status), None])
 
     def answer(name: str, wanted: str) -> str:
         if error := next(answers):
             raise error
         return str(file)
 
-    asked = hub_answers(monkeypatch, answer)
+    requests = hub_answers(monkeypatch, answer)
     if len(tokens) == 2:
         assert hub.load(UNKNOWN).stack.hidden == 48
     else:
         assert "404 Client Error" in refusal(UNKNOWN)
-    assert [token for _, _, token in asked] == tokens
+    assert [token for _, _, token in requests] == tokens
 
 
 @pytest.mark.parametrize("name", ["gpt2-xxl", "no-such-model", "a/b/c", "-x/y", "a b/c", "../x/y", ".", "/", ""])
 def test_an_invalid_hub_id_is_not_sent_to_the_hub(working_folder: Path, name: str) -> None:
-    refusal(name)  # the stand-in of this file fails if it is asked
+    refusal(name)  # _no_network fails if the Hub is called
 
 
 @pytest.mark.parametrize("setting", ["1", "true", "YES", "on"])
@@ -357,7 +357,7 @@ def test_an_offline_switch_that_is_off_changes_nothing(
 
 def test_without_huggingface_hub_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("huggingface_hub", "huggingface_hub.utils"):
-        monkeypatch.setitem(sys.modules, module, None)  # what makes an import fail
+        monkeypatch.setitem(sys.modules, module, None)  # makes the import fail
     message = refusal(UNKNOWN)
     assert f"unknown model {UNKNOWN!r}" in message
     assert "pip install huggingface_hub" in message
@@ -384,7 +384,7 @@ def test_an_error_without_a_message_is_named_by_its_type(monkeypatch: pytest.Mon
 
 @pytest.fixture
 def silence() -> Iterator[threading.Event]:
-    """A network that never answers, until the test is over."""
+    """A network that does not answer until the test ends."""
     event = threading.Event()
     yield event
     event.set()

@@ -1,4 +1,4 @@
-"""Multimodal configs: the text model, its head and the defaults that its class has."""
+"""Multimodal configs: the text model, its head and its default sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(config: dict[str, Any], family: str | None = None) -> Any:
     return architecture(config, "drawn", "config.json", family)
 
 
-# Settings that the classes of the other parts need beside a text model as small as TEXT.
+# Settings that the other parts of a model need if the text model is as small as TEXT.
 OTHER_PARTS: dict[str, dict[str, Any]] = {
     "aya_vision": {"vision_config": {"num_attention_heads": 16}},
     "fun_asr_nano": {"adaptor_config": {"hidden_size": 16, "intermediate_size": 4}},
@@ -36,7 +36,7 @@ OTHER_PARTS: dict[str, dict[str, Any]] = {
 }
 
 
-CUSTOM_CODE = {"internvl_chat"}  # no class of transformers
+CUSTOM_CODE = {"internvl_chat"}  # not in transformers
 WITHOUT_THINKER = {"qwen3_asr"}  # its class expects text_config at the top level, unlike its checkpoints
 
 
@@ -50,7 +50,11 @@ def real(config: dict[str, Any]) -> Any:
     settings = {key: value for key, value in config.items() if key != "model_type"}
     real_config = transformers.AutoConfig.for_model(config["model_type"], **settings)
     for part in {*real_config.sub_configs} - {"text_config", "thinker_config"}:
-        for depth in ("num_hidden_layers", "encoder_layers", "depth"):  # of images and sounds, which are not counted
+        for depth in (
+            "num_hidden_layers",
+            "encoder_layers",
+            "depth",
+        ):  # layers for images and sound, which are not counted
             if getattr(getattr(real_config, part), depth, 0):
                 setattr(getattr(real_config, part), depth, 1)
     with torch.device("meta"), initialization.no_init_weights():
@@ -60,7 +64,7 @@ def real(config: dict[str, Any]) -> Any:
 
 
 def text_of(model: Any) -> tuple[Any, Any, Any]:
-    """Layers, token table and head."""
+    """Layers, token table and head of the text model."""
     inner = getattr(model, "thinker", model)
     layers = inner.get_decoder() if hasattr(inner, "get_decoder") else inner.language_model
     return layers, inner.get_input_embeddings(), inner.get_output_embeddings()
@@ -68,11 +72,15 @@ def text_of(model: Any) -> tuple[Any, Any, Any]:
 
 @pytest.mark.parametrize("model_type", sorted(COMPOSITES.keys() - CUSTOM_CODE))
 def test_parameters_and_tying_of_a_text_model_equal_those_of_the_real_class(model_type: str) -> None:
-    known = COMPOSITES[model_type]
+    composite = COMPOSITES[model_type]
     tie_settings: list[dict[str, bool]] = [{}, {"tie_word_embeddings": True}, {"tie_word_embeddings": False}]
     for outer, inner in itertools.product(tie_settings, tie_settings):
-        own = {"text_config": TEXT | inner | {"model_type": known.text}} | outer
-        nested = {known.inside: own} if known.inside and model_type not in WITHOUT_THINKER else own
+        config_of_text = {"text_config": TEXT | inner | {"model_type": composite.text}} | outer
+        nested = (
+            {composite.inside: config_of_text}
+            if composite.inside and model_type not in WITHOUT_THINKER
+            else config_of_text
+        )
         config = {"model_type": model_type} | nested | OTHER_PARTS.get(model_type, {})
         parts = text_of(real(config))
         arch = read(config)
@@ -91,13 +99,13 @@ def test_default_sizes_of_a_text_model_are_those_of_its_class(model_type: str) -
 
 @pytest.mark.parametrize("model_type", [name for name, known in COMPOSITES.items() if known.flat])
 def test_a_flat_config_is_read_like_a_nested_one(model_type: str) -> None:
-    """Checked against the class, except for GLM-4.1V's: that class ignores the keys of a flat config."""
-    own = TEXT | {"tie_word_embeddings": True}
-    nested = read({"model_type": model_type, "text_config": own})
-    flat = read({"model_type": model_type, "vision_config": {"hidden_size": 7}} | own)
+    """Also compared with the real class, except GLM-4.1V: its class ignores the keys of a flat config."""
+    settings = TEXT | {"tie_word_embeddings": True}
+    nested = read({"model_type": model_type, "text_config": settings})
+    flat = read({"model_type": model_type, "vision_config": {"hidden_size": 7}} | settings)
     assert (flat.stack, flat.tied, flat.head) == (nested.stack, nested.tied, nested.head)
     if model_type != "glm4v":
-        layers, tokens, head = text_of(real({"model_type": model_type} | own))
+        layers, tokens, head = text_of(real({"model_type": model_type} | settings))
         assert tokens.weight is head.weight
         assert parameters(flat, operators(flat, Workload(("forward",)).steps()[0])) == sum(
             p.numel() for p in layers.parameters()
@@ -124,11 +132,11 @@ def test_a_text_model_without_a_model_type_is_refused() -> None:
         read({"model_type": "yodel", "text_config": TEXT})
 
 
-@pytest.mark.parametrize("absurd", [[], {}, 7, True])
-def test_a_model_type_that_is_not_a_string_is_refused(absurd: object) -> None:
+@pytest.mark.parametrize("model_type", [[], {}, 7, True])
+def test_a_model_type_that_is_not_a_string_is_refused(model_type: object) -> None:
     for config in (
-        {"model_type": absurd, "text_config": TEXT},
-        {"model_type": "yodel", "text_config": {"model_type": absurd}},
+        {"model_type": model_type, "text_config": TEXT},
+        {"model_type": "yodel", "text_config": {"model_type": model_type}},
     ):
         with pytest.raises(ModelError, match="has a text model"):
             read(config)

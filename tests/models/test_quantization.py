@@ -1,4 +1,4 @@
-"""`quantization_config`: the formats of published checkpoints, and the modules that they do not convert."""
+"""`quantization_config`: formats of published checkpoints, and modules that stay unconverted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BNB = {"quant_method": "bitsandbytes", "load_in_4bit": True}
         ({"quant_method": "mxfp4"}, "mxfp4", None),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}, "nvfp4", "fp8"),
         ({"quant_method": "modelopt", "quantization": {"quant_algo": "FP8"}}, "fp8", None),
-        # as Qwen3-32B-FP8-Static-PerTensor states it, without quant_method
+        # Qwen3-32B-FP8-Static-PerTensor, without quant_method
         ({"quant_algo": "FP8", "kv_cache_scheme": "FP8", "producer": {"name": "modelopt"}}, "fp8", "fp8"),
         (compressed(num_bits=8, type="float", strategy="channel"), "fp8", None),
         (compressed(num_bits=8, type="float", strategy="block", block_structure=[128, 128]), "fp8_block", None),
@@ -60,7 +60,7 @@ BNB = {"quant_method": "bitsandbytes", "load_in_4bit": True}
         ),
     ],
 )
-def test_a_quantization_that_a_format_represents_has_no_note(
+def test_a_quantization_with_an_exact_format_has_no_note(
     settings: dict[str, Any], weights: str, kv: str | None
 ) -> None:
     found, notes = read(settings)
@@ -88,7 +88,7 @@ def test_a_quantization_that_a_format_represents_has_no_note(
         ({"quant_method": "compressed-tensors"}, None, "describe no weights"),
     ],
 )
-def test_a_quantization_without_a_format_states_what_is_assumed(
+def test_a_quantization_without_an_exact_format_has_a_note_on_the_assumed_format(
     settings: dict[str, Any], weights: str | None, note: str
 ) -> None:
     found, (text,) = read(settings)
@@ -98,12 +98,12 @@ def test_a_quantization_without_a_format_states_what_is_assumed(
 
 
 @pytest.mark.parametrize("bits", [[8], {"a": 8}, "8", None, True, 3])
-def test_a_kv_cache_scheme_of_unknown_bits_states_no_format(bits: Any) -> None:
+def test_a_kv_cache_scheme_with_invalid_bits_is_ignored(bits: Any) -> None:
     found, _ = read({"quant_method": "fp8", "kv_cache_scheme": {"type": "float", "num_bits": bits}})
     assert found.kv is None
 
 
-def test_two_formats_of_the_same_modules_are_not_represented() -> None:
+def test_two_formats_of_the_same_modules_are_not_supported() -> None:
     settings = compressed(num_bits=8, type="float")
     settings["config_groups"]["group_1"] = {"weights": {"num_bits": 4, "type": "float", "group_size": 16}}
     found, (text,) = read(settings)
@@ -116,7 +116,7 @@ EXPERTS = ("re:.*mlp.experts.*",)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_modules_that_a_group_names_are_not_in_the_group_of_all_linear_layers(reverse: bool) -> None:
+def test_a_group_with_module_names_takes_precedence_over_the_group_of_all_linear_layers(reverse: bool) -> None:
     """compressed-tensors matches names before classes, in any order of the groups."""
     groups = [
         ("group_0", {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float"}}),
@@ -128,7 +128,7 @@ def test_modules_that_a_group_names_are_not_in_the_group_of_all_linear_layers(re
     assert notes == ()
 
 
-def test_without_a_group_of_all_linear_layers_the_first_one_is_the_main_one() -> None:
+def test_without_a_group_of_all_linear_layers_the_first_group_is_the_main_one() -> None:
     settings = {"quant_method": "compressed-tensors", "config_groups": {
         "group_0": {"targets": ["re:.*self_attn.*"], "weights": {"num_bits": 8, "type": "float"}},
         "group_1": {"targets": list(EXPERTS), "weights": NVFP4},
@@ -169,11 +169,11 @@ def test_a_config_without_quantization_has_none() -> None:
         ("lm_head", "mlp.gate_proj", 0),
     ],
 )
-def test_a_pattern_names_modules_of_some_layers(pattern: str, module: str, layers: int) -> None:
+def test_a_pattern_matches_modules_of_some_layers(pattern: str, module: str, layers: int) -> None:
     quantized, _ = read({"quant_method": "fp8", "modules_to_not_convert": [pattern]})
     assert quantized.unconverted_layers([module], 4) == layers
 
 
-def test_modules_of_other_modalities_are_not_text_modules() -> None:
+def test_modules_of_other_modalities_are_ignored() -> None:
     quantized, _ = read({"quant_method": "fp8", "ignored_layers": ["model.visual.blocks.0.mlp"]})
     assert quantized.ignored == ()

@@ -1,6 +1,6 @@
-"""Real config files of the shared data: each is counted as its real class, or refused with the reason.
+"""Real config files of the shared data: counts equal the real class, or the config is refused with the reason.
 
-Set ROOF_SHARED_CONFIGS to their folder; without it, `shared/configs` beside the checkout is looked for.
+Set ROOF_SHARED_CONFIGS to their folder; the default is `shared/configs` next to the checkout.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ FILES = sorted(FOLDER.glob("*.json"))
 pytestmark = pytest.mark.skipif(not FILES, reason=f"no real configs in {FOLDER.name}; set ROOF_SHARED_CONFIGS")
 by_file = pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 
-# model_type -> what the message must name: the part that is not supported, and why.
+# model_type -> texts in the message: the unsupported part and the reason.
 REFUSED = {
     "deepseek_ref": ("'deepseek_ref'", "compressed keys", "hyper-connections"),
     "deepseek_v4": ("'deepseek_v4'", "compressed keys", "hyper-connections"),
     "kimi_k3": ("'mla_use_output_gate' is true", "kimi_linear"),
-    "mimo": ("unknown model_type 'mimo'", "family"),  # no class of transformers to hold it to
+    "mimo": ("unknown model_type 'mimo'", "family"),  # not in transformers, so nothing to compare with
     "minimax_m3": ("'minimax_m3'", "blocks of tokens that an indexer selects"),
-    "step3p7": ("'text_config'", "step3p7"),  # not as its class has it
+    "step3p7": ("'text_config'", "step3p7"),  # unlike the config of its class
 }
 
 
@@ -45,17 +45,17 @@ def _config(file: Path) -> dict[str, Any]:
 
 
 def _real(config: dict[str, Any]) -> int:
-    """Parameters of the real class, only of the language model and its head for multimodal configs."""
+    """Parameters of the real class; for multimodal configs, of the language model and its head."""
     torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
     transformers = pytest.importorskip("transformers", reason="the oracle needs transformers: 'roofmodel[dev]'")
     model_type = ALIASES.get(config["model_type"], config["model_type"])
     settings = {key: value for key, value in config.items() if key not in ("model_type", "quantization_config")}
     real = transformers.AutoConfig.for_model(model_type, **settings)
-    several = "text_config" in config
-    auto = transformers.AutoModelForImageTextToText if several else transformers.AutoModelForCausalLM
+    multimodal = "text_config" in config
+    auto = transformers.AutoModelForImageTextToText if multimodal else transformers.AutoModelForCausalLM
     with torch.device("meta"):
         model = auto.from_config(real)
-    if not several:
+    if not multimodal:
         return sum(p.numel() for p in model.parameters())
     text = model.get_decoder() if hasattr(model, "get_decoder") else model.language_model
     parts = (text, model.get_input_embeddings(), model.get_output_embeddings())
@@ -89,7 +89,7 @@ def test_unsupported_model_types_are_not_families() -> None:
 
 
 @by_file
-def test_a_quantized_checkpoint_is_counted_as_the_original(file: Path) -> None:
+def test_quantization_does_not_change_the_architecture(file: Path) -> None:
     config = _config(file)
     if config["model_type"] in REFUSED or "quantization_config" not in config:
         return

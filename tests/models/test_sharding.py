@@ -1,4 +1,4 @@
-"""Parameters of one GPU, compared with transformers' plans for tensor parallelism of the real classes."""
+"""Parameters per GPU, compared with the tensor-parallel plans of transformers' classes."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ MODELS = [
 
 @pytest.mark.parametrize(("name", "tp"), MODELS)
 def test_tensor_parallelism_follows_the_plan_of_transformers(name: str, tp: int) -> None:
-    """Tables and heads are left out: the plans replicate tables and shard heads by another rule."""
+    """Without tables and heads: the plans replicate tables and shard heads by another rule."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     entry = next(entry for entry in hub.catalog() if entry.id.endswith(f"/{name}"))
     config = transformers.AutoConfig.for_model(**entry.config)
     with torch.device("meta"):
         model = transformers.AutoModel.from_config(config)
-    held = sum(
-        _held(name, tensor, config.base_model_tp_plan, tp)
+    expected = sum(
+        _elements_per_gpu(name, tensor, config.base_model_tp_plan, tp)
         for name, tensor in model.named_parameters()
         if name.startswith("layers.")
     )
     step = Workload(("forward",), parallel=Parallel(tp=tp)).steps()[0]
-    ours = {
+    counted = {
         (tensor.name, op.layers): op.count * tensor.elements(op.sizes)
         for op in phases.model_operators(hub.load(name), step)
         if op.layers
         for tensor in op.parameters
     }
-    assert sum(ours.values()) == held
+    assert sum(counted.values()) == expected
 
 
-def _held(name: str, tensor: Any, plan: dict[str, str], tp: int) -> int:
-    """Elements of a parameter that one GPU holds."""
+def _elements_per_gpu(name: str, tensor: Any, plan: dict[str, str], tp: int) -> int:
+    """Elements of a parameter on one GPU."""
     size = int(tensor.numel())
-    for pattern, way in plan.items():
+    for pattern, sharding in plan.items():
         if re.fullmatch(re.escape(pattern).replace(r"\*", r"\d+") + r"(\.weight|\.bias)?", name):
-            split = "colwise" in way or (way.startswith("rowwise") and not name.endswith(".bias"))
+            split = "colwise" in sharding or (sharding.startswith("rowwise") and not name.endswith(".bias"))
             return size // tp if split else size
     return size

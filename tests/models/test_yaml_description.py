@@ -1,4 +1,4 @@
-"""Architectures described in YAML: the same counts as the config of the same model, and errors with file and line."""
+"""Architectures described in YAML: counts equal those of the model's config; errors have file and line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from roofmodel.models import hub, yaml_description
 from roofmodel.study.estimate.estimate import estimate
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "models"
-TOLD = {
+DESCRIPTIONS = {
     "gemma-2-9b": """
         layers: 42
         hidden_size: 3584
@@ -83,28 +83,32 @@ mlp:
 """
 
 
-def told(text: str, folder: Path, name: str = "my-model") -> Any:
+def load(text: str, folder: Path, name: str = "my-model") -> Any:
     file = folder / f"{name}.yaml"
     file.write_text(text)
     return hub.load(file)
 
 
-@pytest.mark.parametrize("name", [*TOLD, *(file.stem for file in EXAMPLES.glob("*.yaml"))])
-def test_a_description_counts_exactly_as_the_config_of_the_same_model(name: str, tmp_path: Path) -> None:
-    ours = told(TOLD[name], tmp_path, name) if name in TOLD else hub.load(EXAMPLES / f"{name}.yaml")
+@pytest.mark.parametrize("name", [*DESCRIPTIONS, *(file.stem for file in EXAMPLES.glob("*.yaml"))])
+def test_counts_of_a_description_equal_those_of_the_config_of_the_same_model(name: str, tmp_path: Path) -> None:
+    described = (
+        load(DESCRIPTIONS[name], tmp_path, name) if name in DESCRIPTIONS else hub.load(EXAMPLES / f"{name}.yaml")
+    )
     config = replace(hub.load({"mixtral-8x7b": "mixtral-8x7b-v0.1"}.get(name, name)), quantization=None)
     device = Device.load("a100")
     for phase in (None, "train"):
-        mine, theirs = (estimate(arch, device, phase=phase, batch=2, seq=100) for arch in (ours, config))
-        assert mine.parameters == theirs.parameters
-        assert mine.memory == theirs.memory
-        for one, other in zip(mine.phases, theirs.phases, strict=True):
-            assert [placed.operator for placed in one.placed] == [placed.operator for placed in other.placed]
-    assert (ours.max_tokens, ours.notes) == (config.max_tokens, ())
+        from_description, from_config = (
+            estimate(arch, device, phase=phase, batch=2, seq=100) for arch in (described, config)
+        )
+        assert from_description.parameters == from_config.parameters
+        assert from_description.memory == from_config.memory
+        for first, second in zip(from_description.phases, from_config.phases, strict=True):
+            assert [placed.operator for placed in first.placed] == [placed.operator for placed in second.placed]
+    assert (described.max_tokens, described.notes) == (config.max_tokens, ())
 
 
 @pytest.mark.parametrize(
-    ("line", "becomes", "place", "said"),
+    ("line", "replacement", "place", "expected"),
     [
         ("layers: 2", "layers: two", ":1: ", "'layers' is 'two'; it must be a whole number"),
         ("layers: 2", "layer: 2", ":1: ", "unknown key 'layer'; did you mean 'layers'"),
@@ -130,17 +134,19 @@ def test_a_description_counts_exactly_as_the_config_of_the_same_model(name: str,
         ("mlp:", "mlp: {", ":11: ", "not YAML"),
     ],
 )
-def test_an_error_in_a_description_has_the_line(line: str, becomes: str, place: str, said: str, tmp_path: Path) -> None:
+def test_an_error_in_a_description_has_the_line(
+    line: str, replacement: str, place: str, expected: str, tmp_path: Path
+) -> None:
     assert line in SMALL
     with pytest.raises(ModelError) as caught:
-        told(SMALL.replace(line + "\n", becomes + "\n"), tmp_path)
+        load(SMALL.replace(line + "\n", replacement + "\n"), tmp_path)
     assert str(caught.value).startswith(f"{tmp_path / 'my-model.yaml'}{place}")
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_an_empty_or_missing_model_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="expected a model's YAML, got an empty file"):
-        told("", tmp_path)
+        load("", tmp_path)
     with pytest.raises(ModelError, match="no such file"):
         hub.load(str(tmp_path / "none.yaml"))
     (tmp_path / "my-model.yaml").write_text(SMALL)
@@ -155,10 +161,10 @@ VALUES = st.sampled_from(["0", "-1", "1", "3", "true", "null", "x", "[]", "{}", 
 @settings(deadline=None, max_examples=200)
 @given(key=st.sampled_from(KEYS), value=VALUES)
 def test_any_value_for_any_key_is_counted_or_refused_with_its_line(tmp_path_factory: Any, key: str, value: str) -> None:
-    kept = [line for line in SMALL.splitlines() if not line.startswith(f"{key}:")]
+    other_lines = [line for line in SMALL.splitlines() if not line.startswith(f"{key}:")]
     try:
-        told("\n".join([f"{key}: {value}", *kept]), tmp_path_factory.getbasetemp())
-        said = "counted: my-model.yaml"
+        load("\n".join([f"{key}: {value}", *other_lines]), tmp_path_factory.getbasetemp())
+        outcome = "counted: my-model.yaml"
     except ModelError as error:
-        said = str(error)
-    assert "my-model.yaml" in said
+        outcome = str(error)
+    assert "my-model.yaml" in outcome
