@@ -1,4 +1,4 @@
-"""What is held against the real classes: the cases of `test_against_transformers.py`, and the table of them.
+"""The cases of `test_against_transformers.py`, which compares families with the transformers classes; their table.
 
 `docs/families.md` shows the table; `scripts/docs` writes it there.
 """
@@ -13,10 +13,10 @@ import pytest
 from roofmodel.models.families import FAMILIES
 
 DRAWS = 4  # random configs for each class
-TRAINED = 3  # training steps for each family, its heads in turn
+TRAINED = 3  # training steps for each family; its heads take turns
 
-SEEING = [name for name, family in FAMILIES.items() if family.network or "patch" in family.fields]
-READING = [name for name in FAMILIES if name not in SEEING]
+IMAGE_FAMILIES = [name for name, family in FAMILIES.items() if family.network or "patch" in family.fields]
+TEXT_FAMILIES = [name for name in FAMILIES if name not in IMAGE_FAMILIES]
 
 
 def classes(model_types: Iterable[str]) -> list[Any]:
@@ -30,7 +30,7 @@ def classes(model_types: Iterable[str]) -> list[Any]:
 
 
 def trained(model_types: Iterable[str]) -> list[Any]:
-    """The heads that take a training step, likewise."""
+    """The heads whose training steps are compared, as pytest's parameters: model_type, suffix, draw."""
     return [
         pytest.param(model_type, suffix, draw, id=f"{model_type}-{draw}")
         for model_type in model_types
@@ -44,13 +44,13 @@ def _in_turn(model_type: str) -> Iterator[str]:
 
 
 def passes(model_type: str, suffix: str) -> tuple[str, ...]:
-    """The passes whose FLOPs are compared. A class that takes no cache has none after a context."""
+    """The passes whose FLOPs are compared. A class without a cache has no pass after a context."""
     import transformers
 
     from tests import oracle
 
     family = FAMILIES[model_type]
-    if model_type in SEEING or family.encoder or suffix in family.source_classes:
+    if model_type in IMAGE_FAMILIES or family.encoder or suffix in family.source_classes:
         return ("forward",)
     cached = oracle.accepts_cache(getattr(transformers, family.prefix + suffix))
     return ("forward", "prefill", *(("chunked prefill", "decode") if cached else ()))

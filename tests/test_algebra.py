@@ -88,18 +88,18 @@ def test_arrays_of_ints_divide_like_ints(values: list[int], divisor: int, kind: 
 
 @settings(deadline=None)
 @given(WHOLES, st.integers(1, 1000), st.integers(1, 1000), st.integers(1, 50), st.sampled_from(["int64", "object"]))
-def test_shares_are_to_arrays_what_fractions_are_to_ints(
+def test_array_fractions_equal_fractions_elementwise(
     totals: list[int], n: int, other: int, factor: int, kind: str
 ) -> None:
     array = numpy.array(totals, dtype=kind)
     shares, fractions = algebra.mean(array, n), [Fraction(total, n) for total in totals]
     assert algebra.ceil_div(shares, factor).tolist() == [-(-f // factor) for f in fractions]
     assert algebra.plain(shares).tolist() == [float(f) for f in fractions]
-    # a run of n passes: n times the mean is the total, whatever was multiplied or added on the way
+    # n times a mean over n passes is the total, also after multiplications and additions
     assert (n * (factor * shares)).tolist() == [factor * total for total in totals]
     assert (n * (array * shares)).tolist() == [total * total for total in totals]
     assert (n * (factor + shares)).tolist() == [n * factor + total for total in totals]
-    assert (shares + 0.5).tolist() == [float(f) + 0.5 for f in fractions]  # as a Fraction and a float are a float
+    assert (shares + 0.5).tolist() == [float(f) + 0.5 for f in fractions]  # a Fraction + a float is a float
     assert (0.1 * shares).tolist() == [0.1 * float(f) for f in fractions]
     both = sum([shares, algebra.mean(array + 1, other)])
     assert (n * other * both).tolist() == [other * total + n * (total + 1) for total in totals]
@@ -133,7 +133,7 @@ def test_a_lower_bound_is_evaluated_only_if_it_can_decide() -> None:
     assert algebra.lowered(best, lambda values: values + 5, function, values).tolist() == best.tolist()
     assert not asked
     assert algebra.lowered(best, lambda values: values - 3, function, values).tolist() == [4.0, 5.0, 5.0, 5.0]
-    assert asked.pop() == values.tolist()  # of most to pick them out would cost more than it spares
+    assert asked.pop() == values.tolist()  # to select most of the elements costs more than it saves
     assert algebra.lowered(5.0, lambda: 6.0, lambda best: 1 / 0) == 5.0
     assert algebra.lowered(5.0, lambda value: 2.0, min, 3.0) == 3.0
 

@@ -1,4 +1,4 @@
-"""The Python interface, and what importing it costs."""
+"""The Python interface, and the modules that its import loads."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_importing_roofmodel_loads_nothing_but_the_standard_library() -> None:
     assert loaded_after("import roofmodel").isdisjoint({*HEAVY, "typer", "rich", "yaml", "roofmodel.api"})
 
 
-def test_the_public_names_are_sorted_and_all_there() -> None:
+def test_the_public_names_are_sorted_and_importable() -> None:
     assert roofmodel.__all__ == sorted(roofmodel.__all__)
     for name in roofmodel.__all__:
         assert getattr(roofmodel, name) is not None
@@ -68,7 +68,7 @@ def test_every_error_is_a_roof_error() -> None:
         assert issubclass(getattr(roofmodel, name), roofmodel.RoofError)
 
 
-def test_a_report_has_one_content_in_every_form() -> None:
+def test_every_form_of_a_report_has_the_same_content() -> None:
     report = roofmodel.estimate("gpt2", "v100", batch=2, seq=64)
     document = report.to_dict()
     assert json.loads(json.dumps(document)) == document
@@ -125,9 +125,9 @@ def test_the_options_of_a_workload_are_the_same_everywhere() -> None:
     """Options, the signature of `estimate`, the two TypedDicts and the command line: names, and defaults."""
     defaults = Options._field_defaults
     signature = inspect.signature(roofmodel.estimate).parameters
-    others = ("model", "hw", "family", "loader", "workers", "copy")  # not of the workload
-    own = {name: p.default for name, p in signature.items() if name not in others}
-    assert own == defaults
+    others = ("model", "hw", "family", "loader", "workers", "copy")  # options that are not part of the workload
+    found = {name: p.default for name, p in signature.items() if name not in others}
+    assert found == defaults
     assert {p.name: p.default for p in inspect.signature(workload_options).parameters.values()} == defaults
     assert WorkloadOptions.__annotations__.keys() == GridOptions.__annotations__.keys() == defaults.keys()
     types = {name: eval(p.annotation, vars(options)) for name, p in signature.items() if name in defaults}
@@ -139,7 +139,7 @@ def test_the_package_is_marked_as_typed() -> None:
 
 
 def test_the_examples_in_docstrings_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)  # they read files of examples/
+    monkeypatch.chdir(ROOT)  # the examples read files of examples/
     functions = {getattr(roofmodel, name).__module__ for name in FUNCTION_NAMES}
     for module in map(importlib.import_module, ("roofmodel", "roofmodel.errors", *sorted(functions))):
         tried = doctest.testmod(module, extraglobs={name: getattr(roofmodel, name) for name in roofmodel.__all__})
@@ -147,11 +147,11 @@ def test_the_examples_in_docstrings_are_right(monkeypatch: pytest.MonkeyPatch) -
         assert not tried.failed
 
 
-STRANGE = (None, 3, 2.5, "", "x", [], [1], {}, True, b"x", object())
+INVALID = (None, 3, 2.5, "", "x", [], [1], {}, True, b"x", object())
 
 
-@pytest.mark.parametrize("strange", STRANGE, ids=lambda value: type(value).__name__)
-def test_any_invalid_argument_is_a_roof_error(strange: Any) -> None:
+@pytest.mark.parametrize("invalid", INVALID, ids=lambda value: type(value).__name__)
+def test_any_invalid_argument_is_a_roof_error(invalid: Any) -> None:
     export = str(EXPORT)
     asked: list[tuple[Callable[..., object], tuple[Any, ...], Sequence[str]]] = [
         (roofmodel.estimate, ("gpt2", "a100"), ["family", *Options._fields]),
@@ -165,19 +165,19 @@ def test_any_invalid_argument_is_a_roof_error(strange: Any) -> None:
     for function, given, names in asked:
         for name in names:
             with suppress(roofmodel.RoofError):
-                function(*given, **{name: strange})
+                function(*given, **{name: invalid})
         with suppress(roofmodel.RoofError):
-            function(strange, *given[1:])
-    for more in ({"models": strange}, {"hw": strange}, *({name: strange} for name in (*Options._fields, "price"))):
+            function(invalid, *given[1:])
+    for more in ({"models": invalid}, {"hw": invalid}, *({name: invalid} for name in (*Options._fields, "price"))):
         with suppress(roofmodel.RoofError):
-            roofmodel.sweep(**{"models": "gpt2", "hw": "mi300x", **more})  # which has no timing model: faster
+            roofmodel.sweep(**{"models": "gpt2", "hw": "mi300x", **more})  # mi300x has no timing model: faster
 
 
-def raises_roof_errors_only(function: Callable[..., object], given: Mapping[str, Any], strange: Any) -> None:
-    """Call a function once for each argument, with `strange` in its place."""
+def raises_roof_errors_only(function: Callable[..., object], given: Mapping[str, Any], invalid: Any) -> None:
+    """Call a function once for each argument, with `invalid` in its place."""
     for name in given:
         with suppress(roofmodel.RoofError):
-            function(**{**given, name: strange})
+            function(**{**given, name: invalid})
 
 
 @cache
@@ -188,39 +188,39 @@ def some_reports() -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("strange", STRANGE, ids=lambda value: type(value).__name__)
-def test_reports_raise_only_roof_errors(strange: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("invalid", INVALID, ids=lambda value: type(value).__name__)
+def test_reports_raise_only_roof_errors(invalid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sweep = roofmodel.sweep("gpt2", "a100", phase="decode")
     for report in (sweep, *some_reports()):
         for name, given in (("text", {"form": "json"}), ("check_output", {"path": "x"}), ("save", {"path": "x"}),
                             ("picture", {"dpi": 50})):  # fmt: skip
-            if hasattr(report, name) and not (name == "picture" and strange == 3):
-                raises_roof_errors_only(getattr(report, name), given, strange)
-    raises_roof_errors_only(partial(sweep.write, out=io.StringIO()), {"form": "csv"}, strange)
-    raises_roof_errors_only(partial(sweep.save, "x.csv"), {"picture": None}, strange)
-    if strange is not None:
-        raises_roof_errors_only(sweep.picture, {"kind": "rates"}, strange)
+            if hasattr(report, name) and not (name == "picture" and invalid == 3):
+                raises_roof_errors_only(getattr(report, name), given, invalid)
+    raises_roof_errors_only(partial(sweep.write, out=io.StringIO()), {"form": "csv"}, invalid)
+    raises_roof_errors_only(partial(sweep.save, "x.csv"), {"picture": None}, invalid)
+    if invalid is not None:
+        raises_roof_errors_only(sweep.picture, {"kind": "rates"}, invalid)
 
 
-@pytest.mark.parametrize("strange", STRANGE, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("invalid", INVALID, ids=lambda value: type(value).__name__)
 def test_measurement_functions_raise_only_roof_errors(
-    strange: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invalid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.csv").write_text("op,dtype,m,n,latency_us\nadd,fp16,64,64,3\n", encoding="utf-8")
     command = {"program": ["a"], "hw": "a100", "nvtx": None, "skip": 1, "count": 1, "nvprof": False}
-    raises_roof_errors_only(roofmodel.ncu_command, command, strange)
-    raises_roof_errors_only(roofmodel.validate, {"table": "m.csv", "hw": "a100"}, strange)
+    raises_roof_errors_only(roofmodel.ncu_command, command, invalid)
+    raises_roof_errors_only(roofmodel.validate, {"table": "m.csv", "hw": "a100"}, invalid)
     module = {"target": "torch.nn:ReLU", "inputs": ["2x2"], "dtype": "fp16", "hw": None}
-    raises_roof_errors_only(roofmodel.count, module, strange)
+    raises_roof_errors_only(roofmodel.count, module, invalid)
     measured = {
         "output": "m.csv", "ops": "add", "dtype": "fp32", "model": None, "phase": None, "batch": 1, "seq": None,
         "context": None, "l2": "warm", "budget": 1, "device": "cpu", "seed": 0,
     }  # fmt: skip
-    raises_roof_errors_only(roofmodel.measure, measured, strange)  # the file exists, so nothing is measured
+    raises_roof_errors_only(roofmodel.measure, measured, invalid)  # the file exists, so nothing is measured
     tables = {"tables": "m.csv", "hw": "a100", "source": "tests"}
-    raises_roof_errors_only(roofmodel.calibrate, tables, strange)
+    raises_roof_errors_only(roofmodel.calibrate, tables, invalid)
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_a_notebook_shows_notes_and_warnings() -> None:
     assert "\n\nwarning: decode reaches 1025 tokens" in markdown
 
 
-def test_a_report_names_itself_in_a_repr() -> None:
+def test_the_repr_of_a_report_names_its_subject() -> None:
     assert repr(roofmodel.estimate("gpt2", "a100")).startswith("<Report openai-community/gpt2 on NVIDIA A100")
 
 

@@ -302,9 +302,7 @@ def test_an_option_that_does_not_apply_is_ignored_with_a_note(roof: Roof, option
         (("gpt2", "--reconcile", "fvcore"), []),
     ],
 )
-def test_explain_says_which_options_its_other_answers_ignore(
-    roof: Roof, arguments: tuple[str, ...], notes: list[str]
-) -> None:
+def test_explain_notes_the_options_that_do_not_apply(roof: Roof, arguments: tuple[str, ...], notes: list[str]) -> None:
     done = roof("explain", *arguments)
     assert done.status == 0
     assert [note for note in notes if f"note: {note}: " in done.err] == notes
@@ -459,7 +457,7 @@ def test_all_packaged_models_are_listed(roof: Roof) -> None:
     assert "unconfirmed" in table.out
 
 
-def test_a_model_is_shown_with_the_keys_its_facts_come_from(roof: Roof) -> None:
+def test_a_model_is_shown_with_the_config_key_of_each_field(roof: Roof) -> None:
     table, document = roof("models", "show", "gpt2"), json.loads(roof("models", "show", "gpt2", "--format", "json").out)
     assert (document["name"], document["model_type"], document["head"]) == (
         "openai-community/gpt2",

@@ -152,7 +152,7 @@ def test_the_package_map_has_a_line_for_each_folder() -> None:
     assert {path.stem for path in package.glob("[a-z]*.py")} <= set(root)
 
 
-def test_the_walks_through_the_code_name_modules_that_exist() -> None:
+def test_the_modules_that_contributing_names_exist() -> None:
     contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     paths = re.findall(r"`(roofmodel/[^`]+)`", contributing)
     assert len(paths) > 15

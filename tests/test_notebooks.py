@@ -89,7 +89,7 @@ def notebook(folder: Path, source: str, printed: str) -> Path:
     return path
 
 
-def test_the_kernel_is_this_interpreter_with_this_checkout(tmp_path: Path) -> None:
+def test_notebooks_run_with_this_interpreter_and_this_checkout(tmp_path: Path) -> None:
     code = "import sys, roofmodel\nprint(sys.executable)\nprint(roofmodel.__file__)"
     done = check(notebook(tmp_path, code, f"{sys.executable}\n{ROOT / 'roofmodel' / '__init__.py'}\n"))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Ranges from Python: a recorder in place of NVTX, and the PyTorch profiler of the CPU, read back by our own reader."""
+"""Ranges from Python, recorded by a test double of NVTX and by the PyTorch profiler, whose traces our reader reads."""
 
 import copy
 import inspect
@@ -21,13 +21,13 @@ from roofmodel.profiles import torch_trace
 
 
 @pytest.fixture
-def seen(monkeypatch):
-    """What NVTX was told: for each range its name within those around it; none may stay open."""
-    told, local = [], threading.local()
+def recorded_ranges(monkeypatch):
+    """The recorded NVTX ranges, each as the path of open ranges; none may stay open."""
+    recorded, local = [], threading.local()
 
     def push(name):
         local.stack = [*getattr(local, "stack", []), name]
-        told.append("/".join(local.stack))
+        recorded.append("/".join(local.stack))
 
     def pop():
         assert local.stack, "a range was closed that was not open"
@@ -36,7 +36,7 @@ def seen(monkeypatch):
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.cuda.nvtx, "range_push", push)
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", pop)
-    yield told
+    yield recorded
     assert not getattr(local, "stack", [])
 
 
@@ -53,84 +53,84 @@ class Block(nn.Module):
 INSIDE = ["Block", "Block/norm", "Block/mlp", "Block/mlp/mlp.0", "Block/mlp/mlp.1", "Block/mlp/mlp.2"]
 
 
-def test_ranges_nest_and_end_on_exceptions(seen):
+def test_ranges_nest_and_end_on_exceptions(recorded_ranges):
     with nvtx.range("step"):
         with nvtx.range("forward"):
             pass
         with pytest.raises(KeyboardInterrupt), nvtx.range("{backward}"):
             raise KeyboardInterrupt
-    assert seen == ["step", "step/forward", "step/{backward}"]
+    assert recorded_ranges == ["step", "step/forward", "step/{backward}"]
 
 
-def test_a_decorated_function_keeps_its_metadata_and_may_recurse(seen):
+def test_a_decorated_function_keeps_its_metadata_and_may_recurse(recorded_ranges):
     @nvtx.range("count")
     def count(n: int, /, *, by: int = 1) -> int:
         """Counts down."""
         return count(n - by) if n > 0 else n
 
     assert count(2) == 0
-    assert seen == ["count", "count/count", "count/count/count"]
+    assert recorded_ranges == ["count", "count/count", "count/count/count"]
     assert (count.__name__, count.__doc__) == ("count", "Counts down.")
     assert str(inspect.signature(count)) == "(n: int, /, *, by: int = 1) -> int"
 
 
-def test_a_model_is_marked_by_the_paths_of_its_modules(seen):
+def test_a_model_is_marked_by_the_paths_of_its_modules(recorded_ranges):
     model, x = Block(), torch.ones(2, 4)
     plain, signature = model(x), inspect.signature(model.forward)
     nvtx.mark(model)
     assert torch.equal(model(x), plain)
-    assert seen == INSIDE
+    assert recorded_ranges == INSIDE
     assert inspect.signature(model.forward) == signature
 
 
-def test_a_model_that_raises_leaves_no_range_open(seen):
+def test_a_model_that_raises_leaves_no_range_open(recorded_ranges):
     model = Block()
     nvtx.mark(model)
     with pytest.raises(RuntimeError):
-        model(torch.ones(2, 4), fail=True)  # the second layer of six gets 3 columns where it wants 4
-    assert seen == INSIDE[:4]
-    seen.clear()
+        model(torch.ones(2, 4), fail=True)  # the second of six layers gets 3 columns instead of 4
+    assert recorded_ranges == INSIDE[:4]
+    recorded_ranges.clear()
     model(torch.ones(2, 4))
-    assert seen == INSIDE
+    assert recorded_ranges == INSIDE
 
 
-def test_marking_twice_marks_once_and_each_call_undoes_its_own(seen):
+def test_marking_twice_marks_once_and_each_call_undoes_its_own(recorded_ranges):
     model, x = Block(), torch.ones(2, 4)
-    first = nvtx.mark(model.mlp)  # named from where it was marked
+    first = nvtx.mark(model.mlp)  # paths start at the marked module
     with nvtx.mark(model):
         model(x)
-    assert seen == ["Block", "Block/norm", "Block/Sequential", *(f"Block/Sequential/{i}" for i in range(3))]
-    seen.clear()
+    assert recorded_ranges == ["Block", "Block/norm", "Block/Sequential", *(f"Block/Sequential/{i}" for i in range(3))]
+    recorded_ranges.clear()
     model(x)
-    assert seen == ["Sequential", "Sequential/0", "Sequential/1", "Sequential/2"]
+    assert recorded_ranges == ["Sequential", "Sequential/0", "Sequential/1", "Sequential/2"]
     first.close()
-    seen.clear()
+    recorded_ranges.clear()
     model(x)
-    assert seen == []
+    assert recorded_ranges == []
     assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())
 
 
-def test_copies_of_a_marked_model_are_marked_and_call_their_own_modules(seen):
+def test_copies_of_a_marked_model_are_marked_and_call_their_own_modules(recorded_ranges):
     model, x = Block(), torch.ones(2, 4)
     nvtx.mark(model)
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        seen.clear()
+        recorded_ranges.clear()
         with torch.no_grad():
             other.mlp[2].weight.zero_(), other.mlp[2].bias.zero_()
         assert torch.equal(other(x), x)
-        assert seen == INSIDE
+        assert recorded_ranges == INSIDE
 
 
-def test_each_thread_has_separate_ranges(seen):
+def test_each_thread_has_separate_ranges(recorded_ranges):
     model, barrier = nn.Sequential(nn.Linear(4, 4)), threading.Barrier(2)
-    model[0].register_forward_pre_hook(lambda *_: barrier.wait(10) * 0 or None)  # both are inside at once
+    model[0].register_forward_pre_hook(lambda *_: barrier.wait(10) * 0 or None)  # both are in the module at once
     nvtx.mark(model)
     threads = [threading.Thread(target=model, args=(torch.ones(1, 4),)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(seen) == ["Sequential", "Sequential", "Sequential/0", "Sequential/0"]
+    assert sorted(recorded_ranges) == ["Sequential", "Sequential", "Sequential/0", "Sequential/0"]
 
 
 def library():
@@ -159,25 +159,25 @@ def library():
     return module
 
 
-def test_a_patched_function_runs_in_a_range_until_the_patch_is_undone(seen):
+def test_a_patched_function_runs_in_a_range_until_the_patch_is_undone(recorded_ranges):
     module = library()
     before = module.double
     undo = nvtx.patch(module, "double")
     assert module.double(3) == 6
     assert (module.double.__name__, module.double.__doc__) == ("double", "Twice x.")
-    with nvtx.patch(module, "double", "again"):  # marked already
+    with nvtx.patch(module, "double", "again"):  # already patched
         assert module.double(3) == 6
     assert module.double is not before
     with pytest.raises(TypeError):
         module.double(None, None)
-    assert seen == ["library.double"] * 3
+    assert recorded_ranges == ["library.double"] * 3
     undo.close()
     undo.close()
     assert module.double is before
 
 
 @pytest.mark.parametrize("name", ["method", "of_class", "static"])
-def test_methods_of_all_kinds_are_patched_where_they_are_looked_up(seen, name):
+def test_methods_of_all_kinds_are_patched_where_they_are_looked_up(recorded_ranges, name):
     module = library()
     for owner in (module.Base, module.Derived, module.Derived()):
         attributes = dict(vars(owner))
@@ -187,7 +187,7 @@ def test_methods_of_all_kinds_are_patched_where_they_are_looked_up(seen, name):
             assert getattr(instance, name)(1) == before
         assert dict(vars(owner)) == attributes
         assert getattr(instance, name)(1) == before
-    assert seen == ["mine"] * 3
+    assert recorded_ranges == ["mine"] * 3
 
 
 def test_missing_attributes_and_non_functions_are_refused():
@@ -199,7 +199,7 @@ def test_missing_attributes_and_non_functions_are_refused():
         nvtx.mark(3)
 
 
-def test_compiled_models_are_not_marked_and_their_graph_is_unbroken(seen):
+def test_compiled_models_are_not_marked_and_their_graph_is_unbroken(recorded_ranges):
     model, x = Block(), torch.ones(2, 4)
     nvtx.mark(model)
 
@@ -211,10 +211,10 @@ def test_compiled_models_are_not_marked_and_their_graph_is_unbroken(seen):
     with nvtx.patch(functional, "gelu"):
         compiled = torch.compile(decorated, backend="eager", fullgraph=True)
         result = compiled(x)
-        assert seen == []
+        assert recorded_ranges == []
         assert torch.equal(result, decorated(x))
-    assert seen[:2] == ["decorated", "decorated/inner"]
-    assert seen[-1] == "decorated/inner/torch.nn.functional.gelu"
+    assert recorded_ranges[:2] == ["decorated", "decorated/inner"]
+    assert recorded_ranges[-1] == "decorated/inner/torch.nn.functional.gelu"
 
 
 def test_without_cuda_a_range_does_nothing():
@@ -243,15 +243,15 @@ def test_the_pytorch_profiler_sees_the_same_names_and_our_reader_reads_them(tmp_
                 model(torch.ones(2, 4))
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
     trace = json.loads((tmp_path / "trace.json").read_text())
-    # A CPU has no kernels: put a launch, and a kernel after all of it, where each matrix product began.
-    products = [e for e in trace["traceEvents"] if e.get("name") == "aten::addmm"]
+    # A CPU trace has no kernels: add a launch to each matrix multiplication, and a kernel after the end of the trace.
+    gemms = [e for e in trace["traceEvents"] if e.get("name") == "aten::addmm"]
     end = max(e["ts"] + e.get("dur", 0) for e in trace["traceEvents"] if e.get("ph") == "X")
-    for number, event in enumerate(products):
-        who = dict(ph="X", dur=1, args={"correlation": number})
-        launch = dict(who, cat="cuda_runtime", name="cudaLaunchKernel", ts=event["ts"], dur=0.5)
+    for number, event in enumerate(gemms):
+        fields = dict(ph="X", dur=1, args={"correlation": number})
+        launch = dict(fields, cat="cuda_runtime", name="cudaLaunchKernel", ts=event["ts"], dur=0.5)
         trace["traceEvents"] += [
             dict(launch, pid=event["pid"], tid=event["tid"]),
-            dict(who, cat="kernel", name="gemm", ts=end + number, pid=0, tid=7),
+            dict(fields, cat="kernel", name="gemm", ts=end + number, pid=0, tid=7),
         ]
     kernels = torch_trace.read(io.BytesIO(json.dumps(trace).encode()), "trace.json").kernels
     paths = [("Block", "mlp", "mlp.0"), ("Block", "mlp", "mlp.2")]

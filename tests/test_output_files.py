@@ -49,7 +49,7 @@ def test_the_config_in_a_folder_is_an_input() -> None:
         output_files.check_not_input("model/config.json", ["model"])
 
 
-def test_a_file_with_the_same_content_is_no_input() -> None:
+def test_a_file_with_the_same_content_is_not_an_input() -> None:
     for name in ("in.csv", "out.csv"):
         Path(name).write_text("same")
     output_files.check_not_input("out.csv", ["in.csv", "new.csv", "", "\0", "a" * 5000])

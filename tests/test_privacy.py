@@ -1,7 +1,7 @@
-"""What a file tells of people and machines stays in it, and what a kernel is called is a name and nothing else.
+"""No output contains data about people and machines, and outputs show the names of kernels as plain text.
 
-Files of every tool hold command lines, paths, host names and environment variables, in which a secret is planted here;
-names of kernels come from anybody's program and may be markup, escape sequences or ten kilobytes long.
+Files of every tool contain command lines, paths, host names and environment variables; the tests put a secret into
+each. Names of kernels come from unknown programs: they may be markup, escape sequences or ten kilobytes long.
 """
 
 from __future__ import annotations

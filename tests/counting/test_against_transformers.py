@@ -43,7 +43,7 @@ def with_source(work: Workload, source: int) -> Workload:
     return work._replace(seq=source, decoder_seq=work.seq) if source else work
 
 
-@pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.classes(guarantee.READING))
+@pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.classes(guarantee.TEXT_FAMILIES))
 def test_parameters_and_flops_equal_those_of_the_real_class(model_type: str, suffix: str, draw: int) -> None:
     rng = random.Random(zlib.crc32(f"{model_type} {suffix} {draw}".encode()))
     config = draws.config(model_type, rng)
@@ -78,7 +78,7 @@ def test_parameters_and_flops_equal_those_of_the_real_class(model_type: str, suf
         assert {phase: flops(*phase) for phase in expected} == expected
 
 
-@pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.classes(guarantee.SEEING))
+@pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.classes(guarantee.IMAGE_FAMILIES))
 def test_counts_of_vision_families_equal_those_of_the_real_class_at_any_image_size(
     model_type: str, suffix: str, draw: int
 ) -> None:
@@ -96,7 +96,7 @@ def test_counts_of_vision_families_equal_those_of_the_real_class_at_any_image_si
             assert flops == oracle.image_flops(model, work.batch, image)
 
 
-@pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.trained(guarantee.READING))
+@pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.trained(guarantee.TEXT_FAMILIES))
 def test_flops_of_a_training_step_equal_forward_and_backward_of_the_real_class(
     model_type: str, suffix: str, draw: int
 ) -> None:
@@ -112,7 +112,7 @@ def test_flops_of_a_training_step_equal_forward_and_backward_of_the_real_class(
     assert oracle.flops_as_torch_counts(counted) == oracle.training_flops(oracle.build(config), batch, tokens, source)
 
 
-@pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.trained(guarantee.SEEING))
+@pytest.mark.parametrize(("model_type", "suffix", "draw"), guarantee.trained(guarantee.IMAGE_FAMILIES))
 def test_flops_of_training_on_images_equal_forward_and_backward_of_the_real_class(
     model_type: str, suffix: str, draw: int
 ) -> None:

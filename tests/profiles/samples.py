@@ -28,7 +28,7 @@ def measured(path: str) -> Path:
     """A file or folder of the measured data; the test is skipped if it is absent."""
     found = MEASURED / path
     if not found.exists():
-        pytest.skip(f"the measured data are not here: set ROOF_MEASURED to the folder that holds {path}")
+        pytest.skip(f"no measured data: set ROOF_MEASURED to the folder that contains {path}")
     return found
 
 

@@ -81,7 +81,7 @@ def test_counts_are_read_with_any_thousands_separator():
 
 
 @pytest.mark.parametrize("text", ["n/a", "(!) n/a", "N/A (0: n/a)", "<OVERFLOW>", "-", "", "nan"])
-def test_missing_data_is_missing_for_every_tool(text):
+def test_missing_data_is_unknown_for_every_tool(text):
     assert is_missing(text)
     assert parse_number(text) is None
 
@@ -95,7 +95,7 @@ def test_extents_of_all_tools_are_read():
     assert parse_extent("(64, 2)") is parse_extent("-") is parse_extent("(64n 2 1)") is None
 
 
-def test_a_device_may_end_in_its_ordinal():
+def test_a_device_name_may_end_with_its_ordinal():
     assert split_device("Tesla V100-SXM2 (3)") == ("Tesla V100-SXM2", "3")
     assert split_device("GeForce (TM)") == ("GeForce (TM)", None)
 

@@ -1,7 +1,7 @@
 """Damage of a line, cell or byte is reported, and does not change the numbers of other lines.
 
-What a file says is a bag of facts, one for each figure of each kernel. The oracle of a damaged row is the file without
-that row: its facts must all be there, or the file is refused.
+The content of a file is a multiset of facts, one for each figure of each kernel. The oracle of a damaged row is the
+file without that row: all of its facts must be read, or the file is refused.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from roofmodel.profiles.kernel import Kernel, Profile
 from tests.profiles.fuzz import check
 from tests.profiles.seeds import SEEDS, TEXTS
 
-# Lines that hold one kernel, or one metric of one. What the others say (headers, units, titles, the kernel that
-# metrics stand under, the type that a summary's rows share) is about several, and so may be what its damage changes.
+# Lines with one kernel, or with one metric of a kernel. Other lines (headers, units, titles, the kernel of the metrics
+# below it, the common type of the rows of a summary) concern several kernels, so their damage may change several.
 ROWS = {
     "ncu-long": r'"\d+","11"', "ncu-long-european": r'"\d+","11"', "ncu-bare": r"\d+,11,", "ncu-wide": r'"0",',
     "ncu-summary": r'"11"', "nvprof-trace": r"\d", "nvprof-summary": r'"GPU', "nvprof-metrics": r'"Tesla',
@@ -54,7 +54,7 @@ def facts(kernels: Iterator[Kernel] | tuple[Kernel, ...]) -> Counter[tuple[objec
     return found
 
 
-def said(text: str, file: Path) -> tuple[Counter[tuple[object, ...]], tuple[str, ...]] | None:
+def facts_and_warnings(text: str, file: Path) -> tuple[Counter[tuple[object, ...]], tuple[str, ...]] | None:
     """The figures and the warnings of a file; None if it is refused."""
     try:
         profile = read(text, file)
@@ -79,22 +79,24 @@ def test_a_damaged_row_changes_no_other(name: str, data: st.DataObject, file: Pa
     start = data.draw(st.integers(0, len(line) - 1))
     end = data.draw(st.sampled_from((start, start + 1, start + 2)))
     new = data.draw(st.sampled_from([*'",\n-09. ', "", '""', '","']) | st.text(max_size=2))
-    damaged = said("".join([*lines[:at], line[:start] + new + line[end:] + end_of_line, *lines[at + 1 :]]), file)
+    damaged = facts_and_warnings(
+        "".join([*lines[:at], line[:start] + new + line[end:] + end_of_line, *lines[at + 1 :]]), file
+    )
     if damaged is None:
         return
-    without = said("".join(lines[:at] + lines[at + 1 :]), file)
-    whole = said(TABLES[name], file)
+    without = facts_and_warnings("".join(lines[:at] + lines[at + 1 :]), file)
+    whole = facts_and_warnings(TABLES[name], file)
     assert whole is not None
-    told = set(damaged[1]) - set(whole[1])
+    new_warnings = set(damaged[1]) - set(whole[1])
     if without is not None:
         lost = without[0] - damaged[0]
-        # A metric of nvprof that was counted in more launches than the others of its kernel leaves theirs unknown.
-        counted = name == "nvprof-metrics" and bool(told) and all(str(kernel) in line for kernel, _, _ in lost)
+        # If nvprof counted one metric of a kernel in more launches than the other metrics, these are unknown.
+        counted = name == "nvprof-metrics" and bool(new_warnings) and all(str(kernel) in line for kernel, _, _ in lost)
         assert not lost or counted
-        # a row that says nothing of a kernel, such as that of a copy, may become a kernel's
+        # a damaged row of a copy may be read as the row of a kernel
         assert (damaged[0] - whole[0]).total() <= max(1, (whole[0] - without[0]).total())
     if damaged[0] < whole[0]:
-        assert told, "figures were lost without a word"
+        assert new_warnings, "figures are missing without a warning"
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -102,16 +104,16 @@ def test_a_missing_line_adds_no_number(name: str, file: Path) -> None:
     lines = TABLES[name].splitlines(keepends=True)
     whole = facts(tuple(read(TABLES[name], file).kernels))
     for at in range(len(lines)):
-        lacking = said("".join(lines[:at] + lines[at + 1 :]), file)
+        lacking = facts_and_warnings("".join(lines[:at] + lines[at + 1 :]), file)
         assert lacking is None or lacking[0] <= whole
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_file_cut_short_is_refused_or_right_as_far_as_it_goes_or_says_so(name: str, file: Path) -> None:
+def test_a_truncated_file_is_refused_or_read_up_to_the_cut_or_gives_a_warning(name: str, file: Path) -> None:
     text = TABLES[name]
     whole = facts(tuple(read(text, file).kernels))
     for end in range(len(text)):
-        found = said(text[:end], file)
+        found = facts_and_warnings(text[:end], file)
         warned = found is not None and any("has no line end" in warning for warning in found[1])
         assert found is None or found[0] <= whole or warned, text[:end]
 
@@ -123,7 +125,7 @@ PAIRS = [(one, other) for one, other in permutations(TABLES, 2) if one.partition
 def test_concatenated_files_have_the_data_of_both_or_a_warning(one: str, other: str, file: Path) -> None:
     both = facts(tuple(read(TABLES[one], file).kernels)) + facts(tuple(read(TABLES[other], file).kernels))
     known = {warning for name in (one, other) for warning in read(TABLES[name], file).warnings}
-    found = said(TABLES[one] + TABLES[other], file)
+    found = facts_and_warnings(TABLES[one] + TABLES[other], file)
     if found is not None:
         assert found[0] <= both
         assert found[0] == both or set(found[1]) - known
@@ -138,7 +140,7 @@ def test_concatenated_files_of_two_tools_are_refused(one: str, other: str, file:
         read(TABLES[one] + TABLES[other], file)
 
 
-# A cell that holds a number, what it is of, and what turns it into base units.
+# A cell with a number, its quantity, and the factor to base units.
 CELLS = {
     "ncu-long": ("1,012,583.25", "dram", 10**3),
     "ncu-long-european": ("1.012.583,25", "dram", 10**3),
@@ -173,8 +175,8 @@ def readings(text: str) -> set[Decimal]:
 @given(text=st.one_of(st.text("0123456789.,", max_size=12), st.text("0123456789.,-+eE ()/na%'x٣", max_size=12)))
 def test_a_cell_is_a_number_or_empty_or_an_error(name: str, text: str, file: Path) -> None:
     cell, what, scale = CELLS[name]
-    number, rounded = cell.strip(", \n"), 5.01e-10 if name == "torch" else 0  # seconds: its times are whole nanoseconds
-    damaged = said(TEXTS[name].replace(cell, cell.replace(number, text), 1), file)
+    number, rounded = cell.strip(", \n"), 5.01e-10 if name == "torch" else 0  # seconds; whole nanoseconds in traces
+    damaged = facts_and_warnings(TEXTS[name].replace(cell, cell.replace(number, text), 1), file)
     if damaged is None:
         return
     whole = facts(tuple(read(TEXTS[name], file).kernels))

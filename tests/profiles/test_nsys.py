@@ -152,14 +152,14 @@ def test_labels_come_as_text_or_as_a_registered_string():
     assert nvtx(sample) == [("plain", "registered")]
 
 
-def test_marks_domains_and_categories_are_no_ranges():
+def test_marks_domains_and_categories_are_not_ranges():
     sample = traced().kernel(launched=10)
     for kind in (33, 34, 75):
         sample.range(f"type {kind}", 0, 9000, kind=kind)
     assert nvtx(sample) == [()]
 
 
-def test_start_end_ranges_hold_for_every_thread_of_their_process():
+def test_start_end_ranges_apply_to_every_thread_of_their_process():
     sample = traced().range("epoch", 0, 9000, thread=WORKER, kind=60).range("step", 5, 9000)
     assert nvtx(sample.kernel(launched=10)) == [("epoch", "step")]
 
@@ -233,7 +233,7 @@ def test_a_device_is_joined_through_its_process_where_the_ordinal_is_not_given()
     assert sample.read().evidence == (A100_EVIDENCE,)
 
 
-def test_different_gpus_without_a_join_are_no_evidence_but_equal_ones_are():
+def test_gpus_without_a_join_identify_the_device_only_if_they_are_equal():
     sample = export(GPU).kernel().add("TARGET_INFO_GPU", id=0, **A100).add("TARGET_INFO_GPU", id=1, **A100)
     assert sample.read().evidence == (A100_EVIDENCE,)
     profile = sample.add("TARGET_INFO_GPU", id=2, **A100 | dict(name="Quadro")).read()
@@ -327,10 +327,10 @@ def schema(name):
     ("name", "has_nvtx"), [("ckl_report2", False), ("memfusion_report1", True), ("resnet50", True)]
 )
 def test_every_measured_schema_is_read(name, has_nvtx):
-    # Tables of their versions, rows of our own: two kernels of 30 and 70 ns.
+    # The schema of this version, with rows of the test: two kernels of 30 and 70 ns.
     sample = schema(name)
     sample.kernel("a", start=100, end=130, launched=10).kernel("b", start=200, end=270, launched=20)
-    if has_nvtx:  # else the run had no ranges, so the table was never created
+    if has_nvtx:  # nsys creates the table only for a run with ranges
         sample.range("forward", 5, 15, registered=True)
     sample.add("TARGET_INFO_GPU", id=0, cuDevice=0, **A100)
     profile = sample.read()
@@ -356,7 +356,7 @@ def test_the_measured_export_equals_its_row():
     raw.close()
     assert profile.evidence[0].name == "NVIDIA RTX A4500"
     assert profile.evidence[0].dram_bandwidth == 640.08e9
-    assert nsys.read(io.BytesIO(content(path)), path.name) == profile  # spooled: the same
+    assert nsys.read(io.BytesIO(content(path)), path.name) == profile  # the same from a stream without a file
 
 
 # The CSV of `nsys stats`
@@ -420,7 +420,7 @@ def test_a_heading_without_a_unit_means_nanoseconds_and_gives_a_warning():
     assert any("nanoseconds" in warning for warning in profile.warnings)
 
 
-def test_old_summaries_by_grid_and_block_keep_these():
+def test_old_summaries_by_grid_and_block_keep_grid_and_block():
     text = SUM.replace("StdDev (ns),Name", "StdDev (ns),GridXYZ,BlockXYZ,Name")
     text = text.replace("81.6,", "81.6, 896    1    1, 128    2    1,").replace(",0.0,saxpy", ",0.0,1 1 1,32 1 1,saxpy")
     f, saxpy = read(text).kernels
@@ -454,7 +454,7 @@ def test_a_file_with_other_reports_only_is_refused_with_what_to_collect():
         read(API)
 
 
-def test_the_text_for_people_is_refused_with_the_option_that_writes_csv():
+def test_the_printed_text_is_refused_with_the_option_that_writes_csv():
     text = " ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)  Total Time (ns)  Instances   Name\n"
     assert nsys.recognize(text.encode())
     with pytest.raises(ProfileError, match=r"a text table of `nsys stats` instead of CSV.*--format csv"):
@@ -471,12 +471,12 @@ def test_a_damaged_row_is_refused_with_its_line():
 
 
 @pytest.mark.parametrize("text", [SUM, GPU_TRACE, EXEC, API])
-def test_prints_of_nsys_stats_are_recognised_by_their_content(text):
+def test_output_of_nsys_stats_is_recognized_by_its_content(text):
     assert nsys.recognize(text.encode())
     assert nsys.recognize(text.encode("utf-16"))
 
 
-def test_files_of_other_tools_are_not_recognised():
+def test_files_of_other_tools_are_not_recognized():
     nvprof = '"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n,%,ms,,us,us,us,\n'
     ncu = '"ID","Process ID","Process Name","Host Name","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
     durations = "Name,Profile,Memory_footprint,SM_usage,Duration\nk,-1,0,1,6144\n"

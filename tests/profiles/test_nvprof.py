@@ -154,7 +154,7 @@ def test_metric_totals_are_averages_times_invocations():
     assert kernel.flops.fp32 == 110 * 3
     assert kernel.bytes.dram == (10 + 5) * 32 * 3  # read and write transactions of 32 bytes
     assert kernel.bytes.l2 == (20 + 30) * 32 * 3
-    assert kernel.occupancy == 0.5  # an average stays one
+    assert kernel.occupancy == 0.5  # averages are not multiplied by invocations
 
 
 def test_collected_and_zero_is_not_the_same_as_not_collected():
@@ -173,7 +173,7 @@ def test_unused_metrics_and_missing_tensor_metrics_give_warnings():
 
 def test_bytes_are_preferred_to_transactions_and_carry_binary_suffixes():
     text = METRICS.replace("dram_read_transactions", "dram_read_bytes").replace(",9,11,10\n", ",1KB,3KB,2KB\n")
-    assert read(text).kernels[0].bytes.dram is None  # bytes read, but transactions written: no pair
+    assert read(text).kernels[0].bytes.dram is None  # reads in bytes and writes in transactions: not a pair
     text = text.replace("dram_write_transactions", "dram_write_bytes")
     assert read(text).kernels[0].bytes.dram == (2 * 1024 + 5) * 3
 
@@ -201,7 +201,7 @@ def test_equal_repetitions_of_a_metric_collapse_and_unequal_ones_are_refused():
 
 
 def test_a_metric_that_was_not_collected_in_every_launch_stays_unknown():
-    # nvprof gives up on single launches: the average of 2 of 3 says nothing of the third
+    # nvprof may skip a launch: the average of 2 of 3 launches does not contain the third
     profile = read(METRICS.replace('3,"flop_count_sp"', '2,"flop_count_sp"').replace('3,"sm_eff', '1,"sm_eff'))
     (kernel,) = profile.kernels
     assert (kernel.invocations, kernel.flops.fp32, kernel.flops.fp64) == (3, None, 0)
@@ -342,19 +342,19 @@ def test_a_possibly_truncated_last_number_gives_a_warning():
     assert not any("has no line end" in warning for warning in read(METRICS).warnings)
 
 
-def test_a_type_that_a_summary_does_not_have_is_damage():
+def test_an_unknown_activity_type_in_a_summary_is_refused():
     with pytest.raises(ProfileError, match=r"sample:4: 'GPU activity' is not a known type"):
         read(SUMMARY.replace("GPU activities", "GPU activity", 1))
 
 
-def test_reads_and_writes_of_different_kernels_are_no_sum():
+def test_reads_and_writes_of_different_kernels_are_not_added():
     other = METRICS.replace(
         '"Tesla K20c (0)","stencil(float*, int)",3,"dram_read', '"Tesla (0)","stencil(float*, int)",3,"dram_read'
     )
     assert any("only the reads or only the writes of dram" in warning for warning in read(other).warnings)
 
 
-def test_a_row_cut_short_is_refused_with_its_line():
+def test_a_truncated_row_is_refused_with_its_line():
     with pytest.raises(ProfileError, match=r"sample:7: the row has"):
         read(TRACE[:-60] + "\n")
 
@@ -378,7 +378,7 @@ def test_a_powershell_redirect_is_decoded(encoding):
 
 
 @pytest.mark.parametrize("text", [TRACE, SUMMARY, METRICS, TEXT_TRACE, TEXT_SUMMARY, TEXT_METRICS])
-def test_prints_of_nvprof_are_recognised_by_their_content(text):
+def test_output_of_nvprof_is_recognized_by_its_content(text):
     assert nvprof.recognize(text.encode())
     assert nvprof.recognize("\n".join(line for line in text.splitlines() if line[:2] != "==").encode())
 
@@ -394,7 +394,7 @@ def test_quotes_may_be_missing_around_simple_names(text):
         read(text.replace('"', ""))
 
 
-def test_files_of_other_tools_are_not_recognised():
+def test_files_of_other_tools_are_not_recognized():
     ncu = '==PROF== Connected to process 11\n"ID","Process ID","Process Name","Host Name","Kernel Name","Metric Name"\n'
     nsys = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
     for other in (ncu, nsys, '{"traceEvents": []}', "", "Name,Profile,Memory_footprint,SM_usage,Duration\n"):
@@ -426,10 +426,10 @@ def test_the_measured_trace_equals_its_rows():
     with path.open("rb") as file:
         assert nvprof.recognize(path.read_bytes()[:65536])
         profile = nvprof.read(file, path.name)
-    launched = [row for row in rows if row["Grid X"]]  # the 9 others are copies and sets
+    launched = [row for row in rows if row["Grid X"]]  # the 9 other rows are copies and memsets
     assert (len(launched), len(rows)) == (4, 13)
     assert [k.name for k in profile.kernels] == [row["Name"] for row in launched]
-    total_ms = sum(float(row["Duration"]) for row in launched)  # the units row says ms
+    total_ms = sum(float(row["Duration"]) for row in launched)  # ms, by the row of units
     assert sum(k.seconds for k in profile.kernels) == pytest.approx(total_ms / 1e3, rel=1e-12)
     assert profile.warnings == ("9 memory copies and memsets are not listed as kernels",)
 

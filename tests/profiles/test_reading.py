@@ -60,7 +60,7 @@ def test_the_tool_is_recognized_by_content_not_by_file_name(write, name):
 
 
 @pytest.mark.parametrize("name", ["a.csv.gz", "a.csv"])
-def test_gzip_is_recognised_by_its_content(write, name):
+def test_gzip_is_recognized_by_its_content(write, name):
     assert drams(write(name, gzip.compress(SAMPLE.encode()))) == [12_582_912]
 
 
@@ -146,7 +146,7 @@ def test_files_of_amd_profilers_are_named(write, content):
 
 
 @pytest.mark.parametrize("tables", [["rocpd_string_1", "rocpd_metadata"], ["HIP", "OPS", "COPY", "KERN"]])
-def test_a_database_of_amd_s_profilers_is_named(tmp_path, tables):
+def test_a_database_of_an_amd_profiler_is_refused_by_name(tmp_path, tables):
     with closing(sqlite3.connect(tmp_path / "results.db")) as database:
         for table in tables:
             database.execute(f"CREATE TABLE {table} (id INTEGER)")
@@ -189,7 +189,7 @@ def test_impossible_values_of_a_kernel_are_unknown_with_a_warning(write):
     whole = (0.4, 32, (4, 1, 1), (64, 1, 1), 10e-6)
     fields = [(k.occupancy, k.registers, k.grid, k.block, k.seconds) for k in others]
     assert (first.occupancy, first.registers, first.grid, first.block, first.seconds) == whole
-    expected = [[None if i == gone else v for i, v in enumerate(whole)] for gone in (0, 0, 1, 1, 2, 3, 2)]
+    expected = [[None if i == missing else v for i, v in enumerate(whole)] for missing in (0, 0, 1, 1, 2, 3, 2)]
     expected[-1][-1] = None  # 10¹³ µs are 116 days
     assert fields == list(map(tuple, expected))
     ending = "below zero or impossibly large: it is treated as unknown"
@@ -365,7 +365,7 @@ def test_two_runs_in_one_file_are_not_called_two_files(write):
     assert any(text.startswith(f"two tables of {file} contain the same kernels") for text in profile.warnings)
 
 
-def test_launches_of_other_extents_are_not_the_same(write):
+def test_launches_with_other_grids_do_not_match(write):
     other = one_metric(TIME, "ns", ("a", 10)).replace("(64, 2, 1)", "(65, 2, 1)")
     assert drams(write("bytes", one_metric(BYTES, "byte", ("a", 1))), write("time", other)) == [1, None]
 
@@ -399,7 +399,7 @@ def test_metrics_of_every_raw_page_do_not_separate_files(write):
         read(files)
 
 
-def test_the_generation_reaches_the_files(write):
+def test_the_compute_capability_is_passed_to_the_readers(write):
     path = write("tensor", one_metric("sm__inst_executed_pipe_tensor.sum", "inst", ("a", 10)).replace('"8.0"', '""'))
     assert read([path], generation="7.0").kernels[0].flops.tensor_fp16 == 5120
 

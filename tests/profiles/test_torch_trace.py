@@ -54,7 +54,7 @@ def test_only_kernels_are_listed_and_copies_are_counted():
     assert "2 memory copies and memsets are not listed as kernels" in profile.warnings
 
 
-REAL_OPERATORS = {  # kernels in all, with an operator
+REAL_OPERATORS = {  # all kernels, kernels with an operator
     "kineto_resnet50_v100_no_workers.json.gz": (8772, 8772),  # PyTorch 1.8: Operator, `external id`
     "critical_path_alexnet_benchmark_result_2869224_1695835535_trace.json.gz": (79, 79),  # External id = correlation
     "Falconsai_nsfw_image_detection__1016002.json.gz": (154, 154),
@@ -116,7 +116,7 @@ def test_large_times_keep_nanosecond_precision():
 
 def test_an_occupancy_of_zero_is_unknown():
     (found,) = read(trace(kernel(**{"est. achieved occupancy %": 0}))).kernels
-    assert found.occupancy is None  # what runs has a warp
+    assert found.occupancy is None  # a running kernel has at least one warp, so 0 is unknown
 
 
 def test_a_kernel_has_the_attributes_of_its_trace_event():
@@ -179,7 +179,7 @@ def test_equal_devices_count_as_one():
 
 @pytest.mark.parametrize("hint", [dict(hip_runtime_version=70253211), dict(roctracer_version=4.1)])
 def test_amd_versions_are_not_compute_capabilities(hint):
-    # MI250 says major 9, minor 0, as Hopper does.
+    # MI250 reports major 9, minor 0, like Hopper.
     assert read(trace(kernel(), **hint)).evidence[0].compute_capability is None
 
 
@@ -227,7 +227,7 @@ def test_a_negative_or_missing_duration_is_unknown():
     assert any("2 kernels have a missing or negative duration" in warning for warning in profile.warnings)
 
 
-def test_a_trace_cut_short_is_refused_with_the_position():
+def test_a_truncated_trace_is_refused_with_the_position():
     text = trace(kernel(), kernel())
     with pytest.raises(ProfileError, match=r"sample: the trace is truncated \(line 1, column \d+, character \d+"):
         read(text[:-20])
@@ -290,7 +290,7 @@ def test_users_and_paths_of_the_trace_are_not_copied():
     assert "hush" not in repr(read(text))
 
 
-def test_traces_are_recognised_by_their_content():
+def test_traces_are_recognized_by_their_content():
     assert torch_trace.recognize(trace(kernel()).encode())
     assert torch_trace.recognize(b"\xef\xbb\xbf \n[\n {" + json.dumps(kernel()).encode()[1:])
     assert torch_trace.recognize(trace(kernel()).encode("utf-16"))
@@ -330,7 +330,7 @@ def test_measured_traces_equal_their_events(name):
     microseconds = [Decimal(e["dur"]) for e in events if e["cat"] == "kernel"]
     assert (len(profile.kernels), sum(microseconds)) == (MEASURED[name][0], Decimal(MEASURED[name][1]))
     assert sum(round(k.seconds * 1e9) for k in profile.kernels) == sum(microseconds) * 1000
-    assert all(k.process for k in profile.kernels)  # every launch is in these files
+    assert all(k.process for k in profile.kernels)  # these files contain every launch
     assert len(profile.evidence) == 1
 
 
@@ -349,5 +349,5 @@ def test_measured_backward_kernels_lie_in_the_backward_range():
     profile = torch_trace.read(io.BytesIO(raw), "nccl")
     backward = Counter(k.nvtx[0] for k in profile.kernels if "## backward ##" in k.nvtx)
     assert set(backward) == {"ProfilerStep#4", "ProfilerStep#5", "ProfilerStep#6"}
-    assert len(set(backward.values())) == 1  # the three steps do the same
-    assert 2 * sum(backward.values()) > len(profile.kernels)  # and most of it is backward
+    assert len(set(backward.values())) == 1  # the three steps have equal work
+    assert 2 * sum(backward.values()) > len(profile.kernels)  # most kernels are of the backward pass

@@ -71,7 +71,7 @@ def test_outside_a_derivation_parts_are_not_recorded() -> None:
 def test_both_of_two_multiplied_conditions_are_stated() -> None:
     for value, limit, lines in (
         (4, 8, ["x > 1", "x ≤ limit"]),
-        (1, 8, ["x ≤ 1"]),  # the first fails, which decides
+        (1, 8, ["x ≤ 1"]),  # the first condition fails and decides
         (9, 8, ["x > limit"]),
     ):
         with DerivationTrace() as derivation:

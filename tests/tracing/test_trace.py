@@ -64,14 +64,14 @@ def test_an_excerpt_of_a_derivation_has_only_the_requested_steps(n: int, m: int,
     ]
 
 
-def test_in_an_excerpt_a_sum_is_one_step_but_where_others_go_on_from_it() -> None:
+def test_an_excerpt_joins_a_sum_into_one_step_unless_its_parts_have_other_uses() -> None:
     trace = Trace()
     a, b, c, d = map(trace.input, "abcd")
     used = trace.excerpt([a + b + c + d])
     assert used.nodes == [*(("input", name) for name in "abcd"), ("+", 0, 1, 2, 3)]
-    used = trace.excerpt([a + b + c, a + b + d, a + (b + c)])  # in Python's order: a + (b + c) is no a + b + c
+    used = trace.excerpt([a + b + c, a + b + d, a + (b + c)])  # in Python's order: a + (b + c) is not a + b + c
     assert used.nodes[4:] == [("+", 0, 1), ("+", 4, 2), ("+", 4, 3), ("+", 1, 2), ("+", 0, 7)]
-    assert trace.excerpt([a + b, a + b + c]).nodes[3:] == [("+", 0, 1), ("+", 3, 2)]  # asked for itself
+    assert trace.excerpt([a + b, a + b + c]).nodes[3:] == [("+", 0, 1), ("+", 3, 2)]  # a + b is a result itself
 
 
 class Pair(NamedTuple):
@@ -93,7 +93,7 @@ def test_a_condition_inside_a_branch_does_not_apply_outside_it() -> None:
     def unknown(n: Any) -> Pair | None:
         return None if n < 5 else Pair("many", n)
 
-    cases = trace.cases(lambda: unknown(trace.input("n")))  # nothing that both have: it is asked outside
+    cases = trace.cases(lambda: unknown(trace.input("n")))  # the branches have nothing in common
     assert isinstance(cases, Fork)
     assert [replayed(trace, cases, n=n) for n in (4, 7)] == [None, ["many", 7]]
 
@@ -117,13 +117,13 @@ def test_both_branches_of_a_condition_are_traced() -> None:
     ]
 
 
-def test_lower_bounds_answer_what_they_can() -> None:
+def test_lower_bounds_decide_conditions_where_they_can() -> None:
     trace = Trace()
     n, c = trace.input("n", least=1), trace.input("c", least=0)
     assert (n == 0, n < 1, n >= 1, n > 0, n <= 0, n == 0) == (False, False, True, True, False, False)
     assert bool(n * (c + 1))
     assert isinstance(c == 0, Traced)
-    assert (trace.input("n", least=2) == 1) is False  # what is known of it now, not when it was first asked for
+    assert (trace.input("n", least=2) == 1) is False  # the current lower bound decides, not the first one
     with pytest.raises(Undecided):
         bool(c)
 
@@ -164,4 +164,4 @@ def test_a_formula_is_written_once_and_called() -> None:
     (formula,) = trace.functions.values()
     assert replayed(trace, results, n=5) == [40, 70, 12]
     assert len(formula.trace.nodes) == 8  # rows, columns, scale; 1, 1 < scale; rows * columns, 2, and that times 2
-    assert results[2] == 12  # of plain numbers only: nothing is written
+    assert results[2] == 12  # a call with plain numbers only is not traced

@@ -71,7 +71,7 @@ def table(launches) -> LaunchTable:
 
 @given(st.lists(st.tuples(KINDS, VALUES), min_size=1, max_size=12))
 @settings(deadline=None)
-def test_launches_read_together_are_what_they_are_one_by_one(launches):
+def test_launches_read_together_equal_launches_read_singly(launches):
     profile = ncu.profile([table(launches)], ["file.csv"])
     notes, raw = Counter(), []
     for kernel, (kind, values) in zip(profile.kernels, launches, strict=True):
@@ -81,8 +81,8 @@ def test_launches_read_together_are_what_they_are_one_by_one(launches):
         assert kernel.flops == Flops(*(None if n is None else n * times for n in alone.flops))
         assert kernel.bytes == Traffic(*(None if n is None else n * times for n in alone.bytes))
         seconds = None if alone.seconds is None else alone.seconds * times
-        own = {"occupancy": alone.occupancy, "registers": alone.registers, "clock": alone.clock}
-        raw.append(Kernel("0", "f", "k", invocations=times, seconds=seconds, **own))
+        fields = {"occupancy": alone.occupancy, "registers": alone.registers, "clock": alone.clock}
+        raw.append(Kernel("0", "f", "k", invocations=times, seconds=seconds, **fields))
         ((expected,), _) = without_impossible_values(raw[-1:])
         assert kernel.seconds == expected.seconds
         assert (kernel.occupancy, kernel.registers, kernel.clock) == (
@@ -97,9 +97,9 @@ def test_launches_read_together_are_what_they_are_one_by_one(launches):
 def test_branches_of_an_array_are_uniform_or_refused():
     assert bool(np.array([1.0, 2.0]).view(LaunchArray))
     assert not np.array([0.0, 0.0]).view(LaunchArray)
-    with pytest.raises(DivergentBranch) as told:
+    with pytest.raises(DivergentBranch) as raised:
         max(np.array([-1.0, 5.0]).view(LaunchArray), 0)
-    assert told.value.mask.tolist() == [True, False]
+    assert raised.value.mask.tolist() == [True, False]
 
 
 # --- sums -------------------------------------------------------------------------------------------------------
@@ -115,12 +115,12 @@ def test_sums_of_columns_are_the_sums_of_their_kernels(by, launches):
     for name, one in few.items():
         other = all_of_them[name]
         assert (one.category, one.invocations, one.registers) == (other.category, other.invocations, other.registers)
-        for ours, theirs in zip(
+        for found, expected in zip(
             (one.seconds, one.occupancy, *one.flops, *one.bytes),
             (other.seconds, other.occupancy, *other.flops, *other.bytes),
             strict=True,
         ):
-            assert ours == (None if theirs is None else pytest.approx(theirs, rel=1e-12))
+            assert found == (None if expected is None else pytest.approx(expected, rel=1e-12))
     timeless, all_timeless = (
         sum(kernel.invocations for kernel in kernels if kernel.seconds is None)
         for kernels in (profile.summed(), profile.kernels)

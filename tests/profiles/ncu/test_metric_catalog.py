@@ -13,7 +13,7 @@ NAMES = {
     generation: [name for group in metric_catalog.collection(generation) for name in group.metrics]
     for generation in metric_catalog.CHIPS
 }
-NOT_COUNTERS = (metric_catalog.REGISTERS,)  # ncu's own: a property of the launch, in no table
+NOT_COUNTERS = (metric_catalog.REGISTERS,)  # a property of the launch that ncu adds; it is in no table
 
 
 def tables(chip):
@@ -39,7 +39,7 @@ def test_every_name_is_in_nvidias_table_of_every_chip(generation, chip):
 
 @pytest.mark.parametrize("generation", metric_catalog.CHIPS)
 def test_no_tensor_type_of_a_chip_is_forgotten(generation):
-    # every total of floats, and of int8, that any generation has: this one asks for each that it has
+    # all totals of floats and of int8 of any generation; this generation requests those that it has
     small = {part for parts in metric_catalog.SMALL_FLOATS.values() for part in parts}
     every = {f"sm__ops_path_tensor_src_{part}.sum" for part in metric_catalog.ASSIGNED_SOURCES | small}
     chip = metric_catalog.CHIPS[generation][0]
@@ -69,12 +69,12 @@ def test_the_collected_metrics_suffice_for_a_point(generation):
     assert {pipe for pipe, flops in of_pipes.items() if flops is not None} == expected
     assert None not in (meaning.seconds, meaning.clock, meaning.occupancy, meaning.registers, *meaning.bytes)
     small = metric_catalog.row(metric_catalog.SMALL_FLOATS, generation, ())
-    assert len(meaning.notes) == len(small)  # nothing is missing; what has no pipe is said
+    assert len(meaning.notes) == len(small)  # only notes on types without a pipe
 
 
 def test_a_v100_counts_by_type_and_falls_back_to_instructions():
     names = dict.fromkeys(NAMES["7.0"], 1.0)
-    assert interpret(names, "7.0").flops.tensor_fp16 == 2  # one into fp16, one into fp32
+    assert interpret(names, "7.0").flops.tensor_fp16 == 2  # one with fp16 and one with fp32 accumulation
     older = {name: value for name, value in names.items() if "ops_path" not in name}
     assert interpret(older, "7.0").flops.tensor_fp16 == 512
 
@@ -84,7 +84,7 @@ def test_no_part_of_a_collected_total_is_collected(generation):
     assert not [name for name in NAMES[generation] if re.search("sparsity|_op_[a-z]*mma|realtime", name)]
 
 
-def test_generations_that_are_asked_for_have_rows_of_their_own_or_of_their_major_version():
+def test_a_requested_generation_has_a_table_row_or_one_of_its_major_version():
     for generation in metric_catalog.CHIPS:
         assert metric_catalog.tensor_operations(generation)
     assert metric_catalog.tensor_operations("6.0") == ()

@@ -71,7 +71,7 @@ def test_packed_single_precision_of_blackwell_counts_two_lanes():
     assert without.flops.fp32 == 4
     assert any("ffma2" in note for note in without.notes)
     assert interpret(scalar | ops(ffma2=30), "10.0").flops.fp32 is None  # fadd2 and fmul2 are missing
-    assert not any("ffma2" in note for note in interpret(scalar, "12.0").notes)  # GB202 has none
+    assert not any("ffma2" in note for note in interpret(scalar, "12.0").notes)  # GB202 has no packed instructions
 
 
 def test_tensor_operations_count_with_weight_one():
@@ -95,7 +95,7 @@ def test_total_and_sparsity_and_instructions_are_never_added_up():
     assert interpret(values, "9.0").flops.tensor_bf16 == 100
 
 
-def test_sparse_and_dense_make_a_total_and_one_of_them_does_not():
+def test_sparse_and_dense_counts_give_a_total_only_together():
     both = tensor(src_bf16_dst_fp32_sparsity_on=40, src_bf16_dst_fp32_sparsity_off=60)
     assert interpret(both, "8.0").flops.tensor_bf16 == 40 + 60
     one = interpret(tensor(src_bf16_dst_fp32_sparsity_off=60), "8.0")
@@ -103,13 +103,13 @@ def test_sparse_and_dense_make_a_total_and_one_of_them_does_not():
     assert any("sparsity_on" in note for note in one.notes)
 
 
-def test_instructions_make_a_total_only_where_all_of_the_device_are_there():
+def test_instruction_counts_give_a_total_only_if_all_of_the_device_were_collected():
     hopper = tensor(op_hmma_src_fp16=7, op_hgmma_src_fp16=30)
     assert interpret(hopper, "9.0").flops.tensor_fp16 == 37
     one = interpret(tensor(op_hgmma_src_fp16=30), "9.0")
     assert one.flops.tensor_fp16 is None
     assert any("op_hmma_src_fp16" in note for note in one.notes)
-    assert interpret(tensor(op_hmma_src_tf32_dst_fp32=5), "12.0").flops.tensor_tf32 == 5  # it has no other
+    assert interpret(tensor(op_hmma_src_tf32_dst_fp32=5), "12.0").flops.tensor_tf32 == 5  # the only one of 12.0
     nowhere = interpret(tensor(op_hmma_src_tf32_dst_fp32=5))
     assert nowhere.flops.tensor_tf32 is None
     assert any("device" in note for note in nowhere.notes)
@@ -122,7 +122,7 @@ def test_metric_names_identify_the_generation_without_other_evidence():
     assert interpret(turing, "7.5").flops.tensor_fp16 == 9
     eight = tensor(src_fp8_dst_fp16=1, src_fp8_dst_fp32=2)
     assert interpret(eight, "12.0").flops.tensor_fp8 == interpret(eight).flops.tensor_fp8 == 3
-    assert interpret(eight, "10.3").flops.tensor_fp8 == 3  # GB110 has them apart, GB100 together
+    assert interpret(eight, "10.3").flops.tensor_fp8 == 3  # GB110 has separate counters, GB100 a common one
     blackwell = tensor(src_fp4_fp6_fp8_dst_fp16=1, src_fp4_fp6_fp8_dst_fp32=2)
     assert interpret(blackwell, "10.0").flops.tensor_fp8 == interpret(blackwell, "10.3").flops.tensor_fp8 == 3
 
@@ -134,7 +134,7 @@ def test_four_bit_operations_are_named_and_not_added_to_other_formats():
 
 def test_totals_named_as_in_another_generation_are_used():
     assert interpret(tensor(src_fp16=9), "8.0").flops.tensor_fp16 == 9
-    both = tensor(src_fp16=9, src_fp16_dst_fp32=5)  # of Hopper, and a part of what an A100 has
+    both = tensor(src_fp16=9, src_fp16_dst_fp32=5)  # Hopper's name, and one of the A100's names
     assert interpret(both, "8.0").flops.tensor_fp16 is None
     assert interpret(both, "9.0").flops.tensor_fp16 == 9
 
@@ -150,7 +150,7 @@ def test_a_tensor_instruction_is_512_flops_on_a_v100_and_a_range_elsewhere():
         assert any("bounds" in note and "sm__ops_path_tensor_src_" in note for note in meaning.notes)
 
 
-def test_hopper_tensor_instructions_have_no_bounds_unless_there_were_none():
+def test_hopper_tensor_instructions_have_bounds_only_if_their_count_is_zero():
     meaning = interpret({"sm__inst_executed_pipe_tensor.sum": 5}, "9.0")
     assert set(meaning.flops) == {None}
     assert any("sm__ops_path_tensor_src_fp16.sum" in note for note in meaning.notes)
@@ -172,23 +172,23 @@ def test_vector_flops_without_a_tensor_metric_say_so():
     (missing,) = (note for note in notes if "no tensor metric was collected" in note)
     assert TENSOR.format("src_fp16_dst_fp16") in missing
     assert missing.endswith("and 3 more (roofmodel.ncu_command() prints them all)")
-    assert TENSOR.format("src_tf32_dst_fp32") in commanded_metrics("a100")  # one of these three
-    assert not any("tensor" in note for note in interpret(ops(fadd=1, fmul=1, ffma=1), "6.1").notes)  # it has none
+    assert TENSOR.format("src_tf32_dst_fp32") in commanded_metrics("a100")  # one of the A100's three names
+    assert not any("tensor" in note for note in interpret(ops(fadd=1, fmul=1, ffma=1), "6.1").notes)  # no tensor cores
 
 
 def test_an_uncollected_metric_is_null_with_a_note_that_names_it():
     alone = interpret({**ops(fadd=1, fmul=1, ffma=1), **tensor(src_tf32_dst_fp32=5), "dram__bytes.sum": 7}, "8.0")
     assert (alone.flops.fp64, alone.flops.fp16, alone.flops.tensor_fp16) == (None, None, None)
     assert (alone.bytes.l2, alone.bytes.l1) == (None, None)
-    said = " ".join(alone.notes)
+    text = " ".join(alone.notes)
     for pipe in ("fp64, fp16 FLOPs unknown", "tensor_fp16, tensor_bf16, tensor_fp64, tensor_int8 FLOPs unknown"):
-        assert pipe in said
-    added = set(re.findall(r"\w+__\w+\.sum", said))
+        assert pipe in text
+    added = set(re.findall(r"\w+__\w+\.sum", text))
     assert added >= {OP.format("dfma"), OP.format("dadd"), "lts__t_bytes.sum", "l1tex__t_bytes.sum"}
-    assert "roofmodel.ncu_command() prints them all" in said  # those of fp16 are not listed
+    assert "roofmodel.ncu_command() prints them all" in text  # the message does not list the metrics of fp16
     assert OP.format("hfma") in commanded_metrics("a100")
     assert TENSOR.format("src_bf16_dst_fp32") in added
-    # what was collected is not asked for again
+    # metrics that were collected are not requested again
     assert not added & {OP.format("ffma"), "dram__bytes.sum", TENSOR.format("src_tf32_dst_fp32")}
 
 
@@ -207,17 +207,17 @@ def test_notes_have_the_category_of_what_is_unknown():
 
 def test_rates_become_counts_through_clock_and_time():
     rates = {f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed": 2.0 for op in ("fadd", "fmul")}
-    rates["derived__smsp__sass_thread_inst_executed_op_ffma_pred_on_x2"] = 10.0  # 5 a cycle, times 2
+    rates["derived__smsp__sass_thread_inst_executed_op_ffma_pred_on_x2"] = 10.0  # 5 per cycle, times 2
     rates["smsp__cycles_elapsed.avg.per_second"] = 1e9
     rates["sm__ops_path_tensor_src_fp16.sum.per_cycle_elapsed"] = 100.0
     rates["sm__cycles_elapsed.avg.per_second"] = 2e9
     meaning = interpret(rates | TIME, "9.0")
-    assert meaning.flops.fp32 == pytest.approx((2 + 2 + 2 * 5) * 1e9 * 1e-3)  # smsp's own clock
-    assert meaning.flops.tensor_fp16 == pytest.approx(100 * 2e9 * 1e-3)  # and sm's
+    assert meaning.flops.fp32 == pytest.approx((2 + 2 + 2 * 5) * 1e9 * 1e-3)  # the clock of smsp
+    assert meaning.flops.tensor_fp16 == pytest.approx(100 * 2e9 * 1e-3)  # the clock of sm
     assert any("rate × time" in note for note in meaning.notes)
 
 
-def test_rates_without_a_time_are_no_counts():
+def test_rates_without_a_time_give_no_counts():
     meaning = interpret({"dram__bytes.sum.per_second": 1e12})
     assert meaning.bytes.dram is None
     assert any("gpu__time_duration.sum" in note for note in meaning.notes)
@@ -280,20 +280,20 @@ def test_peaks_and_shares_are_not_work(name):
     assert not is_read(name)
 
 
-def test_every_metric_that_is_asked_for_is_read():
+def test_every_requested_metric_is_read():
     for generation in ("7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "11.0", "12.0", "12.1"):
         names = tensor_operations(generation)
         assert names
         assert all(is_read(name) and dimension(name) == "" for name in names)
         flops = interpret(dict.fromkeys(names, 1.0), generation).flops
-        assert sum(f or 0 for f in flops) == len(names)  # each in one pipe, none twice
+        assert sum(f or 0 for f in flops) == len(names)  # each counter in exactly one pipe
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("8.0", "8.0"), ("80", "8.0"), ("sm_90a", "9.0"), ("12.0", "12.0"), ("8,6", "8.6")]
+    ("text", "expected"), [("8.0", "8.0"), ("80", "8.0"), ("sm_90a", "9.0"), ("12.0", "12.0"), ("8,6", "8.6")]
 )
-def test_compute_capabilities_are_read_in_common_spellings(text, said):
-    assert capability(text) == said
+def test_compute_capabilities_are_read_in_common_spellings(text, expected):
+    assert capability(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", None, "None.None", "ampere", "8"])

@@ -65,7 +65,7 @@ def test_the_header_of_2020_has_no_extents():
 def test_labels_of_the_details_page_are_read_and_rules_are_not():
     sol, memory, occupancy = "GPU Speed Of Light Throughput", "Memory Workload Analysis", "Occupancy"
     text = HEADER.rstrip() + RULES
-    text += row("Duration", "us", "20.00", section=sol).rstrip() + ",\n"  # a cell more, four fewer than the header
+    text += row("Duration", "us", "20.00", section=sol).rstrip() + ",\n"  # one more cell, four fewer than the header
     text += row("Memory Throughput", "%", "61.83", section=sol) + row("SM Frequency", "Ghz", "1.99", section=sol)
     text += row("Memory Throughput", "Gbyte/s", "150.00", section=memory)
     text += row("Achieved Occupancy", "%", "15.18", section=occupancy)
@@ -116,7 +116,7 @@ def wide(values: dict[str, tuple[str, str]], lead: str = LEAD + NEW) -> str:
     return columns + units + launch() + "".join(f',"{value}"' for _, value in values.values()) + "\n"
 
 
-def test_a_wide_row_is_a_launch_and_the_row_above_holds_units():
+def test_a_wide_row_is_a_launch_and_the_row_above_contains_units():
     text = wide(
         {BYTES: ("Mbyte", "12.58"), TIME: ("us", "41.60"), "launch__registers_per_thread": ("register/thread", "32")}
     )
@@ -136,14 +136,14 @@ def test_device_attributes_of_the_raw_page_are_evidence():
             compute_capability="8.0",
             multiprocessors=108,
             l2_bytes=40 * 2**20,
-            dram_bandwidth=2 * 1215e6 * 5120 / 8,  # both edges of the clock, 5120 wires, 8 bits a byte
+            dram_bandwidth=2 * 1215e6 * 5120 / 8,  # two transfers per clock, 5120 bits, 8 bits per byte
             dram_bytes=42_409_000_960,
             clock=1_410_000_000,
         ),
     )
 
 
-def test_a_wide_row_without_extents_takes_them_from_its_launch_metrics():
+def test_a_wide_row_without_grid_and_block_gets_them_from_its_launch_metrics():
     dims = {f"launch__{kind}_dim_{axis}": ("", str(n)) for kind, n in (("grid", 6), ("block", 128)) for axis in "xyz"}
     lead = LEAD + '"Kernel Name","Kernel Time","Context","Stream"'
     header = lead + "".join(f',"{name}"' for name in (*dims, BYTES)) + "\n"
@@ -208,7 +208,7 @@ def test_decimal_commas_in_a_file_are_recognized():
 def test_an_ambiguous_number_is_refused_with_its_line():
     with pytest.raises(ProfileError, match=r"file\.csv:2: gpu__time_duration\.sum: '1,234' may be 1234 or 1\.234"):
         read(HEADER + row(TIME, "us", "1,234"))
-    # what counts things is whole, so that the mark groups thousands, for the whole file
+        # counts are whole numbers, so the mark separates thousands, in the whole file
     assert only(HEADER + row(BYTES, "byte", "1,234") + row(TIME, "us", "1,234")).seconds == pytest.approx(1234e-6)
     assert only(HEADER + row(BYTES, "byte", "1.234")).bytes.dram == 1234
 
@@ -246,7 +246,7 @@ def test_equal_duplicates_collapse_and_unequal_ones_are_an_error():
         )
 
 
-def test_a_repeated_launch_counts_once_and_says_so():
+def test_a_repeated_launch_counts_once_with_a_warning():
     profile = read(HEADER + row(BYTES, "byte", "7") + row(BYTES, "byte", "9", 1) + row(BYTES, "byte", "7"))
     assert [kernel.bytes.dram for kernel in profile.kernels] == [7, 9]
     assert any("counted once" in text for text in profile.warnings)
@@ -330,7 +330,7 @@ def test_the_files_own_compute_capability_decides():
     assert only(HEADER + count).flops.tensor_fp16 == 5120
     profile = read(HEADER + count, generation="8.0")
     assert profile.kernels[0].flops.tensor_fp16 == 5120
-    assert profile.evidence == (Evidence(compute_capability="7.0"),)  # the study says that it is not what was given
+    assert profile.evidence == (Evidence(compute_capability="7.0"),)  # the capability in the file, not the given one
     unknown = HEADER.replace(',"CC"', "") + count.replace(',"7.0"', "")
     assert only(unknown).flops.tensor_low == 5120
     assert only(unknown, generation="7.0").flops.tensor_fp16 == 5120
@@ -422,7 +422,7 @@ def facts(text: str | bytes) -> list[tuple]:
 
 
 @pytest.mark.parametrize("good", GOOD)
-def test_a_truncated_file_is_an_error_or_right_as_far_as_it_goes(good):
+def test_a_truncated_file_is_an_error_or_read_up_to_the_cut(good):
     whole = {identity: numbers for identity, *numbers in facts(good)}
     for end in range(len(good)):
         try:
@@ -455,13 +455,13 @@ def test_a_mutilated_file_never_ends_in_a_traceback(data):
 @settings(max_examples=200, deadline=None)
 def test_a_missing_part_of_a_file_is_an_error_or_leaves_correct_numbers(start, length):
     whole = {identity: numbers for identity, *numbers in facts(GOOD[0])}
-    holed = GOOD[0][:start] + GOOD[0][start + length :]
+    shortened = GOOD[0][:start] + GOOD[0][start + length :]
     lines = set(GOOD[0].splitlines())
     try:
-        found = facts(holed)
+        found = facts(shortened)
     except ProfileError:
         return
-    if set(holed.splitlines()) <= lines:  # whole rows are gone: what is left must be true
+    if set(shortened.splitlines()) <= lines:  # only whole rows are missing: the others must be read correctly
         for identity, name, seconds, dram in found:
             assert name == whole[identity][0]
             assert seconds in (None, whole[identity][1])
@@ -500,7 +500,7 @@ NERSC = "nersc_v100/TF-fp32-batch1-fw-noamp-732370/out.fp32.lag1.train."
 def test_nersc_twelve_files_of_a_v100_give_the_authors_own_table():
     profile = read_files(sorted(MEASURED.glob(NERSC + "*")), generation="7.0")
     assert len(profile.kernels) == 465
-    (missing,) = profile.warnings  # their list of metrics has none of fp64
+    (missing,) = profile.warnings  # their list of metrics has no fp64 metric
     assert missing.startswith("fp64 FLOPs unknown: not collected; add smsp__sass_thread_inst_executed_op_dadd")
     by_name = defaultdict(list)
     for kernel in profile.kernels:
@@ -511,7 +511,7 @@ def test_nersc_twelve_files_of_a_v100_give_the_authors_own_table():
     for line in table:
         kernels = by_name[line["Kernel Name"]]
         assert len(kernels) == int(line["Count"])
-        # their time is Σ cycles ÷ mean rate; ours is Σ (cycles ÷ rate)
+        # the authors' time is Σ cycles ÷ mean rate, the reader's is Σ (cycles ÷ rate)
         cycles = sum(k.seconds * k.clock for k in kernels)
         assert cycles == pytest.approx(float(line["sm__cycles_elapsed.avg"]), rel=1e-9)
         assert cycles / (sum(k.clock for k in kernels) / len(kernels)) == pytest.approx(float(line["Time"]), rel=1e-9)
@@ -584,7 +584,7 @@ def test_bytes_measured_on_an_rtx_5070_are_at_least_the_counted_ones():
     saxpy, naive = (read_files([folder / f"{name}.csv"]).kernels[0] for name in ("saxpy", "gemm_naive"))
     assert saxpy.bytes.dram == 134_221_568 + 43_631_104  # op_read + op_write
     assert saxpy.seconds == pytest.approx(292_928e-9)
-    # x, y read and y written: 3 × 4 bytes an element; 128 MiB read, and of 64 MiB written 43.6 MB left the 48 MiB L2
+    # x, y read and y written: 3 × 4 bytes per element; 128 MiB read, and of 64 MiB written 43.6 MB left the 48 MiB L2
     size = saxpy.grid[0] * saxpy.block[0]
     (row_of_it,) = {
         (r["theoretical_bytes"], r["flops"]) for r in host if r["kernel"] == "saxpy" and int(r["problem_size"]) == size
@@ -618,7 +618,7 @@ def test_an_rtx_5090_roofline_chart_has_rates_that_a_duration_makes_counts():
     chart, metrics = folder / "ncu.section_SpeedOfLight_RooflineChart.csv", folder / "ncu.metrics.csv"
     assert read_files([chart]).kernels[0].flops.fp32 is None
     (kernel,) = read_files([chart, metrics]).kernels  # no metric in common: one run
-    # FADD 0, FMUL 13.26, FFMA 13.26 a cycle at 2.01 GHz in 23.42 µs
+    # FADD 0, FMUL 13.26, FFMA 13.26 per cycle at 2.01 GHz in 23.42 µs
     assert kernel.flops.fp32 == pytest.approx((0 + 13.26 + 2 * 13.26) * 2.01e9 * 23.42e-6)
 
 

@@ -123,9 +123,9 @@ def comparable(profile):
 
 def test_the_test_double_has_only_attributes_of_the_package():
     package = pytest.importorskip("ncu_report", reason="ncu-report is not installed: pip install ncu-report")
-    for mine in (IMetric, INvtxDomainInfo, INvtxState, IAction):
-        theirs = getattr(package, mine.__name__)
-        assert [name for name in vars(mine) if not name.startswith("_") and not hasattr(theirs, name)] == []
+    for test_double in (IMetric, INvtxDomainInfo, INvtxState, IAction):
+        original = getattr(package, test_double.__name__)
+        assert [name for name in vars(test_double) if not name.startswith("_") and not hasattr(original, name)] == []
     assert callable(package.load_report)
     assert hasattr(package.IContext, "__iter__")
     assert hasattr(package.IRange, "__iter__")

@@ -139,9 +139,9 @@ def test_the_properties_of_devices_are_read_without_a_pass_over_the_events(monke
 @pytest.mark.parametrize(
     ("thread", "others", "label"),
     [
-        ("1", [], "inner"),  # the launching thread's own
-        ("2", [], "inner"),  # without ranges: those of the only other thread that has open ones
-        ("2", [("3", 500, 600)], "inner"),  # ranges of a third thread that are not open at that time do not matter
+        ("1", [], "inner"),  # a range of the launching thread
+        ("2", [], "inner"),  # no range of its own: the range of the only other thread with an open one
+        ("2", [("3", 500, 600)], "inner"),  # the range of a third thread is not open at that time
         ("2", [("3", 0, 600)], None),  # two other threads have open ranges
         ("1", [("3", 0, 600)], "inner"),
     ],

@@ -1,4 +1,4 @@
-"""The page of `roof explore`, opened and moved in headless Chromium with no network, against Python's estimate."""
+"""The page of `roof explore` in headless Chromium without a network: its numbers equal the estimates of Python."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num
           "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 2048}  # fmt: skip
 
 LINKLESS = """
-name: A card on its own
+name: A card without links
 multiprocessors: 100
 clocks: {boost: 1000 MHz}
 pipes: {tensor_fp16: {peak: 100 TFLOP/s}, fp32: {peak: 10 TFLOP/s}}
@@ -59,7 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def page(chromium: Any, made: Path) -> Iterator[Any]:
-    still = [{"name": "prefers-reduced-motion", "value": "reduce"}]  # marks stand where they are to go
+    still = [{"name": "prefers-reduced-motion", "value": "reduce"}]  # marks are at their final positions
     chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": still})
     with opened(chromium, f"{made.as_uri()}#theme=light"):
         wait(chromium, "return Boolean(globalThis.roof)")
@@ -136,7 +136,7 @@ def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, d
 def test_every_number_of_the_page_equals_the_estimate(page: Any) -> None:
     huge = 0
     for name, device, options in situations(random.Random(6), 90):
-        exchange = {"data_parallel": "sequential"} if options["phase"] == "train" else {}  # not overlapped on the page
+        exchange = {"data_parallel": "sequential"} if options["phase"] == "train" else {}  # as on the page
         expected = to_dict(estimate(hub.load(name), device, **{"weights": options["dtype"]} | exchange | options))
         usual: dict[str, Any] = {"weights": "", "kv": "", "tp": 1, "dp": 1, "ep": 1}
         found = moved(page, **usual | options | {"model": hub.load(name).name, "hw": device.id})
@@ -147,7 +147,7 @@ def test_every_number_of_the_page_equals_the_estimate(page: Any) -> None:
         memory = {key: expected["memory"][key] for key in found["memory"]}
         assert list(differences(found["memory"], memory, where)) == []
         huge += phase["totals"]["matmul_flops"] > 2**53
-    assert huge > 10  # so many situations had counts that no float holds
+    assert huge > 10  # workloads with counts that a float cannot represent
 
 
 def test_the_sizes_shown_multiply_to_the_count(page: Any) -> None:
@@ -190,7 +190,7 @@ def test_the_tooltip_shows_the_formula_of_the_mark_under_the_mouse(page: Any) ->
     ):
         assert part in tooltip, tooltip
     details = text(page, "#details")
-    # a bias of each of 3072 columns
+    # a bias for each of 3072 columns
     assert "1 · b · t · f\n= 1 · 8 · 1 024 · 3 072 = 25 165 824\n= 25.2 MFLOP" in details
     for part in (
         "= 38 654 705 664", "38.7 GFLOP ÷ 312 TFLOP/s = 124 µs", "67.6 MB ÷ 2.039 TB/s = 33.2 µs", "× 12 = 1.49 ms",
@@ -234,7 +234,7 @@ def test_several_gpus_shard_memory_and_communicate(page: Any) -> None:
     details = text(page, "#details")
     assert "sent by each GPU: all-reduce over 4 GPUs\n2 · (4 − 1) ÷ 4 · 1.02 kB = 1.54 kB" in details
     assert "1.54 kB ÷ 300 GB/s = 5.12 ns" in details
-    moved(page, hw="rtx3090", dp=1)  # a bridge joins two cards, and all of them PCIe
+    moved(page, hw="rtx3090", dp=1)  # a bridge connects two cards, PCIe all of them
     assert "32 GB/s per direction between GPUs" in text(page, "#situation")
     moved(page, tp=2)
     assert "56.25 GB/s per direction between GPUs" in text(page, "#situation")
@@ -250,7 +250,7 @@ def test_gpus_without_a_link_give_a_warning(page: Any) -> None:
     assert not page.find_element("id", "warning").is_displayed()
     assert "tokens/s" in text(page, "#figures .expected")
     moved(page, hw="a100-sxm-80gb", dp=16, batch=16)
-    assert not page.find_element("id", "warning").is_displayed()  # replicas that exchange nothing
+    assert not page.find_element("id", "warning").is_displayed()  # these replicas do not communicate
     moved(page, phase="train")
     assert "Between nodes of 8 GPUs: infiniband" in text(page, "#warning")
 
@@ -260,13 +260,13 @@ def test_the_warning_about_a_missing_network_has_the_number_of_gpus_of_the_slide
     assert note.startswith("Warning: {gpus} GPUs exceed one node of 8, ")
 
 
-def test_a_slider_offers_what_a_model_allows(page: Any) -> None:
+def test_a_slider_offers_only_values_that_the_model_allows(page: Any) -> None:
     offered = "return roof.stops(arguments[0])"
     moved(page, model="mistralai/Mixtral-8x7B-v0.1", tp=1, dp=1)
     assert page.execute_script(offered, "tp") == [1, 2, 4, 8, 16, 32]  # 32 heads, 8 key-value heads, 14336 columns
     assert page.execute_script(offered, "ep") == [1]
     moved(page, tp=2, dp=4, batch=4)
-    assert page.execute_script(offered, "ep") == [1, 2, 4, 8]  # among the two, or two or four replicas
+    assert page.execute_script(offered, "ep") == [1, 2, 4, 8]  # within two GPUs, or over two or four replicas
     assert page.execute_script(offered, "batch")[:3] == [4, 8, 12]
     page.execute_script("roof.update({ dp: 3 })")
     assert text(page, "#messages") == "batch 4: must be a multiple of dp, 3. Using 6."
@@ -295,7 +295,7 @@ def test_a_choice_is_offered_only_if_it_has_an_effect(page: Any) -> None:
     assert "mla" not in offered()
     assert page.execute_script("return roof.state().logits") == "all"
     assert "logits of all positions, selective recomputation, sgd" in text(page, "#situation")
-    moved(page, attention="flash")  # keeps no scores
+    moved(page, attention="flash")  # flash attention keeps no scores
     assert offered()["recompute"] == ["none", "full"]
     moved(page, phase="prefill")
     assert page.execute_script("return roof.state().logits") == "last"
@@ -308,7 +308,10 @@ def test_the_optimizer_is_one_row_and_a_part_of_the_memory(page: Any) -> None:
     (adam, sgd) = (moved(page, optimizer=name) for name in ("adam", "sgd"))
     assert [row for row in adam["ops"] if row not in sgd["ops"]] == adam["ops"][-1:]
     parameters = 124_439_808
-    assert (adam["memory"]["optimizer"], sgd["memory"]["optimizer"]) == (12 * parameters, 4 * parameters)  # masters
+    assert (adam["memory"]["optimizer"], sgd["memory"]["optimizer"]) == (
+        12 * parameters,
+        4 * parameters,
+    )  # fp32 masters
     assert "state.v" in adam["ops"][-1]["spec"]
     assert "state.v" not in sgd["ops"][-1]["spec"]
 
@@ -463,7 +466,7 @@ def test_the_page_has_no_horizontal_scrolling_on_a_phone(page: Any) -> None:
 
 def test_names_are_never_interpreted_as_markup(page: Any) -> None:
     moved(page, model=HOSTILE)
-    assert page.execute_script("return [document.scripts.length, document.images.length]") == [2, 0]  # the data, ours
+    assert page.execute_script("return [document.scripts.length, document.images.length]") == [2, 0]  # data and code
     assert text(page, "h1").startswith(HOSTILE)
     assert page.title.startswith("openai-community/gpt2, ")
 

@@ -19,7 +19,7 @@ def test_the_common_factor_comes_first_and_then_the_highest_degree() -> None:
     )
 
 
-def test_names_of_several_letters_do_not_run_into_their_neighbours() -> None:
+def test_names_of_several_letters_do_not_run_into_their_neighbors() -> None:
     assert formula.text(2 * B * H_kv * D_h * S) == "2BS·H_kv·D_h"
     assert formula.latex(2 * B * H_kv * D_h) == r"2B\,H_{\mathrm{kv}}\,D_{h}"
 

@@ -45,7 +45,7 @@ def plot(path: Path, *options: str, monkeypatch: pytest.MonkeyPatch) -> str:
 # --- Tails ------------------------------------------------------------------------------------------
 
 
-def test_kernels_on_halves_have_tails_down_to_the_other_reading(
+def test_half_precision_kernels_have_tails_down_to_their_unpacked_flops(
     figures: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = plot(tmp_path / "x.svg", HALF, "--hw", "a100", monkeypatch=monkeypatch)
@@ -258,7 +258,7 @@ def test_the_key_says_how_long_a_stage_waits(figures: list[Any], tmp_path: Path)
 # --- Signs, and bars with words behind them ---------------------------------------------------------
 
 
-def test_signs_keep_clear_of_every_mark_of_a_scatter() -> None:
+def test_labels_cover_no_mark_of_a_scatter_plot() -> None:
     """Several marks of one operator share a number."""
     figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(6, 6), dpi=100)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 100), ylim=(0, 100))

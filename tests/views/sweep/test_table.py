@@ -78,7 +78,7 @@ def test_counts_beyond_float_precision_stay_exact_with_fractions() -> None:
     assert concatenated([numpy.array([True]), numpy.array([float("nan")])]).tolist() == [True, None]
 
 
-def test_parquet_refuses_what_64_bits_cannot_hold_and_other_formats_take_it(tmp_path: Path) -> None:
+def test_parquet_refuses_counts_above_64_bits_and_other_formats_write_them(tmp_path: Path) -> None:
     report = roofmodel.sweep("gpt2-xl", "a100", phase="train", batch=10**9, seq=10**6)
     with pytest.raises(roofmodel.OutputError, match="64 bits"):
         report.save(tmp_path / "grid.parquet")
@@ -183,7 +183,7 @@ def test_the_legend_of_costs_names_what_is_drawn(tmp_path: Path) -> None:
     assert ">tp 1<" not in text
 
 
-def test_series_that_the_legend_names_have_colors_of_their_own(tmp_path: Path) -> None:
+def test_series_in_the_legend_have_distinct_colors(tmp_path: Path) -> None:
     report = roofmodel.sweep("gpt2", "a100", tp="1,2,3,4,6,12", dtype="fp16,bf16,tf32", phase="decode", batch=12)
     report.save(tmp_path / "grid.svg")
     text = (tmp_path / "grid.svg").read_text()
@@ -273,7 +273,7 @@ def test_a_price_without_tokens_leaves_only_the_rates(tmp_path: Path) -> None:
     assert "Rate against latency" in (tmp_path / "grid.svg").read_text()
 
 
-def test_panels_that_have_no_room_are_counted(tmp_path: Path) -> None:
+def test_panels_without_space_are_counted(tmp_path: Path) -> None:
     small(dtype=["fp16", "fp32", "fp64"], hw=["a100", "h100"], phase="decode").save(tmp_path / "all.svg", "roofs")
     small(dtype=["fp16", "fp32", "fp64"], hw=["a100", "h100"]).save(tmp_path / "some.svg", "roofs")  # times phases
     assert "more panels: sweep fewer values" not in (tmp_path / "all.svg").read_text()
@@ -310,7 +310,7 @@ def test_a_convolutional_network_has_no_attention() -> None:
     assert {row["attention"] for row in report.to_dict()["rows"]} == {None}
 
 
-def test_in_python_arguments_are_called_as_python_has_them() -> None:
+def test_python_messages_name_arguments_in_python_spelling() -> None:
     with pytest.raises(WorkloadError, match="new_tokens is 0"):
         roofmodel.sweep("gpt2", "a100", new_tokens=0)
 

@@ -119,7 +119,7 @@ def test_the_reader_of_pytorch_traces_reads_the_same_run(source: str, tmp_path: 
         assert [copy["bytes"] for copy in one["copies"]] == [copy["bytes"] for copy in other["copies"]]
 
 
-def test_events_that_overlap_get_threads_of_their_own(tmp_path: Path) -> None:
+def test_overlapping_events_get_separate_threads(tmp_path: Path) -> None:
     source = written(
         tmp_path,
         launched("a", 100, 200, 50),

@@ -114,7 +114,7 @@ def test_the_page_has_each_event_with_its_times(page: Any) -> None:
     assert (launch["name"], launch["start"]) == ("cudaLaunchKernel", -50_000)
 
 
-def test_the_times_of_a_real_run_arrive_exactly() -> None:
+def test_the_times_of_a_real_run_are_read_exactly() -> None:
     """The columns of the page, unpacked here, are those of the file."""
     found = trace([str(measured("traces/nsys/two_ranks_training_h100.sqlite"))])
     rows = timeline_page.timeline_rows(found)
