@@ -233,9 +233,8 @@ def test_activation_memory_equals_the_paper(attention: Any, sequence: bool) -> N
     sequence_shards = t if sequence else 1  # GPUs that share the operators outside GEMMs
     work = Workload(("train",), b, s, attention=attention, parallel=Parallel(tp=t, sequence=sequence))
     core = Fraction(5 * a * s * s * b, t) if attention == "eager" else 0
-    outside = Fraction((1 + 2 + 2) * s * b * h, sequence_shards) + 2 * s * b * (
-        50260 // t
-    )  # vocabulary of 50257, padded
+    log_softmax = 2 * s * b * (50260 // t)  # vocabulary of 50257, padded
+    outside = Fraction((1 + 2 + 2) * s * b * h, sequence_shards) + log_softmax
     kept = phases.peak_memory(hub.load("gpt2-xl"), work).kept
     assert kept == 48 * (s * b * h * (Fraction(10, sequence_shards) + Fraction(24, t)) + core) + outside
 

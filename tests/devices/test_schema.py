@@ -67,8 +67,8 @@ def test_a_device_file_needs_at_least_a_name_a_pipe_and_a_bandwidth(tmp_path: Pa
     assert (device.capacity, device.multiprocessors, device.clocks, device.links) == (None, None, {}, {})
     unsourced = ["pipe fp32: no source", "memory dram: no source"]
     assert doubtful_entries(device) == unsourced
-    borrows = Device.load(write(tmp_path, f"{least}calibration:\n  like: a100-sxm-80gb\n"))
-    assert doubtful_entries(borrows) == [
+    with_like = Device.load(write(tmp_path, f"{least}calibration:\n  like: a100-sxm-80gb\n"))
+    assert doubtful_entries(with_like) == [
         *unsourced, "calibration: no expected times without multiprocessors and clocks: boost"
     ]  # fmt: skip
 

@@ -28,7 +28,15 @@ MODELS = (
     "falcon-mamba-7b", "bert-base-uncased", "gemma-4-E2B-it", "deberta-v3-base", "albert-base-v2",
     "vit-base-patch16-224", "resnet-50", "qwen3-coder-next",
 )  # fmt: skip
-DEVICES = ("v100", "a100", "h100", "rtx4090", "l4", "mi300x", "tpu-v4")  # fitted, borrowed, not calibrated, no L2
+DEVICES = (
+    "v100",
+    "a100",
+    "h100",
+    "rtx4090",
+    "l4",
+    "mi300x",
+    "tpu-v4",
+)  # fitted, parameters of another device, not calibrated, no L2
 
 
 def document(situation: explore.TracedEstimate) -> dict[str, Any]:

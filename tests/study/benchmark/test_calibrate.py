@@ -1,4 +1,4 @@
-"""Calibration recovers known parameters, holds out a third of the shapes, and writes device files that can be read."""
+"""Calibration: recovered parameters, held-out rows, written device files, transferred parameter sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from roofmodel.devices import schema
 from roofmodel.devices.calibration import Fit, Fitted, GemmTiming
-from roofmodel.devices.calibration_reader import borrowed
+from roofmodel.devices.calibration_reader import transferred
 from roofmodel.devices.calibration_writer import device_file, sections
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
@@ -46,19 +46,19 @@ def synthetic_gemms(folder: Path, rows: int = 900, noise: float = 0.05) -> Path:
 
 
 class SyntheticFit(NamedTuple):
-    """A calibration of the H100 on synthetic measurements, which several tests examine: a fit takes a minute."""
+    """A calibration of the H100 on synthetic measurements, shared by several tests: a fit takes a minute."""
 
     found: Calibrated
     table: Path
-    too_fast: list[int]  # row numbers of the table
-    begun: list[str]  # the sets in the order of their fits
+    too_fast: list[int]  # line numbers in the table
+    begun: list[str]  # names of the sets in the order of the fits
 
 
 @pytest.fixture(scope="module")
 def synthetic_fit(tmp_path_factory: pytest.TempPathFactory) -> SyntheticFit:
     """900 GEMMs in 16 bits, 280 in fp8 with random times, too few additions, and one unknown operation.
 
-    The longest eight of the 900 rows take a tenth of their bound, as if a clock had been read too early.
+    The eight longest of the 900 rows take a tenth of their bound, as with a wrong time measurement.
     """
     folder = tmp_path_factory.mktemp("synthetic")
     path = synthetic_gemms(folder)
@@ -86,8 +86,8 @@ def quick_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roofmodel.study.benchmark.fitting.RANDOM_STARTS", 0)
 
 
-def test_a_fit_recovers_the_parameters_behind_synthetic_measurements(synthetic_fit: SyntheticFit) -> None:
-    """Noise of 5 % has a mean absolute error of 4 %; the fit may add little to that."""
+def test_a_fit_recovers_the_parameters_of_synthetic_measurements(synthetic_fit: SyntheticFit) -> None:
+    """Noise of 5 % has a mean absolute error of 4 %; the error of the fit may be little larger."""
     fit = synthetic_fit.found.calibration.gemm["any"]["fp16/fp16"].fit
     assert fit.error < 0.055
     assert 0.2 < fit.held_out / 892 < 0.5
@@ -105,7 +105,7 @@ def test_rows_faster_than_their_bound_are_listed_and_not_fitted(synthetic_fit: S
     assert fit.rows + fit.held_out == 900 - 8
 
 
-def test_remarks_list_the_sets_that_are_not_fitted_or_fit_badly(synthetic_fit: SyntheticFit) -> None:
+def test_remarks_list_sets_that_were_not_fitted_or_have_a_large_error(synthetic_fit: SyntheticFit) -> None:
     assert synthetic_fit.begun == ["gemm any fp16/fp16: 892 rows", "gemm any fp8/fp8: 280 rows"]
     remarks = "\n".join(synthetic_fit.found.remarks)
     assert re.search(r"gemm any fp8/fp8: error \d+% on held-out rows; other kernels, formats and devices", remarks)
@@ -114,7 +114,7 @@ def test_remarks_list_the_sets_that_are_not_fitted_or_fit_badly(synthetic_fit: S
 
 
 def test_each_link_is_fitted_to_its_own_rows_and_other_links_keep_their_sets(tmp_path: Path) -> None:
-    """All-reduces on 2 and 4 A100 PCIe, where bridges join pairs, with twice the expected times of the A100."""
+    """All-reduces on 2 and 4 A100 PCIe with bridges between pairs, with twice the expected times of the A100."""
     device = Device.load("a100-pcie-80gb")
     path, lines = tmp_path / "nccl.csv", ["op,dtype,collective,num_gpus,elements,latency_us,kernel"]
     for elements in (int(2 ** (k / 4)) for k in range(32, 112)):
@@ -129,7 +129,7 @@ def test_each_link_is_fitted_to_its_own_rows_and_other_links_keep_their_sets(tmp
     before = device.calibration.collectives["NCCL"]
     assert fitted["any"].fit.rows + fitted["any"].fit.held_out == 80
     assert fitted["pcie"].fit.rows + fitted["pcie"].fit.held_out == 80
-    for form, steps in (("any", 2), ("pcie", 6)):  # 2 (n - 1); with one n, only the sum is determined
+    for form, steps in (("any", 2), ("pcie", 6)):  # 2 (n - 1) steps; with a single n, only the sum is determined
         smallest = [sets[form].timing.latency + steps * sets[form].timing.step for sets in (fitted, before)]
         assert smallest[0] == pytest.approx(2 * smallest[1], rel=0.1)
     assert fitted["network"] == before["network"]
@@ -138,7 +138,7 @@ def test_each_link_is_fitted_to_its_own_rows_and_other_links_keep_their_sets(tmp
 def test_16_bit_gemms_have_a_set_for_each_framework_and_one_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two frameworks with 30 rows each, and 12 rows in fp8: the rows of each fit. The set for all comes first."""
+    """Two frameworks with 30 rows each, and 12 rows in fp8. The set for all frameworks comes first."""
 
     def fit(_: object, samples: list[Sample], start: GemmTiming, *__: object) -> Fitted[GemmTiming]:
         return Fitted(start, Fit(sum(len(s.measured) for s in samples), 0, 0.0, 1.0, 1.0, "", ""))
@@ -169,7 +169,7 @@ def test_a_device_without_multiprocessors_or_boost_clock_cannot_be_calibrated(
     (tmp_path / "toy.yaml").write_text(f"{toy}{stated}\n")
     with pytest.raises(DeviceError, match=f"toy: the timing model needs .* such as '{re.escape(missing)}'"):
         calibrate([str(synthetic_gemms(tmp_path, rows=90))], Device.load(tmp_path / "toy.yaml"), "synthetic")
-    (tmp_path / "complete.yaml").write_text(f"{toy}{stated}\n{missing}\n")  # the line in the message is valid
+    (tmp_path / "complete.yaml").write_text(f"{toy}{stated}\n{missing}\n")  # the line in the message
     assert Device.load(tmp_path / "complete.yaml").multiprocessors
 
 
@@ -202,14 +202,14 @@ def test_a_device_file_changes_only_in_the_kinds_that_were_fitted(synthetic_fit:
     text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text()
     path = tmp_path / "h100-sxm.yaml"
     path.write_text(device_file(text, calibration))
-    again = Device.load(path)
-    assert again.pipes == H100.pipes
-    assert again.calibration is not None
+    reread = Device.load(path)
+    assert reread.pipes == H100.pipes
+    assert reread.calibration is not None
     assert H100.calibration is not None
-    assert again.calibration.gemm == calibration.gemm
-    assert again.calibration.context == H100.calibration.context
-    assert again.calibration.experts == H100.calibration.experts
-    assert again.calibration.collectives == H100.calibration.collectives
+    assert reread.calibration.gemm == calibration.gemm
+    assert reread.calibration.context == H100.calibration.context
+    assert reread.calibration.experts == H100.calibration.experts
+    assert reread.calibration.collectives == H100.calibration.collectives
     assert device_file(path.read_text(), calibration) == path.read_text()
 
 
@@ -220,10 +220,10 @@ def test_a_written_calibration_reads_back_unchanged(tmp_path: Path) -> None:
     section = [line for kind in sections(a100.calibration).values() for line in kind]
     path = tmp_path / "a100-sxm-80gb.yaml"
     path.write_text(text.partition("\n# Fitted")[0] + "\ncalibration:\n" + "\n".join(section) + "\n")
-    assert Device.load(path).calibration == a100.calibration._replace(borrowed={})  # written as its own
+    assert Device.load(path).calibration == a100.calibration._replace(transferred={})  # written into the file
 
 
-def test_the_source_and_date_of_a_kind_hold_for_its_sets_without_their_own(tmp_path: Path) -> None:
+def test_sets_without_source_and_date_have_those_of_their_kind(tmp_path: Path) -> None:
     timing = "latency: 1 us, dram: 0.8, l2: 0.2"
     fit = "rows: 9, held_out: 4, error: 0.1, low: 0.9, high: 1.1"
     text = Path(schema.__file__).parents[2].joinpath("hardware/h100-sxm.yaml").read_text().partition("\n# Fitted")[0]
@@ -235,13 +235,13 @@ def test_the_source_and_date_of_a_kind_hold_for_its_sets_without_their_own(tmp_p
         assert calibration is not None
         return {name: forms["fp16/fp16"].fit[-2:] for name, forms in calibration.stream.items()}
 
-    one = f"add: {{fp16/fp16: {{{timing}, fit: {{{fit}}}}}}}"
-    other = f"norm: {{fp16/fp16: {{{timing}, fit: {{{fit}, source: theirs, date: 2025-01-02}}}}}}"
-    stated = streams("fit: {source: ours, date: 2026-01-02}", one, other)
-    assert stated == {"add": ("ours", "2026-01-02"), "norm": ("theirs", "2025-01-02")}
-    assert streams(other) == {"norm": stated["norm"]}  # files of earlier versions
+    with_default = f"add: {{fp16/fp16: {{{timing}, fit: {{{fit}}}}}}}"
+    with_own = f"norm: {{fp16/fp16: {{{timing}, fit: {{{fit}, source: theirs, date: 2025-01-02}}}}}}"
+    default = streams("fit: {source: ours, date: 2026-01-02}", with_default, with_own)
+    assert default == {"add": ("ours", "2026-01-02"), "norm": ("theirs", "2025-01-02")}
+    assert streams(with_own) == {"norm": default["norm"]}  # files of earlier versions
     with pytest.raises(DeviceError, match=r"calibration\.stream\.add\.fp16/fp16\.fit lacks the key 'source'"):
-        streams(one, other)
+        streams(with_default, with_own)
 
 
 @pytest.mark.parametrize(
@@ -275,14 +275,14 @@ def test_a_device_with_like_uses_the_parameters_of_the_other_device_with_wider_i
     assert H100.calibrated
     assert h200.calibration is not None
     assert H100.calibration is not None
-    own, of_h100 = h200.calibration.gemm["any"]["fp16/fp16"], H100.calibration.gemm["any"]["fp16/fp16"]
-    assert own.timing == of_h100.timing
-    assert own.fit.low < of_h100.fit.low
-    assert own.fit.high > of_h100.fit.high
+    transferred_sets, source_sets = h200.calibration.gemm["any"]["fp16/fp16"], H100.calibration.gemm["any"]["fp16/fp16"]
+    assert transferred_sets.timing == source_sets.timing
+    assert transferred_sets.fit.low < source_sets.fit.low
+    assert transferred_sets.fit.high > source_sets.fit.high
 
 
-def test_sets_that_are_borrowed_twice_have_the_interval_of_sets_that_are_borrowed_once() -> None:
-    """h100-nvl borrows from h100-pcie, which borrows from h100-sxm: one chip design."""
+def test_sets_transferred_twice_within_a_design_have_the_interval_of_sets_transferred_once() -> None:
+    """h100-nvl takes its sets from h100-pcie, which takes them from h100-sxm: one chip design."""
     once, twice = Device.load("h100-pcie").calibration, Device.load("h100-nvl").calibration
     assert once is not None
     assert twice is not None
@@ -290,7 +290,7 @@ def test_sets_that_are_borrowed_twice_have_the_interval_of_sets_that_are_borrowe
 
 
 def test_sets_of_links_between_machines_keep_their_intervals_on_other_devices() -> None:
-    """They were fitted to machines with other GPUs, and their interval is that of a machine that was left out."""
+    """They were fitted to other GPUs; the interval is that of a machine that was left out of the fit."""
     l40s, a100 = Device.load("l40s").calibration, Device.load("a100").calibration
     assert l40s is not None
     assert a100 is not None
@@ -299,54 +299,56 @@ def test_sets_of_links_between_machines_keep_their_intervals_on_other_devices() 
     assert l40s.collectives["NCCL"]["any"].fit.high > a100.collectives["NCCL"]["any"].fit.high
 
 
-def test_intervals_of_borrowed_parameters_grow_with_the_difference_of_the_designs() -> None:
-    """From the H100: its own design (H200), other tensor instructions (B200), and also another memory (L40S)."""
-    own = H100.calibration
-    assert own is not None
-    fits = [borrowed(Device.load(name), H100).gemm["any"]["fp16/fp16"].fit for name in ("h200", "b200", "l40s")]
-    for nearer, farther in pairwise([own.gemm["any"]["fp16/fp16"].fit, *fits]):
+def test_intervals_of_transferred_parameters_grow_with_the_difference_of_the_designs() -> None:
+    """From the H100 to: the same design (H200), other tensor instructions (B200), another memory too (L40S)."""
+    source_sets = H100.calibration
+    assert source_sets is not None
+    fits = [transferred(Device.load(name), H100).gemm["any"]["fp16/fp16"].fit for name in ("h200", "b200", "l40s")]
+    for nearer, farther in pairwise([source_sets.gemm["any"]["fp16/fp16"].fit, *fits]):
         assert farther.low < nearer.low
         assert farther.high > nearer.high
 
 
-def test_the_same_tensor_instructions_and_memory_need_a_narrower_interval_than_others() -> None:
+def test_devices_with_equal_tensor_instructions_and_memory_have_narrower_intervals() -> None:
     """L40S and RTX PRO 6000 Server: mma.sync and GDDR. The A100 has mma.sync and HBM."""
     device = Device.load("l40s")
     for name, factor in (("rtx-pro-6000-server", 1.0), ("a100", 1.5)):
-        lender = Device.load(name)
-        assert lender.calibration is not None
-        found, own = (each.gemm["any"]["fp16/fp16"].fit for each in (borrowed(device, lender), lender.calibration))
-        assert found.high == pytest.approx(own.high**1.75 * factor)
+        source = Device.load(name)
+        assert source.calibration is not None
+        transferred_fit, source_fit = (
+            each.gemm["any"]["fp16/fp16"].fit for each in (transferred(device, source), source.calibration)
+        )
+        assert transferred_fit.high == pytest.approx(source_fit.high**1.75 * factor)
 
 
-def test_a_borrowed_gemm_set_is_scaled_to_the_fraction_of_peak_that_the_device_achieves() -> None:
-    """The fractions come from one benchmark of 16-bit GEMMs on both devices, in TFLOP/s."""
-    l40s, a100 = borrowed(Device.load("l40s"), Device.load("a100")), Device.load("a100").calibration
+def test_a_transferred_gemm_set_is_scaled_to_the_fraction_of_peak_that_the_device_achieves() -> None:
+    """One benchmark of 16-bit GEMMs on both devices gives the fractions, in TFLOP/s."""
+    l40s, a100 = transferred(Device.load("l40s"), Device.load("a100")), Device.load("a100").calibration
     assert a100
     fp16 = (264.02 / 362.05) / (258.74 / 312)
     bf16 = (269.15 / 362.05) / (264.53 / 312)
-    own, of_a100 = l40s.gemm["any"]["fp16/fp16"].timing, a100.gemm["any"]["fp16/fp16"].timing
-    assert own.pipe == pytest.approx(of_a100.pipe * (fp16 + bf16) / 2)
-    assert own == of_a100._replace(pipe=own.pipe)
+    scaled, source = l40s.gemm["any"]["fp16/fp16"].timing, a100.gemm["any"]["fp16/fp16"].timing
+    assert scaled.pipe == pytest.approx(source.pipe * (fp16 + bf16) / 2)
+    assert scaled == source._replace(pipe=scaled.pipe)
     assert l40s.generation["flash_attention"]["fp16/fp16/128"].timing == (
         a100.generation["flash_attention"]["fp16/fp16/128"].timing  # unchanged
     )
 
 
 @pytest.mark.parametrize("heading", ["calibration:", "calibration:  # of another device"])
-def test_kinds_that_are_not_fitted_stay_borrowed_from_the_other_device(
+def test_kinds_that_are_not_fitted_keep_the_sets_of_the_source_device(
     synthetic_fit: SyntheticFit, tmp_path: Path, heading: str
 ) -> None:
     calibration = synthetic_fit.found.calibration
     text = Path(schema.__file__).parents[2].joinpath("hardware/h200.yaml").read_text().partition("\ncalibration:")[0]
     path = tmp_path / "h200.yaml"
     path.write_text(device_file(f"{text}\n{heading}\n  like: h100-sxm\n", calibration))
-    again = Device.load(path).calibration
-    assert again is not None
-    assert again.device == "h200"
-    assert again.gemm == calibration.gemm
-    assert "gemm" not in again.borrowed["h100-sxm"]
-    assert "context" in again.borrowed["h100-sxm"]
+    reread = Device.load(path).calibration
+    assert reread is not None
+    assert reread.device == "h200"
+    assert reread.gemm == calibration.gemm
+    assert "gemm" not in reread.transferred["h100-sxm"]
+    assert "context" in reread.transferred["h100-sxm"]
 
 
 @pytest.mark.usefixtures("quick_fit")
@@ -360,7 +362,7 @@ def test_sets_that_the_tables_do_not_measure_keep_their_parameters(tmp_path: Pat
     assert not found.context  # nothing is fitted, so the device file keeps its section
 
 
-def test_the_limit_of_grouped_heads_is_not_chosen_beyond_the_measured_range(tmp_path: Path) -> None:
+def test_the_largest_group_of_query_heads_is_not_fitted_beyond_the_measured_range(tmp_path: Path) -> None:
     """Decodes with up to 8 query heads per KV head do not show that 33 would use another kernel."""
     rng, path = np.random.default_rng(6), tmp_path / "decodes.csv"
     shape: dict[str, Any] = {"batch": np.round(2 ** rng.uniform(0, 7, 200)), "kv_heads": rng.choice([1, 2, 4, 8], 200)}
@@ -380,8 +382,8 @@ def test_the_limit_of_grouped_heads_is_not_chosen_beyond_the_measured_range(tmp_
 
 def test_two_devices_that_refer_to_each_other_are_refused(tmp_path: Path) -> None:
     text = Path(schema.__file__).parents[2].joinpath("examples/toy-gpu.yaml").read_text()
-    one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
-    one.write_text(f"{text}\ncalibration:\n  like: {other}\n")
-    other.write_text(f"{text}\ncalibration:\n  like: {one}\n")
+    first, second = tmp_path / "one.yaml", tmp_path / "other.yaml"
+    first.write_text(f"{text}\ncalibration:\n  like: {second}\n")
+    second.write_text(f"{text}\ncalibration:\n  like: {first}\n")
     with pytest.raises(DeviceError, match="refers back to this device"):
-        Device.load(one)
+        Device.load(first)

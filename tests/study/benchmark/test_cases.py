@@ -1,4 +1,4 @@
-"""Cases of `roof measure`: balanced sweeps within limits, and a model's operators as operations of tables."""
+"""Cases of `roof measure`: balanced sweeps within limits, and operators of a model as rows of tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_first_part_of_a_sweep_is_a_balanced_sample() -> None:
     cases = sweep(KERNELS, ("fp32", "bf16"), SMALL)
     first = Counter(case.kind for case in cases[:220])
     assert set(first) == {case.kind for case in cases}
-    gemm_counts = {kind: first.pop(kind) for kind in [*first] if kind[0] == "gemm"}  # three per other case
+    gemm_counts = {kind: first.pop(kind) for kind in [*first] if kind[0] == "gemm"}  # three GEMMs per other case
     assert max(first.values()) - min(first.values()) <= 1
     assert 3 * min(first.values()) <= min(gemm_counts.values()) <= max(gemm_counts.values()) <= 3 * max(first.values())
     gemms = [case.sizes["m"] for case in cases if case.op == "gemm"]
@@ -49,7 +49,7 @@ def test_a_sweep_stays_within_its_limits_and_depends_only_on_its_seed() -> None:
 
 
 def test_the_cases_of_gpt2_xl_are_those_derived_by_hand() -> None:
-    """Width 1600, 25 heads of 64, vocabulary 50257; two sequences of 512 tokens, logits of the last token only."""
+    """Width 1600, 25 heads of size 64, vocabulary 50257; two sequences of 512 tokens, logits of the last token only."""
     cases, others = of_model(hub.load("gpt2-xl"), ("fp16",), batch=2, seq=512, phase="prefill")
     assert [(c.op, tuple(c.sizes.values())) for c in cases if c.kernel in ("torch_linear", "torch_flash")] == [
         ("gemm", (1024, 4800, 1600)),
@@ -60,15 +60,15 @@ def test_the_cases_of_gpt2_xl_are_those_derived_by_hand() -> None:
         ("gemm", (2, 50257, 1600)),
     ]
     rest = {c.op: tuple(c.sizes.values()) for c in cases if not c.op.startswith(("gemm", "attn"))}
-    # both sequences use the same rows of position embeddings: this broadcast addition is not the tables' `add`
+    # the position embeddings are broadcast over both sequences, unlike the operands of `add` in tables
     assert rest == {"emb": (512, 1600), "layernorm": (1024, 1600), "gelu": (1024, 6400), "add": (1024, 1600)}
     assert others == ("embedding.add_position",)
 
 
 @pytest.mark.parametrize("name", ["gpt2-xl", "llama-3.1-8b", "mistral-7b-v0.1", "bert-large-uncased", "gemma-2-9b"])
 @pytest.mark.parametrize("seq", [64, 8192])
-def test_an_operation_of_a_table_has_the_same_counts_as_the_models_operator(name: str, seq: int) -> None:
-    """The same matmul FLOPs; the same bytes except for biases and gains of norms."""
+def test_a_measured_operation_has_the_counts_of_the_models_operator(name: str, seq: int) -> None:
+    """Equal matmul FLOPs; equal bytes except for biases and gains of norms."""
     arch = hub.load(name)
     found = 0
     for step in workload(arch, batch=3, seq=seq)[0].steps():
@@ -82,7 +82,7 @@ def test_an_operation_of_a_table_has_the_same_counts_as_the_models_operator(name
     assert found > 6
 
 
-def test_attention_that_tables_do_not_support_is_left_out() -> None:
+def test_attention_that_tables_cannot_describe_has_no_case() -> None:
     """BERT's attention is bidirectional; Mistral's sliding window matters for prompts longer than 4096 tokens."""
     assert "attention.flash" in of_model(hub.load("bert-large-uncased"), ("fp16",))[1]
     assert "attention.flash" in of_model(hub.load("mistral-7b-v0.1"), ("fp16",), seq=8192)[1]

@@ -1,4 +1,4 @@
-"""Costs and expected times of measured kernels of encoders, latent attention, linear attention and state spaces."""
+"""Measured kernels of encoders, latent attention, linear attention and state spaces: costs and expected times."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def counted(op: str, kv: str | None = None, **columns: Any) -> Operator:
     return OPERATIONS[op].operator(texts | columns, widths(PRECISIONS["bfloat16"], kv))
 
 
-def test_latent_attention_of_a_prefill_has_keys_and_values_of_each_head() -> None:
+def test_latent_attention_of_a_prefill_reads_keys_and_values_of_each_head() -> None:
     cost = counted("mla_context", "fp8", batch=2, heads=16, seq=100, kv_len=300).cost
-    pairs = 100 * 200 + 100 * 101 // 2  # all cached tokens, and the new ones up to the own
-    assert cost.matmul_flops == 2 * 2 * 16 * pairs * (128 + 64 + 128)  # scores over 192 elements, values of 128
+    pairs = 100 * 200 + 100 * 101 // 2  # with all cached tokens, and with new tokens up to itself
+    assert cost.matmul_flops == 2 * 2 * 16 * pairs * (128 + 64 + 128)  # keys of 192 elements, values of 128
     queries, keys_and_values, rotary_keys = 2 * 100 * 16 * 192 * 2, 2 * 300 * 16 * 256 * 2, 2 * 300 * 64  # fp8
     assert cost.bytes == queries + keys_and_values + rotary_keys + 2 * 100 * 16 * 128 * 2
 
@@ -41,7 +41,7 @@ def test_latent_attention_of_a_decode_reads_each_latent_once(kv: str | None, wid
     assert cost.bytes == 3 * 1000 * 576 * width + 3 * 8 * (576 + 512) * 2
 
 
-def test_products_around_latent_attention_multiply_each_head_by_its_weights() -> None:
+def test_batched_gemms_of_latent_attention_multiply_each_head_by_its_weights() -> None:
     for part in ("mla_gen_pre", "mla_gen_post"):
         operator = counted("mla_bmm", tokens=10, heads=4, part=part)
         assert operator.cost.matmul_flops == 2 * 10 * 4 * 128 * 512
@@ -76,8 +76,8 @@ def test_a_decode_of_the_delta_rule_reads_and_writes_a_state_of_32_bits() -> Non
     vectors = 4 * (2 * 2 * 128 + 2 * 6 * 128 + 2 * 6) * 2  # queries, keys, values, outputs, decays and write strengths
     parameters = 2 * 6 * 2
     assert cost.bytes == 2 * state + vectors + parameters
-    half = counted("gdn", **DELTA, phase="generation", kernel=kernel, engine="trtllm").cost
-    assert half.bytes == state + vectors + parameters
+    trtllm = counted("gdn", **DELTA, phase="generation", kernel=kernel, engine="trtllm").cost
+    assert trtllm.bytes == state + vectors + parameters
 
 
 def test_a_prefill_of_the_delta_rule_writes_its_state_except_for_tensorrt_llm() -> None:
@@ -94,22 +94,22 @@ def test_causal_filters_read_and_write_each_channel() -> None:
     cost = counted("gdn", **columns, kernel="causal_conv1d_fn").cost
     cached = 4 * channels * 4 * 2  # the last 4 tokens
     assert cost.bytes == 4 * 100 * channels * 2 * 2 + channels * 4 * 2 + cached
-    of_keys = counted("gdn", **columns, kernel="causal_conv1d_fn", engine="trtllm").cost
-    assert of_keys.bytes == cost.bytes * (2 * 128) / channels
+    trtllm = counted("gdn", **columns, kernel="causal_conv1d_fn", engine="trtllm").cost
+    assert trtllm.bytes == cost.bytes * (2 * 128) / channels
     update = counted("gdn", **columns, kernel="causal_conv1d_update", phase="generation").cost
     assert update.bytes == 4 * channels * (2 + 2) + channels * 4 * 2 + 2 * cached
 
 
-def test_a_verification_updates_a_state_by_each_draft_token() -> None:
+def test_a_verification_writes_the_state_after_each_draft_token() -> None:
     columns = DELTA | {"seq": 5, "phase": "verify", "kernel": "fused_recurrent_kda"}
     state = 4 * 6 * 128 * 128 * 4
-    assert counted("kda", **columns).cost.bytes >= state + 5 * state  # one read, and the state after each token
+    assert counted("kda", **columns).cost.bytes >= state + 5 * state  # read once, written after each token
 
 
-def test_kimis_decays_are_read_for_each_element_of_a_key() -> None:
+def test_kimi_delta_attention_reads_a_decay_for_each_element_of_a_key() -> None:
     columns = DELTA | {"seq": 64, "k_heads": 6, "kernel": "chunk_kda"}
     more = counted("kda", **columns).cost.bytes - counted("gdn", **columns).cost.bytes
-    assert more == 4 * 64 * 6 * (128 - 1) * 2 + 6 * (128 - 1) * 2  # decays of the tokens, and the bias of their step
+    assert more == 4 * 64 * 6 * (128 - 1) * 2 + 6 * (128 - 1) * 2  # decays of the tokens; bias of the time step
 
 
 def table(path: Path, text: str) -> str:
@@ -132,11 +132,11 @@ def test_the_scan_of_mamba_2_is_skipped_with_its_reason(tmp_path: Path) -> None:
     rows = "mamba2,context,1,512,64,64,8,128,4,{},{}"
     text = "\n".join((header, rows.format(9, "causal_conv1d_fn"), rows.format(90, "mamba_chunk_scan_combined")))
     found = validate(table(tmp_path / "t.csv", f"{text}\n"), H100)
-    assert found.skipped == {"mamba2: there is no formula of the scan that measurements could judge; skipped": 1}
+    assert found.skipped == {"mamba2: there is no formula of the scan that measurements could validate; skipped": 1}
     assert found.whole.expected is not None
 
 
-def test_data_in_l2_is_not_bound_by_dram() -> None:
+def test_data_that_fit_in_l2_are_not_bound_by_dram() -> None:
     device = Device.load("l40s")
     operator = counted("attn_encoder", batch=np.array([8, 512]), heads=np.array([16, 16]), head_dim=64,
                        seq=np.array([128, 128]))  # fmt: skip
@@ -148,8 +148,8 @@ def test_data_in_l2_is_not_bound_by_dram() -> None:
     expected = np.maximum(np.maximum(flops / 362.05e12, ports), missing / 864e9)
     placed = place(operator.cost, device, "bf16")
     assert least_seconds(group, placed, device) == pytest.approx(expected, rel=1e-3)
-    evicted = group._replace(l2="cold")
-    assert least_seconds(evicted, placed, device) == pytest.approx(moved / 864e9)
+    cold = group._replace(l2="cold")
+    assert least_seconds(cold, placed, device) == pytest.approx(moved / 864e9)
 
 
 KERNELS = {

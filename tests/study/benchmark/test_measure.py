@@ -87,7 +87,7 @@ def test_a_table_is_measured_validated_and_calibrated(
     assert part.expected.median_ape < part.bound.median_ape
 
 
-def test_every_operation_runs_and_its_row_is_understood(
+def test_every_operation_runs_and_roof_validate_reads_its_row(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One case of each operation and type that a CPU supports."""
@@ -99,7 +99,7 @@ def test_every_operation_runs_and_its_row_is_understood(
     assert validate("all.csv", Device.load("cpu.yaml")).skipped.keys() <= {
         "A processor has no pipe for 'fp16'; supported: bf16, fp32"
     }
-    assert "attn_generation fp16 torch_cudnn" in err  # which runs on GPUs only
+    assert "attn_generation fp16 torch_cudnn" in err  # GPUs only
 
 
 def _one_of_each(dtypes: tuple[str, ...]) -> list[BenchmarkCase]:
@@ -129,29 +129,29 @@ def test_the_measured_operation_equals_the_counted_one(case: BenchmarkCase) -> N
 
 
 def test_causal_attention_is_causal() -> None:
-    """Without the mask, twice the counted FLOPs would run: the first query attends to one key only."""
+    """Without the mask, twice the counted FLOPs would run. With it, the first query attends to one key only."""
     shape = dict(batch=1, heads=2, kv_heads=1, head_dim=16, seq=8, kv_len=8, window=0)
     output = prepare(BenchmarkCase("attn_context", "fp32", "torch_math", tuple(shape.items())), "cpu")()
     assert isinstance(output, torch.Tensor)
     assert output.shape == (1, 2, 8, 16)
-    assert torch.allclose(output[:, 0, 0], output[:, 1, 0])  # both heads of a group: the one value that they see
+    assert torch.allclose(output[:, 0, 0], output[:, 1, 0])  # both heads of a group read the same first value
     assert not torch.allclose(output[:, 0, 1], output[:, 1, 1])
 
 
-def test_a_models_shapes_are_measured_and_the_rest_is_named(
+def test_the_shapes_of_a_model_are_measured_and_other_operators_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = "measure -o m.csv --model pythia-14m --batch 2 --seq 16 --phase prefill --l2 warm --dtype fp32 --ops gemm"
     status, _, err = roof(line, monkeypatch, capsys)
     assert status == 0, err
-    # 128 wide: queries, keys and values; output; 512 wide: up and down; the last tokens' logits of two sequences
+    # width 128: QKV and output; width 512: up and down; logits of the last tokens of two sequences
     found = {(row["m"], row["n"], row["k"]) for row in rows("m.csv")}
     assert found == {("32", "384", "128"), ("32", "128", "128"), ("32", "512", "128"), ("32", "128", "512"),
                      ("2", "50304", "128")}  # fmt: skip
     assert "attention.rotary" in err
 
 
-# --- What may happen ------------------------------------------------------------------------------------
+# --- Interruptions and failures ------------------------------------------------------------------------------------
 
 
 class Script:
@@ -191,7 +191,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *acts: object, dies: bool = False)
 def test_a_run_stops_in_time_and_keeps_its_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Cases of 2, 3, 2, ... seconds in 10: the fourth could take 3 again and end at 10; a fifth does not start."""
+    """Cases of 2, 3, 2, ... seconds and a budget of 10: the fourth may take 3 and end at 10; a fifth does not start."""
     script = scripted(monkeypatch, 2.0, 3.0, 2.0, 2.0, 2.0)
     monkeypatch.setattr(measure, "time", SimpleNamespace(monotonic=lambda: script.now))
     status, _, err = roof("measure -o t.csv --ops gemm --budget 10", monkeypatch, capsys)
@@ -229,12 +229,12 @@ def table_of(machine: Script, count: int, file: str) -> list[dict[str, str]]:
     return rows(file)
 
 
-def test_a_full_disk_loses_no_row_that_was_measured() -> None:
+def test_a_full_disk_loses_no_measured_row() -> None:
     script = Script()
     before = table_of(script, 100, "t.csv")
     Path("t.csv").rename("t.csv.part")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # a file that grows beyond cannot be written
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # limits the size of files
     try:
         with pytest.raises(OutputError, match="cannot be written"):
             CsvWriter("t.csv", script, resume=True)
@@ -243,10 +243,10 @@ def test_a_full_disk_loses_no_row_that_was_measured() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert rows("t.csv.part") == before
-    again = CsvWriter("u.csv", script, resume=True)
-    assert 10 < len(again.known) < 100  # whole rows of 4096 bytes
-    again.close()
-    assert rows("u.csv") == before[: len(again.known)]
+    resumed = CsvWriter("u.csv", script, resume=True)
+    assert 10 < len(resumed.known) < 100  # complete rows within 4096 bytes
+    resumed.close()
+    assert rows("u.csv") == before[: len(resumed.known)]
 
 
 def test_a_linked_table_is_written_to_the_link_target() -> None:
@@ -257,7 +257,7 @@ def test_a_linked_table_is_written_to_the_link_target() -> None:
     assert len(rows("there/real.csv")) == 2
 
 
-def test_measured_rows_are_replaced_only_where_asked() -> None:
+def test_measured_rows_are_replaced_only_with_force() -> None:
     before = table_of(Script(), 3, "t.csv")
     with pytest.raises(OutputError, match=r"t.csv: the file exists; resume .*, force .*, or give another name"):
         CsvWriter("t.csv", Script())
@@ -290,27 +290,27 @@ def test_a_file_that_is_not_a_table_is_not_continued(content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (
             RuntimeError("CUDA out of memory. Tried to allocate 2 GiB\nmore"),
             "CUDA out of memory. Tried to allocate 2 GiB\n",
         ),
-        # of a call that this torch does not take
+        # an argument that this torch version lacks
         (TypeError("_other() got an unexpected keyword argument"), "_other() got an unexpected"),
     ],
 )
 def test_a_failure_is_reported_and_the_rest_continues(
-    error: Exception, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripted(monkeypatch, error, 0.0, KeyboardInterrupt())
     _, _, err = roof("measure -o t.csv --ops gemm", monkeypatch, capsys)
-    assert f"failed in all or some cases: gemm fp32 torch_linear: {told}" in err
+    assert f"failed in all or some cases: gemm fp32 torch_linear: {message}" in err
     assert len(rows("t.csv")) == 1
 
 
 def test_fp8_gemms_support_the_signature_of_torch_2_4(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In torch 2.4 the scales follow other arguments, and the result is two tensors."""
+    """In torch 2.4, the scales come after other arguments and the result is two tensors."""
     new = torch._scaled_mm
 
     def old(
@@ -319,8 +319,8 @@ def test_fp8_gemms_support_the_signature_of_torch_2_4(monkeypatch: pytest.Monkey
         return new(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=out_dtype), torch.ones(())
 
     monkeypatch.setattr(torch, "_scaled_mm", old)
-    product, _ = prepare(BenchmarkCase("gemm", "fp8", "torch_scaled_mm", (("m", 16), ("n", 32), ("k", 16))), "cpu")()  # type: ignore[misc]
-    assert product.shape == (16, 32)
+    result, _ = prepare(BenchmarkCase("gemm", "fp8", "torch_scaled_mm", (("m", 16), ("n", 32), ("k", 16))), "cpu")()  # type: ignore[misc]
+    assert result.shape == (16, 32)
 
 
 def test_a_failed_device_ends_the_run_and_keeps_the_measured_rows(
@@ -337,9 +337,9 @@ def test_an_operation_that_always_fails_is_no_longer_measured(monkeypatch: pytes
     cases = sweep(["attn_generation"], ("fp32",), Limits(1e7, 2.0**22))
     machine = stopwatch.machine("cpu")
     found = [*measure.measure(measure.Plan(machine, cases, "warm", 60, "a test"))]
-    tried = [each.case for each in found if isinstance(each, measure.Failed)]
-    assert {case.kernel for case in tried} == {"torch_efficient", "torch_cudnn"}
-    assert len(tried) == 2 * measure.MAX_FAILURES < sum(case.kernel == "torch_cudnn" for case in cases)
+    started = [each.case for each in found if isinstance(each, measure.Failed)]
+    assert {case.kernel for case in started} == {"torch_efficient", "torch_cudnn"}
+    assert len(started) == 2 * measure.MAX_FAILURES < sum(case.kernel == "torch_cudnn" for case in cases)
 
 
 def test_without_measurements_nothing_is_written(
@@ -353,7 +353,7 @@ def test_without_measurements_nothing_is_written(
 
 
 def test_a_killed_run_keeps_its_rows_for_the_next_run(folder: Path) -> None:
-    """Killed without a warning, as by a batch system."""
+    """SIGKILL, as from a batch system."""
     command = [sys.executable, "-m", "roofmodel", "measure", "-o", "k.csv", "--device", "cpu", "--l2", "warm"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment) as run:
@@ -363,13 +363,13 @@ def test_a_killed_run_keeps_its_rows_for_the_next_run(folder: Path) -> None:
             assert time.monotonic() < end
             time.sleep(0.05)
         run.kill()
-    with part.open("a") as cut:
-        cut.write("AMD,gemm,fp")
-    again = [*command, "--resume", "--budget", "1"]
+    with part.open("a") as interrupted:
+        interrupted.write("AMD,gemm,fp")
+    resumed = [*command, "--resume", "--budget", "1"]
     refused = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert refused.returncode == 2
     assert "'k.csv.part'; --resume" in refused.stderr
-    assert subprocess.run(again, capture_output=True, env=environment, check=False).returncode == 0
+    assert subprocess.run(resumed, capture_output=True, env=environment, check=False).returncode == 0
     assert validate("k.csv", Device.load("cpu.yaml")).whole
     assert not part.exists()
 
@@ -426,7 +426,7 @@ def test_without_torch_the_message_names_the_extra(
 
 
 def test_rows_with_warm_l2_have_its_bound_and_no_expected_time(tmp_path: Path) -> None:
-    """1 MiB in and out of 40 MiB of an A100's L2, at 5120 bytes a clock of 1.41 GHz; 64 MiB come from DRAM."""
+    """1 MiB in and out fit in the A100's L2 of 40 MiB (5120 bytes per clock at 1.41 GHz); 64 MiB come from DRAM."""
     header = "op,dtype,m,n,latency_us,l2\n"
     (tmp_path / "warm.csv").write_text(
         f"{header}gelu,fp16,512,512,3,warm\ngelu,fp16,4096,4096,60,warm\ngelu,fp16,512,512,5,cold\n"
@@ -438,4 +438,4 @@ def test_rows_with_warm_l2_have_its_bound_and_no_expected_time(tmp_path: Path) -
     toy = validate(
         str(tmp_path / "warm.csv"), Device.load(str(Path(__file__).parents[3] / "examples" / "toy-gpu.yaml"))
     )
-    assert toy.skipped == {}  # a device without an L2: everything comes from DRAM
+    assert toy.skipped == {}  # without an L2, everything comes from DRAM

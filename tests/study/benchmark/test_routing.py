@@ -1,4 +1,4 @@
-"""The load of the busiest GPU of an MoE layer, by hand and against a simple simulation of the benchmarks' draws."""
+"""Load of the busiest GPU of an MoE layer: derived by hand, and compared with a simulation of the benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_balanced_tokens_go_to_the_experts_in_round_robin_order() -> None:
     assert busiest_gpu("balanced", 3, 2, 8, 1) == (6, 6)  # 6 pairs, one per expert
     assert busiest_gpu("balanced", 100, 2, 8, 1) == (200, 8)
     assert busiest_gpu("balanced", 100, 2, 8, 4) == (50, 2)
-    assert busiest_gpu("balanced", 1, 2, 64, 32) == (1, 1)  # 2 pairs on 32 GPUs: the busiest has one
+    assert busiest_gpu("balanced", 1, 2, 64, 32) == (1, 1)  # 2 pairs on 32 GPUs: the busiest GPU has one
 
 
 def test_a_gpu_has_all_rows_of_an_expert_that_all_tokens_use() -> None:
@@ -26,14 +26,14 @@ def test_a_gpu_has_all_rows_of_an_expert_that_all_tokens_use() -> None:
 
 
 def test_uniform_routing_leaves_some_experts_without_a_row() -> None:
-    """A token that uses 2 of 8 experts misses an expert with probability 3/4, three tokens miss it with 27/64."""
+    """A token with 2 of 8 experts misses an expert with probability 3/4; three tokens miss it with 27/64."""
     assert busiest_gpu("uniform", 3, 2, 8, 1) == pytest.approx((6, 8 * 37 / 64))
     assert busiest_gpu("", 3, 2, 8, 2) == pytest.approx((3, 4 * 37 / 64))
 
 
 @pytest.mark.parametrize(("tokens", "active", "experts", "gpus"), [(512, 8, 64, 1), (512, 8, 64, 8), (2, 8, 128, 4)])
 def test_skewed_loads_agree_with_a_simple_simulation(tokens: int, active: int, experts: int, gpus: int) -> None:
-    """Shares with density x^-1.2 by inversion; the remainder goes to the largest; the GPU with the most rows."""
+    """Shares have the density x^-1.2 (by inversion); the largest takes the remainder; the busiest GPU counts."""
     chance, low, high = random.Random(5), 1.0, 0.8 * tokens
     if tokens * active <= experts:
         low, high = 0.01, 2.0
@@ -63,11 +63,11 @@ def test_an_expert_gets_each_token_at_most_once() -> None:
     assert busiest_gpu("power_law_2.5", 100, 2, 2, 1) == pytest.approx((200, 2), rel=0.02)
 
 
-def test_columns_give_the_same_as_single_numbers_and_gpus_need_not_divide_the_experts() -> None:
+def test_loads_of_columns_equal_those_of_single_numbers_and_gpus_need_not_divide_experts() -> None:
     shapes = [(1, 2, 10, 4), (300, 2, 10, 4), (50, 8, 64, 8)]
-    many = busiest_gpu("power_law_1", *(np.array(column, dtype=float) for column in zip(*shapes, strict=True)))
+    columns = busiest_gpu("power_law_1", *(np.array(column, dtype=float) for column in zip(*shapes, strict=True)))
     for i, shape in enumerate(shapes):
-        assert (many.rows[i], many.touched[i]) == busiest_gpu("power_law_1", *shape)
+        assert (columns.rows[i], columns.touched[i]) == busiest_gpu("power_law_1", *shape)
 
 
 @pytest.mark.parametrize(

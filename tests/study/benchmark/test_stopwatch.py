@@ -1,4 +1,4 @@
-"""Timing: the CPU's by real runs; the GPU's logic with a test double of torch whose clock the test sets."""
+"""Timing on the CPU by real runs, and on a GPU with a test double of torch that simulates the clock."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_caches")
 @pytest.mark.parametrize("cold", [True, False])
-def test_the_cpu_takes_as_long_as_it_sleeps(cold: bool) -> None:
+def test_the_measured_time_of_a_sleep_is_its_length(cold: bool) -> None:
     timing = stopwatch.machine("cpu").time(lambda: time.sleep(0.004), cold)
     assert 0.004 <= timing.least <= timing.seconds < 0.03
     assert timing.repeats == stopwatch.REPEATS
 
 
 @pytest.mark.usefixtures("small_caches")
-def test_long_runs_are_repeated_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_runs_are_repeated_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopwatch, "LONG", 0.005)
     assert stopwatch.machine("cpu").time(lambda: time.sleep(0.02)).repeats == 3
 
@@ -45,11 +45,11 @@ def test_a_missing_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         stopwatch.machine("tpu")
 
 
-# --- A GPU that is none: its clock goes on by what its stream is given ----------------------------------
+# --- A simulated GPU: launched work advances its clock ----------------------------------
 
 
-class Simulated:
-    """The part of torch.cuda that the stopwatch uses. Work is the time of its kernels in seconds."""
+class SimulatedTorch:
+    """The functions of torch.cuda that the stopwatch uses. Work is represented by its kernel time in seconds."""
 
     FLUSH, GAP = 40e-6, 1e-6
 
@@ -130,8 +130,8 @@ class Simulated:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[Simulated, stopwatch.Gpu]:
-    simulated = Simulated()
+def gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[SimulatedTorch, stopwatch.Gpu]:
+    simulated = SimulatedTorch()
     monkeypatch.setitem(sys.modules, "torch", simulated)
     monkeypatch.setattr(clocks.shutil, "which", lambda _: None)
     return simulated, stopwatch.Gpu()
@@ -140,7 +140,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[Simulated, stopwatch.Gpu]:
 @pytest.mark.parametrize("cold", [True, False])
 @pytest.mark.parametrize("seconds", [3e-6, 4e-4, 0.05])
 def test_the_time_of_a_launch_is_its_kernel_and_the_gap_after_it(
-    gpu: tuple[Simulated, stopwatch.Gpu], seconds: float, cold: bool
+    gpu: tuple[SimulatedTorch, stopwatch.Gpu], seconds: float, cold: bool
 ) -> None:
     """With and without flushing L2: the time of the flush is subtracted."""
     simulated, watch = gpu
@@ -151,12 +151,12 @@ def test_the_time_of_a_launch_is_its_kernel_and_the_gap_after_it(
 
 
 def test_torchs_cached_memory_is_freed_before_a_graph_allocates(
-    gpu: tuple[Simulated, stopwatch.Gpu],
+    gpu: tuple[SimulatedTorch, stopwatch.Gpu],
 ) -> None:
     simulated, watch = gpu
     watch.time(lambda: simulated.kernel(1e-3))
-    told = [word for word in simulated.log if not word.startswith("waits")]
-    assert told == ["empties", "captures"] * 2  # of the run with the reads that empty the L2, and of these alone
+    calls = [word for word in simulated.log if not word.startswith("waits")]
+    assert calls == ["empties", "captures"] * 2  # with the reads that flush L2, and only these reads
 
 
 def test_a_torch_build_without_code_for_the_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_a_torch_build_without_code_for_the_gpu_is_an_error(monkeypatch: pytest.
     def fail(elements: int, device: str) -> Any:
         raise RuntimeError(message)
 
-    simulated = Simulated()
+    simulated = SimulatedTorch()
     monkeypatch.setattr(simulated, "ones", fail)
     monkeypatch.setattr(simulated, "get_device_capability", lambda: (7, 0))
     monkeypatch.setitem(sys.modules, "torch", simulated)
@@ -179,7 +179,7 @@ def test_a_torch_build_without_code_for_the_gpu_is_an_error(monkeypatch: pytest.
         stopwatch.machine()
 
 
-def test_a_gpu_reports_its_attributes(gpu: tuple[Simulated, stopwatch.Gpu]) -> None:
+def test_a_gpu_reports_its_attributes(gpu: tuple[SimulatedTorch, stopwatch.Gpu]) -> None:
     watch = gpu[1]
     assert watch.evidence.name == "NVIDIA H100 80GB HBM3"
     assert (watch.evidence.compute_capability, watch.evidence.multiprocessors) == ("9.0", 132)
@@ -188,7 +188,7 @@ def test_a_gpu_reports_its_attributes(gpu: tuple[Simulated, stopwatch.Gpu]) -> N
     assert watch.read_clocks() == clocks.Reading()
 
 
-def test_a_failed_capture_is_closed(gpu: tuple[Simulated, stopwatch.Gpu]) -> None:
+def test_a_failed_capture_is_closed(gpu: tuple[SimulatedTorch, stopwatch.Gpu]) -> None:
     simulated, watch = gpu
     calls = iter([None] * stopwatch.WARM_UP)
 
@@ -204,7 +204,7 @@ def test_a_failed_capture_is_closed(gpu: tuple[Simulated, stopwatch.Gpu]) -> Non
 # --- Clocks ----------------------------------------------------------------------------------------------
 
 
-def test_a_line_of_nvidia_smi_is_parsed() -> None:
+def test_clocks_are_read_from_a_line_of_nvidia_smi() -> None:
     assert clocks.parse("1980, 2619, 412.33, 61\n") == clocks.Reading(1980, 2619, 412.33, 61)
     assert clocks.parse("1380, 877, [N/A], [Not Supported]\n") == clocks.Reading(1380, 877, None, None)
     assert clocks.parse("NVIDIA-SMI has failed\n") == clocks.Reading()

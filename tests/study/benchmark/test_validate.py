@@ -1,4 +1,4 @@
-"""Bounds of measured operations against hand calculations, tables with errors, and the output of validation."""
+"""Bounds of measured operations derived by hand, tables with errors, and the output of `roof validate`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from roofmodel.views.benchmark import validate as views
 from tests.profiles.samples import measured
 
 A100, H100 = Device.load("a100"), Device.load("h100")
-BANDWIDTH = 2039e9  # of the A100 80 GB
+BANDWIDTH = 2039e9  # A100 80 GB
 FP16, CUDA = 312e12, 19.5e12
 
 
@@ -60,7 +60,7 @@ BOUNDS = {
         GEMM | {"m": 1}, 2 * (1024 + 1024**2 + 1024) / BANDWIDTH,
     ),
     "weights of 8 bits": (GEMM | {"m": 1, "dtype": "int8_wo"}, (2 * 1024 + 1024**2 + 2 * 1024) / BANDWIDTH),
-    # 4 bits per weight, and 20 bits of scale and zero point per 128 weights
+    # 4 bits per weight, and 20 bits for scale and zero point per 128 weights
     "weights of 4 bits": (
         GEMM | {"m": 1, "dtype": "int4_wo"}, (2 * 1024 + 1024**2 * (4 + 20 / 128) / 8 + 2 * 1024) / BANDWIDTH,
     ),
@@ -73,10 +73,10 @@ BOUNDS = {
     "a sliding window": (
         GENERATION | {"window": 100}, 2 * 2 * (2 * 100 * 2 * 128 + 2 * 8 * 128) / BANDWIDTH,
     ),
-    # one token reads two experts with three matrices each, and their two routing weights; x in, y out
+    # one token reads two experts with three matrices each, two routing weights and x, and writes y
     "MoE": (MOE, 2 * (2 * 3 * 64 * 32 + 2 + 64 + 64) / BANDWIDTH),
     "MoE on four GPUs": (
-        # of 2 experts per GPU the token uses 0.5 on average: 2 (1 - (1 - 2/8))
+        # of 2 experts per GPU, the token uses 2 (1 - (1 - 2/8)) = 0.5 on average
         MOE | {"moe_ep": 4}, 2 * (0.5 * 3 * 64 * 32 + 0.5 + 64 + 64) / BANDWIDTH,
     ),
     # 3 tokens with balanced routing give 6 rows in 6 experts
@@ -84,7 +84,7 @@ BOUNDS = {
         MOE | {"tokens": 3, "distribution": "balanced"}, 2 * (6 * 3 * 64 * 32 + 6 + 2 * 3 * 64) / BANDWIDTH,
     ),
     "MoE without gated experts": (MOE | {"kernel": "my_nongated"}, 2 * (2 * 2 * 64 * 32 + 2 + 64 + 64) / BANDWIDTH),
-    # each of four GPUs sends 3/4 of the 2 MB in the reduce-scatter of the ring, and again in its all-gather
+    # each of four GPUs sends 3/4 of the 2 MB in the ring's reduce-scatter and again in its all-gather
     "an all-reduce": (NCCL, 2 * 1.5e6 / 300e9),
     "an all-gather": (NCCL | {"collective": "all_gather"}, 1.5e6 / 300e9),
     "a reduce-scatter of bytes": (NCCL | {"collective": "reduce_scatter", "dtype": "int8"}, 0.75e6 / 300e9),
@@ -100,15 +100,15 @@ BOUNDS = {
 
 
 def test_the_expected_time_of_a_row_does_not_depend_on_other_rows(tmp_path: Path) -> None:
-    """One query per sequence is a decode, whatever the other rows of the table are."""
-    one, many = CONTEXT | {"seq": 1, "kv_len": 4096}, CONTEXT | {"seq": 16, "kv_len": 4096}
-    both = validate(table(tmp_path, one, many), A100).expected
-    single = [validate(table(tmp_path, row), A100).expected[0] for row in (one, many)]
+    """One query per sequence is a decode, also next to rows with several queries."""
+    decode, prefill = CONTEXT | {"seq": 1, "kv_len": 4096}, CONTEXT | {"seq": 16, "kv_len": 4096}
+    both = validate(table(tmp_path, decode, prefill), A100).expected
+    single = [validate(table(tmp_path, row), A100).expected[0] for row in (decode, prefill)]
     assert both.tolist() == single
 
 
 @pytest.mark.parametrize("case", BOUNDS)
-def test_a_bound_is_the_one_derived_by_hand(case: str, tmp_path: Path) -> None:
+def test_a_bound_equals_the_one_derived_by_hand(case: str, tmp_path: Path) -> None:
     row, seconds = BOUNDS[case]
     found = validate(table(tmp_path, row), A100)
     assert found.skipped == {}
@@ -234,11 +234,11 @@ def test_the_saved_csv_has_every_row_in_order(tmp_path: Path) -> None:
         assert times == sorted(times)
 
 
-def test_the_saved_csv_keeps_the_users_columns_with_names_of_predictions(tmp_path: Path) -> None:
-    own = {"note": "mine", "bound_us": "7", "roof_bound_us": "8"}
-    views.save(validate(table(tmp_path, GEMM | own), A100), str(tmp_path / "out.csv"))
+def test_the_saved_csv_keeps_users_columns_that_have_names_of_predictions(tmp_path: Path) -> None:
+    users_table = {"note": "mine", "bound_us": "7", "roof_bound_us": "8"}
+    views.save(validate(table(tmp_path, GEMM | users_table), A100), str(tmp_path / "out.csv"))
     (row,) = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
-    assert {name: row[name] for name in own} == own
+    assert {name: row[name] for name in users_table} == users_table
     assert float(row["roof_roof_bound_us"]) > 0
     assert row["roof_note"] == ""
     assert float(row["expected_us"]) > 0
@@ -254,7 +254,7 @@ def test_predictions_of_an_earlier_validation_are_replaced(tmp_path: Path) -> No
 
 
 @given(st.lists(st.integers(1, 5000), min_size=3, max_size=3), st.sampled_from(["float16", "int8_wo", "int4_wo", "sq"]))
-def test_counting_many_rows_at_once_gives_the_same_as_one_by_one(sizes: list[int], dtype: str) -> None:
+def test_counts_of_many_rows_at_once_equal_those_of_single_rows(sizes: list[int], dtype: str) -> None:
     from roofmodel.study.benchmark.operations import PRECISIONS, widths
 
     form = widths(PRECISIONS[dtype])
@@ -325,20 +325,20 @@ def test_few_rows_have_large_dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     sizes: list[float] = []
     plot = Axes.plot
 
-    def kept(self: Any, *values: Any, **look: Any) -> Any:
+    def recording_plot(self: Any, *values: Any, **look: Any) -> Any:
         sizes.append(look.get("ms", 0))
         return plot(self, *values, **look)
 
-    monkeypatch.setattr(Axes, "plot", kept)
+    monkeypatch.setattr(Axes, "plot", recording_plot)
     for rows in (2, views.MAX_LARGE_DOTS + 1):
         views.save(validate(table(tmp_path, *[GEMM] * rows), A100), str(tmp_path / "out.svg"))
-    few, _, many, _ = sizes  # after the dots the line
-    assert few > 2 * many > 0
+    of_few_rows, _, of_many_rows, _ = sizes  # the dots, then the line
+    assert of_few_rows > 2 * of_many_rows > 0
 
 
 @pytest.mark.parametrize("name", ["gemm", "attn_context", "attn_generation"])
 def test_no_measured_kernel_of_an_a100_is_faster_than_its_bound(name: str) -> None:
-    """Counted bytes are compulsory and peaks are physical limits: a faster measurement would be an error of ours."""
+    """Counted bytes are compulsory and peaks are physical limits: a faster measurement would show a counting error."""
     found = validate(str(measured(f"ops/aic_a100_sxm_{name}.csv.gz")), A100)
     assert found.skipped == {}
     assert found.whole is not None

@@ -1,4 +1,4 @@
-"""What a workload that does not fit needs: the smallest change of one option."""
+"""Suggestions for a workload that does not fit: the smallest change of one option."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def warning(model: str, hw: str, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("model", "hw", "options"), [("llama-3.1-70b", "a100", {}), ("deepseek-v3", "h100", {"tp": 8, "phase": "decode"})]
 )
-def test_the_named_parallel_sizes_and_format_fit_and_smaller_ones_do_not(
-    model: str, hw: str, options: dict[str, Any]
-) -> None:
+def test_the_suggested_values_fit_and_smaller_ones_do_not(model: str, hw: str, options: dict[str, Any]) -> None:
     arch, device, text = hub.load(model), Device.load(hw), warning(model, hw, **options)
     fits = {
         name: [value for value in values if estimate(arch, device, **{**options, name: value}).fits][:1]
@@ -40,18 +38,18 @@ def test_the_named_parallel_sizes_and_format_fit_and_smaller_ones_do_not(
         assert f'{name}="{value}"' in text or f"{name}={value}" in text
 
 
-def test_a_workload_that_fits_has_no_such_note() -> None:
+def test_a_workload_that_fits_has_no_suggestion() -> None:
     assert warning("gpt2", "a100") == ""
 
 
-def test_a_batch_that_no_layout_fits_is_named_as_such() -> None:
+def test_a_batch_that_fits_in_no_layout_is_reported() -> None:
     assert f"up to {MAX_GPUS} or narrower weights" in warning("gpt2-xl", "a100", batch=10**6)
 
 
 @pytest.mark.parametrize("model", ["gpt-oss-20b", "deepseek-v2-lite", "t5-large", "qwen3-next-80b-a3b-instruct"])
 @pytest.mark.parametrize("options", [{}, {"phase": "generate"}, {"phase": "train"}, {"ep": 2, "dp": 2, "batch": 2}])
-def test_the_memory_after_a_change_is_that_of_a_walk_of_its_own(model: str, options: dict[str, Any]) -> None:
-    """The formula for all tensor-parallel sizes, and the shared walks of stages and formats, give the same bytes."""
+def test_the_memory_after_a_change_equals_that_of_a_separate_traversal(model: str, options: dict[str, Any]) -> None:
+    """The formula for all tensor-parallel sizes and the shared traversals of stages and formats give equal bytes."""
     arch = hub.load(model)
     memory = PeakMemory(arch, workload(arch, **options)[0], phases.CachedWalks())
     changes: list[dict[str, Any]] = [{"tp": 2}, {"tp": 4}]

@@ -1,7 +1,7 @@
-"""Expected times on devices that take the A100's parameters, compared with published times of whole models.
+"""Expected times on devices that use parameters of the A100, compared with published times of whole models.
 
-Two engines that launch little: FasterTransformer's BERT (without those rows that remove padding), and llama.cpp on one
-GeForce with 16-bit weights. Nothing was fitted to any of these devices.
+Two engines with few launches: FasterTransformer's BERT (without the rows that remove padding) and llama.cpp on one
+GeForce with 16-bit weights. No parameter was fitted to these devices.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def rows() -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """BERT base without a head, which is what FasterTransformer times."""
+    """BERT base without a head, as in FasterTransformer's benchmark."""
     path = tmp_path_factory.mktemp("encoder") / "config.json"
     config = next(each for each in catalog() if each.id == "google-bert/bert-base-uncased").config
     path.write_text(json.dumps({**config, "architectures": ["BertModel"]}))
@@ -43,7 +43,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bert(rows: list[dict[str, str]], gpu: str, encoder: Path) -> Iterator[float]:
-    """Expected over measured seconds of forward passes that are long enough not to be launches only."""
+    """Ratios of expected to measured times of forward passes that are long enough not to be launch-bound."""
     for row in rows:
         if (row["gpu_norm"], row["model"], row["precision"]) != (gpu, "bert-base", "fp16"):
             continue
@@ -55,8 +55,10 @@ def bert(rows: list[dict[str, str]], gpu: str, encoder: Path) -> Iterator[float]
 
 @pytest.mark.parametrize(
     ("gpu", "off"), [("T4", 0.3), ("A10", 0.2)]
-)  # too fast, both: 70 W and 150 W keep their clocks down
-def test_bert_in_fastertransformer(rows: list[dict[str, str]], encoder: Path, gpu: str, off: float) -> None:
+)  # expected too fast: power limits of 70 W and 150 W lower the clocks
+def test_expected_times_of_bert_are_within_a_limit_of_fastertransformers(
+    rows: list[dict[str, str]], encoder: Path, gpu: str, off: float
+) -> None:
     ratios = list(bert(rows, gpu, encoder))
     assert len(ratios) >= 5
     assert median(ratios) == pytest.approx(1, abs=off)
@@ -64,7 +66,9 @@ def test_bert_in_fastertransformer(rows: list[dict[str, str]], encoder: Path, gp
 
 
 @pytest.mark.parametrize(("gpu", "phase"), [("RTX3090", "prefill"), ("RTX3090", "decode"), ("RTX4090", "prefill")])
-def test_llama_3_8b_in_llama_cpp(rows: list[dict[str, str]], gpu: str, phase: str) -> None:
+def test_expected_times_of_llama_3_8b_are_within_a_limit_of_those_of_llama_cpp(
+    rows: list[dict[str, str]], gpu: str, phase: str
+) -> None:
     wanted = (gpu, "1.0", "llama-3-8b", phase, "F16", "1024")
     (row,) = [
         r for r in rows if tuple(r[k] for k in ("gpu_norm", "n_gpus", "model", "phase", "precision", "seq")) == wanted

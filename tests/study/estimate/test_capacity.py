@@ -1,4 +1,4 @@
-"""The largest batch and context that fit: an exact search, against counting up from one."""
+"""The largest batch and context that fit: exact, and equal to a search from one upward."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from roofmodel.study.estimate.options import workload
     st.booleans(),
     st.integers(1, 500),
 )
-def test_the_largest_size_is_the_last_that_fits(
+def test_the_largest_size_fits_and_the_next_one_does_not(
     lines: list[tuple[int, int]], capacity: int, limit: int, convex: bool, start: int
 ) -> None:
-    """Piecewise linear needs, convex (activations) or concave (the cache of a window)."""
+    """Memory is piecewise linear in the size: convex (activations) or concave (cache of a sliding window)."""
 
     def need(n: int) -> int:
         return (max if convex else min)(a + b * n for a, b in lines) + n
@@ -35,11 +35,11 @@ def test_the_largest_size_is_the_last_that_fits(
     assert largest(need, capacity, limit, start) == (None if fitting == limit else fitting)
 
 
-def test_a_need_that_does_not_grow_has_no_largest_size() -> None:
+def test_memory_that_does_not_grow_has_no_largest_size() -> None:
     assert largest(lambda n: 7, 10, 10**9) is None
     assert largest(lambda n: 7, 5, 10**9) == 0
     windowed = estimate(hub.load("mistral-7b-v0.1"), Device.load("a100"), phase="decode", context=10)
-    assert windowed.largest_context is None  # its cache never holds more than 4096 tokens
+    assert windowed.largest_context is None  # its cache has at most 4096 tokens
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_need_that_does_not_grow_has_no_largest_size() -> None:
         ("bert-base-uncased", {}),
     ],
 )
-def test_one_more_does_not_fit(model: str, options: dict[str, Any]) -> None:
+def test_the_largest_batch_and_context_fit_and_one_more_does_not(model: str, options: dict[str, Any]) -> None:
     report = estimate(hub.load(model), Device.load("a100"), **options)
     capacity, varied = report.usable_memory, "context" if "context" in options else "seq"
     for name, most in (("batch", report.largest_batch), (varied, report.largest_context)):
@@ -63,13 +63,13 @@ def test_one_more_does_not_fit(model: str, options: dict[str, Any]) -> None:
             assert (phases.peak_memory(report.architecture, work).total <= capacity) is fits
 
 
-def test_if_the_weights_do_not_fit_no_batch_fits() -> None:
+def test_no_batch_fits_if_the_weights_do_not_fit() -> None:
     report = estimate(hub.load("llama-3.1-70b"), Device.load("a100"))
     assert (report.fits, report.largest_batch, report.largest_context) == (False, 0, 0)
 
 
 @pytest.mark.parametrize("dp", [4, 8])
-def test_the_largest_batch_can_be_asked_for(dp: int) -> None:
+def test_an_estimate_with_the_largest_batch_fits(dp: int) -> None:
     options: dict[str, Any] = {"phase": "train", "dp": dp}
     most = estimate(hub.load("gpt2-xl"), Device.load("a100"), batch=dp, **options).largest_batch
     assert most
@@ -93,7 +93,7 @@ def test_deepseek_v3_in_fp8_does_not_fit_on_eight_h100_at_the_default_share() ->
 
 @pytest.mark.parametrize("model", ["gpt2", "gpt-oss-20b", "t5-large", "qwen3-next-80b-a3b-instruct", "gemma-3-1b-pt"])
 @pytest.mark.parametrize("new_tokens", [1, 9, 3000])
-def test_the_formula_gives_the_operators_of_a_walk_through_the_last_decode(model: str, new_tokens: int) -> None:
+def test_the_formula_equals_the_operators_of_the_last_decode(model: str, new_tokens: int) -> None:
     arch = hub.load(model)
     work, _ = workload(arch, phase="generate", batch=3, seq=300, new_tokens=77)
     step = work._replace(new_tokens=new_tokens).steps()[0]

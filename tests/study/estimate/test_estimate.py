@@ -1,4 +1,4 @@
-"""Estimates end to end, without rendering."""
+"""Estimates: times, memory, notes and errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_source_and_prompt_of_an_encoder_decoder_have_equal_default_lengths() ->
         assert (work.seq, work.decoder_seq) == expected
 
 
-def test_a_decode_alone_still_keeps_the_encoder_on_the_device() -> None:
+def test_memory_of_a_decode_includes_the_weights_of_the_encoder() -> None:
     alone, both = run("t5-small", phase="decode"), run("t5-small")
     assert alone.parameters == both.parameters == 60_506_624
     assert alone.memory.weights == both.memory.weights == 2 * 60_506_624  # fp16
@@ -79,7 +79,7 @@ def test_the_prompt_defaults_to_1024_or_the_models_limit() -> None:
 
 
 def test_gemms_may_use_a_narrower_format_than_activations() -> None:
-    """GPT-2: 12 layers of 4 matrices of 768 x 768 (3 fused), 2 of 768 x 3072 in 8 bits; 16 bits elsewhere."""
+    """GPT-2: 12 layers with 4 matrices of 768 x 768 (3 fused) and 2 of 768 x 3072 in 8 bits; all else in 16 bits."""
     mixed, half = (run("gpt2", "h100", phase="prefill", **options) for options in (MIXED, {}))
     assert mixed.memory.weights == half.memory.weights - 12 * (4 * 768 * 768 + 2 * 768 * 3072)
     assert mixed.memory.kv_cache == half.memory.kv_cache / 2
@@ -91,15 +91,15 @@ def test_gemms_may_use_a_narrower_format_than_activations() -> None:
 
 
 def test_engines_quantize_in_the_kernel_that_writes_the_input() -> None:
-    alone, fused = (
+    separate, fused = (
         next(one.expected for one in found.phases[0].placed if one.operator.name == "mlp.down")
         for runtime in ("eager", "graph")
         for found in [run("llama-3.1-8b", "h100", phase="prefill", seq=4096, runtime=runtime, **MIXED)]
     )
-    assert alone is not None
+    assert separate is not None
     assert fused is not None
     # 4096 x 14336 elements, read in 16 bits and written in 8: 176 MB, at 3.35 TB/s or less
-    assert alone.seconds - fused.seconds > 3 * 4096 * 14336 / 3.35e12
+    assert separate.seconds - fused.seconds > 3 * 4096 * 14336 / 3.35e12
 
 
 def test_the_phase_is_the_sum_of_its_operators_over_their_occurrences() -> None:
@@ -126,19 +126,19 @@ def test_throughput_counts_the_new_tokens() -> None:
 def test_flash_attention_counts_fewer_flops_and_states_the_eager_count() -> None:
     flash, eager = run(attention="flash").phases[0], run(attention="eager").phases[0]
     assert flash.cost.matmul_flops < eager.cost.matmul_flops == flash.all_pairs_matmul_flops
-    # 48 layers x 25 heads x 2 products x 2 x 64, for the 1024 x 1023 / 2 masked pairs
+    # 48 layers x 25 heads x 2 GEMMs x 2 x 64 FLOPs, for the 1024 x 1023 / 2 masked pairs
     masked = 48 * 25 * 2 * 2 * 64 * (1024 * 1023 // 2)
     assert eager.cost.matmul_flops - flash.cost.matmul_flops == masked
 
 
-def test_logits_of_the_last_position_reduce_the_head() -> None:
+def test_logits_of_only_the_last_position_reduce_the_flops_of_the_head() -> None:
     last, everything = run(logits="last").phases[0], run(logits="all").phases[0]
     assert everything.cost.matmul_flops - last.cost.matmul_flops == 2 * 1023 * 1600 * 50257
 
 
 @pytest.mark.parametrize("options", [{}, {"context": 8000, "attention": "eager"}])
-def test_memory_is_that_of_the_phase_that_needs_most(options: dict[str, Any]) -> None:
-    """Not the sum of each role's own peak: a prefill's activations and a decode's cache are at different times."""
+def test_memory_is_that_of_the_phase_with_the_largest_peak(options: dict[str, Any]) -> None:
+    """Not the sum of the peaks of all roles: the peaks of activations (prefill) and cache (decode) differ in time."""
     both = run(**options).memory
     prefill = run(phase="prefill", attention=options.get("attention", "flash")).memory
     decode = run(phase="decode", **options).memory
@@ -148,7 +148,7 @@ def test_memory_is_that_of_the_phase_that_needs_most(options: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("architectures", [["BertForMaskedLM"], ["BertForPreTraining"], ["BertModel"]])
-def test_fp16_weights_are_two_bytes_a_parameter_unused_ones_included(architectures: list[str]) -> None:
+def test_fp16_weights_are_two_bytes_per_parameter_including_unused_ones(architectures: list[str]) -> None:
     config = {
         "model_type": "bert", "architectures": architectures, "hidden_size": 24, "num_hidden_layers": 2,
         "num_attention_heads": 3, "vocab_size": 99, "intermediate_size": 40, "tie_word_embeddings": False,
@@ -162,16 +162,16 @@ def test_fits_compares_with_the_devices_memory(model: str, hw: str, fits: bool) 
     assert run(model, hw).fits is fits
 
 
-def test_int4_weights_with_their_scales_let_70b_fit() -> None:
+def test_a_70b_model_fits_with_int4_weights_and_their_scales() -> None:
     report = run("llama-3.1-70b", weights="int4")
-    table = 128256 * 8192  # token table and head stay in fp16, as do the norms
+    table = 128256 * 8192  # token table, head and norms stay in fp16
     norms = (2 * 80 + 1) * 8192
     matrices = 70_553_706_496 - 2 * table - norms
     assert report.memory.weights == matrices * 532 // 128 // 8 + 2 * (2 * table + norms)  # 128 x 4 + 16 + 4 bits
     assert report.fits is True
 
 
-def test_lengths_beyond_the_positions_are_counted_with_a_warning_that_names_the_limit() -> None:
+def test_a_length_beyond_the_positions_is_counted_with_a_warning_that_states_the_limit() -> None:
     notes = [n for n in map(str, run(seq=2000).notes) if n.startswith("warning")]
     assert len(notes) == 2
     assert "2000 tokens" in notes[0]
@@ -200,7 +200,7 @@ def test_an_option_that_does_not_apply_is_ignored_with_a_note(model: str, option
     assert [note for note in map(str, report.notes) if note.startswith(f"{word} is ignored")]
 
 
-def test_defaults_of_options_that_do_not_apply_are_silent() -> None:
+def test_defaults_of_options_that_do_not_apply_have_no_note() -> None:
     quiet = run("gpt2", seq=10, mla="absorbed", decoder_seq=None, image=None, runtime="eager", recompute="none", tp=1)
     assert [note for note in map(str, quiet.notes) if "ignored" in note] == []
 
@@ -215,7 +215,7 @@ def test_defaults_of_options_that_do_not_apply_are_silent() -> None:
         ({"seq": 2**41}, ["seq", str(2**41)]),
         ({"context": -1}, ["context", "-1", "from 0"]),
         ({"dtype": "fp12"}, ["dtype", "'fp12'", "fp16"]),
-        ({"dtype": "int4"}, ["dtype", "'int4'"]),  # a storage format; nothing computes in it
+        ({"dtype": "int4"}, ["dtype", "'int4'"]),  # only a storage format
         ({"activations": "fp8"}, ['activations="fp8"', 'dtype="fp16"', 'try dtype="fp8"']),
         ({"activations": "int4"}, ["activations", "'int4'", "fp16"]),
         ({"weights": "int3"}, ["weights", "'int3'", "int4"]),
@@ -244,7 +244,7 @@ def test_invalid_option_values_are_refused(options: dict[str, Any], fragments: l
         assert fragment in str(caught.value)
 
 
-def test_generation_is_one_phase_with_what_it_would_cost_without_a_cache() -> None:
+def test_generation_is_one_phase_that_also_states_its_cost_without_a_cache() -> None:
     (phase,) = roofmodel.estimate("gpt2", "a100", phase="generate", seq=20, new_tokens=30).to_dict()["phases"]
     assert {op["stage"] for op in phase["ops"]} == {"prefill", "decodes"}
     assert {op["count"] for op in phase["ops"] if op["name"] == "mlp.up"} == {12, 12 * 30}
@@ -253,7 +253,7 @@ def test_generation_is_one_phase_with_what_it_would_cost_without_a_cache() -> No
     assert phase["totals"]["bound_tokens_per_second"] == pytest.approx(30 / phase["totals"]["bound_seconds"])
 
 
-def test_a_generation_beyond_the_positions_names_the_longest_prompt_within_them() -> None:
+def test_the_warning_of_a_generation_beyond_the_positions_states_the_longest_prompt() -> None:
     (warning,) = [n for n in map(str, run(phase="generate", seq=1000, new_tokens=100).notes) if n.startswith("warning")]
     assert "1100 tokens" in warning
     assert "(seq=924 is within the limit)" in warning
@@ -262,14 +262,14 @@ def test_a_generation_beyond_the_positions_names_the_longest_prompt_within_them(
 @pytest.mark.parametrize(
     ("options", "warned"),
     [
-        ({}, []),  # a prompt of 1024 tokens, and a decode after it
+        ({}, []),  # a prompt of 1024 tokens, then a decode
         ({"seq": 1024}, []),
         ({"context": 1024}, ["decode reaches 1025 tokens"]),
         ({"seq": 1025}, ["prefill reaches 1025 tokens", "decode reaches 1026 tokens"]),
         ({"phase": "decode", "context": 1024}, ["decode reaches 1025 tokens"]),
     ],
 )
-def test_only_lengths_that_were_given_are_warned_about(options: dict[str, Any], warned: list[str]) -> None:
+def test_only_given_lengths_have_a_warning(options: dict[str, Any], warned: list[str]) -> None:
     warnings = [note for note in map(str, run("gpt2", **options).notes) if note.startswith("warning: ")]
     assert [note.removeprefix("warning: ").partition(", but")[0] for note in warnings] == warned
     assert all("has positions for 1024; the limit is not enforced" in note for note in warnings)
@@ -290,17 +290,19 @@ def test_a_training_step_has_its_stages_and_the_memory_of_each_role() -> None:
 
 
 @pytest.mark.parametrize("model", ["bert-base-uncased", "falcon-mamba-7b", "resnet-18"])
-def test_encoders_state_space_models_and_convolutional_networks_have_training(model: str) -> None:
+def test_encoders_state_space_models_and_convolutional_networks_have_a_training_step(model: str) -> None:
     (phase,) = run(model, phase="train").phases
     assert {placed.operator.stage for placed in phase.placed} == {"forward", "backward", "optimizer"}
 
 
 def test_training_notes_ignored_options_and_options_without_effect() -> None:
     notes = [*map(str, run("gpt2", phase="train", context=5, kv="fp8", recompute="selective").notes)]
-    for start in ("context is ignored", "kv is ignored", 'recompute="selective" changes nothing'):
-        assert [note for note in notes if note.startswith(start)]
-    (why,) = [n for n in map(str, run("mamba-130m-hf", phase="train", recompute="selective").notes) if "recompute" in n]
-    assert why.endswith("has no attention")
+    for beginning in ("context is ignored", "kv is ignored", 'recompute="selective" changes nothing'):
+        assert [note for note in notes if note.startswith(beginning)]
+    (reason,) = [
+        n for n in map(str, run("mamba-130m-hf", phase="train", recompute="selective").notes) if "recompute" in n
+    ]
+    assert reason.endswith("has no attention")
 
 
 def test_a_decode_may_start_from_an_empty_cache() -> None:
@@ -334,11 +336,11 @@ def test_an_expected_time_is_the_sum_of_its_kernels_and_above_the_bound(model: s
 
 
 def test_mfu_counts_all_pairs_and_hfu_counts_executed_flops() -> None:
-    """PaLM's appendix B: MFU counts causal attention in full, HFU what the GPU executes, recomputation included.
+    """PaLM, appendix B: MFU counts all pairs of causal attention; HFU counts executed FLOPs, including recomputation.
 
     GPT-2 on 2 × 128 tokens: 12 layers with 12 × 768² weights, a head of 768 × 50257. A GEMM of attention over n pairs
-    of tokens takes 2 × 768 n FLOPs. MFU: 2 of them forward and 4 backward; all 2 × 128² pairs. HFU: also 2 recomputed
-    forward, and 5 backward, because flash attention recomputes the scores; 2 × 128 × 129 / 2 pairs.
+    of tokens has 2 × 768 n FLOPs. MFU: 2 GEMMs forward and 4 backward, over 2 × 128² pairs. HFU: 2 more with
+    recomputation and 5 backward, because flash attention recomputes the scores, over 2 × 128 × 129 / 2 pairs.
     """
     layers, head = 2 * 256 * 12 * 12 * 768**2, 2 * 256 * 768 * 50257
     all_pairs, unmasked = (12 * 2 * 768 * pairs for pairs in (2 * 128**2, 128 * 129))
@@ -366,7 +368,7 @@ def test_hfu_is_below_100_percent_where_mfu_counts_masked_pairs() -> None:
 
 
 def test_an_eager_step_may_be_launch_bound() -> None:
-    """A decode of gpt2 runs 156 small kernels or so: the host takes 40 us for each, longer than any kernel."""
+    """A decode of gpt2 has about 156 small kernels. The host takes 40 us for each launch, longer than any kernel."""
     (eager,) = run("gpt2", phase="decode", seq=8).phases
     (graph,) = run("gpt2", phase="decode", seq=8, runtime="graph").phases
     assert eager.host_bound
@@ -380,7 +382,7 @@ def test_an_eager_step_may_be_launch_bound() -> None:
 
 @pytest.mark.parametrize("model", ["olmoe-1b-7b-0924", "mixtral-8x7b-v0.1", "deepseek-v2-lite"])
 def test_gradients_of_expert_gemms_take_about_as_long_as_the_gemms(model: str) -> None:
-    """Both gradients have the FLOPs of the forward GEMM; a wrong shape gave four times as much."""
+    """Both gradients have the FLOPs of the forward GEMM. A wrong GEMM shape made them four times as slow."""
     (train,) = run(model, phase="train", seq=4096).phases
     seconds = {p.operator.name: p.expected.seconds for p in train.placed if p.expected}
     forward = [name for name in seconds if "expert_" in name and not name.endswith(("activation", "grad"))]
@@ -400,11 +402,11 @@ def test_a_given_launch_overhead_replaces_the_calibrated_one(launch: str | float
     assert slow.kernel_seconds == usual.kernel_seconds
     assert slow.expected is not None
     assert slow.expected.seconds == pytest.approx(slow.kernels * 12e-6)
-    assert slow.expected.low == pytest.approx(slow.kernels * 12e-6)  # no step is shorter than its launches
+    assert slow.expected.low == pytest.approx(slow.kernels * 12e-6)  # a step takes at least as long as its launches
     assert slow.expected.high == pytest.approx(slow.kernels * 12e-6 * 1.17)  # 15 passes of BERT, 90 % of them
 
 
-def test_without_launch_overhead_only_kernel_time_remains() -> None:
+def test_without_launch_overhead_a_step_takes_its_kernel_time() -> None:
     (fast,) = run("gpt2", phase="decode", seq=8, launch="0 us").phases
     assert fast.expected == fast.kernel_seconds
     graph = run("gpt2", phase="decode", seq=8, runtime="graph", launch="12us")
@@ -418,7 +420,7 @@ def test_a_launch_bound_step_has_the_interval_of_launch_overhead() -> None:
     assert eager.expected.low < eager.expected.seconds < eager.expected.high
 
 
-def test_borrowed_parameters_give_a_note() -> None:
+def test_transferred_parameters_give_a_note() -> None:
     assert any(
         "a100-sxm-80gb parameters scaled to its datasheet are used" in note
         for note in map(str, run("gpt2", hw="v100").notes)
@@ -431,7 +433,7 @@ def test_borrowed_parameters_give_a_note() -> None:
 
 
 def test_an_mfu_above_100_percent_has_a_note() -> None:
-    """Causal prefills: flash attention skips half of the pairs, which MFU counts; no note for few pairs."""
+    """In causal prefills, flash attention skips half of the pairs, but MFU counts them. Short prompts have no note."""
     for seq, above in ((1024, False), (131072, True)):
         report = roofmodel.estimate("llama-3.1-8b", "h100", phase="prefill", seq=seq, runtime="graph")
         assert (report.totals["prefill"]["mfu"] > 1) == above
@@ -453,7 +455,7 @@ def test_an_uncalibrated_operator_leaves_only_totals_unknown() -> None:
 
 
 def test_a_note_explains_an_unknown_expected_time_of_a_stage() -> None:
-    """The last stage is the slowest and sends nothing; the sends of earlier stages are not calibrated."""
+    """The last stage is the slowest and has no send; the sends of earlier stages are not calibrated."""
     device = Device.load("a100")
     assert device.calibration is not None
     alone = replace(device, calibration=device.calibration._replace(collectives={}))
@@ -466,37 +468,37 @@ def test_a_note_explains_an_unknown_expected_time_of_a_stage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost", "named"),
+    ("missing", "named"),
     [
         ({"multiprocessors": None}, "multiprocessors"),
         ({"clocks": {}}, "clocks: boost"),
         ({"multiprocessors": None, "clocks": {"base": 1e9}}, "multiprocessors and clocks: boost"),
     ],
 )
-def test_missing_fields_of_a_calibrated_device_give_a_note(lost: dict[str, Any], named: str) -> None:
-    found = estimate(hub.load("gpt2"), replace(Device.load("a100"), **lost))
+def test_missing_fields_of_a_calibrated_device_give_a_note(missing: dict[str, Any], named: str) -> None:
+    found = estimate(hub.load("gpt2"), replace(Device.load("a100"), **missing))
     assert not any(phase.expected for phase in found.phases)
     assert any(f"no expected times: a100-sxm-80gb's file lacks {named}, " in note for note in map(str, found.notes))
 
 
 @pytest.mark.parametrize(
-    ("hw", "of_capacity", "said"),
+    ("hw", "share", "fragment"),
     [("a100", 0.89, ""), ("a100", 0.91, "fragmentation; it fits with"), ("a100", 1.001, ""),
      ("l4", 0.89, ""), ("l4", 0.91, "fragmentation, ECC if enabled (")],
 )  # fmt: skip
-def test_memory_above_the_utilization_gives_a_warning(hw: str, of_capacity: float, said: str) -> None:
+def test_memory_above_the_utilization_gives_a_warning(hw: str, share: float, fragment: str) -> None:
     """GDDR has no extra memory for ECC bits."""
     device, needed = Device.load(hw), run("gpt2").memory.total
-    dram = device.levels["dram"]._replace(capacity=int(needed / of_capacity))
+    dram = device.levels["dram"]._replace(capacity=int(needed / share))
     found = estimate(hub.load("gpt2"), replace(device, levels={**device.levels, "dram": dram}))
-    assert found.fits is (of_capacity < 0.9)
-    warned = [note for note in map(str, found.notes) if "left for memory that is not counted" in note]
-    assert len(warned) == bool(said)
-    assert all(said in note for note in warned)
+    assert found.fits is (share < 0.9)
+    warnings = [note for note in map(str, found.notes) if "left for memory that is not counted" in note]
+    assert len(warnings) == bool(fragment)
+    assert all(fragment in note for note in warnings)
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "says"),
+    ("model", "options", "text"),
     [
         ("llama-3.1-8b", {"phase": "prefill", "seq": 1}, "fp16, flash attention, logits of the last position"),
         ("llama-3.1-8b", {"phase": "forward"}, "fp16, flash attention, logits of all positions"),
@@ -504,17 +506,17 @@ def test_memory_above_the_utilization_gives_a_warning(hw: str, of_capacity: floa
         ("mamba-130m-hf", {"phase": "decode", "attention": "eager"}, "fp16, eager scan"),
     ],
 )
-def test_the_workload_text_has_only_options_of_the_model(model: str, options: dict[str, Any], says: str) -> None:
-    assert describe_workload(roofmodel.estimate(model, "a100", **options).estimate) == says
+def test_the_workload_text_has_only_options_of_the_model(model: str, options: dict[str, Any], text: str) -> None:
+    assert describe_workload(roofmodel.estimate(model, "a100", **options).estimate) == text
 
 
-def test_if_no_batch_fits_none_is_suggested() -> None:
-    report = roofmodel.estimate("llama-3.1-8b", "a100", phase="decode", context=540000)  # 131 kB a token: 71 GB
+def test_no_batch_is_suggested_if_none_fits() -> None:
+    report = roofmodel.estimate("llama-3.1-8b", "a100", phase="decode", context=540000)  # 131 kB per token: 71 GB
     assert str(describe_largest(report.estimate)).startswith("0, no batch fits; longest context at batch 1: 467")
-    assert 467_000 < (0.9 * 80 * 2**30 - 2 * 8_030_261_248) / 131_072 < 468_000  # the whole usable memory
+    assert 467_000 < (0.9 * 80 * 2**30 - 2 * 8_030_261_248) / 131_072 < 468_000  # all usable memory
 
 
-def test_a_checkpoint_of_fp8_blocks_names_the_options_of_fp8_gemms() -> None:
+def test_a_note_names_the_options_of_fp8_gemms_for_a_checkpoint_in_fp8_blocks() -> None:
     options = {"tp": 8, "batch": 4, "phase": "prefill"}
     note = next(str(note) for note in run("deepseek-v3", "h200", **options).notes if "GEMMs" in str(note))
     assert "GEMMs are counted in fp16" in note

@@ -21,7 +21,7 @@ def pipeline(load: float, gpu: float, workers: int, mode: CopyMode = "pinned", c
     return InputPipeline(Loader(load, workers, mode), 1, copy, gpu, is_expected=True)
 
 
-def test_without_workers_loading_and_computing_add_up() -> None:
+def test_without_workers_the_times_of_loader_and_gpu_add_up() -> None:
     """The fifth step of pytorch/kineto@94979607's ResNet-50 trace: 68.7 ms in the loader, 107.4 ms elsewhere."""
     step = pipeline(0.0687, 0.1074, workers=0)
     assert step.seconds == pytest.approx(0.1761)
@@ -30,8 +30,8 @@ def test_without_workers_loading_and_computing_add_up() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "workers"), [(0.230, 7), (0.350, 5)])
-def test_the_workers_that_hide_the_loader(gpu: float, workers: int) -> None:
-    """1500 ms of preprocessing: a faster GPU, 230 ms instead of 350 ms, needs 7 workers instead of 5."""
+def test_a_faster_gpu_needs_more_workers_to_hide_the_loader(gpu: float, workers: int) -> None:
+    """With 1500 ms of preprocessing per batch, a step of 350 ms needs 5 workers and one of 230 ms needs 7."""
     assert pipeline(1.5, gpu, 0).workers_to_hide == workers
     assert pipeline(1.5, gpu, workers).seconds == gpu
     assert pipeline(1.5, gpu, workers).limit == "gpu"
@@ -39,7 +39,7 @@ def test_the_workers_that_hide_the_loader(gpu: float, workers: int) -> None:
     assert pipeline(1.5, gpu, workers - 1).limit == "loader"
 
 
-def test_an_overlapped_copy_limits_the_step_only_where_it_is_longer() -> None:
+def test_an_overlapped_copy_limits_the_step_only_if_it_is_longer_than_the_computation() -> None:
     assert pipeline(0.1, 1.0, 1, "pinned", 0.5).seconds == 1.5
     assert pipeline(0.1, 1.0, 1, "async", 0.5).seconds == 1.0
     assert pipeline(0.1, 1.0, 1, "async", 2.0).seconds == 2.0
@@ -47,7 +47,9 @@ def test_an_overlapped_copy_limits_the_step_only_where_it_is_longer() -> None:
 
 
 @given(TIMES, TIMES, st.integers(0, 64), TIMES, st.sampled_from(["pinned", "pageable", "async"]))
-def test_a_worker_more_never_slows_the_step(load: float, gpu: float, workers: int, copy: float, mode: CopyMode) -> None:
+def test_one_more_worker_never_slows_the_step(
+    load: float, gpu: float, workers: int, copy: float, mode: CopyMode
+) -> None:
     fewer, more = (pipeline(load, gpu, count, mode, copy) for count in (workers, workers + 1))
     assert more.seconds <= fewer.seconds
     assert 0 < fewer.utilization <= 1
@@ -62,7 +64,7 @@ def test_a_batch_of_images_is_copied_over_pcie(mode: CopyMode, seconds: float) -
     assert found["copy_seconds"] == pytest.approx(seconds, rel=1e-3)
 
 
-def test_the_estimated_step_is_the_measured_one() -> None:
+def test_the_estimated_step_equals_the_measured_one() -> None:
     """The same trace: steps of 164 to 181 ms on a V100 (fp32, 32 images), 176.1 ms the first; one worker hides it."""
     found = estimate(loader="68.7ms")
     assert found["step_seconds"] == pytest.approx(0.1761, rel=0.05)
@@ -104,7 +106,7 @@ def test_only_passes_over_a_batch_have_a_data_loader() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("options", "message"),
     [
         ({"workers": 3}, 'workers=3 needs the time of a batch: add loader="1500ms"'),
         ({"loader": "3"}, "loader: '3' has no unit"),
@@ -115,10 +117,10 @@ def test_only_passes_over_a_batch_have_a_data_loader() -> None:
         ({"loader": "3ms", "copy": "fast"}, "copy: unknown value 'fast'; known: pinned, pageable, async"),
     ],
 )
-def test_invalid_options_are_quoted_with_what_would_work(asked: dict[str, Any], said: str) -> None:
+def test_invalid_options_are_quoted_with_what_would_work(options: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError) as error:
-        loader_options(**({"loader": None, "workers": None, "copy": None} | asked))
-    assert said in str(error.value)
+        loader_options(**({"loader": None, "workers": None, "copy": None} | options))
+    assert message in str(error.value)
 
 
 def test_the_summary_states_the_step_with_its_input(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +131,7 @@ def test_the_summary_states_the_step_with_its_input(capsys: pytest.CaptureFixtur
     )  # fmt: skip
     Console(width=120).print(report)
     shown = capsys.readouterr().out
-    step = report.totals["train"]["expected_seconds"] + 1.92e-3  # with the copy, which does not overlap
+    step = report.totals["train"]["expected_seconds"] + 1.92e-3  # the copy does not overlap
     hiding, busy = math.ceil(1.5 / step), report.totals["train"]["expected_seconds"] * 7 / 1.5
     assert f"1.5 s per batch, 7 workers, pageable copy 1.92 ms; {hiding} workers would hide the loader" in shown
     # 1500 ms / 7, 32 images

@@ -44,7 +44,7 @@ def test_rates_are_of_all_gpus_and_counts_and_memory_of_one() -> None:
 def test_parameters_are_of_the_model_and_weights_of_one_gpu() -> None:
     found = roofmodel.estimate("Meta-Llama-3-8B", "h100", tp=8, phase="decode").to_dict()
     assert found["model"]["parameters"] == 8_030_261_248
-    # of 32 layers: q and output, k and v of one head, gate, up and down; two norms; two tables of a word's eighth
+    # per layer: 1/8 of q, output, k, v, gate, up, down; two norms. In all: 32 layers, 1/8 of two tables, final norm
     layer = (2 * 4096 * 4096 + 2 * 4096 * 8 * 128 + 3 * 4096 * 14336) // 8 + 2 * 4096
     assert found["memory"]["weights"] == 2 * (32 * layer + 2 * 128256 // 8 * 4096 + 4096)
     assert {name: found["workload"][name] for name in ("tp", "dp", "pp", "ep")} == {"tp": 8, "dp": 1, "pp": 1, "ep": 1}
@@ -56,36 +56,38 @@ def test_collectives_are_bound_by_one_direction_of_the_link() -> None:
     assert op["bound"] == "communication"
     assert op["bound_seconds"] == 2 * 3 * (8 * 1024 * 4096 * 2) / 4 / 450e9
     assert op["expected_seconds"] > op["bound_seconds"]
-    of_all = [op for op in found["ops"] if op["kind"] == "communication"]
+    collectives = [op for op in found["ops"] if op["kind"] == "communication"]
     totals = found["totals"]
-    assert totals["communication_seconds"] == pytest.approx(sum(op["count"] * op["bound_seconds"] for op in of_all))
+    assert totals["communication_seconds"] == pytest.approx(
+        sum(op["count"] * op["bound_seconds"] for op in collectives)
+    )
     assert totals["expected_communication_seconds"] == pytest.approx(
-        sum(op["count"] * op["expected_seconds"] for op in of_all)
+        sum(op["count"] * op["expected_seconds"] for op in collectives)
     )
 
 
 def test_a_collective_names_every_link_that_it_uses() -> None:
-    """Two nodes of eight: within and between; one GPU of each node, or from one to the next: between them only."""
+    """16 GPUs use links within and between nodes; one GPU per node, or a send to the next node, only between nodes."""
     for collective, names in (
         (Collective("all_reduce", 8), ["nvlink"]),
         (Collective("all_reduce", 16), ["nvlink", "infiniband"]),
         (Collective("all_reduce", 2, apart=8), ["infiniband"]),
         (Collective("send", 2, apart=8), ["infiniband"]),
     ):
-        way = route(collective, H100)
-        assert way is not None
-        assert [link.name for link in way.links(H100)] == names
+        path = route(collective, H100)
+        assert path is not None
+        assert [link.name for link in path.links(H100)] == names
 
 
-def test_a_bridge_joins_two() -> None:
-    """H100 NVL: 600 GB/s within a pair, PCIe's 128 GB/s between more GPUs, both directions together."""
+def test_a_bridge_connects_only_two_gpus() -> None:
+    """H100 NVL, both directions together: 600 GB/s within a pair, 128 GB/s (PCIe) between more GPUs."""
     for tp, bandwidth in ((2, 300e9), (4, 64e9)):
         found = roofmodel.estimate("Meta-Llama-3-8B", "h100-nvl", tp=tp, phase="prefill").to_dict()["phases"][0]
         (op,) = (op for op in found["ops"] if op["name"] == "mlp.all_reduce")
         assert op["bound_seconds"] == pytest.approx(2 * (tp - 1) * (1024 * 4096 * 2) / tp / bandwidth)
 
 
-def test_two_sockets_have_links_of_their_own() -> None:
+def test_gpus_of_two_sockets_communicate_over_the_link_between_sockets() -> None:
     """Four cards per socket on PCIe 4.0; between the sockets a UPI link of 10.4 GT/s, 20.8 GB/s per direction."""
     links = {
         "nvlink_bridge": Link("nvlink_bridge", 600e9, joins=2),
@@ -103,7 +105,7 @@ def test_two_sockets_have_links_of_their_own() -> None:
     }  # fmt: skip
 
 
-def test_a_device_without_links_has_no_bound_of_communication_and_says_so() -> None:
+def test_a_device_without_links_has_no_communication_bound_and_a_note() -> None:
     found = roofmodel.estimate("Meta-Llama-3-8B", "tpu-v4", tp=4, dtype="bf16", phase="prefill").to_dict()
     (op,) = (op for op in found["phases"][0]["ops"] if op["name"] == "mlp.all_reduce")
     assert op["bound"] == "memory"
@@ -112,39 +114,44 @@ def test_a_device_without_links_has_no_bound_of_communication_and_says_so() -> N
 
 
 def test_more_gpus_than_a_node_has_give_a_note() -> None:
-    """Over the network in the device's file; with a warning without one."""
+    """The note names the network in the device's file; without a network, there is a warning."""
     notes = [*map(str, estimate(LLAMA, H100, tp=16).notes)]
     assert any("between nodes of 8 GPUs: infiniband, 50 GB/s per GPU" in note for note in notes)
-    (told,) = (
+    (warning,) = (
         note for note in map(str, estimate(LLAMA, Device.load("h100-nvl"), tp=16).notes) if "one node of 8" in note
     )
-    assert told.startswith("warning: 16 GPUs")
+    assert warning.startswith("warning: 16 GPUs")
 
 
 @pytest.mark.parametrize(
     ("hw", "options", "name", "bandwidth"),
-    [  # H100 SXM: 450 GB/s one way within a node of 8, and 50 GB/s out of it for each GPU
+    [  # H100 SXM, per direction and GPU: 450 GB/s within a node of 8, 50 GB/s between nodes
         ("h100", {"tp": 8}, "mlp.all_reduce", 450e9),
         ("h100", {"dp": 8}, "gradients.all_reduce", 450e9),
-        ("h100", {"tp": 8, "dp": 2}, "mlp.all_reduce", 450e9),  # stays within
+        ("h100", {"tp": 8, "dp": 2}, "mlp.all_reduce", 450e9),  # within a node
         ("h100", {"tp": 8, "dp": 2}, "gradients.all_reduce", 50e9),  # one GPU of each node
         ("h100", {"tp": 4, "dp": 2}, "gradients.all_reduce", 450e9),
-        # every second GPU of a node, four ports in all: of 7/8 that a ring sends, half must leave
+        # every second GPU of a node, so four ports; a ring sends 7/8, of which half leaves the node
         ("h100", {"tp": 2, "dp": 8}, "gradients.all_reduce", 4 * 50e9 * (7 / 8) / (1 / 2)),
         ("h100", {"dp": 64}, "gradients.all_reduce", 8 * 50e9 * (63 / 64) / (7 / 8)),
-        ("h100", {"dp": 16}, "gradients.all_reduce", 450e9 * (15 / 16) / (7 / 8)),  # the links within are slower
-        # of nodes of 4, 4 and 2 the last has two ports; of a ring's 9/10 two thirds must leave it
+        (
+            "h100",
+            {"dp": 16},
+            "gradients.all_reduce",
+            450e9 * (15 / 16) / (7 / 8),
+        ),  # limited by the links within the node
+        # nodes with 4, 4 and 2 GPUs: the last has two ports, and of the ring's 9/10 two thirds leave it
         ("h100", {"tp": 2, "dp": 10}, "gradients.all_reduce", 2 * 50e9 * (9 / 10) / (2 / 3)),
-        ("h100", {"dp": 9}, "gradients.all_reduce", 50e9 * (8 / 9) / (1 / 2)),  # a GPU alone on the second
+        ("h100", {"dp": 9}, "gradients.all_reduce", 50e9 * (8 / 9) / (1 / 2)),  # one GPU on the second node
         ("h100", {"tp": 8, "pp": 2}, "stage.send", 50e9),
         ("h100", {"tp": 2, "pp": 4}, "gradients.tied_all_reduce", 450e9),
         ("h100", {"tp": 4, "pp": 4}, "gradients.tied_all_reduce", 50e9),
         ("h100", {"tp": 2, "pp": 4}, "stage.send", 450e9),
-        ("h100", {"tp": 2, "pp": 8}, "stage.send", 50e9),  # some of the hops leave the node
-        ("a100-pcie-80gb", {"tp": 2, "dp": 2}, "mlp.all_reduce", 300e9),  # a pair's bridge
-        ("a100-pcie-80gb", {"tp": 2, "dp": 2}, "gradients.all_reduce", 32e9),  # from pair to pair
+        ("h100", {"tp": 2, "pp": 8}, "stage.send", 50e9),  # some sends leave the node
+        ("a100-pcie-80gb", {"tp": 2, "dp": 2}, "mlp.all_reduce", 300e9),  # bridge of a pair
+        ("a100-pcie-80gb", {"tp": 2, "dp": 2}, "gradients.all_reduce", 32e9),  # between pairs
         ("a100-pcie-80gb", {"dp": 2}, "gradients.all_reduce", 300e9),
-        # a DGX-1V's mesh, 25 GB/s per NVLink and direction: GPUs 0 and 1 share one, 0 to 3 have four each, 0 to 7 six
+        # mesh of the DGX-1V, 25 GB/s per NVLink and direction: one for GPUs 0 and 1, four each for 0-3, six for 0-7
         ("v100", {"dp": 2}, "gradients.all_reduce", 25e9),
         ("v100", {"dp": 4}, "gradients.all_reduce", 4 * 25e9),
         ("v100", {"dp": 8}, "gradients.all_reduce", 6 * 25e9),
@@ -166,39 +173,39 @@ def test_collectives_use_the_links_of_their_ranks(
     assert found
 
 
-def test_experts_that_are_on_several_nodes_are_reached_by_each_gpus_own_port() -> None:
-    """8 of 16 GPUs are on the other node: 8 of a GPU's 15 parts use its port of 50 GB/s."""
+def test_tokens_for_experts_on_another_node_leave_through_the_port_of_each_gpu() -> None:
+    """8 of 16 GPUs are on the other node, so 8 of 15 parts that a GPU sends use its port of 50 GB/s."""
     found = estimate(hub.load("gpt-oss-20b"), H100, phase="prefill", batch=16, dp=16, ep=16).phases[0].placed
     placed = next(one for one in found if one.operator.name == "mlp.dispatch")
     assert placed.placement.link_seconds == pytest.approx(float(placed.operator.cost.link_bytes) * 8 / 15 / 50e9)
 
 
-def test_groups_that_do_not_fill_a_node_do_not_lie_on_two() -> None:
-    """Groups of 6 GPUs, one per node of 8: their replicas communicate between nodes."""
+def test_groups_that_do_not_fill_a_node_are_not_split_over_two_nodes() -> None:
+    """One group of 6 GPUs per node of 8, so replicas communicate between nodes."""
     arch = architecture({**OF_SIX, "model_type": "llama", "vocab_size": 96, "hidden_size": 48}, "six", "six")
-    for options, name, leaves in (
+    for options, name, between_nodes in (
         ({"tp": 6, "dp": 2}, "mlp.all_reduce", False), ({"tp": 6, "dp": 2}, "gradients.all_reduce", True),
         ({"tp": 3, "dp": 2}, "gradients.all_reduce", False), ({"tp": 3, "dp": 3}, "gradients.all_reduce", True),
     ):  # fmt: skip
         found = estimate(arch, H100, phase="train", batch=6, seq=8, **options).phases[0].exchanges
         collective = next(one.operator.collective for one in found if one.operator.name == name)
         assert collective is not None
-        way = route(collective, H100)
-        assert way is not None
-        assert way.leaves is leaves
+        path = route(collective, H100)
+        assert path is not None
+        assert path.leaves is between_nodes
 
 
 def test_experts_on_small_nodes_send_most_rows_between_nodes() -> None:
-    """8 of 12 GPUs are on one node and 4 on the other; the 4 send 8 of 11 parts to the other node."""
-    way = route(Collective("alltoall", 12), H100)
-    assert way is not None
-    assert way.bandwidth == pytest.approx(50e9 * 11 / 8)
+    """12 GPUs are 8 on one node and 4 on the other; each of the 4 sends 8 of its 11 parts to the other node."""
+    path = route(Collective("alltoall", 12), H100)
+    assert path is not None
+    assert path.bandwidth == pytest.approx(50e9 * 11 / 8)
 
 
-def test_nodes_of_one_device_are_joined_by_their_network() -> None:
-    only = replace(H100, links={"ethernet": Link("ethernet", 25e9, beyond=1)})
+def test_nodes_with_one_gpu_each_communicate_over_the_network() -> None:
+    device = replace(H100, links={"ethernet": Link("ethernet", 25e9, beyond=1)})
     (placed,) = (
-        one for one in estimate(GPT2, only, phase="train", batch=2, dp=2).phases[0].exchanges
+        one for one in estimate(GPT2, device, phase="train", batch=2, dp=2).phases[0].exchanges
         if one.operator.name == "gradients.all_reduce"
     )  # fmt: skip
     assert placed.placement.link_seconds == pytest.approx(float(placed.operator.cost.link_bytes) / 12.5e9)
@@ -206,13 +213,13 @@ def test_nodes_of_one_device_are_joined_by_their_network() -> None:
 
 def test_collectives_over_different_links_have_no_common_equation() -> None:
     found = crossover("llama-3.1-70b", H100, over="gpus", phase="train", dp=4, batch=32)
-    assert [(c.value, c.equation, c.exact) for c in found.subject.changes] == [(8, None, None)]
-    weighed = crossover("Meta-Llama-3-8B", H100, over="seq", phase="train", tp=8, dp=4, batch=4)
-    assert any("collectives use several links" in note for note in map(str, weighed.notes))
+    assert [(change.value, change.equation, change.exact) for change in found.subject.changes] == [(8, None, None)]
+    several_links = crossover("Meta-Llama-3-8B", H100, over="seq", phase="train", tp=8, dp=4, batch=4)
+    assert any("collectives use several links" in note for note in map(str, several_links.notes))
 
 
 def test_full_recomputation_repeats_the_all_gathers() -> None:
-    """Before the recomputed GEMMs, and before the gradients of their weights."""
+    """There is one before the recomputed GEMMs and one before the gradients of their weights."""
 
     def gathers(recompute: str) -> int:
         options = {"phase": "train", "tp": 2, "recompute": recompute, "sequence_parallel": "on"}
@@ -227,36 +234,36 @@ def test_an_indivisible_sequence_gives_a_note() -> None:
     assert "7 tokens are not divisible by tp=4: a GPU with 2 tokens is counted" in notes
 
 
-def test_a_bound_that_changes_at_the_node_size_is_found_there() -> None:
+def test_crossover_finds_the_change_of_the_bound_at_the_node_size() -> None:
     """2 to 32 GPUs shard 32 heads; with more than 8 the communication is between nodes."""
     found = crossover("llama-2-7b-hf", H100, over="gpus", phase="prefill", seq=4096)
-    for n in (4, 8, 16, 32):
-        one = estimate(hub.load("llama-2-7b-hf"), H100, tp=n, phase="prefill", seq=4096).phases[0]
+    for gpus in (4, 8, 16, 32):
+        phase = estimate(hub.load("llama-2-7b-hf"), H100, tp=gpus, phase="prefill", seq=4096).phases[0]
         seconds: dict[str, float] = {}
-        for placed in one.placed:
+        for placed in phase.placed:
             seconds[placed.placement.bound] = seconds.get(placed.placement.bound, 0) + placed.seconds
         assert found.dominant is not None
-        at = [found.dominant.first, *(bound for size, bound in found.dominant.changes if size <= n)][-1]
-        assert at == max(seconds, key=lambda roof: seconds[roof])
+        bound_at_size = [found.dominant.first, *(bound for size, bound in found.dominant.changes if size <= gpus)][-1]
+        assert bound_at_size == max(seconds, key=lambda ceiling: seconds[ceiling])
 
 
-def test_bytes_on_their_way_out_of_a_node_weigh_more_in_the_sum() -> None:
+def test_the_communication_time_of_a_crossover_weights_bytes_between_nodes_as_the_estimate() -> None:
     """A crossover assumes one link for all bytes of a phase; its time equals the sum in the estimate."""
     options = {"phase": "train", "batch": 64, "tp": 8, "dp": 2, "seq": 1024}
-    one = estimate(LLAMA, H100, **options).phases[0]
+    phase = estimate(LLAMA, H100, **options).phases[0]
     counted = _OperatorsBySize(LLAMA, H100, options, "seq")
-    every = range(len(counted.at(1024)))
-    summed = place(counted.cost_of(every)(1024), H100, "fp16", counted.collective_of(every)(1024))
-    assert summed.link_seconds == pytest.approx(sum(p.operator.count * p.placement.link_seconds for p in one.placed))
+    all_operators = range(len(counted.at(1024)))
+    summed = place(counted.cost_of(all_operators)(1024), H100, "fp16", counted.collective_of(all_operators)(1024))
+    assert summed.link_seconds == pytest.approx(sum(p.operator.count * p.placement.link_seconds for p in phase.placed))
 
 
 @pytest.mark.parametrize(
-    ("arch", "options", "said"),
+    ("arch", "options", "message"),
     [
         (LLAMA, {"tp": 3}, "tp=3: meta-llama/Meta-Llama-3-8B has 32 heads and 8 key-value heads and 14336 columns"),
         (LLAMA, {"tp": 7}, "try tp=1, 2, 4, 8, 16, 32"),
         (MIXTRAL, {"tp": 2, "ep": 3}, "one must divide the other; try ep=1, 2"),
-        # 4 GPUs with experts of their own: they share the layers, 4 at least, or are 4 replicas
+        # 4 expert-parallel GPUs need tp of at least 4, or 4 replicas
         (MIXTRAL, {"ep": 4}, "try ep=1 or tp=4, 8, 16, 32 or with a divisible batch dp=4"),
         (MIXTRAL, {"tp": 2, "dp": 8, "ep": 16, "batch": 8}, "cannot be sharded evenly; try ep=1, 2, 4, 8"),
         (MIXTRAL, {"dp": 3, "ep": 3, "batch": 3}, "8 experts, which cannot be sharded evenly"),
@@ -264,11 +271,11 @@ def test_bytes_on_their_way_out_of_a_node_weigh_more_in_the_sum() -> None:
     ],
 )
 def test_layouts_that_cannot_be_sharded_are_refused_with_alternatives(
-    arch: Any, options: dict[str, int], said: str
+    arch: Any, options: dict[str, int], message: str
 ) -> None:
     with pytest.raises(WorkloadError) as caught:
         estimate(arch, H100, **options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_suggested_values_work() -> None:
@@ -289,25 +296,27 @@ def test_the_suggested_values_work() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"phase": "train"}, "sequence_parallel is ignored: no tensor parallelism (tp=1)"),
         ({"phase": "prefill", "tp": 2}, "sequence_parallel is ignored: only training shards sequences"),
     ],
 )
-def test_sequence_parallelism_shards_sequences_in_tensor_parallel_training(options: dict[str, Any], said: str) -> None:
-    assert said in map(str, estimate(LLAMA, H100, sequence_parallel="on", **options).notes)
+def test_sequence_parallelism_shards_sequences_in_tensor_parallel_training(
+    options: dict[str, Any], message: str
+) -> None:
+    assert message in map(str, estimate(LLAMA, H100, sequence_parallel="on", **options).notes)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"phase": "train"}, "zero is ignored: no replicas (dp=1) that could shard optimizer state"),
         ({"phase": "prefill"}, "zero is ignored: only training has optimizer state"),
     ],
 )
-def test_zero_shards_the_optimizer_state_of_replicas(options: dict[str, Any], said: str) -> None:
-    assert said in map(str, estimate(LLAMA, H100, zero=1, **options).notes)
+def test_zero_shards_the_optimizer_state_of_replicas(options: dict[str, Any], message: str) -> None:
+    assert message in map(str, estimate(LLAMA, H100, zero=1, **options).notes)
 
 
 def test_zero_needs_a_known_stage_and_replicas_in_several_processes() -> None:
@@ -331,7 +340,7 @@ def test_zero_shortens_the_optimizer_step_in_an_estimate_and_in_a_sweep(data_par
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("mixtral-8x7b-v0.1", "has parts other than attention and MLPs"),
         ("t5-small", "is an encoder-decoder"),
@@ -339,14 +348,14 @@ def test_zero_shortens_the_optimizer_step_in_an_estimate_and_in_a_sweep(data_par
         ("vit-base-patch16-224", "reads images"),
     ],
 )
-def test_sequences_that_cannot_be_sharded_are_refused(name: str, said: str) -> None:
+def test_sequences_that_cannot_be_sharded_are_refused(name: str, message: str) -> None:
     with pytest.raises(WorkloadError) as caught:
         estimate(hub.load(name), H100, phase="train", tp=2, sequence_parallel="on")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert 'try sequence_parallel="off"' in str(caught.value)
 
 
-def test_sequences_and_text_are_accepted_by_sweep() -> None:
+def test_a_sweep_accepts_values_of_sequence_parallelism() -> None:
     options = {"phase": "train", "tp": 4, "batch": 4}
     found = roofmodel.sweep("gpt2-medium", "h100", seq=[7, 512], sequence_parallel=["off", "on"], **options).to_frame()
     for _, row in found.iterrows():
@@ -384,15 +393,15 @@ def test_a_collective_is_derived() -> None:
     assert "98 304 B" in text  # 2 x 3/4 of 8 x 4096 elements of 2 bytes
 
 
-def test_replicas_without_exchange_leave_the_bridge_to_each_pair() -> None:
-    # 600 GB/s within a pair of H100 NVL, both ways; a pair that serves half of the batch takes as long as one alone
+def test_replicas_that_do_not_communicate_have_a_bridge_per_pair() -> None:
+    # bridges connect pairs of H100 NVL; two pairs with half of the batch each take as long as one pair
     def totals(name: str, hw: str, **options: Any) -> dict[str, Any]:
         return dict(roofmodel.estimate(name, hw, **options).to_dict()["phases"][0]["totals"])
 
-    pair = totals("llama-2-13b-hf", "h100-nvl", phase="prefill", tp=2, batch=8)
-    two = totals("llama-2-13b-hf", "h100-nvl", phase="prefill", tp=2, dp=2, batch=16)
-    assert two["bound_seconds"] == pair["bound_seconds"]
-    assert two["tokens_per_second"] == 2 * pair["tokens_per_second"]
+    one_pair = totals("llama-2-13b-hf", "h100-nvl", phase="prefill", tp=2, batch=8)
+    two_pairs = totals("llama-2-13b-hf", "h100-nvl", phase="prefill", tp=2, dp=2, batch=16)
+    assert two_pairs["bound_seconds"] == one_pair["bound_seconds"]
+    assert two_pairs["tokens_per_second"] == 2 * one_pair["tokens_per_second"]
     trained = totals("llama-2-13b-hf", "h100-nvl", phase="train", tp=2, dp=2, batch=16)
     alone = totals("llama-2-13b-hf", "h100-nvl", phase="train", tp=2, batch=8)
     assert trained["communication_seconds"] > alone["communication_seconds"]
@@ -410,6 +419,6 @@ def test_a_layout_within_a_node_gets_no_network_note() -> None:
 @pytest.mark.parametrize("model", ["gpt2", "mixtral-8x7b-v0.1", "deepseek-v3"])
 def test_a_billion_gpus_are_refused_at_once(size: str, model: str) -> None:
     arch, start = hub.load(model), time.monotonic()
-    with contextlib.suppress(WorkloadError):  # ep is ignored where the model has no experts
+    with contextlib.suppress(WorkloadError):  # models without experts ignore ep
         estimate(arch, H100, **{size: 10**9})  # type: ignore[arg-type]
     assert time.monotonic() - start < 2

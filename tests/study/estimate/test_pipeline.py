@@ -1,4 +1,4 @@
-"""Pipeline stages: compared with a simulated schedule, and figures by hand."""
+"""Pipeline stages: times and memory compared with a simulated schedule, and derived by hand."""
 
 from __future__ import annotations
 
@@ -30,99 +30,103 @@ GPT = {
 }  # fmt: skip
 
 
-class Work(NamedTuple):
-    """A step of a stage: forward or backward, model chunk, microbatch."""
+class Task(NamedTuple):
+    """Forward or backward pass of one model chunk of a stage for one microbatch."""
 
     forward: bool
-    part: int
+    chunk: int
     microbatch: int
 
 
-def order(stage: int, p: int, v: int, m: int) -> list[Work]:
-    """What a stage does, in order: as Megatron-LM's schedules have it (1F1B; interleaved, microbatches in groups of p).
+def schedule(stage: int, stages: int, chunks: int, microbatches: int) -> list[Task]:
+    """The tasks of a stage in Megatron-LM's schedules: 1F1B, or interleaved in groups of `stages` microbatches.
 
-    Forwards come first until the gradients of the first microbatch may be there, then both in turns.
+    After the warm-up of forward passes, forward and backward passes alternate.
     """
-    ahead = min(m, p - 1 - stage) if v == 1 else min(m * v, 2 * (p - 1 - stage) + (v - 1) * p)
+    p, v, m = stages, chunks, microbatches
+    warm_up = min(m, p - 1 - stage) if v == 1 else min(m * v, 2 * (p - 1 - stage) + (v - 1) * p)
 
-    def nth(n: int, forward: bool) -> Work:
+    def task(n: int, forward: bool) -> Task:
         if v == 1:
-            return Work(forward, 0, n)
-        part = n // p % v
-        return Work(forward, part if forward else v - 1 - part, n // (p * v) * p + n % p)
+            return Task(forward, 0, n)
+        chunk = n // p % v
+        return Task(forward, chunk if forward else v - 1 - chunk, n // (p * v) * p + n % p)
 
-    found = [nth(n, True) for n in range(ahead)]
-    for n in range(m * v - ahead):
-        found += [nth(ahead + n, True), nth(n, False)]
-    return found + [nth(n, False) for n in range(m * v - ahead, m * v)]
+    tasks = [task(n, True) for n in range(warm_up)]
+    for n in range(m * v - warm_up):
+        tasks += [task(warm_up + n, True), task(n, False)]
+    return tasks + [task(n, False) for n in range(m * v - warm_up, m * v)]
 
 
-def played(p: int, v: int, m: int, there: Fraction, back: Fraction) -> tuple[Fraction, list[Counter[int]]]:
-    """When the last gradient is computed, where a stage takes so long for a microbatch, all of its parts together.
+def simulated(
+    stages: int, chunks: int, microbatches: int, forward: Fraction, backward: Fraction
+) -> tuple[Fraction, list[Counter[int]]]:
+    """The end of the last task, and per stage the microbatches in flight of each chunk when their sum is largest.
 
-    And by stage how many microbatches each part holds when most are held.
+    `forward` and `backward` are the times of all chunks of a stage for one microbatch.
     """
-    queues = [order(stage, p, v, m) for stage in range(p)]
-    ended: dict[tuple[int, Work], Fraction] = {}
-    clocks, holds = [Fraction(0)] * p, [Counter[int]() for _ in range(p)]
-    most: list[Counter[int]] = [Counter() for _ in range(p)]
+    queues = [schedule(stage, stages, chunks, microbatches) for stage in range(stages)]
+    ended: dict[tuple[int, Task], Fraction] = {}
+    clocks, in_flight = [Fraction(0)] * stages, [Counter[int]() for _ in range(stages)]
+    largest: list[Counter[int]] = [Counter() for _ in range(stages)]
     while any(queues):
-        moved = False
+        advanced = False
         for stage, queue in enumerate(queues):
-            if not queue or ((needs := before(stage, queue[0], p, v)) and needs not in ended):
+            needs = predecessor(stage, queue[0], stages, chunks) if queue else None
+            if not queue or (needs and needs not in ended):
                 continue
-            work = queue.pop(0)
+            task = queue.pop(0)
             start = max(clocks[stage], ended[needs] if needs else Fraction(0))
-            clocks[stage] = ended[stage, work] = start + (there if work.forward else back) / v
-            holds[stage][work.part] += 1 if work.forward else -1
-            if holds[stage].total() > most[stage].total():
-                most[stage] = holds[stage].copy()
-            moved = True
-        assert moved  # no stage waits for one that waits for it
-    return max(clocks), most
+            clocks[stage] = ended[stage, task] = start + (forward if task.forward else backward) / chunks
+            in_flight[stage][task.chunk] += 1 if task.forward else -1
+            if in_flight[stage].total() > largest[stage].total():
+                largest[stage] = in_flight[stage].copy()
+            advanced = True
+        assert advanced, "deadlock"
+    return max(clocks), largest
 
 
-def before(stage: int, work: Work, p: int, v: int) -> tuple[int, Work] | None:
-    """The step that must precede: on another stage, or the forward pass on the last stage."""
-    if work.forward:
+def predecessor(stage: int, task: Task, stages: int, chunks: int) -> tuple[int, Task] | None:
+    """The stage and the task that must end before this task starts."""
+    if task.forward:
         if stage > 0:
-            return stage - 1, work
-        return (p - 1, work._replace(part=work.part - 1)) if work.part else None
-    if stage < p - 1:
-        return stage + 1, work
-    return (0, work._replace(part=work.part + 1)) if work.part < v - 1 else (stage, work._replace(forward=True))
+            return stage - 1, task
+        return (stages - 1, task._replace(chunk=task.chunk - 1)) if task.chunk else None
+    if stage < stages - 1:
+        return stage + 1, task
+    return (0, task._replace(chunk=task.chunk + 1)) if task.chunk < chunks - 1 else (stage, task._replace(forward=True))
 
 
 @settings(deadline=None, max_examples=60)
-@given(p=st.integers(2, 6), v=st.integers(1, 3), turns=st.integers(1, 4), ratio=st.integers(1, 3))
-def test_time_and_memory_of_a_step_equal_a_simulation_of_the_schedule(p: int, v: int, turns: int, ratio: int) -> None:
-    m = p * turns
-    took, held = played(p, v, m, Fraction(1), Fraction(ratio))
-    own = 1 + ratio
-    assert took == m * own + Fraction((p - 1) * own, v)  # m t + (T - t) / v, where T = p t
+@given(p=st.integers(2, 6), v=st.integers(1, 3), groups=st.integers(1, 4), ratio=st.integers(1, 3))
+def test_time_and_memory_of_a_step_equal_a_simulation_of_the_schedule(p: int, v: int, groups: int, ratio: int) -> None:
+    m = p * groups
+    duration, in_flight = simulated(p, v, m, Fraction(1), Fraction(ratio))
+    t = 1 + ratio
+    assert duration == m * t + Fraction((p - 1) * t, v)  # m t + (T - t) / v, where T = p t
     arch = architecture(GPT | {"n_layer": p * v}, "x", "x")
-    for stage, most in enumerate(held):
+    for stage, expected in enumerate(in_flight):
         work = Workload(("train",), m, 4, micro_batch=1, parallel=Parallel(pp=p, vpp=v, stage=stage))
-        parts = list(phases.microbatches_in_flight(arch, work.steps()[0], phases.training_step(arch, work.steps()[0])))
-        assert [part.microbatches for part in parts] == [most[part] for part in range(v)]
+        chunks = list(phases.microbatches_in_flight(arch, work.steps()[0], phases.training_step(arch, work.steps()[0])))
+        assert [chunk.microbatches for chunk in chunks] == [expected[chunk] for chunk in range(v)]
 
 
 @pytest.mark.parametrize(("p", "v", "m"), [(4, 1, 8), (4, 2, 8), (2, 4, 2)])
 def test_the_bubble_equals_narayanan(p: int, v: int, m: int) -> None:
-    """arXiv 2104.04473, section 2.2: (p - 1) / m of the ideal time, and 1 / v of that where parts take turns.
+    """arXiv 2104.04473, section 2.2: (p - 1) / m of the ideal time; with v interleaved chunks, 1 / v of that.
 
-    Stages of gpt2-xl differ by the head and the embedding: beside those of the layers alone.
+    The stages of gpt2-xl also differ by head and embedding, which are added separately.
     """
     found = estimate(hub.load("gpt2-xl"), A100, phase="train", batch=m, pp=p, vpp=v, runtime="graph")
     (phase,) = found.phases
     layers = sum(p.seconds for p in phase.placed if p.operator.layers)
     outside = estimate(hub.load("gpt2-xl"), A100, phase="train", batch=m, micro_batch=1, runtime="graph").phases[0]
     own = {p.operator.name for p in phase.placed if not p.operator.layers}
-    missing = sum(  # what other stages have outside of layers, in m microbatches: the embedding, of the first one
+    missing = sum(  # operators outside the layers of other stages, in m microbatches: the embedding of the first stage
         p.seconds for p in outside.placed if not p.operator.layers and p.operator.name not in own
     )
     sends = [p for p in phase.placed if p.operator.name.startswith("stage.")]
-    hops = 2 * (p * v - 1)  # there and back
+    hops = 2 * (p * v - 1)  # forward and backward
     here = sum(each.operator.count for each in sends) / m
     each = sends[0].placement.bound_seconds
     assert phase.idle.bound * v == pytest.approx((p - 1) / m * layers + missing / m + (hops - here) * each)
@@ -134,17 +138,19 @@ def test_decodes_need_one_microbatch_per_stage_to_keep_stages_busy() -> None:
         estimate(llama, A100, phase="decode", batch=batch, pp=4, micro_batch=4, runtime="graph").phases[0]
         for batch in (4, 12, 64)
     )
-    assert several.expected == pytest.approx(one.expected, rel=1e-12)  # three are through before the next token
+    assert several.expected == pytest.approx(
+        one.expected, rel=1e-12
+    )  # three microbatches end before the next token of the first
     assert many.idle.bound == 0
     assert many.idle.expected == NO_TIME
     assert many.bound_seconds == total_seconds(many.placed)
     alone = estimate(llama, A100, phase="decode", batch=4, runtime="graph").phases[0]
-    hops = 3 * (4 * 4096 * 2) / 300e9  # of 4 rows of the hidden size, in 16 bits
-    # one microbatch passes through all that one GPU would do, and three links
+    hops = 3 * (4 * 4096 * 2) / 300e9  # 4 rows of the hidden size, in 16 bits
+    # one microbatch takes the time of one GPU, plus three transfers
     assert one.bound_seconds == pytest.approx(alone.bound_seconds + hops)
 
 
-def test_generation_is_its_prefill_and_its_decodes() -> None:
+def test_the_time_of_generation_is_that_of_its_prefill_and_decodes() -> None:
     llama, options = hub.load("Meta-Llama-3-8B"), {"batch": 8, "pp": 4, "micro_batch": 2, "runtime": "graph"}
     whole = estimate(llama, A100, phase="generate", seq=64, new_tokens=1, **options).phases[0]
     prefill = estimate(llama, A100, phase="prefill", seq=64, **options).phases[0]
@@ -152,16 +158,18 @@ def test_generation_is_its_prefill_and_its_decodes() -> None:
     assert whole.bound_seconds == pytest.approx(prefill.bound_seconds + decode.bound_seconds)
 
 
-def test_without_a_cache_each_pass_goes_through_all_stages_before_the_next() -> None:
+def test_without_a_cache_a_pass_ends_in_all_stages_before_the_next_one_starts() -> None:
     llama, options = hub.load("Meta-Llama-3-8B"), {"phase": "generate", "batch": 4, "seq": 64, "new_tokens": 2}
     alone = estimate(llama, A100, **options).phases[0].uncached
     one = estimate(llama, A100, pp=2, **options).phases[0]
-    hops = 4 * (64 + 65 + 66) * 4096 * 2 / 300e9  # the rows of all tokens of three passes, in 16 bits
+    hops = 4 * (64 + 65 + 66) * 4096 * 2 / 300e9  # rows of all tokens in three passes, in 16 bits
     assert alone is not None
     assert one.uncached is not None
     assert one.uncached.bound_seconds == pytest.approx(alone.bound_seconds + hops)
     times = one.uncached.bound_seconds / one.bound_seconds
-    assert f"{times:.3g} × the bound" in str(describe_uncached(one))  # of what is shown as its time, waits and all
+    assert f"{times:.3g} × the bound" in str(
+        describe_uncached(one)
+    )  # relative to the displayed time, which includes waiting
     many = estimate(llama, A100, pp=2, micro_batch=1, **options).phases[0]
     assert many.uncached is not None
     found = [
@@ -171,14 +179,16 @@ def test_without_a_cache_each_pass_goes_through_all_stages_before_the_next() -> 
     assert many.uncached.bound_seconds == max(map(total_seconds, found))  # four microbatches keep two stages busy
 
 
-def test_rates_are_those_of_the_whole_batch() -> None:
+def test_rates_count_the_whole_batch() -> None:
     found = roofmodel.estimate("gpt2-xl", "a100", phase="train", batch=32, dp=2, pp=4, micro_batch=2).to_dict()
     (phase,), work = found["phases"], found["workload"]
     assert (phase["microbatches"], work["micro_batch"], work["pp"], work["vpp"]) == (8, 2, 4, 1)
     totals = phase["totals"]
     assert totals["bound_tokens_per_second"] == pytest.approx(32 * 1024 / totals["bound_seconds"])
     busy = sum(op["count"] * op["bound_seconds"] for op in phase["ops"])
-    hidden = totals["communication_seconds"] - totals["communication_exposed_seconds"]  # gradients of two replicas
+    hidden = (
+        totals["communication_seconds"] - totals["communication_exposed_seconds"]
+    )  # exchange of gradients between two replicas
     assert 0 < hidden < busy
     assert totals["bound_seconds"] == pytest.approx(busy + totals["bubble_seconds"] - hidden)
 
@@ -194,32 +204,32 @@ def test_the_first_stages_activation_memory_equals_the_paper(v: int) -> None:
     arch, p = hub.load("gpt2-xl"), 4
     work = Workload(("train",), 64, 1024, micro_batch=1, parallel=Parallel(pp=p, vpp=v))
     step = work.steps()[0]
-    alone = work._replace(parallel=Parallel(), batch=1).steps()[0]
-    # of one GPU with all layers, without what the embedding, the final norm, the logits and the log-softmax keep
+    one_gpu = work._replace(parallel=Parallel(), batch=1).steps()[0]
+    # one GPU with all layers, without activations stored for embedding, final norm, logits and log-softmax
     mask = 1024 * 1600
     outside = mask + 2 * 2 * 1024 * 1600 + 2 * 1024 * 50257
-    forward = with_dropout(phases.training_step(arch, alone).forward, arch.code.dropout)
-    worth = kept_bytes(forward, "none")[0] - outside
+    forward = with_dropout(phases.training_step(arch, one_gpu).forward, arch.code.dropout)
+    all_layers = kept_bytes(forward, "none")[0] - outside
     interleaved = Fraction(p - 1, p * v) if v > 1 else 0
-    own = next(need for _, need in phases.memory_by_pass(arch, step, 0))
-    assert own.kept == worth * (1 + interleaved) + mask * (p if v == 1 else 2 * p - 1)
-    assert phases.peak_memory(arch, work).total >= own.total
+    first_stage = next(need for _, need in phases.memory_by_pass(arch, step, 0))
+    assert first_stage.kept == all_layers * (1 + interleaved) + mask * (p if v == 1 else 2 * p - 1)
+    assert phases.peak_memory(arch, work).total >= first_stage.total
 
 
-def test_weights_and_caches_are_those_of_the_fullest_stage() -> None:
+def test_weights_and_caches_are_those_of_the_stage_with_the_most_memory() -> None:
     llama = hub.load("Meta-Llama-3-8B")
     found = estimate(llama, A100, phase="decode", batch=8, seq=1000, pp=4, micro_batch=2)
     layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
-    assert found.memory.weights == 2 * (8 * layer + 128256 * 4096 + 4096)  # the last stage: its head, the final norm
-    assert found.memory.kv_cache == 8 * (2 * 1001 * 1024) * 8 * 2  # 8 layers, of all 8 sequences
+    assert found.memory.weights == 2 * (8 * layer + 128256 * 4096 + 4096)  # the last stage, with head and final norm
+    assert found.memory.kv_cache == 8 * (2 * 1001 * 1024) * 8 * 2  # 8 layers, all 8 sequences
     assert found.parameters == 8_030_261_248
 
 
-# --- Refused -----------------------------------------------------------------------------------------
+# --- Refused options -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "said"),
+    ("model", "options", "message"),
     [
         ("gpt2-xl", {"pp": 49}, "48 layers, fewer than 49 stages; at most pp=48 works"),
         ("gpt2-xl", {"pp": 8, "vpp": 7, "phase": "train", "batch": 8}, "at most pp=6 vpp=7 works"),
@@ -234,10 +244,12 @@ def test_weights_and_caches_are_those_of_the_fullest_stage() -> None:
         ("resnet-50", {"pp": 2}, "no transformer layers"),
     ],
 )
-def test_invalid_pipeline_stages_are_refused_with_alternatives(model: str, options: dict[str, Any], said: str) -> None:
+def test_invalid_pipeline_stages_are_refused_with_alternatives(
+    model: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(WorkloadError) as caught:
         estimate(hub.load(model), A100, **options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_model_chunks_are_ignored_with_a_note_without_interleaving() -> None:
@@ -251,7 +263,7 @@ def test_rows_of_a_sweep_describe_the_slowest_stage() -> None:
         runtime="graph",
     )  # fmt: skip
     table = found.to_frame().set_index(["pp", "vpp", "batch", "seq"])
-    assert len(table) == (1 + 2) * 3 * 2  # one stage has no parts that take turns
+    assert len(table) == (1 + 2) * 3 * 2  # one stage has no interleaved chunks
     arch = hub.load("gpt2-xl")
     for (pp, vpp, batch, seq), row in table.iterrows():
         if pp == 5 and vpp == 2 and batch == 4:
@@ -266,21 +278,23 @@ def test_rows_of_a_sweep_describe_the_slowest_stage() -> None:
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
-def test_memory_of_a_sweep_is_that_of_the_stage_that_needs_most(phase: str) -> None:
+def test_memory_of_a_sweep_is_that_of_the_stage_with_the_most_memory(phase: str) -> None:
     found = roofmodel.sweep("gpt2-xl", "a100", phase=phase, pp=[1, 2, 5], batch=[64], seq=[512, 1024], logits="all")
     for _, row in found.to_frame().iterrows():
         sizes = {name: int(row[name]) for name in ("pp", "batch", "seq")}
         one = estimate(hub.load("gpt2-xl"), A100, phase=phase, logits="all", **sizes)
-        assert row["memory_activations"] == one.memory.activations  # for a prefill the logits, on the last stage
+        assert row["memory_activations"] == one.memory.activations  # in a prefill, the logits of the last stage
         assert row["memory_total"] == one.memory.total
 
 
-def test_a_stage_is_derived() -> None:
-    asked: dict[str, Any] = {"phase": "train", "batch": 8, "pp": 4, "vpp": 2}
-    text = roofmodel.explain("gpt2-xl", "a100", **asked).to_markdown()
-    trip, own = map(float, re.findall(r"\(([0-9.]+) ms - ([0-9.]+) ms\) / 2 parts", text)[0])
-    (phase,) = estimate(hub.load("gpt2-xl"), A100, **asked).phases
-    assert (trip - own) / 2 == pytest.approx(1e3 * phase.idle.bound, rel=1e-3)
-    last = ("gradients.tied_all_reduce", "optimizer.step")  # once a step, whatever the microbatches
+def test_the_bubble_of_a_stage_is_derived() -> None:
+    options: dict[str, Any] = {"phase": "train", "batch": 8, "pp": 4, "vpp": 2}
+    text = roofmodel.explain("gpt2-xl", "a100", **options).to_markdown()
+    all_stages, one_stage = map(float, re.findall(r"\(([0-9.]+) ms - ([0-9.]+) ms\) / 2 parts", text)[0])
+    (phase,) = estimate(hub.load("gpt2-xl"), A100, **options).phases
+    assert (all_stages - one_stage) / 2 == pytest.approx(1e3 * phase.idle.bound, rel=1e-3)
+    last = ("gradients.tied_all_reduce", "optimizer.step")  # once per step, for any number of microbatches
     each = [placed for placed in phase.placed if placed.operator.name not in last]
-    assert own == pytest.approx(1e3 * sum(placed.seconds for placed in each) / 8, rel=1e-3)  # of eight microbatches
+    assert one_stage == pytest.approx(
+        1e3 * sum(placed.seconds for placed in each) / 8, rel=1e-3
+    )  # of eight microbatches

@@ -1,4 +1,4 @@
-"""Training with replicas: what each wrapper adds to a step and what it hides."""
+"""Training with replicas: time that each wrapper adds to a step, and communication that it overlaps."""
 
 from dataclasses import replace
 from math import hypot
@@ -17,11 +17,11 @@ V100 = Device.load("v100")
 
 
 def train(replicas: int = 1, model: str = "resnet-18", **options: Any) -> PhaseEstimate:
-    asked = {"phase": "train", "batch": 8 * replicas, "dp": replicas, "dtype": "fp32", **options}
-    return estimate(hub.load(model), V100, **asked).phases[0]
+    settings = {"phase": "train", "batch": 8 * replicas, "dp": replicas, "dtype": "fp32", **options}
+    return estimate(hub.load(model), V100, **settings).phases[0]
 
 
-def test_one_replica_has_no_wrapper_unless_asked() -> None:
+def test_one_replica_has_no_wrapper_unless_it_is_given() -> None:
     alone, wrapped = train(), train(data_parallel="ddp")
     assert alone.replicas.added.seconds == 0
     assert wrapped.replicas.copies.seconds > 0
@@ -30,7 +30,7 @@ def test_one_replica_has_no_wrapper_unless_asked() -> None:
     )
 
 
-def test_the_backward_pass_hides_part_of_the_exchange() -> None:
+def test_the_backward_pass_overlaps_part_of_the_exchange() -> None:
     hidden, exposed = totals(train(8)), totals(train(8, data_parallel="sequential"))
     sent = hidden["expected_communication_seconds"]
     assert 0 < hidden["expected_communication_exposed_seconds"] < sent
@@ -39,14 +39,14 @@ def test_the_backward_pass_hides_part_of_the_exchange() -> None:
     assert exposed["communication_exposed_seconds"] == exposed["communication_seconds"] > 0
 
 
-def test_a_hidden_exchange_does_not_narrow_the_interval_of_the_kernels() -> None:
+def test_an_overlapped_exchange_does_not_narrow_the_interval_of_the_kernels() -> None:
     step = train(8)
     kernels = sum_of(one for one in step.placed if not one.operator.collective)
     assert step.work_seconds.high - step.work_seconds.seconds >= kernels.high - kernels.seconds
     assert step.work_seconds.seconds - step.work_seconds.low >= kernels.seconds - kernels.low
 
 
-def test_the_interval_of_a_sharded_step_adds_kernels_and_collectives_as_squares() -> None:
+def test_the_interval_of_a_sharded_step_adds_kernels_and_collectives_in_quadrature() -> None:
     step = estimate(hub.load("llama-2-7b-hf"), Device.load("a100"), phase="prefill", seq=512, tp=4).phases[0]
     kernels = sum_of(one for one in step.placed if not one.operator.collective)
     exchanges = sum_of(step.exchanges)
@@ -56,7 +56,7 @@ def test_the_interval_of_a_sharded_step_adds_kernels_and_collectives_as_squares(
 
 def test_the_bound_does_not_depend_on_the_calibration() -> None:
     device = Device.load("a100")
-    asked: dict[str, Any] = {"phase": "train", "batch": 8, "dp": 2, "pp": 2}  # exchanges a tied table, too
+    asked: dict[str, Any] = {"phase": "train", "batch": 8, "dp": 2, "pp": 2}  # also exchanges a tied table
     known, unknown = (
         estimate(hub.load("gpt2"), each, **asked).phases[0] for each in (device, replace(device, calibration=None))
     )
@@ -65,7 +65,7 @@ def test_the_bound_does_not_depend_on_the_calibration() -> None:
     assert unknown.bound_seconds == known.bound_seconds
 
 
-def test_no_expectation_is_below_the_bound_where_links_are_slow() -> None:
+def test_no_expected_time_is_below_its_bound_with_slow_links() -> None:
     slow = Device.load("v100-pcie-16gb")
     for wrapper in ("ddp", "dataparallel", "sequential"):
         found = estimate(

@@ -37,9 +37,11 @@ def test_identical_prompts_read_two_experts_per_layer_in_a_decode(batch: int) ->
         weight_bytes(decode(batch=n, routing=routing))
         for n, routing in ((1, "uniform"), (batch, "uniform"), (batch, "same"))
     )
-    assert same == alone + (batch - 1) * 4096 * 2  # a row of the embedding for each sequence
+    assert same == alone + (batch - 1) * 4096 * 2  # one row of the embedding per sequence
     touched = 8 * (1 - (1 - 2 / 8) ** batch)
-    assert uniform - same == pytest.approx(32 * (touched - 2) * EXPERT_BYTES / 2)  # 32 layers, half of them on a GPU
+    assert uniform - same == pytest.approx(
+        32 * (touched - 2) * EXPERT_BYTES / 2
+    )  # 32 layers, half of the experts on each GPU
 
 
 def test_routing_changes_neither_flops_nor_parameters(tmp_path: Path) -> None:
@@ -68,7 +70,7 @@ def test_a_model_without_experts_ignores_routing() -> None:
         ("object.json", '{"0": 50, "1": 30, "2": 10, "3": 10}'),
     ],
 )
-def test_a_distribution_is_a_line_a_column_or_json(tmp_path: Path, name: str, text: str) -> None:
+def test_a_distribution_may_be_a_line_a_column_or_json(tmp_path: Path, name: str, text: str) -> None:
     found = read_routing(written(tmp_path, text, name))
     assert found.shares == pytest.approx((0.5, 0.3, 0.1, 0.1))
     assert found.name == name
@@ -117,7 +119,7 @@ def test_a_sweep_has_a_row_for_each_routing(tmp_path: Path) -> None:
     assert found["same"] < found["counts.csv"] < found["uniform"]
 
 
-def test_files_with_one_name_and_a_mode_each_have_a_row_of_a_sweep(tmp_path: Path) -> None:
+def test_files_with_the_same_name_and_a_mode_each_have_a_row_of_a_sweep(tmp_path: Path) -> None:
     files = []
     for folder, name, first in (("a", "s.csv", 5), ("b", "s.csv", 2), ("a", "same", 1)):
         (tmp_path / folder).mkdir(exist_ok=True)
@@ -129,7 +131,7 @@ def test_files_with_one_name_and_a_mode_each_have_a_row_of_a_sweep(tmp_path: Pat
     assert len({row["bound_seconds"] for row in rows}) == 5
 
 
-def test_a_file_has_one_row_however_often_a_sweep_has_it(tmp_path: Path) -> None:
+def test_a_file_given_twice_has_one_row_of_a_sweep(tmp_path: Path) -> None:
     counts = written(tmp_path, "5 3 1 1 1 1 1 1\n")
     rows = roofmodel.sweep(MIXTRAL, "h100", phase="decode", tp=2, routing=[counts, Path(counts)]).to_dict()["rows"]
     assert [row["routing"] for row in rows] == ["counts.csv"]
@@ -141,7 +143,7 @@ def test_a_sweep_of_a_model_without_experts_states_that_it_ignores_a_routing(rou
     assert any("routing is ignored" in note for note in notes) == ignored
 
 
-def test_a_path_that_equals_a_mode_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_with_the_name_of_a_mode_is_read_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     written(tmp_path, "50 3 1 1 1 1 1 1\n", "same")
     rows = roofmodel.sweep(MIXTRAL, "h100", phase="decode", tp=2, routing=["same", Path("same")]).to_dict()["rows"]
@@ -153,21 +155,21 @@ def test_a_long_value_that_is_no_file_is_refused() -> None:
         read_routing(",".join(["1"] * 200))
 
 
-def test_messages_have_the_given_path(tmp_path: Path) -> None:
+def test_messages_state_the_given_path(tmp_path: Path) -> None:
     counts = written(tmp_path, "5,3,1,1")
     with pytest.raises(WorkloadError) as error:
         decode(routing=counts)
     assert f"{counts}: 4 numbers" in str(error.value)
 
 
-def test_a_file_is_refused_where_the_counts_are_derived(tmp_path: Path) -> None:
+def test_a_derivation_of_counts_refuses_a_file(tmp_path: Path) -> None:
     counts = written(tmp_path, "5 3 1 1 1 1 1 1\n")
     for ep in (1, 2):
         with pytest.raises(WorkloadError, match=r"counts\.csv.?: a derivation has no symbols .* routing=.?uniform"):
             roofmodel.explain(MIXTRAL, "h100", phase="decode", tp=2, ep=ep, routing=counts)
 
 
-def test_a_crossover_is_found_with_the_distribution_of_a_file(tmp_path: Path) -> None:
+def test_a_crossover_uses_the_distribution_of_a_file(tmp_path: Path) -> None:
     counts = written(tmp_path, "5 3 1 1 1 1 1 1\n")
     options: dict[str, Any] = {"over": "batch", "phase": "decode", "tp": 2, "ep": 2, "routing": counts}
     assert roofmodel.crossover(MIXTRAL, "h100", **options).to_markdown()
@@ -182,7 +184,7 @@ def test_a_plan_of_identical_prompts_serves_more_tokens_in_time() -> None:
 
 @needs_measured
 def test_served_batches_of_mixtral_are_slower_than_the_bound_of_the_same_experts() -> None:
-    """TensorRT-LLM's benchmark sends prompts that use few experts: uniform routing does not allow these times."""
+    """Prompts of TensorRT-LLM's benchmark use few experts: measured times are below the bound of uniform routing."""
     devices = {"A100-SXM-80GB": "a100", "H200": "h200", "L40S": "l40s"}
     with gzip.open(measured("ops/trtllm_e2e.csv.gz"), "rt", newline="") as file:
         rows = [row for row in csv.DictReader(file) if "ixtral" in row["model"] and row["gpu_norm"] in devices]

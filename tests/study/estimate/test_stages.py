@@ -62,8 +62,8 @@ def test_the_stages_of_a_phase_add_up_to_its_totals(phase: str, options: dict[st
     assert [name for name in stages if name != "recomputation"] == names
     for key in COUNTS:
         assert sum(stage[key] for stage in stages.values()) == totals[key]
-    waits = totals["bubble_seconds"] if phase == "train" else 0  # of a whole training step, not of one stage
-    waits -= totals["communication_seconds"] - totals["communication_exposed_seconds"]  # hidden gradient exchange
+    waits = totals["bubble_seconds"] if phase == "train" else 0  # of the whole training step, not of a stage
+    waits -= totals["communication_seconds"] - totals["communication_exposed_seconds"]  # overlapped gradient exchange
     assert sum(stage["bound_seconds"] for stage in stages.values()) + waits == pytest.approx(totals["bound_seconds"])
     if phase == "generate" or options.get("runtime") == "graph":
         waits = totals["expected_bubble_seconds"] if phase == "train" else 0
@@ -76,7 +76,7 @@ def test_the_stages_of_a_phase_add_up_to_its_totals(phase: str, options: dict[st
 
 
 def test_each_stage_takes_at_least_its_kernels_and_its_launches() -> None:
-    """A step may take less than its stages: the host launches ahead while the GPU is in an earlier stage."""
+    """A step may take less than the sum of its stages: the host launches while the GPU is in an earlier stage."""
     found = phase_of("train", seq=128)
     totals, stages = found["totals"], found["stages"]
     assert stages["forward"]["host_bound"]
@@ -90,7 +90,7 @@ def test_each_stage_takes_at_least_its_kernels_and_its_launches() -> None:
     assert sum(stage["expected_seconds"] for stage in stages.values()) >= totals["expected_seconds"]
 
 
-def test_decodes_that_wait_for_the_host_are_launch_bound_after_a_prefill_that_does_not() -> None:
+def test_decodes_can_be_launch_bound_after_a_prefill_that_is_not() -> None:
     report = roofmodel.estimate("gpt2", "a100", phase="generate", seq=900, batch=32, new_tokens=2)
     totals = report.totals["generate"]
     stages = report.to_dict()["phases"][0]["stages"]
@@ -120,8 +120,8 @@ def test_without_calibration_ttft_and_stages_have_no_expected_time(tmp_path: Pat
 
 
 @pytest.mark.parametrize("options", [{}, {"runtime": "graph", "batch": 8}, {"tp": 2, "pp": 2, "batch": 4}])
-def test_the_decodes_of_generation_take_from_the_first_to_the_last_step(options: dict[str, Any]) -> None:
-    """TPOT lies between them; the steps are those of a decode with this cache. Users share the tokens of all GPUs."""
+def test_tpot_lies_between_the_first_and_the_last_decode(options: dict[str, Any]) -> None:
+    """The decodes have the times of estimates with these contexts. The users share the tokens of all GPUs."""
 
     def phase_of(phase: str, **more: Any) -> dict[str, Any]:
         (found,) = roofmodel.estimate("llama-3.2-1b", "h100", phase=phase, **options, **more).to_dict()["phases"]
@@ -132,7 +132,7 @@ def test_the_decodes_of_generation_take_from_the_first_to_the_last_step(options:
     for kind in ("", "bound_"):
         first, mean, last = (totals[f"{kind}tpot{which}_seconds"] for which in ("_first", "", "_last"))
         assert first <= 1.000001 * mean <= 1.000002 * last
-        assert kind == "" or first < mean < last  # expected, decodes may be launch-bound
+        assert kind == "" or first < mean < last  # expected decodes may be launch-bound
         for which, context in (("first", 512), ("last", 512 + 1023)):
             own = phase_of("decode", context=context)["totals"][f"{kind or 'expected_'}seconds"]
             assert totals[f"{kind}tpot_{which}_seconds"] == pytest.approx(own)

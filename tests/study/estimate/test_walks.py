@@ -1,4 +1,4 @@
-"""Walks through the model per estimate: operators, memory, all-pairs FLOPs and capacity share one walk."""
+"""Number of traversals of the model per estimate: operators, memory, all-pairs FLOPs and capacity share one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ CAUSAL = ("gpt2-xl", "llama-3.1-8b", "gpt-oss-20b", "t5-large")
 VISION = "vit-base-patch16-224"
 
 
-MOST_WALKS = 5
+MAX_TRAVERSALS = 5
 
 
-def most_walks(options: dict[str, Any], model: str = "gpt2") -> int:
-    """Five; six for generation that does not fit: two of them are for larger tensor-parallel sizes."""
+def max_traversals(options: dict[str, Any], model: str = "gpt2") -> int:
+    """Five; six for generation that does not fit, two of them for larger tensor-parallel sizes."""
     fits = estimate(hub.load(model), Device.load("a100"), **options).fits
-    return MOST_WALKS + (options.get("phase") == "generate" and not fits)
+    return MAX_TRAVERSALS + (options.get("phase") == "generate" and not fits)
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,10 @@ def most_walks(options: dict[str, Any], model: str = "gpt2") -> int:
         *((name, {"phase": "generate"}) for name in CAUSAL),
     ],
 )
-def test_an_estimate_walks_through_the_model_a_few_times(
+def test_an_estimate_traverses_the_model_a_few_times(
     model: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert 1 <= len(walks(model, options, monkeypatch)) <= most_walks(options, model)
+    assert 1 <= len(traversals(model, options, monkeypatch)) <= max_traversals(options, model)
 
 
 @pytest.mark.parametrize(
@@ -52,28 +52,28 @@ def test_an_estimate_walks_through_the_model_a_few_times(
         ("t5-large", {"batch": 10**6}),
     ],
 )
-def test_an_estimate_that_does_not_fit_walks_the_model_a_few_times(
+def test_an_estimate_that_does_not_fit_traverses_the_model_a_few_times(
     model: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert len(walks(model, options, monkeypatch)) <= most_walks(options, model)
+    assert len(traversals(model, options, monkeypatch)) <= max_traversals(options, model)
 
 
 @pytest.mark.parametrize("options", [{"tp": 2}, {"tp": 2, "phase": "generate"}, {"tp": 4, "dp": 2, "batch": 2}])
-def test_an_estimate_on_several_gpus_walks_the_model_a_few_times(
+def test_an_estimate_on_several_gpus_traverses_the_model_a_few_times(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert len(walks("llama-3.1-70b", options, monkeypatch)) <= most_walks(options, "llama-3.1-70b") + (
+    assert len(traversals("llama-3.1-70b", options, monkeypatch)) <= max_traversals(options, "llama-3.1-70b") + (
         "phase" in options
     )
 
 
 def test_a_prompt_of_one_token_adds_one_formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operators differ for one token: the formula of the batch for this length, and the formula of longer ones."""
-    assert len(walks("gpt2-xl", {"seq": 1}, monkeypatch)) <= 6
+    """One token has other operators: there is one formula of the batch for this length and one for longer prompts."""
+    assert len(traversals("gpt2-xl", {"seq": 1}, monkeypatch)) <= 6
 
 
-def walks(model: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The phases of the walks through the model of one estimate."""
+def traversals(model: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The phases of all traversals of the model in one estimate."""
     found = []
 
     def counted(arch: Architecture, step: Step) -> tuple[Operator, ...]:
