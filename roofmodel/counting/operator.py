@@ -138,7 +138,7 @@ class Operator:
         """The operator's lines, joined by semicolons."""
         return "; ".join(line.text for line in self.lines)
 
-    @property
+    @cached_property
     def count(self) -> Number:
         """Number of executions: passes x layers."""
         return self.passes * (1 if self.layers is None else len(self.layers))
@@ -235,6 +235,16 @@ class Operator:
             parts=tuple(part.with_numbers(own) for part, own in zip(self.parts, parts, strict=True)),
             eager=None,
         )
+
+    def in_stage(self, stage: str, passes: Number) -> Operator:
+        """The same operator in a part of a phase that runs so many times; it keeps its cost if that is known.
+
+        It copies attributes directly, because `replace` would compute all costs again.
+        """
+        found = object.__new__(Operator)
+        found.__dict__.update(self.__dict__, stage=stage, passes=passes)
+        found.__dict__.pop("count", None)
+        return found
 
     def with_widths(self, widths: Widths) -> Operator:
         """The same operator with other number formats; without its operators under eager attention."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import cached_property, reduce
 
 from roofmodel.algebra import Number, is_just, mean, minimum, trace_branches
 from roofmodel.counting import blocks, memory
@@ -15,7 +15,19 @@ from roofmodel.counting.dropout import with_dropout
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.training import InFlight, TrainingStep, build_training_step, training_memory
+from roofmodel.counting.training import (
+    InFlight,
+    Keeping,
+    Passes,
+    TrainingStep,
+    build_passes,
+    build_training_step,
+    forward_with_loss,
+    gradient_bytes,
+    keeping,
+    kept_bytes,
+    training_memory,
+)
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.models.architecture import Architecture, Stack, StageSlice
 from roofmodel.models.pipeline_stages import kinds_of_stages, parts_of_stage, stage
@@ -80,9 +92,7 @@ def operators_and_eager(arch: Architecture, step: Step) -> tuple[tuple[Operator,
     if step.phase != "train":
         found = operators(arch, step)
         return found, _as_eager(found)
-    fused = training_step(arch, step)
-    eager = build_training_step(_as_eager(fused.passed), fused.parameters, step, fused.tied)
-    return tuple(fused.operators(step.microbatches)), tuple(eager.operators(step.microbatches))
+    return TrainingShare(arch, step).operators_and_eager(step)
 
 
 def _as_eager(found: Iterable[Operator]) -> tuple[Operator, ...]:
@@ -150,46 +160,102 @@ def memory_by_pass(
 
     For generation these are the prefill and the last decode.
     """
-    own = gpu_share(arch, step)
     if step.phase == "train":
-        whole = training_step(arch, step, walk=walk)
-        stored = memory.weight_bytes(own, whole.passed)
-        in_flight = [*microbatches_in_flight(arch, step, whole)]
-        yield step, training_memory(whole, stored, whole.parameters, step, in_flight)
+        yield step, TrainingShare(arch, step, walk(arch, step)).memory(step)
         return
+    own = gpu_share(arch, step)
     for one in (prompt_step(step), last_decode_step(step)) if step.phase == "generate" else (step,):
         yield one, memory.pass_memory(own, one, walk(arch, one), weights)
 
 
-def training_step(arch: Architecture, step: Step, *, walk: Walk = one_pass) -> TrainingStep:
+def training_step(arch: Architecture, step: Step) -> TrainingStep:
     """The operators of a training step, by part (forward, backward, ...)."""
-    own, passed = gpu_share(arch, step), walk(arch, step)
-    own_slice = own.stack.stage_slice if isinstance(own.body, Stack) else StageSlice()
-    tied = memory.token_table_elements(passed) if arch.tied and own_slice.first != own_slice.last else None
-    return build_training_step(passed, memory.parameters(own, passed), step, tied)
+    return TrainingShare(arch, step).training_step(step)
 
 
-def microbatches_in_flight(arch: Architecture, step: Step, whole: TrainingStep) -> Iterator[InFlight]:
-    """The model chunks of a pipeline stage, each with the microbatches whose activations it keeps at the peak.
+class TrainingShare:
+    """The training step of one GPU, whose passes are built once for all kinds of recomputation and of optimizer.
 
-    1F1B schedule: of p stages, the last keeps one microbatch and the first keeps p. Interleaved schedule with v chunks
-    per stage: each chunk takes p microbatches in turn, and a stage runs 2 (p - 1 - stage) + (v - 1) p forward passes
-    before forward and backward alternate (Narayanan et al., arXiv 2104.04473, section 2.2). The first stage then keeps
-    p v + p - 1 chunk activations.
+    `passed` is its forward pass without the loss, and `whole` that of all layers, if already counted. Other steps must
+    have the same layout, and the same sizes except the number of microbatches.
     """
-    pp, vpp, which, dropout = step.parallel.pp, step.parallel.vpp, step.parallel.stage, arch.code.dropout
-    if is_just(pp, 1):
-        yield InFlight(1, with_dropout(whole.forward, dropout))
-    elif vpp == 1:
-        yield InFlight(minimum(step.microbatches, pp - which), with_dropout(whole.forward, dropout))
-    else:
-        passed = (vpp - 1) * pp + 2 * (pp - 1 - which) + 1
-        taken = [sum(n // pp % vpp == part for n in range(passed)) for part in range(vpp)]
-        shared = shard(arch, step.parallel.tp, step.parallel.expert_tp)
-        for many, part in zip(taken, parts_of_stage(shared, which, pp, vpp), strict=True):
-            found = blocks.operators(part, step)
-            forward = build_training_step(found, 0, step).forward
-            yield InFlight(minimum(step.microbatches, many), with_dropout(forward, dropout))
+
+    def __init__(
+        self, arch: Architecture, step: Step, passed: Sequence[Operator] = (), whole: Sequence[Operator] = ()
+    ) -> None:
+        self._arch, self._step, self._whole, self._own = arch, step, whole, gpu_share(arch, step)
+        if whole:
+            passed = blocks.stage_operators(whole, self._own.stack, step)
+        passed = passed or one_pass(arch, step)
+        own_slice = self._own.stack.stage_slice if isinstance(self._own.body, Stack) else StageSlice()
+        tied = memory.token_table_elements(passed) if arch.tied and own_slice.first != own_slice.last else None
+        self._passes = build_passes(passed, memory.parameters(self._own, passed), step, tied)
+        self._kept: dict[str, list[tuple[Number, Number]]] = {}  # by kind of recomputation, of each model chunk
+
+    def training_step(self, step: Step) -> TrainingStep:
+        """The operators of a training step, by part."""
+        return build_training_step(self._passes, step)
+
+    def operators_and_eager(self, step: Step) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+        """The operators of a training step, and those that eager attention would run."""
+        found = tuple(self.training_step(step).operators(step.microbatches))
+        if step.attention == "eager":
+            return found, found
+        return found, tuple(build_training_step(self._eager_passes, step).operators(step.microbatches))
+
+    @cached_property
+    def _eager_passes(self) -> Passes:
+        passes = self._passes
+        return build_passes(_as_eager(passes.passed), passes.parameters, self._step, passes.tied)
+
+    def memory(self, step: Step) -> Memory:
+        """Peak bytes of a training step."""
+        found, in_flight = self.training_step(step), [*self.microbatches_in_flight(step)]
+        return training_memory(found, self._stored, step, in_flight, self._transient)
+
+    @cached_property
+    def _stored(self) -> Number:
+        return memory.weight_bytes(self._own, self._passes.passed)
+
+    @cached_property
+    def _transient(self) -> Number:
+        return gradient_bytes(self._passes.backward)
+
+    @cached_property
+    def _chunks(self) -> list[Keeping]:
+        """What each model chunk of the pipeline stage keeps."""
+        return [keeping(with_dropout(forward, self._arch.code.dropout)) for forward in self._forward_of_chunks()]
+
+    def _forward_of_chunks(self) -> Iterator[tuple[Operator, ...]]:
+        parallel = self._step.parallel
+        if is_just(parallel.pp, 1) or parallel.vpp == 1:
+            yield self._passes.forward
+            return
+        shared = shard(self._arch, parallel.tp, parallel.expert_tp)
+        for part in parts_of_stage(shared, parallel.stage, parallel.pp, parallel.vpp):
+            counted = self._whole and blocks.stage_operators(self._whole, part.stack, self._step)
+            yield forward_with_loss(counted or blocks.operators(part, self._step), self._step)
+
+    def microbatches_in_flight(self, step: Step) -> Iterator[InFlight]:
+        """The model chunks of a pipeline stage, each with the microbatches whose activations it keeps at the peak.
+
+        1F1B schedule: of p stages, the last keeps one microbatch and the first keeps p. Interleaved schedule with v
+        chunks per stage: each chunk takes p microbatches in turn, and a stage runs 2 (p - 1 - stage) + (v - 1) p
+        forward passes before forward and backward alternate (Narayanan et al., arXiv 2104.04473, section 2.2). The
+        first stage then keeps p v + p - 1 chunk activations.
+        """
+        if step.recompute not in self._kept:
+            self._kept[step.recompute] = [kept_bytes(chunk, step.recompute) for chunk in self._chunks]
+        (pp, vpp, which), kept = (step.parallel.pp, step.parallel.vpp, step.parallel.stage), self._kept[step.recompute]
+        if is_just(pp, 1):
+            yield InFlight(1, *kept[0])
+        elif vpp == 1:
+            yield InFlight(minimum(step.microbatches, pp - which), *kept[0])
+        else:
+            passed = (vpp - 1) * pp + 2 * (pp - 1 - which) + 1
+            taken = [sum(n // pp % vpp == part for n in range(passed)) for part in range(vpp)]
+            for many, chunk in zip(taken, kept, strict=True):
+                yield InFlight(minimum(step.microbatches, many), *chunk)
 
 
 @trace_branches

@@ -43,17 +43,15 @@ class TrainingStep(NamedTuple):
     exchanged: tuple[Operator, ...]
     update: Operator | None
     gathered: tuple[Operator, ...]  # weights that other replicas updated
-    passed: Sequence[Operator]  # the forward pass without the loss
     parameters: Number  # of one GPU
     updated: Number  # of these, the parameters whose optimizer state the GPU has
-    tied: Number | None = None  # of the parameters, those that are also on another pipeline stage
 
     def operators(self, microbatches: Number) -> Iterator[Operator]:
         """All operators of the step in order, each with its stage name."""
         stages = (self.forward, self.recomputed, self.backward)
         for name, stage in zip(("forward", "recomputation", "backward"), stages, strict=True):
             done = filter(runs_forward, stage)
-            yield from (replace(op, stage=name, passes=microbatches * op.passes) for op in done)
+            yield from (op.in_stage(name, microbatches * op.passes) for op in done)
         yield from (replace(operator, stage="backward") for operator in self.exchanged)
         if self.update:
             yield self.update
@@ -65,37 +63,56 @@ def runs_once_per_step(operator: Operator) -> bool:
     return operator.stage == "optimizer" or operator.name.startswith("gradients.")
 
 
-def build_training_step(
-    passed: Sequence[Operator], parameters: Number, step: Step, tied: Number | None = None
-) -> TrainingStep:
-    """The training step for a forward pass without a loss.
+class Passes(NamedTuple):
+    """The forward and the backward pass of a training step; they depend neither on recomputation nor on the optimizer.
 
-    `parameters` is the number of parameters of one GPU; `tied` of them are also on another pipeline stage, if any.
+    `tied` of the `parameters` of the GPU are also on another pipeline stage, if any.
     """
-    sets = _parameter_sets(passed, parameters, step)
+
+    passed: tuple[Operator, ...]  # the forward pass without the loss
+    differentiated: list[set[str]]  # for each of these operators, the inputs that need a gradient
+    forward: tuple[Operator, ...]
+    backward: tuple[Operator, ...]
+    parameters: Number
+    tied: Number | None = None
+
+
+def build_passes(passed: Sequence[Operator], parameters: Number, step: Step, tied: Number | None = None) -> Passes:
+    """The passes of a training step for a forward pass without a loss."""
+    forward = forward_with_loss(passed, step)
+    losses = [operator for operator in forward[len(passed) :] if operator.collective is None]
+    gradients = (*map(cross_entropy_gradient, losses), *backward(passed))
+    return Passes(tuple(passed), differentiable(passed), forward, gradients, parameters, tied)
+
+
+def forward_with_loss(passed: Sequence[Operator], step: Step) -> tuple[Operator, ...]:
+    """The forward pass with the loss at the logits, if it computes any."""
+    if not any(tensor.name == "logits" for tensor in passed[-1].writes):
+        return tuple(passed)
+    return (*passed, cross_entropy(passed[-1]), *exchanged_totals(passed[-1], step))
+
+
+def build_training_step(passes: Passes, step: Step) -> TrainingStep:
+    """The training step for its forward and backward pass."""
+    sets = _parameter_sets(passes.passed, passes.parameters, step)
     is_sharded = any(each.is_sharded for each in sets)
     updated = sum(each.updated for each in sets) if is_sharded else None
-    logits = [t for t in passed[-1].writes if t.name == "logits"]
-    losses = [cross_entropy(passed[-1])] if logits else []
-    totals = exchanged_totals(passed[-1], step) if logits else ()
     recomputed = [
         op
-        for op, wanted in zip(passed, differentiable(passed), strict=True)
+        for op, wanted in zip(passes.passed, passes.differentiated, strict=True)
         if is_recomputed(op, wanted, step.recompute)
     ]
     if step.recompute == "full":  # gathered for the GEMM and again for its weight gradient
         recomputed = [replace(op, passes=2 * op.passes) if op.layers and _gathers(op) else op for op in recomputed]
     return TrainingStep(
-        forward=(*passed, *losses, *totals),
+        forward=passes.forward,
         recomputed=tuple(recomputed),
-        backward=(*map(cross_entropy_gradient, losses), *backward(passed)),
-        exchanged=tuple(exchanged_gradients(sets, step, tied)),
-        update=step.optimizer and optimizer_step(parameters, step.widths, step.optimizer, updated),
+        backward=passes.backward,
+        exchanged=tuple(exchanged_gradients(sets, step, passes.tied)),
+        update=step.optimizer and optimizer_step(passes.parameters, step.widths, step.optimizer, updated),
         gathered=tuple(gathered_weights(sets, step)) if step.optimizer else (),
-        passed=passed,
-        parameters=parameters,
-        updated=parameters if updated is None else updated,
-        tied=tied,
+        parameters=passes.parameters,
+        updated=passes.parameters if updated is None else updated,
     )
 
 
@@ -252,32 +269,47 @@ def _states(widths: Widths, optimizer: Optimizer) -> tuple[str, ...]:
 # --- Memory -----------------------------------------------------------------------------------------
 
 
+class Keeping(NamedTuple):
+    """A forward pass with the inputs of each operator that need a gradient, and the tensors that its gradients read."""
+
+    operators: Sequence[Operator]
+    differentiated: Sequence[set[str]]
+    kept: Sequence[tuple[Tensor, ...]]
+
+
 class InFlight(NamedTuple):
-    """Operators of a forward pass, and the number of microbatches whose activations they keep at the peak."""
+    """A model chunk of a pipeline stage: the number of microbatches whose activations it keeps at the peak.
+
+    `kept` are the bytes of the activations of one microbatch; `restored` those that recomputing one layer restores.
+    """
 
     microbatches: Number
-    forward: Sequence[Operator]
+    kept: Number
+    restored: Number
 
 
 def training_memory(
-    training: TrainingStep, weights: Number, parameters: Number, step: Step, parts: Sequence[InFlight]
+    training: TrainingStep, weights: Number, step: Step, parts: Sequence[InFlight], transient: Number
 ) -> memory.Memory:
     """Peak memory of a training step, which is reached when the backward pass starts.
 
-    The activations are: those kept by all microbatches in flight, the live gradients of activations, and what the
-    recomputation of one layer restores.
+    The activations are: those kept by all microbatches in flight, the live gradients of activations (`transient`), and
+    what the recomputation of one layer restores.
     """
-    found = [(many, *kept_bytes(forward, step.recompute)) for many, forward in parts]
-    keeping, restored = sum(many * kept for many, kept, _ in found), largest(recomputed for _, _, recomputed in found)
-    transient = memory.activation_bytes(training.backward, excluded=lambda t: not _is_activation_gradient(t))
+    stored = sum(part.microbatches * part.kept for part in parts)
     return memory.Memory(
         weights=weights,
         kv_cache=0,
-        activations=keeping + restored + transient,
-        gradients=step.widths.weights.bytes(parameters),
+        activations=stored + largest(part.restored for part in parts) + transient,
+        gradients=step.widths.weights.bytes(training.parameters),
         optimizer=optimizer_state_bytes(training.updated, step.widths, step.optimizer) if step.optimizer else 0,
-        kept=keeping,
+        kept=stored,
     )
+
+
+def gradient_bytes(backward_pass: Sequence[Operator]) -> Number:
+    """Peak bytes of the live gradients of activations."""
+    return memory.activation_bytes(backward_pass, excluded=lambda t: not _is_activation_gradient(t))
 
 
 def _is_activation_gradient(tensor: Tensor) -> bool:
@@ -285,21 +317,27 @@ def _is_activation_gradient(tensor: Tensor) -> bool:
     return "grad." in tensor.name and not tensor.name.removeprefix("grad.")[0].isupper()
 
 
-def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number, Number]:
+def keeping(forward: Sequence[Operator]) -> Keeping:
+    """The tensors that the gradients of a forward pass read, operator by operator."""
+    run = [operator for operator in forward if runs_forward(operator) or receives_from_stage(operator)]
+    differentiated = differentiable(run)
+    return Keeping(run, differentiated, [kept(*each) for each in zip(run, differentiated, strict=True)])
+
+
+def kept_bytes(forward: Keeping, recompute: Recompute) -> tuple[Number, Number]:
     """Bytes of the activations kept from forward to backward pass, and of what recomputing one layer restores.
 
     Each layer keeps the inputs of its gradients and of its recomputation, each version of a tensor once.
     """
     writers: dict[str, tuple[Operator, bool]] = {}  # the last writer of a tensor, and whether it is recomputed
-    keeping: dict[tuple[str, int], Number] = {}
+    stored: dict[tuple[str, int], Number] = {}
     recomputed: dict[object, dict[tuple[str, int], Number]] = {}
     gathered: dict[object, Number] = {}
-    passed = [operator for operator in passed if runs_forward(operator) or receives_from_stage(operator)]
-    rewritten = {(_layers(operator), t.name) for operator in passed for t in operator.writes}
-    for operator, wanted in zip(passed, differentiable(passed), strict=True):
+    rewritten = {(_layers(operator), t.name) for operator in forward.operators for t in operator.writes}
+    for operator, wanted, read in zip(*forward, strict=True):
         before, repeated = dict(writers), is_recomputed(operator, wanted, recompute)
         writers |= {t.name: (operator, repeated) for t in operator.writes}
-        needed = dict.fromkeys(kept(operator, wanted), True)
+        needed = dict.fromkeys(read, True)
         if repeated:
             needed = dict.fromkeys((t for t in operator.reads if not t.is_parameter), False) | needed
         for tensor, by_gradient in needed.items():
@@ -313,12 +351,12 @@ def kept_bytes(passed: Sequence[Operator], recompute: Recompute) -> tuple[Number
                 gathered[_layers(operator)] = maximum(gathered.get(_layers(operator), 0), size)
             elif not inside:  # a layer that writes the tensor has its own version; other layers share one
                 times = operator.count if (_layers(operator), tensor.name) in rewritten else 1
-                keeping[version] = maximum(keeping.get(version, 0), times * size)
+                stored[version] = maximum(stored.get(version, 0), times * size)
             elif by_gradient:
                 recomputed.setdefault(_layers(operator), {})[version] = size
     layers = {**recomputed, **gathered}
     largest_layer = largest(sum(recomputed.get(each, {}).values()) + gathered.get(each, 0) for each in layers)
-    return sum(keeping.values()), largest_layer
+    return sum(stored.values()), largest_layer
 
 
 def _layers(operator: Operator) -> tuple[bool, tuple[int, ...] | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.algebra import Number, either, is_just, maximum, plain, whole
 from roofmodel.counting import phases
@@ -18,6 +18,7 @@ from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, ReferenceCode
 from roofmodel.prediction.eager import as_executed, expect_eager, extra_kernels
 from roofmodel.prediction.engine import fused
+from roofmodel.prediction.extra_kernels import ExtraKernel
 from roofmodel.prediction.timing import EAGER_LAUNCH, Expected, assumed_launch
 from roofmodel.study.estimate.placed import (
     NO_TIME,
@@ -30,6 +31,9 @@ from roofmodel.study.estimate.placed import (
     totals_of,
 )
 from roofmodel.study.estimate.replicas import ReplicaTimes, batch_norm_buffers, with_replicas
+
+if TYPE_CHECKING:
+    from roofmodel.study.estimate.similar_steps import SimilarSteps
 
 
 class StageTime(NamedTuple):
@@ -167,23 +171,27 @@ class PhaseEstimate(NamedTuple):
         return not is_just(self.step.tokens, 0)
 
 
-def phase_estimate(arch: Architecture, device: Device, step: Step, host: Host) -> PhaseEstimate:
+def phase_estimate(
+    arch: Architecture, device: Device, step: Step, host: Host, similar: SimilarSteps | None = None
+) -> PhaseEstimate:
     """A phase on a GPU of the pipeline stage that the step names.
 
-    Raises WorkloadError where the device does not support the compute format.
+    `similar` are training steps with which it shares counts and times. Raises WorkloadError where the device does not
+    support the compute format.
     """
-    dtype, (found, eager) = step.widths.compute, phases.operators_and_eager(arch, step)
+    dtype = step.widths.compute
+    found, eager = similar.share(step).operators_and_eager(step) if similar else phases.operators_and_eager(arch, step)
     flops = [(op.stage, whole(op.count * op.matmul_flops)) for op in eager]
     phase = PhaseEstimate(
         step,
-        placed(found, device, dtype),
+        tuple(Placed(op, similar.placement(op)) for op in found) if similar else placed(found, device, dtype),
         all_pairs_matmul_flops=sum(each for _, each in flops),
         model_flops=sum(each for stage, each in flops if stage != "recomputation"),
         ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
         code=arch.code if step.phase == "train" else ReferenceCode(fp32_softmax=arch.code.fp32_softmax),
         buffers=batch_norm_buffers(arch) if step.phase == "train" else 0,
     )
-    return timed(phase, device, host)
+    return timed(phase, device, host, similar)
 
 
 def pass_time(arch: Architecture, device: Device, step: Step, host: Host, operators: Iterable[Operator]) -> StageTime:
@@ -194,7 +202,7 @@ def pass_time(arch: Architecture, device: Device, step: Step, host: Host, operat
     return StageTime(timed_phase.bound_seconds, timed_phase.expected)
 
 
-def timed(phase: PhaseEstimate, device: Device, host: Host) -> PhaseEstimate:
+def timed(phase: PhaseEstimate, device: Device, host: Host, similar: SimilarSteps | None = None) -> PhaseEstimate:
     """The phase with expected times, where the host launches each kernel (`eager`, `autocast`, `megatron`) or a
     CUDA graph (`graph`)."""
     dtype = phase.step.widths.compute
@@ -204,11 +212,15 @@ def timed(phase: PhaseEstimate, device: Device, host: Host) -> PhaseEstimate:
         launch = NO_TIME
     else:
         others = extra_kernels(phase.operators, phase.code, host.runtime)
+
+        def expected(one: Placed, kernels: Sequence[ExtraKernel]) -> Expected | None:
+            operator = as_executed(one.operator, host.runtime)
+            if similar:
+                return similar.expected(operator, one.placement, kernels)
+            return expect_eager(operator, one.placement, kernels, device, dtype)
+
         placed = [
-            one._replace(
-                expected=expect_eager(as_executed(one.operator, host.runtime), one.placement, kernels, device, dtype),
-                extra_kernels=kernels,
-            )
+            one._replace(expected=expected(one, kernels), extra_kernels=kernels)
             for one, kernels in zip(phase.placed, others, strict=True)
         ]
         launch = EAGER_LAUNCH if host.launch is None else assumed_launch(host.launch)

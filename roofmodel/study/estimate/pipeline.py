@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from roofmodel.algebra import Number, is_just, maximum
 from roofmodel.counting.phases import distinct_stages, operators_without_cache
@@ -30,6 +31,9 @@ from roofmodel.prediction.timing import Expected
 from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, Uncached, phase_estimate, running
 from roofmodel.study.estimate.placed import placed, total_seconds
 
+if TYPE_CHECKING:
+    from roofmodel.study.estimate.similar_steps import SimilarSteps
+
 
 def slowest_stage(arch: Architecture, device: Device, step: Step, host: Host) -> PhaseEstimate:
     """A phase on a GPU of the slowest pipeline stage. Raises WorkloadError where the device lacks the format."""
@@ -37,10 +41,15 @@ def slowest_stage(arch: Architecture, device: Device, step: Step, host: Host) ->
     return max(zip(busy_seconds(found), found, strict=True), key=itemgetter(0))[1]
 
 
-def estimates_by_stage(arch: Architecture, device: Device, step: Step, host: Host) -> list[PhaseEstimate]:
-    """A phase on a GPU of each distinct pipeline stage, with the time that the stage idles."""
+def estimates_by_stage(
+    arch: Architecture, device: Device, step: Step, host: Host, similar: SimilarSteps | None = None
+) -> list[PhaseEstimate]:
+    """A phase on a GPU of each distinct pipeline stage, with the time that the stage idles.
+
+    `similar` are training steps with which it shares counts and times.
+    """
     staged = distinct_stages(arch, step)
-    found = [phase_estimate(arch, device, one, host) for _, one in staged]
+    found = [phase_estimate(arch, device, one, host, similar) for _, one in staged]
     if len(found) == 1 and is_just(step.parallel.pp, 1):
         return found
     times = [dict(_microbatch_times(phase)) for phase in found]

@@ -8,7 +8,7 @@ exchange of gradients it includes. All microbatches of a layout are evaluated in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from roofmodel import units
 from roofmodel.algebra import Number
 from roofmodel.counting import phases
-from roofmodel.counting.workload import MEMORY_UTILIZATION, Step
+from roofmodel.counting.workload import MEMORY_UTILIZATION, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, shorten
 from roofmodel.models.architecture import Architecture, Network
@@ -25,6 +25,7 @@ from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.options import MAX_VALUE, check_choice, memory_utilization, workload
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.study.estimate.pipeline import estimates_by_stage
+from roofmodel.study.estimate.similar_steps import SimilarSteps
 from roofmodel.study.plan.candidate import Interval, Shares
 from roofmodel.study.plan.layouts import HALF_FORMATS, Formats, Layout, divisors, layouts
 from roofmodel.study.plan.options import (
@@ -208,7 +209,7 @@ def plan_training(
     if not pieces:
         raise WorkloadError(*no_layout(arch, gpus, restricted, training=True))
     wanted = restricted.get("micro_batch")
-    found = list(_evaluated([(piece, wanted) for piece in pieces], cluster, progress))
+    found = list(_evaluated(_grouped(pieces, wanted), cluster, progress))
     if not any(one.points for one in found):
         raise WorkloadError(*no_layout(arch, gpus, restricted, training=True))
     fitting = sorted((one.best for one in found if one.best is not None), key=lambda one: -one.per_gpu.value)
@@ -238,62 +239,87 @@ def _parts(arch: Architecture, pp: int, given: Sequence[int] | None) -> list[int
     return [parts for parts in possible if (parts in given if given else parts <= MAX_VPP)]
 
 
+class TrainingGroup(NamedTuple):
+    """Pieces whose layers have the same operators, and the microbatches that are searched."""
+
+    pieces: tuple[TrainingPiece, ...]
+    micro_batches: tuple[int, ...]
+
+
+def _grouped(pieces: Iterable[TrainingPiece], wanted: Sequence[int] | None) -> list[TrainingGroup]:
+    """The pieces with the same device, tensor, expert and sequence parallelism."""
+    found: dict[tuple[str, int, int, str], list[TrainingPiece]] = {}
+    for piece in pieces:
+        layout = piece.layout
+        found.setdefault((piece.device.id, layout.tp, layout.ep, piece.choices.sequence_parallel), []).append(piece)
+    searched = wanted or [2**power for power in range(MAX_MICRO_BATCH.bit_length())]
+    return [TrainingGroup(tuple(group), tuple(sorted(searched))) for group in found.values()]
+
+
 def _evaluated(
-    pieces: Sequence[tuple[TrainingPiece, Sequence[int] | None]], cluster: str | None,
-    progress: Callable[[str, int, int], None],
-) -> Iterator[TrainingFound]:  # fmt: skip
+    groups: Sequence[TrainingGroup], cluster: str | None, progress: Callable[[str, int, int], None]
+) -> Iterator[TrainingFound]:
     if cluster is None:
-        results = in_processes(evaluate, pieces)
+        results = in_processes(evaluate, groups, pieces_per_process=1)
     else:
         from roofmodel.study.dask_cluster import evaluate_on_cluster
 
-        results = evaluate_on_cluster(evaluate, pieces, cluster)
-    for done, one in enumerate(results, 1):
-        progress("layouts", done, len(pieces))
-        yield one
+        results = evaluate_on_cluster(evaluate, groups, cluster)
+    done, total = 0, sum(len(group.pieces) for group in groups)
+    for found in results:
+        done += len(found)
+        progress("layouts", done, total)
+        yield from found
 
 
-def evaluate(asked: tuple[TrainingPiece, Sequence[int] | None]) -> TrainingFound:
-    """The candidates of a piece: all microbatches that divide the batch of a replica.
+def evaluate(group: TrainingGroup) -> list[TrainingFound]:
+    """The candidates of each piece of a group."""
+    found, similar = [], None
+    for piece in group.pieces:
+        run, layout = piece.run, piece.layout
+        try:
+            work, _ = workload(
+                piece.arch, phase="train", batch=run.batch, micro_batch=1, seq=run.seq, dtype=run.dtype,
+                runtime="megatron", attention=run.attention, memory_utilization=run.memory_utilization,
+                **layout._asdict(), **piece.choices._asdict(),
+            )  # fmt: skip
+        except WorkloadError:  # such as sequence parallelism of a model that does not allow it
+            found.append(TrainingFound())
+            continue
+        (one,) = work.steps()
+        step = one._replace(batch=np.array(group.micro_batches))
+        similar = similar or SimilarSteps(piece.arch, piece.device, step)
+        found.append(_best(piece, group.micro_batches, work, step, similar))
+    return found
+
+
+def _best(
+    piece: TrainingPiece, sizes: Sequence[int], work: Workload, step: Step, similar: SimilarSteps
+) -> TrainingFound:
+    """The best microbatch of those that divide the batch of a replica.
 
     An interleaved pipeline needs a multiple of `pp` microbatches (Narayanan et al., arXiv 2104.04473, section 2.2).
     """
-    piece, wanted = asked
-    run, layout = piece.run, piece.layout
-    part = run.batch // layout.dp
-    group = layout.pp if piece.choices.vpp > 1 else 1
-    searched = wanted or [2**power for power in range(MAX_MICRO_BATCH.bit_length())]
-    sizes = [n for n in divisors(part) if n in searched and part // n % group == 0]
-    if not sizes:
+    part, group = piece.run.batch // piece.layout.dp, piece.layout.pp if piece.choices.vpp > 1 else 1
+    possible = np.array([part % n == 0 and part // n % group == 0 for n in sizes])
+    points = int(possible.sum())
+    if not points:
         return TrainingFound()
-    try:
-        work, _ = workload(
-            piece.arch, phase="train", batch=run.batch, micro_batch=1, seq=run.seq, dtype=run.dtype, runtime="megatron",
-            attention=run.attention, memory_utilization=run.memory_utilization, **layout._asdict(),
-            **piece.choices._asdict(),
-        )  # fmt: skip
-    except WorkloadError:  # such as sequence parallelism of a model that does not allow it
-        return TrainingFound()
-    (one,) = work.steps()
-    micro = np.array(sizes)
-    step = one._replace(batch=micro, microbatches=part // micro)
-    memory = _memory(piece.arch, step, len(sizes))
+    step = step._replace(microbatches=np.maximum(part // step.batch, 1))  # sizes that are not possible have no meaning
+    memory = np.broadcast_to(similar.memory(step).total, len(sizes))
     usable = None if piece.device.capacity is None else usable_memory(piece.device, work)
-    fits = np.ones(len(sizes), dtype=bool) if usable is None else memory <= usable
+    fits = possible if usable is None else possible & (memory <= usable)
     if not fits.any():
-        short = Shortage(piece.device.id, layout, Formats(run.dtype), memory.min().item(), usable)
-        return TrainingFound(len(sizes), shortage=short)
-    staged = estimates_by_stage(piece.arch, piece.device, step, work.host)
+        needed = memory[possible].min().item()
+        return TrainingFound(
+            points, shortage=Shortage(piece.device.id, piece.layout, Formats(work.dtype), needed, usable)
+        )
+    staged = estimates_by_stage(piece.arch, piece.device, step, work.host, similar)
     totals = slowest_totals(staged)
     totals["mfu"] = _mfu(piece, staged, step, totals["expected_seconds"])
     seconds = _column(totals["expected_seconds"], totals["bound_seconds"], len(sizes))
     place = int(np.argmin(np.where(fits, seconds, np.inf)))
-    return TrainingFound(len(sizes), _candidate(piece, totals, sizes, place, memory[place].item(), usable))
-
-
-def _memory(arch: Architecture, step: Step, size: int) -> Any:
-    """Peak bytes per GPU in the pipeline stage that needs most, by microbatch."""
-    return np.broadcast_to(phases.phase_memory(arch, step, 0).total, size)
+    return TrainingFound(points, _candidate(piece, totals, sizes, place, memory[place].item(), usable))
 
 
 def _mfu(piece: TrainingPiece, staged: Sequence[PhaseEstimate], step: Step, expected: Any) -> Any:

@@ -207,10 +207,11 @@ def _of_slower(is_slower: Any, totals: Any, old: Any) -> Any:
 def _totals(phase: PhaseEstimate) -> dict[str, Any]:
     """A phase's totals, and the part of its bound that each ceiling limits."""
     shares = {"memory": phase.memory_seconds, "link": phase.link_seconds, "bubble": phase.idle.bound}
+    found = totals(phase)
     return {
-        **totals(phase),
+        **found,
         **latency_totals(phase),
-        **{f"{name}_share": seconds / phase.bound_seconds for name, seconds in shares.items()},
+        **{f"{name}_share": seconds / found["bound_seconds"] for name, seconds in shares.items()},
     }
 
 

@@ -1,0 +1,80 @@
+"""Training steps that differ in pipeline stages, microbatches, recomputation and optimizer: shared counts and times.
+
+A search evaluates thousands of such steps, which consist of the same operators. Their passes are built once per
+pipeline stage, and each operator is timed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from roofmodel.counting import phases
+from roofmodel.counting.memory import Memory
+from roofmodel.counting.operator import Operator
+from roofmodel.counting.workload import Step
+from roofmodel.devices.device import Device
+from roofmodel.models.architecture import Architecture
+from roofmodel.prediction.eager import expect_eager
+from roofmodel.prediction.extra_kernels import ExtraKernel
+from roofmodel.prediction.roofline import Placement, place
+from roofmodel.prediction.timing import Expected
+
+
+class SimilarSteps:
+    """Training steps of one model on one device, whose layers have the same operators.
+
+    `step` is one of them. All have its sizes of a microbatch, number formats, kind of attention, tensor and expert
+    parallelism, and sequence parallelism.
+    """
+
+    def __init__(self, arch: Architecture, device: Device, step: Step) -> None:
+        self._arch, self._device, self._dtype = arch, device, step.widths.compute
+        self._whole = phases.one_pass(arch, step._replace(parallel=step.parallel._replace(pp=1, vpp=1, stage=0)))
+        self._shares: dict[tuple[Any, ...], phases.TrainingShare] = {}
+        self._placements: dict[tuple[Any, ...], Placement] = {}
+        self._times: dict[tuple[Any, ...], Expected | None] = {}
+
+    def share(self, step: Step) -> phases.TrainingShare:
+        """The training step of a GPU of the pipeline stage that the step names."""
+        parallel = step.parallel
+        key = (parallel.pp, parallel.vpp, parallel.stage, parallel.dp)
+        if key not in self._shares:
+            self._shares[key] = phases.TrainingShare(self._arch, step, whole=self._whole)
+        return self._shares[key]
+
+    def memory(self, step: Step) -> Memory:
+        """Peak bytes per GPU, in the pipeline stage that needs most."""
+        first, *others = (self.share(one).memory(one) for _, one in phases.distinct_stages(self._arch, step))
+        for other in others:
+            first = first.larger(other)
+        return first
+
+    def placement(self, operator: Operator) -> Placement:
+        """The operator under the device's ceilings."""
+        key = _content(operator)
+        if key not in self._placements:
+            self._placements[key] = place(operator.cost, self._device, self._dtype, operator.collective)
+        return self._placements[key]
+
+    def expected(self, operator: Operator, placement: Placement, kernels: Sequence[ExtraKernel]) -> Expected | None:
+        """The expected time of an operator with the extra kernels of a framework."""
+        # Operators of the same content have the same placement.
+        key = (id(placement), *((_value(kernel.bytes), _value(kernel.runs)) for kernel in kernels))
+        if key not in self._times:
+            self._times[key] = expect_eager(operator, placement, kernels, self._device, self._dtype)
+        return self._times[key]
+
+
+def _content(operator: Operator) -> tuple[Any, ...]:
+    """All that the time of one execution depends on; not its layers, its stage and its number of passes."""
+    return (
+        tuple(line.text for line in operator.lines), operator.kind, operator.group, operator.function, operator.causal,
+        operator.collective, operator.widths, *map(_value, operator.sizes.values()),
+        *map(_value, operator.touched.values()), _value(operator.matmul_flops), _value(operator.vector_flops),
+    )  # fmt: skip
+
+
+def _value(number: Any) -> Any:
+    """A number, or the elements of an array."""
+    return (number.dtype.char, number.tobytes()) if hasattr(number, "tobytes") else number
