@@ -39,6 +39,8 @@ class GemmTiming(NamedTuple):
     part: Annotated[float, "additional seconds per part of K"] = 0.0
     late: Annotated[float, "additional seconds of a small GEMM with more than 16 rows"] = 0.0
     resident: Annotated[float, "fraction of L2 that keeps operands from launch to launch; 0: all come from DRAM"] = 0.0
+    cast: Annotated[float, "seconds per element of A that an SM quantizes; 0 where DRAM or `row` limit"] = 0.0
+    balanced: Annotated[float, "1: the SMs share the tiles of the last wave (stream-K); 0: whole tiles"] = 0.0
 
 
 class ContextTiming(NamedTuple):

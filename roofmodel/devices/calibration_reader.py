@@ -45,7 +45,7 @@ TIMINGS: dict[str, Any] = {
     "recurrence": RecurrenceTiming,
 }
 SECONDS = (
-    "latency", "step", "split", "ramp", "row", "host", "convert", "column", "dot", "wave", "alone", "single",
+    "latency", "step", "split", "ramp", "row", "cast", "host", "convert", "column", "dot", "wave", "alone", "single",
     "expert", "pair", "late", "part", "token", "block", "chunk", "start", "serial",
     "cluster_latency", "cluster_wave",
 )  # fmt: skip

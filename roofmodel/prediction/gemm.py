@@ -51,12 +51,14 @@ DESCRIPTION = FormulaDescription(
         "A stays in L2 if A, B and C fit in `resident` of it, and C if A, B and twice C fit. B stays if a benchmark "
         "repeats the GEMM and all copies of A and B that it uses in turn fit.",
         "With weights narrower than the compute format, each element of K of a part takes `convert` more. With A "
-        "quantized at run time, a kernel reads and writes A first: slower by `spill` where A does not fit in L2, and "
-        "at least `row` for each row of an SM.",
+        "quantized at run time, a kernel reads and writes A first: what L2 does not keep at the DRAM bandwidth, slower "
+        "by `spill` where A does not fit in L2, and at least `row` for each row or `cast` for each element of an SM.",
+        "With `balanced`, the SMs share the tiles of the last wave: waves = tiles / SMs, at least 1.",
         "For at most `few` rows a library may have another kernel, of dot products on the CUDA cores, whose threads "
         "share K: latency + overlap(max(column × columns of an SM, dot × K), stream). The faster kernel is used.",
     ),
     source='Wave quantization: NVIDIA, "Matrix Multiplication Background User\'s Guide". '
+    "Shared tiles: Osama et al., Stream-K, PPoPP 2023. "
     "Parameters: GemmTiming, fitted by `roof calibrate`. "
     f"Tile shapes, parts and constants: {UNFITTED} "
     "PARTIAL_SUM_BANDWIDTH is 1.5 × the DRAM bandwidth of an A100 / the bandwidth of its L2 ports.",
@@ -89,7 +91,8 @@ def seconds(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
 
     Splits and tiles whose lower bound exceeds the best time so far are skipped.
     """
-    streamed = _stream(work, chip, timing) ** OVERLAP
+    moved = _dram_bytes(work, chip, timing)
+    streamed = _stream(moved.streamed, chip, timing) ** OVERLAP
 
     def least(split: int, streamed: Number, *fields: Number) -> Number:
         return _least_seconds(GemmWork(*fields), split, chip, timing, streamed)
@@ -113,7 +116,7 @@ def seconds(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     best = _split_seconds(work, SPLITS[0], chip, timing, streamed)
     best = lowered(best, partial(least, SPLITS[1]), by_splits, streamed, *work)  # the lower bound grows with the parts
     best = lowered(best, least_dots, by_dots, streamed, *work)
-    return maximum(best + _quantize(work, chip, timing), timing.host)
+    return maximum(best + _quantize(work, moved.quantizing, chip, timing), timing.host)
 
 
 CANDIDATES = tuple((*tile, parts) for tile in TILES for parts in SPLITS)
@@ -126,25 +129,25 @@ def candidate_seconds(work: GemmWork, candidate: Sequence[Number], chip: Chip, t
     The minimum over CANDIDATES is `seconds`.
     """
     rows, columns, parts = candidate
-    streamed = _stream(work, chip, timing) ** OVERLAP
+    moved = _dram_bytes(work, chip, timing)
+    streamed = _stream(moved.streamed, chip, timing) ** OVERLAP
     k_per_part, fixed = _k_per_part(work, parts, chip, timing)
     sm_seconds = _sm_seconds(*_stage_seconds(work, (rows, columns), parts, k_per_part, chip, timing))
     seconds = fixed + (sm_seconds**OVERLAP + streamed) ** (1 / OVERLAP)
     seconds = seconds * (1 + EXCLUSION_FACTOR * (parts > timing.parts))
     if timing.few:
         seconds = either(work.m > timing.few, seconds, minimum(seconds, _dots_seconds(work, chip, timing, streamed)))
-    return maximum(seconds + _quantize(work, chip, timing), timing.host)
+    return maximum(seconds + _quantize(work, moved.quantizing, chip, timing), timing.host)
 
 
-def _quantize(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
-    """Seconds of the kernel that quantizes A; 0 where there is none."""
-    rows = work.batch * work.m * (work.quantized > 0) / chip.multiprocessors
-    spill_slowdown = part("spill_slowdown", 1 + timing.spill * (work.quantized > L2_SHARE * chip.l2))
-    stream = work.quantized / (timing.dram * chip.bandwidth) * spill_slowdown
-    return part("quantize", maximum(stream, rows * timing.row), "s")
+class _DramBytes(NamedTuple):
+    """Bytes between L2 and DRAM: what L2 does not keep."""
+
+    quantizing: Number  # of the kernel that quantizes A
+    streamed: Number  # of the GEMM
 
 
-def _stream(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
+def _dram_bytes(work: GemmWork, chip: Chip, timing: GemmTiming) -> _DramBytes:
     b = minimum(work.batch * work.n * work.k * work.b, work.bytes)
     c = minimum(work.batch * work.m * work.n * work.c, work.bytes - b)
     a = work.bytes - b - c
@@ -154,7 +157,23 @@ def _stream(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     of_b = either(work.copies_b > 0, _evicted(in_turn, capacity), 1)
     # On an L40S, a C of 0.45 times L2 is written at the rate of L2, a C of 0.6 times L2 at the rate of DRAM.
     of_c = _evicted(once + c, capacity)
-    streamed = part("streamed_bytes", a * of_a + b * of_b + c * of_c, "B")
+    read = minimum(a, work.quantized)
+    of_quantized = _evicted(work.quantized, capacity)
+    written = work.quantized - read
+    quantizing = part("quantizing_bytes", read * of_a + written * of_quantized, "B")
+    of_a = either(work.quantized > 0, of_quantized, of_a)  # the GEMM reads A where the kernel before wrote it
+    return _DramBytes(quantizing, part("streamed_bytes", a * of_a + b * of_b + c * of_c, "B"))
+
+
+def _quantize(work: GemmWork, quantizing: Number, chip: Chip, timing: GemmTiming) -> Number:
+    """Seconds of the kernel that quantizes A; 0 where there is none. `quantizing` are its bytes between L2 and DRAM."""
+    rows = work.batch * work.m * (work.quantized > 0) / chip.multiprocessors
+    spill_slowdown = part("spill_slowdown", 1 + timing.spill * (work.quantized > L2_SHARE * chip.l2))
+    stream = quantizing / (timing.dram * chip.bandwidth) * spill_slowdown
+    return part("quantize", maximum(stream, rows * maximum(timing.row, work.k * timing.cast)), "s")
+
+
+def _stream(streamed: Number, chip: Chip, timing: GemmTiming) -> Number:
     ramp = timing.ramp * streamed / (streamed + RAMP_HALF_BYTES)
     return part("stream", streamed / (timing.dram * chip.bandwidth) + ramp, "s")
 
@@ -276,7 +295,8 @@ def _stage_seconds(
     rows, columns = part("tile_rows", tile[0]), part("tile_columns", tile[1])
     tiles = work.batch * ceil_div(work.n, columns) * split * ceil_div(work.m, rows)
     tiles = part("tiles", tiles)
-    waves = part("waves", ceil_div(tiles, chip.multiprocessors))
+    waves = ceil_div(tiles, chip.multiprocessors)
+    waves = part("waves", waves + timing.balanced * (maximum(tiles / chip.multiprocessors, 1) - waves))
     multiply = waves * (k_per_part * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)))
     multiply = multiply * _sustained_slowdown(work, chip, timing)
     if _holds_somewhere(rows < timing.tall):

@@ -90,6 +90,40 @@ def test_rows_that_exceed_l2_are_quantized_more_slowly() -> None:
         assert found == pytest.approx(unquantized + quantizing)
 
 
+def test_an_element_is_quantized_by_one_sm() -> None:
+    """200 rows of 1000 elements on 100 SMs, 5 ns each: 10 us more, instead of 2 us for 2 MB at 1 TB/s."""
+    timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0)
+    work = GemmWork(1, 200, 1000, 1000, 0, quantized=2e6)
+    unquantized = gemm.seconds(work._replace(quantized=0), PLAIN, timing)
+    assert gemm.seconds(work, PLAIN, timing._replace(cast=5e-9)) == pytest.approx(unquantized + 10e-6)
+    assert gemm.seconds(work, PLAIN, timing._replace(cast=0.5e-9)) == pytest.approx(unquantized + 2e-6)
+
+
+def test_a_that_stays_in_l2_is_quantized_without_dram() -> None:
+    """A has 4 MB, and 2 MB when quantized; B and C have 1 MB each. 7 of 14 MB keep A and C, 4.9 MB keep nothing.
+
+    Without L2, 6 MB at 1 TB/s quantize A, and the GEMM moves 6 MB. With it, only B comes from DRAM.
+    """
+    timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0)
+    work = GemmWork(1, 2000, 250, 1000, 6e6, a=1, b=4, c=2, quantized=6e6)
+    chip = PLAIN._replace(peak=1e18, l2=14e6)
+    assert gemm.seconds(work, chip, timing._replace(resident=0.35)) == pytest.approx(6e-6 + 6e-6)
+    assert gemm.seconds(work, chip, timing._replace(resident=0.5)) == pytest.approx(1e-6)
+
+
+def test_a_balanced_last_wave_takes_as_long_as_its_tiles() -> None:
+    """101 tiles on 100 SMs take two waves, or 1.01 waves where the SMs share the last tile; one tile takes one wave."""
+    timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
+
+    def waves(tiles: int, balanced: float) -> float:
+        work, chosen = GemmWork(1, 256 * tiles, 128, 4096, 0), timing._replace(balanced=balanced)
+        wave = 2 * 256 * 128 * 4096 / (PLAIN.peak / PLAIN.multiprocessors)
+        return float(gemm.candidate_seconds(work, (256, 128, 1), PLAIN, chosen)) / wave
+
+    assert [waves(tiles, 0) for tiles in (1, 100, 101)] == pytest.approx([1, 1, 2])
+    assert [waves(tiles, 1) for tiles in (1, 100, 101)] == pytest.approx([1, 1, 1.01])
+
+
 def test_tall_tiles_waste_work_on_few_rows() -> None:
     """129 rows need two tiles of 128 rows, like 256 rows. If shorter tiles are available, those are used."""
     any_height = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)

@@ -82,6 +82,7 @@ DISCRETE = {
     "tall": (0.0, 64.0, 128.0, 256.0),
     "parts": (32.0, 7.0, 1.0),
     "few": (0.0, 4.0),
+    "balanced": (0.0, 1.0),
     "resident": (0.0, 0.4, 0.65, 0.9, 1.0),
     "absorbed": (0.0, 1.0),
     "height": (128.0, 64.0, 32.0, 16.0, 256.0),
@@ -132,7 +133,7 @@ UPPER_LIMITS = {"pipe": 1.05, "dram": 1.0, "tail": 1.0, "early": 1.0, "bandwidth
 INITIAL: dict[str, Any] = {
     "gemm": GemmTiming(
         2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 0.8, 0.3, 0.85, 1e-5,
-        row=2e-7, spill=0.5, host=2e-5, convert=1e-9, column=5e-8, dot=1e-9, part=3e-8, late=5e-7,
+        row=2e-7, spill=0.5, host=2e-5, convert=1e-9, column=5e-8, dot=1e-9, part=3e-8, late=5e-7, cast=2e-10,
     ),
     "context": ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0),
     "generation": GenerationTiming(9e-6, 2e-6, 3e-6, 0.4, 0.8, 0.0, row=5e-8, alone=7e-6, single=1e-6),
@@ -444,7 +445,7 @@ def _without_unused(start: Any, samples: list[Sample]) -> Any:
     """Set the parameters of quantization and weight conversion to 0 if no GEMM of the samples has these steps."""
     if isinstance(start, GemmTiming | BatchedTiming):
         gemms = [found for s in samples if (found := gemm_work(s.group.operator, s.group.compute))]
-        unused: tuple[str, ...] = () if any(np.any(each.quantized) for each in gemms) else ("row", "spill")
+        unused: tuple[str, ...] = () if any(np.any(each.quantized) for each in gemms) else ("row", "spill", "cast")
         if not any(each.b < each.a for each in gemms):
             unused += ("convert",)
         return start._replace(**{name: 0.0 for name in unused if name in start._fields})
