@@ -53,7 +53,7 @@ def compare_command(
     from roofmodel.views.kit import progress
 
     check_outputs(api.CompareReport, output, [model, hw, *files, *(times or ())])
-    with progress.of_reading() as callback:
+    with progress.reading_progress() as callback:
         report = api.compare(
             model,
             *files,

@@ -34,6 +34,6 @@ def explore_command(
     from roofmodel.views.kit import progress
 
     check_outputs(api.ExplorePage, [output], [*models, *devices(hw or [])])
-    with progress.of_deriving() as callback:
+    with progress.derivation_progress() as callback:
         page = api.explore(models, *([devices(hw)] if hw else []), family=family, progress=callback)
     save(page, [output])

@@ -61,7 +61,7 @@ def jitter_command(
     from roofmodel.views.kit import progress
 
     check_outputs(api.JitterReport, output, files)
-    with progress.of_reading() as callback:
+    with progress.reading_progress() as callback:
         report = api.jitter(
             *files, steps=steps, threshold=threshold, first_gap=first_gap, what_if=what_if, cache=cache,
             cluster=cluster, progress=callback,

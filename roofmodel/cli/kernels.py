@@ -34,6 +34,6 @@ def kernels_command(
     from roofmodel.views.kit import progress
 
     check_outputs(api.ProfileReport, output, [*files, *(times or [])])
-    with progress.of_reading() as callback:
+    with progress.reading_progress() as callback:
         report = api.read_profile(*files, hw=hw, times=times or (), progress=callback)
     present(report, form, output)

@@ -52,7 +52,7 @@ def measure_command(
     if model is None:
         given = {"phase": phase, "batch": None if batch == 1 else batch, "seq": seq, "context": context}
         ignored((name for name, value in given.items() if value is not None), MODEL_ONLY)
-    with progress.of_measuring(budget) as callback:
+    with progress.measuring_progress(budget) as callback:
         report = api.measure(
             output, ops=ops, dtype=dtype, model=model, phase=phase, batch=batch, seq=seq, context=context,
             l2=l2, budget=budget, device=device, seed=seed, resume=resume, force=force, progress=callback,

@@ -235,8 +235,8 @@ def is_given(command_line: typer.Context, option: str) -> bool:
 
 
 def _with_options(command: Command, options: list[inspect.Parameter]) -> Command:
-    own = [p for p in _parameters(command) if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    command.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
+    declared = [p for p in _parameters(command) if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    command.__signature__ = inspect.Signature([*declared, *options])  # type: ignore[attr-defined]
     return command
 
 

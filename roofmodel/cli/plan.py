@@ -131,10 +131,10 @@ def plan_command(
         "tokens": tokens, "batch": batch, "seq": seq, "micro_batch": micro_batch, "vpp": vpp, "attention": attention,
         "recompute": recompute, "sequence_parallel": sequence_parallel, "zero": zero,
     }  # fmt: skip
-    own, other = (training, serving) if train else (serving, training)
+    applicable, other = (training, serving) if train else (serving, training)
     needed = {"tokens": ("300B",)} if train else {"isl": (4096,), "osl": (512,)}
     for name, example in needed.items():
-        if own[name] is None:
+        if applicable[name] is None:
             raise WorkloadError(Option(name), " is missing; try ", Option(name, example[0]))
     why = f"{'it does not apply to' if train else 'it only applies to'} --train"
     ignored((name for name, value in other.items() if value is not None), why)
@@ -142,8 +142,8 @@ def plan_command(
         "gpus": gpus, "family": family, "price": price, "tp": tp, "pp": pp, "dp": dp, "ep": ep, "dtype": dtype,
         "memory_utilization": memory_utilization, "top": top, "cluster": cluster,
     }  # fmt: skip
-    given = {name: value for name, value in own.items() if value is not None}
-    with progress.of_searching() as callback:
+    given = {name: value for name, value in applicable.items() if value is not None}
+    with progress.search_progress() as callback:
         report: api.PlanReport | api.TrainingPlanReport
         if train:
             report = api.plan_training(model, devices(hw or []), progress=callback, **shared, **given)

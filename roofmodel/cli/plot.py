@@ -77,7 +77,7 @@ def plot_command(
 
     inputs = [model, hw, *(files or ()), *(times or ())]
     check_outputs(api.PlotReport, output, inputs)
-    with progress.of_reading() as callback:
+    with progress.reading_progress() as callback:
         report = api.plot(
             *files or [], hw=hw, by=by, model=model, family=family, times=times or (), clock=clock, ceilings=ceilings,
             flops=flops or (), progress=callback, **workload,

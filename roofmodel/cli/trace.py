@@ -59,7 +59,7 @@ def trace_command(
     from roofmodel.views.kit import progress
 
     check_outputs(api.TraceReport, output, [*files, *(before or ())])
-    with progress.of_reading() as callback:
+    with progress.reading_progress() as callback:
         report = api.trace(
             *files, before=before or (), one_run=one_run, by=by, top=top, steps=steps, hw=hw, progress=callback
         )

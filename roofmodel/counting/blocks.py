@@ -61,24 +61,24 @@ def operators(arch: Architecture, step: Step) -> tuple[Operator, ...]:
     """All operators of one pass. An operator of several identical layers appears once, with the layer numbers."""
     if isinstance(arch.body, Network):
         return tuple(image_classifier(arch, arch.body, step))
-    source = encoder(arch.encoder, step.of_source) if arch.encoder and step.encodes else ()
-    return *source, *through(arch.stack, step), *closing(arch, step)
+    source = encoder(arch.encoder, step.encoder_step) if arch.encoder and step.encodes else ()
+    return *source, *stack_operators(arch.stack, step), *closing(arch, step)
 
 
 def encoder(stack: Stack, step: Step) -> Iterator[Operator]:
     """The operators of the encoder, whose operator and parameter names start with `encoder`; its output is `source`."""
     shared = isinstance(stack.embedding, Embedding) and stack.embedding.shared_with_decoder
 
-    def own(tensor: str) -> str:
+    def encoder_name(tensor: str) -> str:
         if tensor[0].isupper() and not (shared and tensor == "E_token"):
             return f"{tensor[:2]}encoder_{tensor[2:]}"
         return "source" if tensor == "x" else tensor
 
-    for operator in through(stack, step):
-        yield operator.renamed("encoder", own)
+    for operator in stack_operators(stack, step):
+        yield operator.renamed("encoder", encoder_name)
 
 
-def through(stack: Stack, step: Step) -> Iterator[Operator]:
+def stack_operators(stack: Stack, step: Step) -> Iterator[Operator]:
     """The operators of a stack: embedding, layers, final norm; of a pipeline stage, those on this stage."""
     if stack.stage_slice.first:
         yield from embedding(stack, step)
@@ -94,10 +94,13 @@ def through(stack: Stack, step: Step) -> Iterator[Operator]:
 
 def stage_operators(whole: Sequence[Operator], stack: Stack, step: Step) -> tuple[Operator, ...]:
     """The operators of a pipeline stage, from those of the whole model; `stack` has the layers of the stage."""
-    own = {layer for _, layers in stack.kinds for layer in layers}
+    stage_layers = {layer for _, layers in stack.kinds for layer in layers}
     in_layers = [n for n, op in enumerate(whole) if op.layers is not None]
     first, end = in_layers[0], in_layers[-1] + 1
-    layered = (replace(op, layers=tuple(layer for layer in op.layers or () if layer in own)) for op in whole[first:end])
+    layered = (
+        replace(op, layers=tuple(layer for layer in op.layers or () if layer in stage_layers))
+        for op in whole[first:end]
+    )
     return (
         *(whole[:first] if stack.stage_slice.first else ()),
         *receive_activations(stack, step),
@@ -150,10 +153,10 @@ def embedding(stack: Stack, step: Step) -> Iterator[Operator]:
 def layer_inputs(table: PerLayerEmbedding, build: Builder) -> Iterator[Operator]:
     """The per-layer inputs of all layers (Gemma 3n and 4): a table lookup plus a normed projection of the embedding."""
     build = build._replace(sizes={**build.sizes, "L": table.layers, "y": table.width, "p": table.rows})
-    yield build.gather("embedding.layers", "embedding", "E_layers[p L y] -> own[b t L y]")
+    yield build.gather("embedding.layers", "embedding", "E_layers[p L y] -> layer_rows[b t L y]")
     yield build.operator("embedding.layers_project", "embedding", "x[b t d] W_layers[d L y] -> inputs[b t L y]")
     yield norm(build, "layers", table.norm, "inputs[b t L y]", "inputs[b t L y]")
-    line = "inputs[b t L y] + own[b t L y] -> inputs[b t L y]"
+    line = "inputs[b t L y] + layer_rows[b t L y] -> inputs[b t L y]"
     yield build.operator("embedding.layers_add", "embedding", line, kind="elementwise")
 
 

@@ -83,7 +83,7 @@ def _stage_shard(step: Step) -> str:
 
 def _between_stages(name: str, step: Step) -> Collective:
     """The send or receive between neighboring pipeline stages, over the slowest link between any two of them."""
-    return Collective(name, step.parallel.pp, step.parallel.of_a_stage(step.phase == "train"))
+    return Collective(name, step.parallel.pp, step.parallel.gpus_of_stage(step.phase == "train"))
 
 
 def _stage_exchange(stack: Stack, step: Step, times: int, collective: Collective, line: str) -> Iterator[Operator]:

@@ -163,9 +163,9 @@ def memory_by_pass(
     if step.phase == "train":
         yield step, TrainingShare(arch, step, walk(arch, step)).memory(step)
         return
-    own = gpu_share(arch, step)
+    share = gpu_share(arch, step)
     for one in (prompt_step(step), last_decode_step(step)) if step.phase == "generate" else (step,):
-        yield one, memory.pass_memory(own, one, walk(arch, one), weights)
+        yield one, memory.pass_memory(share, one, walk(arch, one), weights)
 
 
 def training_step(arch: Architecture, step: Step) -> TrainingStep:

@@ -73,13 +73,13 @@ class Parallel(NamedTuple):
         """Number of GPUs."""
         return self.tp * self.dp * self.pp
 
-    def of_a_stage(self, trains: bool) -> Number:
+    def gpus_of_stage(self, trains: bool) -> Number:
         """GPUs of a pipeline stage that communicate; replicas do if they train or share experts."""
         return self.tp * self.dp if trains or self.experts_span_replicas else self.tp
 
     def communicating_gpus(self, trains: bool) -> Number:
         """GPUs that communicate, over all pipeline stages."""
-        return self.of_a_stage(trains) * self.pp
+        return self.gpus_of_stage(trains) * self.pp
 
     @property
     def rows(self) -> str:
@@ -266,7 +266,7 @@ class Step(NamedTuple):
         return self.phase != "decode" and not self.resumed
 
     @property
-    def of_source(self) -> "Step":
+    def encoder_step(self) -> "Step":
         """The encoder's part of this pass."""
         return self._replace(tokens=self.source, context=0, passes=1)
 

@@ -143,11 +143,11 @@ def read(
     errors in the other files are raised when these sets are first used (see `DeferredSets`).
     """
     entries = node.mapping(("like", *TIMINGS))
-    own = device.id
+    device_id = device.id
 
     def like(of: YamlValue, kinds: tuple[str, ...]) -> CalibratedDevice:
         try:
-            found = load(of.text(), kinds) if of.text() != own else device
+            found = load(of.text(), kinds) if of.text() != device_id else device
         except RecursionError:
             raise of.error(f"{of.path} is {of.text()!r}, whose calibration refers back to this device") from None
         if found.calibration is None:
@@ -171,7 +171,7 @@ def read(
         transferred_kinds[name if deferred else find().device] = list(wanted)
         reads = {kind: partial(_of_kind, find, kind) for kind in wanted}
         sets |= {kind: DeferredSets(read) if deferred else read()[0] for kind, read in reads.items()}
-    return Calibration(own, transferred_kinds, **sets)
+    return Calibration(device_id, transferred_kinds, **sets)
 
 
 def _transferred_kinds(

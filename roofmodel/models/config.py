@@ -156,13 +156,13 @@ def _family(config: Config, where: str) -> tuple[str, Family]:
 def _unknown_type(model_type: str, config: Config) -> Message:
     """The message for a `model_type` without a family: the reason, or the families that are likely meant."""
     from roofmodel.models.families.unsupported import UNSUPPORTED
-    from roofmodel.models.family_matching import offer
+    from roofmodel.models.family_matching import matching_families
 
     if model_type in UNSUPPORTED:
         return Message(f"model_type {model_type!r} is not supported: it has {UNSUPPORTED[model_type]}")
     # qwen3 is a different model from qwen2, not a typing error: names with other digits are not suggested.
     candidates = [name for name in FAMILIES if _digits(name) == _digits(model_type)]
-    hint = suggest(model_type, candidates, cutoff=0.8) or offer(config)
+    hint = suggest(model_type, candidates, cutoff=0.8) or matching_families(config)
     supported = f" lists the {len(FAMILIES) + len(CUSTOM_CODE)} supported ones"
     return Message(f"unknown model_type {shorten(model_type)}", hint or ";", " ", LIST_FAMILIES, supported)
 

@@ -74,7 +74,7 @@ def _head_suffix(name: str) -> str:
     return max(known, key=len, default="").replace("LMHeadModel", "ForCausalLM")
 
 
-def offer(config: Config) -> Text:
+def matching_families(config: Config) -> Text:
     """The families whose keys fit a config of an unknown `model_type`, as the end of a message; empty if none does.
 
     Families that ignore the fewest keys come first.

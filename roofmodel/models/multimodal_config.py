@@ -57,15 +57,15 @@ def text_part(config: Config, where: str) -> TextConfig | None:
     if assumption:
         notes.append(f"{where}: {whole} is an unknown multimodal model: {assumption}")
     # the enclosing config decides about head and tying, whatever the text model would have alone
-    own = {**text, **missing, "model_type": part, "tie_word_embeddings": tied}
-    own["architectures"] = [family.prefix + next(iter(family.classes))]
+    text_config = {**text, **missing, "model_type": part, "tie_word_embeddings": tied}
+    text_config["architectures"] = [family.prefix + next(iter(family.classes))]
     for key in ("torch_dtype", "dtype"):
-        if own.get(key) is None and config.get(key) is not None:
-            own[key] = config[key]
+        if text_config.get(key) is None and config.get(key) is not None:
+            text_config[key] = config[key]
     if "quantization_config" in config:
-        own["quantization_config"] = config["quantization_config"]
+        text_config["quantization_config"] = config["quantization_config"]
     at = f"{where}: {place}" if place else where
-    return TextConfig(own, at, str(whole), config.get("architectures"), tied, tuple(notes))
+    return TextConfig(text_config, at, str(whole), config.get("architectures"), tied, tuple(notes))
 
 
 def _holder(config: Config, known: Composite | None) -> tuple[Config, str]:

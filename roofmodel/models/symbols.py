@@ -221,13 +221,13 @@ class _Sizes(Mapping[str, Any]):
         derived = self._derived(field)
         if derived is not None:
             return derived
-        own = symbol(SYMBOLS[field])
-        if own in self.sources and self.sources[own].value != value:
-            own = symbol(SYMBOLS[field] + self.mark)  # the encoder's size, if the decoder has another
+        size_symbol = symbol(SYMBOLS[field])
+        if size_symbol in self.sources and self.sources[size_symbol].value != value:
+            size_symbol = symbol(SYMBOLS[field] + self.mark)  # the encoder's size, if the decoder has another
         source = _source(WORDS.get(field, field.replace("_", " ")), value, fact)
         derived_from_others = fact.key is None and field in self.plan.rules
-        self.sources[own] = source._replace(origin="a rule of the family") if derived_from_others else source
-        return own
+        self.sources[size_symbol] = source._replace(origin="a rule of the family") if derived_from_others else source
+        return size_symbol
 
     def _derived(self, field: str) -> Any:
         """The field's rule applied to symbols; None if the rule needs numbers or is not exact."""

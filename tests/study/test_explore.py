@@ -17,7 +17,7 @@ from roofmodel.prediction.timing import choose_set, format_key
 from roofmodel.study import explore
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.options import CHOICES, MIN_TRAINING_BITS
-from roofmodel.study.estimate.parallelism import nested, tp_by_ep
+from roofmodel.study.estimate.parallelism import expert_groups_nest, tp_by_ep
 from roofmodel.tracing.trace import Cases, Trace, TracedFunction, map_cases, results
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document, to_dict
 from tests.evaluate_trace import TraceValues
@@ -102,7 +102,7 @@ def inputs(
 def gpus(draw: random.Random, arch: Architecture) -> dict[str, int]:
     """Degrees of parallelism that the model supports; one GPU in half of the draws."""
     dp = draw.choice((1, 2, 3, 16))
-    ways = [(tp, dp, ep) for ep, tps in tp_by_ep(arch).items() for tp in tps if nested(tp, dp, ep)]
+    ways = [(tp, dp, ep) for ep, tps in tp_by_ep(arch).items() for tp in tps if expert_groups_nest(tp, dp, ep)]
     return dict(zip(("tp", "dp", "ep"), draw.choice(((1, 1, 1), draw.choice(ways))), strict=True))
 
 

@@ -115,35 +115,37 @@ def _delta_chunks(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operato
     return (
         *_prepared(build, mixer, 1),
         *within_chunks,
-        vectors(build, "drive", "value[b s k m h'] write[b s k m] -> drive[b s k m h']", 1),
-        matrices(build, "values", f"{inverse}[b k m t:s] drive[b s k m h'] -> values[b t k m h']"),
-        matrices(build, "keys", f"{inverse}[b k m t:s] written_key[b s k m h] -> keys[b t k m h]"),
+        vector_operator(build, "drive", "value[b s k m h'] write[b s k m] -> drive[b s k m h']", 1),
+        bmm_operator(build, "values", f"{inverse}[b k m t:s] drive[b s k m h'] -> values[b t k m h']"),
+        bmm_operator(build, "keys", f"{inverse}[b k m t:s] written_key[b s k m h] -> keys[b t k m h]"),
         # multiply by the decay 1, add the contribution of the chunk 1
-        vectors(build, "passing", passing, 2 * elements_per_decay),
-        matrices(build, "recall", "keys[b t k m h] start_state[b j k m h h'] -> recalled[b t:j k m h']"),
-        vectors(build, "correct", "values[b t k m h'] recalled[b t:j k m h'] -> new[b t k m h']", 1),
-        matrices(build, "states", "decayed_key[b s k m h] new[b s k m h'] -> start_state[b j k m h h']"),
-        matrices(build, "read_out", "decayed_q[b t k m h] start_state[b j k m h h'] -> state_output[b t:j k m h']"),
-        matrices(build, "mix", "p[b k m t:s] new[b s k m h'] -> y[b t k m h']"),
-        vectors(build, "sum", "y[b t k m h'] state_output[b t:j k m h'] -> y[b t k m h']", 1),
+        vector_operator(build, "passing", passing, 2 * elements_per_decay),
+        bmm_operator(build, "recall", "keys[b t k m h] start_state[b j k m h h'] -> recalled[b t:j k m h']"),
+        vector_operator(build, "correct", "values[b t k m h'] recalled[b t:j k m h'] -> new[b t k m h']", 1),
+        bmm_operator(build, "states", "decayed_key[b s k m h] new[b s k m h'] -> start_state[b j k m h h']"),
+        bmm_operator(build, "read_out", "decayed_q[b t k m h] start_state[b j k m h h'] -> state_output[b t:j k m h']"),
+        bmm_operator(build, "mix", "p[b k m t:s] new[b s k m h'] -> y[b t k m h']"),
+        vector_operator(build, "sum", "y[b t k m h'] state_output[b t:j k m h'] -> y[b t k m h']", 1),
     )
 
 
 def _decay_per_head(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]:
     """Within chunks, one decay per head: overlaps of keys, scores of queries and keys, then their decays."""
     heads = build.sizes["m"]
-    yield matrices(build, "overlap", "key[b t k h] key[b s k h] -> overlap[b k t:s]")
+    yield bmm_operator(build, "overlap", "key[b t k h] key[b s k h] -> overlap[b k t:s]")
     # per value head: difference of two sums 1, exp 1, times the overlap 1, times the write strength 1
     line = "overlap[b k t:s] decay[b t k m] write[b t k m] -> system[b k m t:s]"
-    yield vectors(build, "system", line, 4 * heads)
+    yield vector_operator(build, "system", line, 4 * heads)
     if step.attention == "flash":
         yield _inverted(build, step, mixer)
-    yield vectors(build, "strike", "key[b s k h] write[b s k m] decay[b s k m] -> written_key[b s k m h]", 2 * heads)
-    yield matrices(build, "scores", "q[b t k h] key[b s k h] -> a[b k t:s]")
-    yield vectors(build, "weigh", "a[b k t:s] decay[b t k m] -> p[b k m t:s]", 3 * heads)
+    yield vector_operator(
+        build, "strike", "key[b s k h] write[b s k m] decay[b s k m] -> written_key[b s k m h]", 2 * heads
+    )
+    yield bmm_operator(build, "scores", "q[b t k h] key[b s k h] -> a[b k t:s]")
+    yield vector_operator(build, "weigh", "a[b k t:s] decay[b t k m] -> p[b k m t:s]", 3 * heads)
     # decay of queries from the start of the chunk, of keys to its end
     line = "q[b t k h] key[b t k h] decay[b t k m] -> decayed_q[b t k m h] decayed_key[b s k m h]"
-    yield vectors(build, "fade", line, 2 * heads)
+    yield vector_operator(build, "fade", line, 2 * heads)
 
 
 def _decay_per_element(build: Builder, step: Step, mixer: DeltaRule) -> Iterator[Operator]:
@@ -159,22 +161,22 @@ def _decay_per_element(build: Builder, step: Step, mixer: DeltaRule) -> Iterator
             "q[b t k h] key[b t k h] write[b t k m] decay[b t k m h]"
             " -> decayed_q[b t k m h] written_key[b t k m h] key_over_decay[b s k m h] decayed_key[b s k m h]"
         )
-        yield vectors(build, "fade", line, 9 * heads)
-        yield matrices(build, "overlap", "written_key[b t k m h] key_over_decay[b s k m h] -> system[b k m t:s]")
+        yield vector_operator(build, "fade", line, 9 * heads)
+        yield bmm_operator(build, "overlap", "written_key[b t k m h] key_over_decay[b s k m h] -> system[b k m t:s]")
         yield _inverted(build, step, mixer)
-        yield matrices(build, "scores", "decayed_q[b t k m h] key_over_decay[b s k m h] -> p[b k m t:s]")
+        yield bmm_operator(build, "scores", "decayed_q[b t k m h] key_over_decay[b s k m h] -> p[b k m t:s]")
         return
     pairs = build.sizes["b"] * build.sizes["k"] * heads * build.sizes["t:s"] * size
     # per element of a pair: difference of two sums 1, exp 1, multiplications 2, sum over elements 1
     line = "key[b t k h] write[b t k m] decay[b t k m h] => system[b k m t:s]"
-    yield replace(vectors(build, "overlap", line, 0), vector_flops=5 * pairs)
+    yield replace(vector_operator(build, "overlap", line, 0), vector_flops=5 * pairs)
     yield _inverted(build, step, mixer)
     line = "key[b s k h] write[b s k m] decay[b s k m h] -> written_key[b s k m h]"
-    yield vectors(build, "strike", line, 3 * heads)
+    yield vector_operator(build, "strike", line, 3 * heads)
     line = "q[b t k h] key[b t k h] decay[b t k m h] => p[b k m t:s]"
-    yield replace(vectors(build, "scores", line, 0), vector_flops=3 * pairs)
+    yield replace(vector_operator(build, "scores", line, 0), vector_flops=3 * pairs)
     line = "q[b t k h] key[b t k h] decay[b t k m h] -> decayed_q[b t k m h] decayed_key[b s k m h]"
-    yield vectors(build, "fade", line, 5 * heads)
+    yield vector_operator(build, "fade", line, 5 * heads)
 
 
 def _prepared(build: Builder, mixer: DeltaRule, sums: int) -> Iterator[Operator]:
@@ -182,12 +184,12 @@ def _prepared(build: Builder, mixer: DeltaRule, sums: int) -> Iterator[Operator]
     axes = _decays(mixer)
     ends = f" chunk_decay[b j {axes}]" if sums else ""
     line = "q[b t k h] key[b t k h] -> q[b t k h] key[b t k h]"
-    yield vectors(build, "unit", line, 2 * vector_flops.UNIT_LENGTH + vector_flops.SCALE)
-    yield vectors(build, "extent", "write[b t k m] -> write[b t k m]", vector_flops.ACTIVATION["sigmoid"])
+    yield vector_operator(build, "unit", line, 2 * vector_flops.UNIT_LENGTH + vector_flops.SCALE)
+    yield vector_operator(build, "extent", "write[b t k m] -> write[b t k m]", vector_flops.ACTIVATION["sigmoid"])
     # softplus of the step, times A; or times A, a sigmoid, times the bound; then the exponential, or that comes later
     line = f"forget[b t {axes}] B_step[{axes}] A[k m] -> decay[b t {axes}]{ends}"
     later = sums and mixer.decay_per_channel
-    yield vectors(build, "decay", line, vector_flops.STEP + 1 + mixer.sigmoid_decay + sums + (not later))
+    yield vector_operator(build, "decay", line, vector_flops.STEP + 1 + mixer.sigmoid_decay + sums + (not later))
 
 
 def _inverted(build: Builder, step: Step, mixer: DeltaRule) -> Operator:
@@ -223,12 +225,12 @@ def _delta_recurrence(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Ope
     return *_prepared(build, mixer, 0), *steps
 
 
-def vectors(build: Builder, name: str, line: str, flops: Number) -> Operator:
+def vector_operator(build: Builder, name: str, line: str, flops: Number) -> Operator:
     """An operator of linear attention on the vector units, with `flops` per element of its first input."""
     return build.operator(f"{GROUP}.{name}", GROUP, line, kind="elementwise", flops=flops)
 
 
-def matrices(build: Builder, name: str, line: str) -> Operator:
+def bmm_operator(build: Builder, name: str, line: str) -> Operator:
     """An operator of linear attention that is a batched GEMM."""
     return build.operator(f"{GROUP}.{name}", GROUP, line, kind="bmm")
 
@@ -239,7 +241,7 @@ def lightning(mixer: Lightning, block: BlockContext) -> Iterator[Operator]:
     build = block.build(k=mixer.heads, h=mixer.head_dim, c=3 * mixer.heads * mixer.head_dim, **{"h'": mixer.head_dim})
     given = "q[b t k h] key[b t k h] value[b t k h']"
     yield build.operator(f"{GROUP}.qkv", GROUP, f"{block.input} W_linear_qkv[d c] -> {given}")
-    yield vectors(build, "activation", f"{given} -> {given}", 3 * vector_flops.ACTIVATION[mixer.activation])
+    yield vector_operator(build, "activation", f"{given} -> {given}", 3 * vector_flops.ACTIVATION[mixer.activation])
 
     def scan(step: Step) -> tuple[Operator, ...]:
         if step.attention == "eager" and step.resumed:
@@ -253,7 +255,7 @@ def lightning(mixer: Lightning, block: BlockContext) -> Iterator[Operator]:
     line = "y[b t k h'] G_linear_heads[k h'] -> y[b t k h']"
     yield build.operator(f"{GROUP}.heads_norm", GROUP, line, kind="norm", flops=vector_flops.NORM["rmsnorm"])
     yield build.operator(f"{GROUP}.gate", GROUP, f"{block.input} W_linear_gate[d k h'] -> gate[b t k h']")
-    yield vectors(build, "gated", "y[b t k h'] gate[b t k h'] -> y[b t k h']", vector_flops.GATE + 1)
+    yield vector_operator(build, "gated", "y[b t k h'] gate[b t k h'] -> y[b t k h']", vector_flops.GATE + 1)
     yield build.operator(f"{GROUP}.output", GROUP, f"y[b t k h'] W_linear_out[k h' d] -> {block.output}")
 
 
@@ -270,22 +272,22 @@ def _with_block_sizes(build: Builder, step: Step, mixer: Lightning) -> Builder:
 def _lightning_blocks(build: Builder, step: Step) -> tuple[Operator, ...]:
     """Decayed scores times values within a block, plus the contribution of earlier blocks."""
     return (
-        matrices(build, "scores", "q[b t k h] key[b s k h] -> a[b k t:s]"),
-        vectors(build, "weigh", "a[b k t:s] -> p[b k t:s]", 1),
-        matrices(build, "mix", "p[b k t:s] value[b s k h'] -> y[b t k h']"),
-        vectors(build, "fade", "q[b t k h] key[b t k h] -> q[b t k h] key[b t k h]", 2),
+        bmm_operator(build, "scores", "q[b t k h] key[b s k h] -> a[b k t:s]"),
+        vector_operator(build, "weigh", "a[b k t:s] -> p[b k t:s]", 1),
+        bmm_operator(build, "mix", "p[b k t:s] value[b s k h'] -> y[b t k h']"),
+        vector_operator(build, "fade", "q[b t k h] key[b t k h] -> q[b t k h] key[b t k h]", 2),
         *_between(build, step, "state_output"),
-        vectors(build, "sum", "y[b t k h'] state_output[b t:j k h'] -> y[b t k h']", 1),
+        vector_operator(build, "sum", "y[b t k h'] state_output[b t:j k h'] -> y[b t k h']", 1),
     )
 
 
 def _between(build: Builder, step: Step, gives: str) -> Iterator[Operator]:
     """The contribution of each block to the state, state passing between blocks, and the read by queries."""
     read, kept = (" cache.state[b k h h']" if is_cached else "" for is_cached in (step.resumed, step.cached))
-    yield matrices(build, "states", "key[b s k h] value[b s k h'] -> states[b j k h h']")
+    yield bmm_operator(build, "states", "key[b s k h] value[b s k h'] -> states[b j k h h']")
     line = f"states[b j k h h']{read} -> start_state[b j k h h']{kept}"
-    yield vectors(build, "passing", line, 2)  # multiply by the decay, add
-    yield matrices(build, "read_out", f"q[b t k h] start_state[b j k h h'] -> {gives}[b t:j k h']")
+    yield vector_operator(build, "passing", line, 2)  # multiply by the decay, add
+    yield bmm_operator(build, "read_out", f"q[b t k h] start_state[b j k h h'] -> {gives}[b t:j k h']")
 
 
 def _lightning_recurrence(build: Builder) -> tuple[Operator, ...]:

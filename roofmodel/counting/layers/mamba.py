@@ -102,26 +102,26 @@ def _mamba2_chunks(build: Builder, step: Step) -> tuple[Operator, ...]:
     decay = "step[b t g m] B_step[g m] A[g m] -> decay[b t g m] chunk_decay[b j g m]"
     total = "y[b t g m h] state_output[b t:j g m h] decay[b t g m] u[b t g m h] D[g m]"
 
-    def vectors(name: str, line: str, flops: Number) -> Operator:
+    def vector_operator(name: str, line: str, flops: Number) -> Operator:
         return build.operator(f"ssm.{name}", "ssm", line, kind="elementwise", flops=flops)
 
-    def matrices(name: str, line: str, flops: Number = 0) -> Operator:
+    def bmm_operator(name: str, line: str, flops: Number = 0) -> Operator:
         return build.operator(f"ssm.{name}", "ssm", line, kind="bmm", flops=flops)
 
     return (
         # step times A 1, clamp 2, cumulative sum along the chunk 1
-        vectors("decay", decay, vector_flops.STEP + 4),
-        vectors("drive", "u[b s g m h] step[b s g m] -> drive[b s g m h]", 1),
-        matrices("scores", "leave[b t g z] enter[b s g z] -> a[b g t:s]"),
+        vector_operator("decay", decay, vector_flops.STEP + 4),
+        vector_operator("drive", "u[b s g m h] step[b s g m] -> drive[b s g m h]", 1),
+        bmm_operator("scores", "leave[b t g z] enter[b s g z] -> a[b g t:s]"),
         # per head: difference of two sums 1, exp 1, times the score 1
-        vectors("weigh", "a[b g t:s] decay[b t g m] -> p[b g m t:s]", 3 * heads),
-        matrices("mix", "p[b g m t:s] drive[b s g m h] -> y[b t g m h]"),
-        vectors("fade", "enter[b s g z] decay[b s g m] -> decayed_b[b s g m z]", heads),
-        matrices("states", "decayed_b[b s g m z] drive[b s g m h] -> states[b j g m h z]"),
-        matrices("passing", passing, 2),
-        matrices("read_out", "leave[b t g z] start_state[b j g m h z] -> state_output[b t:j g m h]"),
+        vector_operator("weigh", "a[b g t:s] decay[b t g m] -> p[b g m t:s]", 3 * heads),
+        bmm_operator("mix", "p[b g m t:s] drive[b s g m h] -> y[b t g m h]"),
+        vector_operator("fade", "enter[b s g z] decay[b s g m] -> decayed_b[b s g m z]", heads),
+        bmm_operator("states", "decayed_b[b s g m z] drive[b s g m h] -> states[b j g m h z]"),
+        bmm_operator("passing", passing, 2),
+        bmm_operator("read_out", "leave[b t g z] start_state[b j g m h z] -> state_output[b t:j g m h]"),
         # state_output times its decay 1, plus y 1, plus D u 2
-        vectors("sum", f"{total}{read} -> y[b t g m h]{kept}", 4),
+        vector_operator("sum", f"{total}{read} -> y[b t g m h]{kept}", 4),
     )
 
 

@@ -83,12 +83,16 @@ def profile(tables: Iterable[LaunchTable], files: Iterable[str], generation: str
         capabilities = {e.compute_capability for e in table.evidence if e.compute_capability}
         parts.append(part := TableKernels(table))
         for (in_row, averaged), launches in launches_by(table, lambda kind: (kind.capability, kind.invocations > 1)):
-            own = in_row or (next(iter(capabilities)) if len(capabilities) == 1 else None)
-            if own and not capabilities and (seen := Evidence(compute_capability=own, file=table.file)) not in evidence:
+            capability = in_row or (next(iter(capabilities)) if len(capabilities) == 1 else None)
+            if (
+                capability
+                and not capabilities
+                and (seen := Evidence(compute_capability=capability, file=table.file)) not in evidence
+            ):
                 evidence.append(seen)
-            for alike, meaning in interpret_launches(table, launches, own or given, averaged):
-                notes.update(dict.fromkeys(meaning.notes, len(alike)))
-                part.fill(alike, meaning)
+            for places, meaning in interpret_launches(table, launches, capability or given, averaged):
+                notes.update(dict.fromkeys(meaning.notes, len(places)))
+                part.fill(places, meaning)
         impossible.update(part.drop_impossible_values())
     kernels = ArrayKernels(parts)
     counted = (

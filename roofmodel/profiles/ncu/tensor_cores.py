@@ -39,7 +39,7 @@ class TensorCoreCounters(Counters):
         for pipe in dict.fromkeys(pipe for types in metric_catalog.TENSOR.values() for pipe in types):
             known = metric_catalog.row(metric_catalog.TENSOR, self.generation, {}).get(pipe)
             others = sorted({types[pipe] for types in metric_catalog.TENSOR.values() if pipe in types} - {known})
-            if known and any(self.of_type(part) is not None for part in known):
+            if known and any(self.source_operations(part) is not None for part in known):
                 others = []  # metrics of this device were collected, at least in part
             pipes[pipe] = self._first_complete_sum(pipe, [known, *others] if known else others)
         types = metric_catalog.row(metric_catalog.TENSOR, self.generation, {})
@@ -70,7 +70,7 @@ class TensorCoreCounters(Counters):
         """The sum over the first complete tuple of source types; a note if every tuple is incomplete."""
         partial: list[str] = []
         for parts in ways:
-            counts = [self.of_type(part) for part in parts]
+            counts = [self.source_operations(part) for part in parts]
             if None not in counts:
                 return sum(count for count in counts if count is not None)
             if any(count is not None for count in counts):
@@ -80,7 +80,7 @@ class TensorCoreCounters(Counters):
             self.note(f"{pipe} FLOPs unknown: some terms were not collected; add {' or '.join(partial)}")
         return None
 
-    def of_type(self, source: str) -> float | None:
+    def source_operations(self, source: str) -> float | None:
         """Operations of one source type: the total, else dense + sparse, else the sum over instructions."""
         total = self.dense_and_sparse(f"src_{source}")
         if total is not None:

@@ -108,7 +108,9 @@ def sweep(ops: Iterable[str], dtypes: Sequence[str], limits: Limits, seed: int =
     return [case for turn in zip_longest(*shuffled) for case in turn if case is not None]
 
 
-def of_model(arch: Architecture, dtypes: Sequence[str], **options: Any) -> tuple[list[BenchmarkCase], tuple[str, ...]]:
+def model_cases(
+    arch: Architecture, dtypes: Sequence[str], **options: Any
+) -> tuple[list[BenchmarkCase], tuple[str, ...]]:
     """The operators of a model's phases as cases, each once, and the names of the operators that tables do not support.
 
     The options are the workload options of `roof estimate`. Raises WorkloadError for invalid options.
@@ -125,7 +127,7 @@ def of_model(arch: Architecture, dtypes: Sequence[str], **options: Any) -> tuple
     others: dict[str, None] = {}
     for step in workload(arch, **options)[0].steps():
         for operator in phases.operators(arch, step):
-            found = of_operator(operator)
+            found = operator_case(operator)
             if found is None:
                 others[operator.name] = None
             else:
@@ -133,7 +135,7 @@ def of_model(arch: Architecture, dtypes: Sequence[str], **options: Any) -> tuple
     return list(cases), tuple(others)
 
 
-def of_operator(operator: Operator) -> tuple[str, dict[str, int]] | None:
+def operator_case(operator: Operator) -> tuple[str, dict[str, int]] | None:
     """The table's operation and shape columns for this operator; None if tables do not support it."""
     if operator.gemm is not None and operator.kind == "gemm":
         batch, m, n, k = operator.gemm

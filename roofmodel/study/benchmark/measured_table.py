@@ -165,7 +165,7 @@ def run(
         if architecture is None:
             planned = cases.sweep(wanted, dtypes, cases.Limits(*machine.largest), seed)
         else:
-            planned, others = cases.of_model(architecture, dtypes, **workload)
+            planned, others = cases.model_cases(architecture, dtypes, **workload)
             planned = [case for case in planned if case.op in wanted]
             if others:
                 notes.append(f"not measured, since torch has no single kernel for them: {', '.join(others)}")

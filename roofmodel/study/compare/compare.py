@@ -251,11 +251,13 @@ def _phase_doubt(
     if len(predicted.phases) > 1 or given not in OPPOSITE_PHASE or not matched.chosen.steps or matched.by == ("kind",):
         return
     step = matched.chosen.steps[0][0]
-    own = {id(kernel) for unit in matched.matching.units if unit.step == step for kernel in unit.kernel_group.kernels}
+    matched_ids = {
+        id(kernel) for unit in matched.matching.units if unit.step == step for kernel in unit.kernel_group.kernels
+    }
     opposite = {**workload, "phase": OPPOSITE_PHASE[given], "context": None}
     both = [*predicted.phases, *estimate(predicted.architecture, predicted.device, **opposite).phases]
     orders = sequence.orders(both)
-    of_step = [kernel for kernel in kernels if id(kernel) in own]
+    of_step = [kernel for kernel in kernels if id(kernel) in matched_ids]
     groups = kernel_groups.group_kernels(of_step, predicted.device, _fuses_attention(orders[0]))
     best, _ = _cheapest(groups, orders, [phase.step.phase for phase in both])
     if best.units and all(unit.phase for unit in best.units):

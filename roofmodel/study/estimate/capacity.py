@@ -52,7 +52,7 @@ class MemoryFormula:
         sizes = {**self.sizes, "new_tokens": new_tokens}
         found = self._formula(phases.last_decode_step, sizes)
         operators, numbers = found.operators(sizes)
-        return tuple(operator.with_numbers(own) for operator, own in zip(operators, numbers, strict=True))
+        return tuple(operator.with_numbers(values) for operator, values in zip(operators, numbers, strict=True))
 
     def _formula(self, which: _PassStep | None, sizes: Mapping[str, int]) -> _Formula:
         """The formula of a pass, or of all passes. Sizes below MIN_TRACED_SIZES are constants in it."""

@@ -138,10 +138,12 @@ def weight_format_notes(arch: Architecture, work: Workload, operators: Iterable[
     kept = {group: found & widths.unconverted for group, found in by_group.items()}
     parts = [f"{'part of ' * (kept[group] != by_group[group])}{group}" for group in kept if kept[group]]
     listed = f"{', '.join([*parts, 'embeddings', 'head', 'norms'])} and biases"
-    own = arch.quantization is not None and work.weights == arch.quantization.weights
+    is_of_checkpoint = arch.quantization is not None and work.weights == arch.quantization.weights
     formats = dict.fromkeys((str(work.weights), *(form for name, form in work.matrix_formats if name in names)))
     yield Message(
-        f"the quantization_config ({', '.join(formats)})" if own else Option("weights", work.weights or work.dtype),
+        f"the quantization_config ({', '.join(formats)})"
+        if is_of_checkpoint
+        else Option("weights", work.weights or work.dtype),
         f" applies to the weight matrices of the layers; {listed} stay {widths.dtype.name}, as in quantized "
         "checkpoints",
     )

@@ -242,15 +242,21 @@ def _autocast(options: Options) -> Options:
 
 def _with_checkpoint_dtype(arch: Architecture, options: Options) -> tuple[Options, list[Text]]:
     """The options with the config's torch_dtype for `auto`; a note where the default has another width."""
-    own = arch.dtype
+    checkpoint_format = arch.dtype
     if options.dtype == "auto":
-        found = own or DEFAULTS["dtype"]
+        found = checkpoint_format or DEFAULTS["dtype"]
         note = Message(f"{arch.name} states no torch_dtype; ", Option("dtype", "auto"), f" is {found}")
-        return options._replace(dtype=found), [] if own else [note]
-    if own is None or options.dtype != DEFAULTS["dtype"] or FORMATS[own].bits == FORMATS[options.dtype].bits:
+        return options._replace(dtype=found), [] if checkpoint_format else [note]
+    if (
+        checkpoint_format is None
+        or options.dtype != DEFAULTS["dtype"]
+        or FORMATS[checkpoint_format].bits == FORMATS[options.dtype].bits
+    ):
         return options, []
     note = Message(
-        f"{arch.name}'s checkpoint is in {own}, and {options.dtype} is counted; ", Option("dtype", "auto"), f" is {own}"
+        f"{arch.name}'s checkpoint is in {checkpoint_format}, and {options.dtype} is counted; ",
+        Option("dtype", "auto"),
+        f" is {checkpoint_format}",
     )
     return options, [note]
 

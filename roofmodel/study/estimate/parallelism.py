@@ -34,7 +34,7 @@ def parallel(
     if ep != 1 and not has_experts(arch):
         notes.append(ignored("ep", f"{arch.name} has no experts"))
         ep = 1
-    if not nested(tp, dp, ep):
+    if not expert_groups_nest(tp, dp, ep):
         raise WorkloadError(
             Option("ep", ep), ": experts are sharded within a tensor-parallel group (", Option("tp", tp),
             ") or over whole replicas (", Option("dp", dp), "), so one must divide the other; ",
@@ -152,14 +152,18 @@ def has_experts(arch: Architecture) -> bool:
     return not isinstance(arch.body, Network) and any(isinstance(part, MoE) for part in arch.parts)
 
 
-def nested(tp: int, dp: int, ep: int) -> bool:
+def expert_groups_nest(tp: int, dp: int, ep: int) -> bool:
     """Whether the expert-parallel group divides a tensor-parallel group, or consists of whole ones."""
     return tp % ep == 0 or (ep % tp == 0 and (tp * dp) % ep == 0)
 
 
 def possible_tp(arch: Architecture, dp: int = 1, ep: int = 1) -> Iterator[int]:
     """The values of `tp` that a model allows with `dp` and `ep`."""
-    return (tp for tp in range(1, MAX_SUGGESTED_GPUS + 1) if nested(tp, dp, ep) and not any(obstacles(arch, tp, ep)))
+    return (
+        tp
+        for tp in range(1, MAX_SUGGESTED_GPUS + 1)
+        if expert_groups_nest(tp, dp, ep) and not any(obstacles(arch, tp, ep))
+    )
 
 
 def tp_by_ep(arch: Architecture) -> dict[int, list[int]]:
@@ -176,7 +180,11 @@ def _alternatives(arch: Architecture, tp: int, dp: int, ep: int) -> Message:
     largest_ep = min(tp * dp, MAX_SUGGESTED_EXPERT_GPUS)
     over_replicas = [ep // tp] * (ep % tp == 0 and not any(obstacles(arch, tp, ep)))
     found = [
-        ("", "ep", [n for n in range(1, largest_ep + 1) if nested(tp, dp, n) and not any(obstacles(arch, tp, n))]),
+        (
+            "",
+            "ep",
+            [n for n in range(1, largest_ep + 1) if expert_groups_nest(tp, dp, n) and not any(obstacles(arch, tp, n))],
+        ),
         ("", "tp", [*possible_tp(arch, dp, ep)]),
         ("with a divisible batch ", "dp", over_replicas),
     ]

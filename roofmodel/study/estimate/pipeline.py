@@ -54,15 +54,15 @@ def estimates_by_stage(
         return found
     times = [dict(_microbatch_times(phase)) for phase in found]
     latencies = {
-        part: pipeline_latency([(count, own[part]) for (count, _), own in zip(staged, times, strict=True)])
+        part: pipeline_latency([(count, stage[part]) for (count, _), stage in zip(staged, times, strict=True)])
         for part in times[0]
     }
     return [
         phase._replace(
-            idle=_sum(idle_time(part, step, own[part], latencies[part]) for part in own),
-            stage_times=tuple((part, own[part], latencies[part]) for part in own),
+            idle=_sum(idle_time(part, step, stage[part], latencies[part]) for part in stage),
+            stage_times=tuple((part, stage[part], latencies[part]) for part in stage),
         )
-        for phase, own in zip(found, times, strict=True)
+        for phase, stage in zip(found, times, strict=True)
     ]
 
 
@@ -84,8 +84,8 @@ def without_cache(arch: Architecture, device: Device, step: Step) -> Uncached:
     ]
     totals = [total_seconds(stage) for stage in stages]
     latency = sum(count * total for (count, _), total in zip(staged, totals, strict=True)) / step.microbatches
-    own = next(stage for (_, stage_step), stage in zip(staged, stages, strict=True) if stage_step == step)
-    return Uncached(own, max(latency, *totals))
+    stage = next(stage for (_, stage_step), stage in zip(staged, stages, strict=True) if stage_step == step)
+    return Uncached(stage, max(latency, *totals))
 
 
 def _microbatch_times(phase: PhaseEstimate) -> Iterator[tuple[str, StageTime]]:
@@ -93,9 +93,9 @@ def _microbatch_times(phase: PhaseEstimate) -> Iterator[tuple[str, StageTime]]:
     repeated = [placed for placed in phase.placed if not runs_once_per_step(placed.operator)]
     generates, each = phase.step.phase == "generate", 1 / phase.step.microbatches
     for part in ("prefill", "decodes") if generates else (phase.step.phase,):
-        own = [placed for placed in repeated if not generates or placed.operator.stage == part]
-        expected = running(own, phase.launch)
-        yield part, StageTime(each * total_seconds(own), expected and each * expected)
+        stage = [placed for placed in repeated if not generates or placed.operator.stage == part]
+        expected = running(stage, phase.launch)
+        yield part, StageTime(each * total_seconds(stage), expected and each * expected)
 
 
 def pipeline_latency(times: Sequence[tuple[int, StageTime]]) -> StageTime:
@@ -109,7 +109,7 @@ def _sum(times: Iterator[StageTime]) -> StageTime:
     return StageTime(sum(bound), sum(known[1:], known[0]) if len(known) == len(expected) else None)
 
 
-def idle_time(part: str, step: Step, own: StageTime, latency: StageTime) -> StageTime:
+def idle_time(part: str, step: Step, stage: StageTime, latency: StageTime) -> StageTime:
     """The time that a stage waits for the other stages."""
 
     def waiting_time(own_seconds: Number, latency_seconds: Number) -> Number:
@@ -117,5 +117,5 @@ def idle_time(part: str, step: Step, own: StageTime, latency: StageTime) -> Stag
             return maximum(latency_seconds - step.microbatches * own_seconds, 0.0)
         return (latency_seconds - own_seconds) / step.parallel.vpp
 
-    known = own.expected and latency.expected and Expected(*map(waiting_time, own.expected, latency.expected))
-    return StageTime(waiting_time(own.bound, latency.bound), known)
+    known = stage.expected and latency.expected and Expected(*map(waiting_time, stage.expected, latency.expected))
+    return StageTime(waiting_time(stage.bound, latency.bound), known)

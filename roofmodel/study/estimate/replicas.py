@@ -169,12 +169,17 @@ def _overlapped(
 def _overlap(one: Placed, last_pass: Expected, step: Step, device: Device) -> _Overlap | None:
     """An exchange whose buckets start as their gradients become known in the last backward pass; None if unknown."""
     op = one.operator
-    own = buckets(float(op.widths.weights.bytes(op.sizes["W"])))
-    first, full, last = (_of_size(one, size / own.total, step, device) for size in (own.first, BUCKET_BYTES, own.last))
+    bucket_sizes = buckets(float(op.widths.weights.bytes(op.sizes["W"])))
+    first, full, last = (
+        _of_size(one, size / bucket_sizes.total, step, device)
+        for size in (bucket_sizes.first, BUCKET_BYTES, bucket_sizes.last)
+    )
     if first is None or full is None or last is None:
         return None
-    total = first + own.full * full + last
-    exposed = Expected(*(exposed_seconds(own, *each) for each in zip(first, full, last, last_pass, strict=True)))
+    total = first + bucket_sizes.full * full + last
+    exposed = Expected(
+        *(exposed_seconds(bucket_sizes, *each) for each in zip(first, full, last, last_pass, strict=True))
+    )
     hidden = Expected(*(t - e for t, e in zip(total, exposed, strict=True)))
     rate = link_bandwidth(op.collective, device) or device.bandwidth
     sent = float(op.link_bytes) * (hidden.seconds / total.seconds)

@@ -241,7 +241,7 @@ def _grade(question: Question, entry: YamlValue | None) -> Graded:
     if answer is None:
         hint = f"give a number in {question.unit}, such as 1237.5 or 1/6, without commas or another unit"
         return Graded(question, text, False, hint, understood=False)
-    right = near(answer, question.value, question.tolerance)
+    right = is_within_tolerance(answer, question.value, question.tolerance)
     return Graded(question, answer, right, None if right else hint_for(question, answer))
 
 
@@ -256,7 +256,7 @@ def _number(question: Question, text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def near(answer: float, value: float, tolerance: float) -> bool:
+def is_within_tolerance(answer: float, value: float, tolerance: float) -> bool:
     """Whether an answer is within a relative tolerance of a value; at least 1e-9 is tolerated."""
     return abs(answer - value) <= max(tolerance, 1e-9) * abs(value)
 
@@ -265,9 +265,11 @@ def hint_for(question: Question, answer: float) -> str:
     """The common mistake that explains a wrong number, or the quantities that the answer depends on."""
     assert not isinstance(question.value, str)
     value, tolerance = question.value, question.tolerance
-    mistakes = [each for each in question.mistakes if each.factor and not near(each.factor, 1, tolerance)]
-    found = [each.hint for each in mistakes if near(answer, each.factor * value, tolerance)]
-    if not found and any(near(answer, value * 1000.0**power, tolerance) for power in POWERS_OF_1000):
+    mistakes = [
+        each for each in question.mistakes if each.factor and not is_within_tolerance(each.factor, 1, tolerance)
+    ]
+    found = [each.hint for each in mistakes if is_within_tolerance(answer, each.factor * value, tolerance)]
+    if not found and any(is_within_tolerance(answer, value * 1000.0**power, tolerance) for power in POWERS_OF_1000):
         found = [f"wrong by a power of 1000; give the answer in {question.unit}"]
     quantities = ", ".join(SYMBOLS[name] for name in question.symbols)
     return "; or: ".join(dict.fromkeys(found)) or f"not a common mistake; the answer depends on: {quantities}"

@@ -4,7 +4,7 @@ The main stream is the stream with the most computation; it is found per rank, b
 processes. The order of collectives on other streams is not fixed, so they are matched by name and occurrence.
 
     gap of a kernel    from the end of the kernel before it on the main stream to its start; 0 on other streams
-    own gap            the same, but from the end of the last collective if that ended later: waiting for other ranks
+    net gap            the same, but from the end of the last collective if that ended later: waiting for other ranks
                        in a collective is no delay of this rank
 """
 
@@ -48,7 +48,7 @@ class KernelTable:
     collective: Booleans
     main: Booleans  # on the main stream
     steps: Integers  # number of the step, or NO_STEP
-    input: Integers | None = None  # part of the own gap in which the launching thread fetches a batch; None: none
+    input: Integers | None = None  # part of the net gap in which the launching thread fetches a batch; None: none
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -90,8 +90,8 @@ class Kernels:
     collective: Booleans
     main: Booleans  # on the main stream
     previous_ends: Integers  # end of the kernel before on the main stream; UNKNOWN for the first, and on other streams
-    own_gaps: Integers  # 0 for the first, and on other streams
-    input: Integers  # the part of the own gap in which the launching thread fetches a batch
+    net_gaps: Integers  # 0 for the first, and on other streams
+    input: Integers  # the part of the net gap in which the launching thread fetches a batch
     steps: Integers  # number of the step, or NO_STEP
 
     def __len__(self) -> int:
@@ -108,14 +108,14 @@ def compared_kernels(tables: Sequence[KernelTable]) -> Kernels:
 
     starts, ends, main, collective = (joined(name) for name in ("starts", "ends", "main", "collective"))
     numbers = joined("steps")
-    previous, own = _gaps(starts, ends, main, collective)  # type: ignore[arg-type]
+    previous, net = _gaps(starts, ends, main, collective)  # type: ignore[arg-type]
     edge = 0
     for kept in chosen[:-1]:
         before, edge = edge, edge + int(kept.sum())
         after = np.flatnonzero(main[edge:])
         if len(after) and (edge == before or numbers[edge] != numbers[edge - 1] + 1):
             # The kernels between the two steps are not in the files.
-            previous[edge + after[0]], own[edge + after[0]] = UNKNOWN, 0
+            previous[edge + after[0]], net[edge + after[0]] = UNKNOWN, 0
     fetches = [
         np.broadcast_to(np.int64(0), int(kept.sum())) if table.input is None else _kept(table.input, kept)
         for table, kept in zip(tables, chosen, strict=True)
@@ -128,7 +128,7 @@ def compared_kernels(tables: Sequence[KernelTable]) -> Kernels:
         collective=collective,  # type: ignore[arg-type]
         main=main,  # type: ignore[arg-type]
         previous_ends=previous,
-        own_gaps=own,
+        net_gaps=net,
         input=fetches[0] if len(fetches) == 1 else np.concatenate(fetches),
         steps=numbers,  # type: ignore[arg-type]
     )
@@ -140,12 +140,12 @@ def _kept(values: NDArray[Any], kept: Booleans) -> NDArray[Any]:
 
 
 def _gaps(starts: Integers, ends: Integers, main: Booleans, collective: Booleans) -> tuple[Integers, Integers]:
-    """Previous ends and own gaps; see the module."""
+    """Previous ends and net gaps; see the module."""
     previous = np.full(len(starts), UNKNOWN, np.int64)
-    own = np.zeros(len(starts), np.int64)
+    net = np.zeros(len(starts), np.int64)
     places = np.flatnonzero(main)
     if len(places) < 2:
-        return previous, own
+        return previous, net
     begins = starts[places[1:]]  # sorted
     ended = ends[places[:-1]]
     if (ended[1:] < ended[:-1]).any():
@@ -156,8 +156,8 @@ def _gaps(starts: Integers, ends: Integers, main: Booleans, collective: Booleans
     inside = at < len(begins)
     # Later kernels of the main stream start after the collective's end, so only the first one is changed.
     ended[at[inside]] = np.maximum(ended[at[inside]], finished[inside])
-    own[places[1:]] = np.maximum(begins - ended, 0)
-    return previous, own
+    net[places[1:]] = np.maximum(begins - ended, 0)
+    return previous, net
 
 
 def kernel_table(rank: Rank) -> KernelTable:
@@ -167,8 +167,8 @@ def kernel_table(rank: Rank) -> KernelTable:
     categories = work["name"].cat
     starts, ends, collective = rank.starts[chosen], rank.ends[chosen], rank.is_collective[chosen]
     launches, main = work["launch_start"].to_numpy()[chosen], _main_stream(rank)[chosen]
-    _, own = _gaps(starts, ends, main, collective)
-    fetches = _input(rank, chosen, starts, launches, own)
+    _, net = _gaps(starts, ends, main, collective)
+    fetches = _input(rank, chosen, starts, launches, net)
     return KernelTable(
         names=tuple(map(str, categories.categories)),
         name_indices=categories.codes.to_numpy()[chosen].astype(np.int32),
@@ -193,17 +193,19 @@ def _main_stream(rank: Rank) -> Booleans:
     return np.asarray(streams + 1 == int(times.argmax()), bool)
 
 
-def _input(rank: Rank, chosen: Integers, starts: Integers, launches: Integers, own: Integers) -> Integers:
-    """Nanoseconds of each own gap before the launch in which the launching thread fetches a batch."""
+def _input(rank: Rank, chosen: Integers, starts: Integers, launches: Integers, net: Integers) -> Integers:
+    """Nanoseconds of each net gap before the launch in which the launching thread fetches a batch."""
     found = np.zeros(len(chosen), np.int64)
     threads = rank.work["launch_thread"].cat
     codes = threads.codes.to_numpy()[chosen]
     for code, thread in enumerate(threads.categories):
         loader = idle.thread_time(rank, str(thread), idle.LOADER)
-        mine = (codes == code) & (own > 0)
-        if len(loader) and mine.any():
-            ends = np.minimum(launches[mine], starts[mine])
-            found[mine] = intervals.covered(loader, (starts - own)[mine], np.maximum(ends, (starts - own)[mine]))
+        of_thread = (codes == code) & (net > 0)
+        if len(loader) and of_thread.any():
+            ends = np.minimum(launches[of_thread], starts[of_thread])
+            found[of_thread] = intervals.covered(
+                loader, (starts - net)[of_thread], np.maximum(ends, (starts - net)[of_thread])
+            )
     return found
 
 

@@ -56,11 +56,11 @@ def part_sums(step: StepKernels) -> dict[str, Integers]:
     all_launched = bool(launched.all())
     delays = step.starts - step.launches
     least = (delays if all_launched else np.where(launched, delays, MAX_ESTIMATED_LATENCY)).min(axis=1)
-    late = step.own_gaps >= delays - np.clip(least, 0, MAX_ESTIMATED_LATENCY)[:, None]
+    late = step.net_gaps >= delays - np.clip(least, 0, MAX_ESTIMATED_LATENCY)[:, None]
     if not all_launched:
         late &= launched
-    fetch = np.minimum(step.input, step.own_gaps) if step.input.any() else np.zeros_like(step.input)
-    rest = step.own_gaps - fetch
+    fetch = np.minimum(step.input, step.net_gaps) if step.input.any() else np.zeros_like(step.input)
+    rest = step.net_gaps - fetch
     is_first = late[:, first] | ~launched[:, first]
     found = {
         "first_input": fetch[:, first].copy(),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from roofmodel import units
 from roofmodel.study.jitter.causes import Cause
 from roofmodel.study.jitter.schedules import BACKWARD, FORWARD, Operation
-from roofmodel.study.jitter.what_if import Replay, WhatIf, Worker, all_but, keep_kinds, reported_kind
+from roofmodel.study.jitter.what_if import Replay, WhatIf, Worker, keep_kinds, keep_others, reported_kind
 
 LOST_SHARE, STEP_SHARE = 0.05, 0.01  # a cause saves at least these shares of the lost time and of the step
 # Correlation from which microbatches are long for the same reason in forward and backward computations, and on all
@@ -82,7 +82,7 @@ class _Computations:
                 if _place(operation) is not None:
                     times[number] = change(operation, recorded[number], schedule.dp_ranks)
             variants.append(times)
-        everything = all_but(keep_kinds())
+        everything = keep_others(keep_kinds())
         return float(self.job.step_seconds([everything], variants).mean())
 
     def means_of(self, place: _Place, dp_ranks: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -316,7 +316,7 @@ def _operations(job: Replay, found: WhatIf, replayed: float) -> Iterator[Cause]:
     kinds = [kind for kind in found.by_operation if kind not in (FORWARD, BACKWARD)]
     if not kinds:
         return
-    seconds = job.step_seconds([all_but(keep_kinds(kind)) for kind in kinds]).mean(1)
+    seconds = job.step_seconds([keep_others(keep_kinds(kind)) for kind in kinds]).mean(1)
     for kind, improved in zip(kinds, seconds.tolist(), strict=True):
         times = [
             recorded[number].ravel()

@@ -11,7 +11,7 @@ from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.jitter.alignment import RankPlan, StepLayout, extra_durations, rows_by_step, select_rows
 from roofmodel.study.jitter.kernels import Booleans, Integers, Kernels
 
-_COLUMNS = ("starts", "ends", "launches", "previous_ends", "own_gaps", "input")
+_COLUMNS = ("starts", "ends", "launches", "previous_ends", "net_gaps", "input")
 
 
 class StepKernels(NamedTuple):
@@ -22,7 +22,7 @@ class StepKernels(NamedTuple):
     ends: Integers
     launches: Integers
     previous_ends: Integers
-    own_gaps: Integers
+    net_gaps: Integers
     input: Integers
     extra: Integers  # durations of the rank's other computation between the common kernel before and this one
 

@@ -156,14 +156,14 @@ def analyze(job: Replay) -> WhatIf:
         Worker(dp_rank, stage): min(by_dp_rank[dp_rank], by_stage[stage]) for dp_rank in dp_ranks for stage in stages
     }
 
-    def badness(worker: Worker) -> tuple[float, float, int]:
+    def sort_key(worker: Worker) -> tuple[float, float, int]:
         larger = max(by_dp_rank[worker.dp_rank], by_stage[worker.stage])
         return by_worker[worker], larger, -job.ranks[worker]
 
     number = max(1, math.ceil(WORST_WORKERS * len(by_worker)))
-    worst = tuple(sorted(by_worker, key=badness, reverse=True)[:number])
+    worst = tuple(sorted(by_worker, key=sort_key, reverse=True)[:number])
     last_stage = stages[-1]
-    improved = job.step_seconds([all_but(keep_workers(worst)), all_but(keep_stages(last_stage))]).mean(1)
+    improved = job.step_seconds([keep_others(keep_workers(worst)), keep_others(keep_stages(last_stage))]).mean(1)
     lost = replayed.mean() - ideal.mean()
     m_w, m_s = ((replayed.mean() - improved) / lost).tolist() if lost else (None, None)
     recorded = np.concatenate([(each.ends.max((0, 2)) - each.starts.min((0, 2))) for each in job.schedules])
@@ -233,6 +233,6 @@ def keep_workers(workers: Sequence[Worker]) -> Keep:
     )
 
 
-def all_but(keep: Keep) -> Keep:
+def keep_others(keep: Keep) -> Keep:
     """Keep the recorded times of all other operations."""
     return lambda schedule: ~keep(schedule)

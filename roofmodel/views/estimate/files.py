@@ -38,7 +38,7 @@ def save(estimate: Estimate, path: str) -> Path:
         path,
         draw=lambda file, form: picture.draw(estimate, file, form),
         texts={
-            "html": lambda: roofline_page.of_estimate(estimate),
+            "html": lambda: roofline_page.estimate_page(estimate),
             "json": lambda: as_text(estimate, "json"),
             "csv": lambda: as_text(estimate, "csv"),
             "md": lambda: as_text(estimate, "markdown"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from roofmodel import units
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.views.estimate.rows import OperatorRow, alphabet, full_label, lettered, rows
+from roofmodel.views.estimate.rows import OperatorRow, alphabet, full_label, rows, with_letters
 from roofmodel.views.kit import canvas, labels
 from roofmodel.views.kit.operator_names import kind
 from roofmodel.views.kit.panel import window
@@ -95,7 +95,7 @@ def draw(estimate: Estimate, path: Path, form: str) -> None:
 
 def _marked(phase: int, found: list[OperatorRow]) -> Table:
     """Each row with its letter and the marker of its stage."""
-    return [(sign, row, list(MARKERS)[alphabet(phase, row.stage)]) for sign, row in lettered(phase, found)]
+    return [(sign, row, list(MARKERS)[alphabet(phase, row.stage)]) for sign, row in with_letters(phase, found)]
 
 
 def _is_listed(phase: PhaseEstimate, row: OperatorRow) -> bool:

@@ -110,7 +110,7 @@ ALPHABETS = {
 """
 
 
-def lettered(phase: int, found: list[OperatorRow]) -> list[tuple[str, OperatorRow]]:
+def with_letters(phase: int, found: list[OperatorRow]) -> list[tuple[str, OperatorRow]]:
     """The rows of a phase with their letters; `phase` is its number. Rows without FLOPs are in no picture: no letter.
 
     Where an alphabet is too short, the rows with the longest bounds get its letters.

@@ -21,10 +21,10 @@ from roofmodel.views.estimate.rows import (
     alphabets,
     full_label,
     group_rows,
-    lettered,
     replica_rows,
     rows,
     signed_seconds,
+    with_letters,
 )
 from roofmodel.views.estimate.summary import Answer, summary
 from roofmodel.views.estimate.text import describe_remarks
@@ -75,7 +75,7 @@ class EstimateView:
         yield _grid(_setting(estimate, width))
         marks: list[chart.Mark] = []
         for i, phase in enumerate(estimate.phases):
-            found = lettered(i, rows(phase) if self.ops else group_rows(phase))
+            found = with_letters(i, rows(phase) if self.ops else group_rows(phase))
             shown = found if self.roofline else [("", row) for _, row in found]
             yield Text()
             yield Text(describe_phase(phase), style="bold")

@@ -22,7 +22,7 @@ Callback = Callable[[str, int, int | None], None]
 
 
 @contextmanager
-def of_reading() -> Iterator[Callback]:
+def reading_progress() -> Iterator[Callback]:
     """A callback that shows how much of the profiler files was read, if that takes long."""
     progress = _Bar(Console(stderr=True)) if sys.stderr.isatty() else _Lines(_bytes_read)
     try:
@@ -32,7 +32,7 @@ def of_reading() -> Iterator[Callback]:
 
 
 @contextmanager
-def of_measuring(budget: float) -> Iterator[Callback]:
+def measuring_progress(budget: float) -> Iterator[Callback]:
     """A callback that shows the number of measured cases and the time; `budget` in seconds."""
     begin = time.monotonic()
 
@@ -47,7 +47,7 @@ def of_measuring(budget: float) -> Iterator[Callback]:
 
 
 @contextmanager
-def of_searching() -> Iterator[Callback]:
+def search_progress() -> Iterator[Callback]:
     """A callback that shows on a terminal how many layouts `roof plan` has evaluated."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
@@ -64,7 +64,7 @@ def _bytes_read(name: str, done: int, total: int | None) -> str:
 
 
 @contextmanager
-def of_deriving() -> Iterator[Callback]:
+def derivation_progress() -> Iterator[Callback]:
     """A callback that shows on a terminal which model `roof explore` derives, and how much of it."""
     if not sys.stderr.isatty():
         yield lambda model, done, total: None

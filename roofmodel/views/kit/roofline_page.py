@@ -37,7 +37,7 @@ NAMED = 6  # points with their name in the chart: so many with the most time, me
 MAX_NAME = 22  # characters of such a name
 
 
-def of_points(placed: RooflinePlot) -> str:
+def points_page(placed: RooflinePlot) -> str:
     """The page of measured kernels and, with a model, of its predicted operators. Raises OutputError as `html`."""
     return html(
         heading(placed),
@@ -47,7 +47,7 @@ def of_points(placed: RooflinePlot) -> str:
     )
 
 
-def of_estimate(estimate: Estimate) -> str:
+def estimate_page(estimate: Estimate) -> str:
     """The page of an estimate: its operators at their bounds. Raises OutputError as `html`."""
     device, head = estimate.device, f"{estimate.architecture.name} on {estimate.device.name}"
     panel = Panel(device, "given", predicted_points(estimate))

@@ -150,7 +150,7 @@ def save_points(plot: RooflinePlot, path: str) -> Path:
         path,
         draw=lambda file, form: picture.draw(panels_of(plot), heading(plot), subtitle, file, form),
         texts={
-            "html": lambda: roofline_page.of_points(plot),
+            "html": lambda: roofline_page.points_page(plot),
             "json": lambda: encoding.as_json(points_document(plot)),
             "csv": lambda: points_csv(plot.rooflines),
         },

@@ -88,7 +88,7 @@ class Names:
     def number(self, name: str, kind: str) -> int:
         return self.numbers.setdefault((name, kind), len(self.numbers))
 
-    def of_codes(self, column: pandas.Series, kind: Callable[[str], str]) -> Column:
+    def numbers_of(self, column: pandas.Series, kind: Callable[[str], str]) -> Column:
         """The numbers of a column of texts; UNKNOWN where the text is missing."""
         codes, texts = _coded(column)
         numbers = np.full(len(texts) + 1, UNKNOWN)  # the last for the code -1
@@ -240,11 +240,11 @@ def _gpu_events(rank: Rank, threads: _Threads, names: Names) -> Events:
     work, origin = rank.work, rank.timeline.origin
     name = np.where(
         rank.is_kernel,
-        names.of_codes(work["name"].where(rank.is_kernel), category),
+        names.numbers_of(work["name"].where(rank.is_kernel), category),
         np.where(
             rank.is_copy,
-            names.of_codes(work["name"].where(rank.is_copy), lambda _: "copy"),
-            names.of_codes(work["name"].where(rank.is_memset), lambda _: "memset"),
+            names.numbers_of(work["name"].where(rank.is_copy), lambda _: "copy"),
+            names.numbers_of(work["name"].where(rank.is_memset), lambda _: "memset"),
         ),
     )
     launch = work["launch_start"].to_numpy()
@@ -256,7 +256,7 @@ def _gpu_events(rank: Rank, threads: _Threads, names: Names) -> Events:
         launch=np.where(launch == UNKNOWN, NO_TIME, launch - origin),
         call=threads.calls_of(work),
         bytes=work["bytes"].to_numpy(),
-        stream=names.of_codes(work["stream"], lambda _: STREAM),
+        stream=names.numbers_of(work["stream"], lambda _: STREAM),
     )
 
 
@@ -327,7 +327,7 @@ class _Threads:
             inside = np.flatnonzero((starts < high) & (ends >= low))
             processes, process_texts = _coded(table["process"])
             threads, thread_texts = _coded(table["thread"])
-            numbers = names.of_codes(table["name"].iloc[inside], partial(_cpu_category, kind))
+            numbers = names.numbers_of(table["name"].iloc[inside], partial(_cpu_category, kind))
             for process, thread in sorted(set(zip(processes[inside].tolist(), threads[inside].tolist(), strict=True))):
                 part = (processes[inside] == process) & (threads[inside] == thread)
                 key = _text(process_texts, process), _text(thread_texts, thread)

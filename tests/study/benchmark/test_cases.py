@@ -9,7 +9,7 @@ import pytest
 from roofmodel.counting import phases
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
-from roofmodel.study.benchmark.cases import DTYPES, KERNELS, BenchmarkCase, Limits, of_model, of_operator, sweep
+from roofmodel.study.benchmark.cases import DTYPES, KERNELS, BenchmarkCase, Limits, model_cases, operator_case, sweep
 from roofmodel.study.benchmark.operations import OPERATIONS
 from roofmodel.study.estimate.options import workload
 
@@ -50,7 +50,7 @@ def test_a_sweep_stays_within_its_limits_and_depends_only_on_its_seed() -> None:
 
 def test_the_cases_of_gpt2_xl_are_those_derived_by_hand() -> None:
     """Width 1600, 25 heads of size 64, vocabulary 50257; two sequences of 512 tokens, logits of the last token only."""
-    cases, others = of_model(hub.load("gpt2-xl"), ("fp16",), batch=2, seq=512, phase="prefill")
+    cases, others = model_cases(hub.load("gpt2-xl"), ("fp16",), batch=2, seq=512, phase="prefill")
     assert [(c.op, tuple(c.sizes.values())) for c in cases if c.kernel in ("torch_linear", "torch_flash")] == [
         ("gemm", (1024, 4800, 1600)),
         ("attn_context", (2, 25, 25, 64, 512, 512, 0)),
@@ -73,7 +73,7 @@ def test_a_measured_operation_has_the_counts_of_the_models_operator(name: str, s
     found = 0
     for step in workload(arch, batch=3, seq=seq)[0].steps():
         for operator in phases.operators(arch, step):
-            if named := of_operator(operator):
+            if named := operator_case(operator):
                 same = OPERATIONS[named[0]].operator(named[1], operator.widths)
                 assert same.matmul_flops == operator.matmul_flops, operator.name
                 parameters = sum(operator.bytes_of(tensor) for tensor in operator.parameters)
@@ -84,13 +84,13 @@ def test_a_measured_operation_has_the_counts_of_the_models_operator(name: str, s
 
 def test_attention_that_tables_cannot_describe_has_no_case() -> None:
     """BERT's attention is bidirectional; Mistral's sliding window matters for prompts longer than 4096 tokens."""
-    assert "attention.flash" in of_model(hub.load("bert-large-uncased"), ("fp16",))[1]
-    assert "attention.flash" in of_model(hub.load("mistral-7b-v0.1"), ("fp16",), seq=8192)[1]
-    assert "attention.flash" not in of_model(hub.load("mistral-7b-v0.1"), ("fp16",), seq=4096)[1]
+    assert "attention.flash" in model_cases(hub.load("bert-large-uncased"), ("fp16",))[1]
+    assert "attention.flash" in model_cases(hub.load("mistral-7b-v0.1"), ("fp16",), seq=8192)[1]
+    assert "attention.flash" not in model_cases(hub.load("mistral-7b-v0.1"), ("fp16",), seq=4096)[1]
 
 
 def test_other_activations_are_not_measured_as_gelu() -> None:
-    assert "mlp.activation" in of_model(hub.load("opt-1.3b"), ("fp16",))[1]  # a ReLU
+    assert "mlp.activation" in model_cases(hub.load("opt-1.3b"), ("fp16",))[1]  # a ReLU
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_other_activations_are_not_measured_as_gelu() -> None:
 def test_norms_are_measured_as_layernorm_or_rmsnorm(name: str, norm: str) -> None:
     arch = hub.load(name)
     (step,) = workload(arch, batch=1, seq=16, phase="prefill")[0].steps()
-    found = [of_operator(operator) for operator in phases.operators(arch, step) if operator.kind == "norm"]
+    found = [operator_case(operator) for operator in phases.operators(arch, step) if operator.kind == "norm"]
     assert {each[0] for each in found if each} == {norm}
 
 
@@ -114,11 +114,11 @@ def test_norms_are_measured_as_layernorm_or_rmsnorm(name: str, norm: str) -> Non
 def test_only_gemms_and_additions_of_a_backward_pass_are_measured(name: str, options: dict[str, int]) -> None:
     arch = hub.load(name)
     (step,) = workload(arch, batch=2, phase="train", **options)[0].steps()
-    named = {operator.name: of_operator(operator) for operator in phases.operators(arch, step)}
+    named = {operator.name: operator_case(operator) for operator in phases.operators(arch, step)}
     cases = {part: [found for name, found in named.items() if name.endswith(part)] for part in (".grad", "grad_sum_x")}
     assert set(cases[".grad"]) == {None}
     assert {found and found[0] for found in cases["grad_sum_x"]} == {"add"}
-    others = of_model(arch, ("fp16",), batch=2, phase="train", **options)[1]
+    others = model_cases(arch, ("fp16",), batch=2, phase="train", **options)[1]
     assert {name for name in named if name.endswith(".grad")} <= set(others)
 
 
@@ -131,6 +131,6 @@ def test_a_case_prints_its_operation_format_kernel_and_shape() -> None:
 
 def test_a_model_with_an_invalid_workload_is_refused() -> None:
     with pytest.raises(WorkloadError, match="batch"):
-        of_model(hub.load("gpt2"), ("fp16",), batch=0)
+        model_cases(hub.load("gpt2"), ("fp16",), batch=0)
     with pytest.raises(WorkloadError, match='one phase at a time; try phase="decode"'):
-        of_model(hub.load("gpt2"), ("fp16",), phase="generate", seq=4, new_tokens=2)
+        model_cases(hub.load("gpt2"), ("fp16",), phase="generate", seq=4, new_tokens=2)

@@ -17,7 +17,7 @@ from roofmodel.models import hub
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.phase import totals
 from roofmodel.study.homework import homework
-from roofmodel.study.homework.homework import Graded, Sheet, near
+from roofmodel.study.homework.homework import Graded, Sheet, is_within_tolerance
 from roofmodel.study.homework.problem import DEVICES, SYMBOLS, UNITS, Problem, Question
 from roofmodel.study.homework.scaling_problems import PERCENT_OF_PEAK
 from roofmodel.views import homework as views
@@ -235,7 +235,7 @@ def test_the_formula_gives_the_counted_answer(sheets: list[Sheet]) -> None:
         if isinstance(question.value, str):
             assert question.value == ("compute" if found > 0 else "memory")
         else:
-            assert near(float(found), question.value, 1e-9), question
+            assert is_within_tolerance(float(found), question.value, 1e-9), question
 
 
 def test_a_sheet_contains_no_answer(sheets: list[Sheet]) -> None:
@@ -320,7 +320,7 @@ def test_a_common_mistake_is_recognized(name: str, drawn: dict[str, Any], asked:
     question = next(q for q in homework.PROBLEMS[name](fixed(**drawn)).questions if q.id == asked)
     answer = wrong * UNITS[question.unit]
     assert not isinstance(question.value, str)
-    assert not near(answer, question.value, question.tolerance)
+    assert not is_within_tolerance(answer, question.value, question.tolerance)
     assert hint in homework.hint_for(question, answer)
 
 
@@ -328,7 +328,9 @@ def hint(name: str, asked: str, answer: float, **drawn: Any) -> str | None:
     """The hint for a number in base units; None for the right one."""
     question = next(q for q in homework.PROBLEMS[name](fixed(**drawn)).questions if q.id == asked)
     assert not isinstance(question.value, str)
-    return None if near(answer, question.value, question.tolerance) else homework.hint_for(question, answer)
+    return (
+        None if is_within_tolerance(answer, question.value, question.tolerance) else homework.hint_for(question, answer)
+    )
 
 
 @pytest.mark.parametrize(

@@ -30,4 +30,4 @@ def test_gaps_end_at_the_start_of_a_kernel_and_own_gaps_begin_at_the_last_collec
             continue
         finished = [end for end in ends[collective] if end <= starts[place]]
         expected.append((max(before), max(0, starts[place] - max(before + finished))))
-    assert list(zip(found.previous_ends, found.own_gaps, strict=True)) == expected
+    assert list(zip(found.previous_ends, found.net_gaps, strict=True)) == expected

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roofmodel.views.estimate import picture
-from roofmodel.views.estimate.rows import lettered, rows
+from roofmodel.views.estimate.rows import rows, with_letters
 from tests.views.estimates import MODELS, run
 
 
@@ -39,7 +39,7 @@ def test_blocks_of_a_stage_are_listed_once_with_their_convolution() -> None:
 def test_the_letters_go_to_the_rows_with_the_longest_times(tmp_path: Path) -> None:
     drawn = run("deepseek-v3", phase="train", seq=1024)
     picture.draw(drawn, tmp_path / "marks without letters.png", "png")
-    found = lettered(0, rows(drawn.phases[0]))
+    found = with_letters(0, rows(drawn.phases[0]))
     for stage in ("forward", "backward"):
         shown = [(sign, row) for sign, row in found if row.stage == stage and row.cost.flops]
         letters = [sign for sign, _ in shown if sign]

@@ -26,7 +26,7 @@ from roofmodel.errors import option_spelling
 from roofmodel.models import hub
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.placed import total_seconds
-from roofmodel.views.estimate.rows import group_rows, lettered, rows
+from roofmodel.views.estimate.rows import group_rows, rows, with_letters
 from roofmodel.views.estimate.summary import summary
 from roofmodel.views.estimate.terminal import EstimateView
 from roofmodel.views.kit import chart
@@ -206,7 +206,7 @@ def test_every_operator_with_flops_is_in_the_roofline_at_its_height(model: str, 
     marks = [
         chart.Mark(sign, "", row.cost.intensity, row.flops_per_second)
         for i, phase in enumerate(report.phases)
-        for sign, row in lettered(i, rows(phase))
+        for sign, row in with_letters(i, rows(phase))
         if sign
     ]
     lines = [line.plain for line in chart.roofline(marks, 312e12, 2039e9, 64)]

@@ -18,7 +18,7 @@ from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.options import CHOICES
-from roofmodel.study.estimate.parallelism import nested, tp_by_ep
+from roofmodel.study.estimate.parallelism import expert_groups_nest, tp_by_ep
 from roofmodel.study.explore import chooses_logits, lengths, min_bits, smallest_length, variants
 from roofmodel.views.estimate.data import to_dict
 from roofmodel.views.explore.devices import describe_device
@@ -126,7 +126,7 @@ def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, d
             options[length] = max(smallest_length(arch, length), int(2 ** draw.uniform(0, 20)) - (length == "context"))
         if draw.random() < 0.7:
             dp = draw.choice((1, 2, 3, 8))
-            ways = [(tp, ep) for ep, tps in tp_by_ep(arch).items() for tp in tps if nested(tp, dp, ep)]
+            ways = [(tp, ep) for ep, tps in tp_by_ep(arch).items() for tp in tps if expert_groups_nest(tp, dp, ep)]
             tp, ep = draw.choice(ways)
             options |= {"tp": tp, "dp": dp, "ep": ep, "batch": options["batch"] * dp}
         yield name, device, options

@@ -22,14 +22,14 @@ def file(tmp_path):
 
 
 def test_reading_within_a_second_shows_nothing(file, capsys):
-    with progress.of_reading() as callback, reading.report_progress(callback):
+    with progress.reading_progress() as callback, reading.report_progress(callback):
         reading.read([file])
     assert capsys.readouterr() == ("", "")
 
 
 def test_longer_reading_shows_progress_on_stderr(file, capsys, monkeypatch):
     monkeypatch.setattr(progress, "LINES_EVERY", 0)
-    with progress.of_reading() as callback, reading.report_progress(callback):
+    with progress.reading_progress() as callback, reading.report_progress(callback):
         reading.read([file])
     out, err = capsys.readouterr()
     assert out == ""
@@ -41,7 +41,7 @@ def test_the_bar_on_a_terminal_is_erased_at_the_end(file, capsys, monkeypatch):
     monkeypatch.setattr(progress, "BAR_AFTER", 0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.of_reading() as callback, reading.report_progress(callback):
+    with progress.reading_progress() as callback, reading.report_progress(callback):
         reading.read([file])
     out, err = capsys.readouterr()
     assert out == ""

@@ -30,13 +30,13 @@ def kernels(*found: Kernel) -> RenderableType:
     return kernels_table(MeasuredKernels((DeviceProfile(Profile("ncu", ("f",), found), None),), ()))
 
 
-def of_points(panel: Panel) -> RenderableType:
+def points_view(panel: Panel) -> RenderableType:
     return device_table(panel, letters_of([panel]))
 
 
 @pytest.mark.parametrize("width", [40, 55, 70, 100, 160])
 def test_names_keep_a_minimum_width_and_numbers_are_never_cut(width: int) -> None:
-    for table in (kernels(*KERNELS), of_points(Panel(A100, "given", POINTS))):
+    for table in (kernels(*KERNELS), points_view(Panel(A100, "given", POINTS))):
         lines = printed(table, width).splitlines()
         assert all(len(line) <= width for line in lines)
         rows = [line for line in lines if "gemm::kernel" in line]
@@ -49,7 +49,7 @@ def test_names_keep_a_minimum_width_and_numbers_are_never_cut(width: int) -> Non
 
 def test_a_narrow_terminal_drops_the_least_important_columns_first() -> None:
     # 50 GFLOP in 5 ms: 10 of the 19.5 TFLOP/s that fp32 allows, at 50 FLOP/B of DRAM, half of the time
-    table = of_points(Panel(A100, "given", POINTS))
+    table = points_view(Panel(A100, "given", POINTS))
     row = {width: next(line for line in printed(table, width).splitlines() if line[0] == "A") for width in (41, 60, 80)}
     assert row[80].split()[-7:] == ["dram", "50", "10", "T", "51%", "compute", "50%"]
     assert row[60].split()[-4:] == ["50", "51%", "compute", "50%"]
@@ -64,7 +64,7 @@ def test_the_legend_explains_the_headings_and_marks_of_the_table() -> None:
     assert "regs: registers per thread" in whole
     assert "occ." not in " ".join(printed(kernels(KERNELS[1]), 100).splitlines())
     of_lecture = printed(
-        of_points(Panel(A100, "given", points(group(KERNELS, "lecture"), A100), by="lecture")), 100
+        points_view(Panel(A100, "given", points(group(KERNELS, "lecture"), A100), by="lecture")), 100
     ).splitlines()
     assert of_lecture[1].split()[0] == "group"
     assert "groups of the profiling lecture" in " ".join(of_lecture)
