@@ -97,10 +97,10 @@ class ArrayBackend(Backend):
         return (module.ndarray, module.generic, ArrayFraction)
 
     def minimum(self, a: Number, b: Number) -> Number:
-        return self.library.minimum(a, b)
+        return self.library.minimum(_without_fractions(a), _without_fractions(b))
 
     def maximum(self, a: Number, b: Number) -> Number:
-        return self.library.maximum(a, b)
+        return self.library.maximum(_without_fractions(a), _without_fractions(b))
 
     def product(self, values: list[Number]) -> Number:
         if all(isinstance(v, int) or getattr(v, "dtype", None) == "int64" for v in values):
@@ -119,7 +119,7 @@ class ArrayBackend(Backend):
         return self.library.expm1(a)
 
     def either(self, condition: Number, yes: Number, no: Number) -> Number:
-        return self.library.where(condition, yes, no)
+        return self.library.where(condition, _without_fractions(yes), _without_fractions(no))
 
     def mean(self, total: Number, n: Number) -> Number:
         return ArrayFraction(total, n) if isinstance(n, int) and is_count(total) else total / n
@@ -364,6 +364,11 @@ class ArrayFraction:
 
     def __gt__(self, other: Number) -> Number:
         return self.numerators > other * self.denominator
+
+
+def _without_fractions(number: Number) -> Number:
+    """The number, with an ArrayFraction as an array of floats."""
+    return plain(number) if isinstance(number, ArrayFraction) else number
 
 
 def mean(total: Number, n: Number) -> Number:

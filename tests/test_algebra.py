@@ -101,6 +101,11 @@ def test_array_fractions_equal_fractions_elementwise(
     assert (n * (factor + shares)).tolist() == [n * factor + total for total in totals]
     assert (shares + 0.5).tolist() == [float(f) + 0.5 for f in fractions]  # a Fraction + a float is a float
     assert (0.1 * shares).tolist() == [0.1 * float(f) for f in fractions]
+    pairs = [(algebra.maximum, max), (algebra.minimum, min)]
+    for extreme, own in pairs:
+        assert extreme(shares, factor).tolist() == [own(float(f), factor) for f in fractions]
+        assert extreme(0, shares).tolist() == [own(0, float(f)) for f in fractions]
+    assert algebra.either(array > 0, shares, 0).tolist() == [float(f) if f > 0 else 0 for f in fractions]
     both = sum([shares, algebra.mean(array + 1, other)])
     assert (n * other * both).tolist() == [other * total + n * (total + 1) for total in totals]
 

@@ -76,6 +76,19 @@ def test_a_sharded_optimizer_is_searched_and_saves_memory() -> None:
         planned(zero="2")
 
 
+def test_layouts_of_an_moe_model_with_sharded_experts_are_those_of_an_estimate() -> None:
+    model, options = "Mixtral-8x7B-v0.1", {"batch": 8, "seq": 256, "dtype": "bf16"}
+    found = plan_training(
+        hub.load(model), [Device.load("h200")], gpus=8, tokens="1B", tp=1, dp=8, micro_batch="1", zero=1, **options
+    )
+    assert {each.candidate.layout.ep for each in found.ranked} == {8}  # all experts on one GPU do not fit
+    for one in (each.candidate for each in found.ranked):
+        chosen = {**one.layout._asdict(), **one.choices._asdict(), "micro_batch": 1}
+        report = roofmodel.estimate(model, "h200", phase="train", runtime="megatron", **options, **chosen)
+        assert one.step.value == pytest.approx(report.totals["train"]["expected_seconds"])
+        assert one.memory == pytest.approx(report.to_dict()["memory"]["total"])
+
+
 def test_no_other_layout_is_faster() -> None:
     best = planned().ranked[0].candidate
     for (tp, pp, dp), recompute in product(((1, 1, 4), (1, 2, 2)), ("none", "full")):
