@@ -108,6 +108,7 @@ COMBINED: dict[str, tuple[dict[str, float], ...]] = {
         {"resident": 0.65, "group": 1000.0, "least": 4.0},
         {"resident": 0.65, "group": 1000.0, "queue": 1.0, "whole": 1.0, "transposes": 1.0, "tile": 128.0},
         {"resident": 0.65, "group": 32.0, "queue": 1.0, "occupied": 1.0},
+        {"windowed": 1.0, "alone": 1.4e-5},
     ),
     "latent_generation": ({"height": 16.0, "reread": 1.0, "adaptive": 1.0, "split": 2e-7, "pipe": 0.2},),
     # operands in L2, so that the steps along K and the loads from L2 limit
