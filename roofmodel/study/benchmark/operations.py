@@ -31,7 +31,7 @@ from roofmodel.study.benchmark.layer_kernels import (
     latent_core,
     mamba2_filter,
 )
-from roofmodel.study.benchmark.routing import busiest_gpu
+from roofmodel.study.benchmark.routing import ExpertGroups, busiest_gpu
 
 
 class Precision(NamedTuple):
@@ -88,16 +88,34 @@ NON_GATED = ((128, 2688, 1856, 6), (512, 4096, 2688, 22), (512, 1024, 2688, 22),
 
 Super computes its experts in a latent space of 1024.
 """
-GATED_VERSIONS = ("sglang 0.5.9", "sglang 0.5.10", "trtllm 1.0.0", "vllm 0.14.0")
-"""Frameworks whose benchmarks, which are older than Nemotron 3, gave all experts a gate."""
+OLDER_VERSIONS = ("sglang 0.5.9", "sglang 0.5.10", "trtllm 1.0.0", "vllm 0.14.0")
+"""Frameworks whose benchmarks gave all experts a gate and ignored groups of experts."""
+
+GROUPED = (256, 7168, 2048, 8)
+"""experts, hidden, inter and topk of DeepSeek V3, whose router limits each token to 4 of 8 groups of experts."""
+GROUPS = ExpertGroups(groups=8, chosen=4)
+GROUPED_FRAMEWORKS = ("sglang", "vllm")
+"""Frameworks whose benchmarks route DeepSeek V3's tokens by groups (ai-dynamo/aiconfigurator@095f58a5,
+collector/*/collect_moe.py); TensorRT-LLM's does not."""
+
+
+def routes_by_groups(framework: str) -> bool:
+    """Whether the benchmark of this framework and version applies the groups of a model's router."""
+    return framework.partition(" ")[0] in GROUPED_FRAMEWORKS and framework not in OLDER_VERSIONS
 
 
 def without_gates(c: Columns) -> Any:
     """Mask of the rows whose sizes are those of a model with experts without gates."""
-    return sum(
-        (c["experts"] == experts) & (c["hidden"] == hidden) & (c["inter"] == inter) & (c["topk"] == topk)
-        for experts, hidden, inter, topk in NON_GATED
-    )
+    return sum(_has_sizes(c, *sizes) for sizes in NON_GATED)
+
+
+def with_groups(c: Columns) -> Any:
+    """Mask of the rows whose sizes are those of the model with groups of experts."""
+    return _has_sizes(c, *GROUPED)
+
+
+def _has_sizes(c: Columns, experts: int, hidden: int, inter: int, topk: int) -> Any:
+    return (c["experts"] == experts) & (c["hidden"] == hidden) & (c["inter"] == inter) & (c["topk"] == topk)
 
 
 def moe(c: Columns, widths: Widths) -> Operator:
@@ -105,12 +123,14 @@ def moe(c: Columns, widths: Widths) -> Operator:
 
     `distribution` is the distribution of tokens over experts (`routing.py`). Experts are gated unless the kernel's name
     contains `nongated` or the sizes are those of a model without gates; all rows are of one kind. `gates` is `all`
-    where the benchmark gave all experts a gate.
+    where the benchmark gave all experts a gate, `groups` is `all` where it applied the groups of a model's router.
     """
     gpus = c.get("moe_ep", 1)
     gated = "nongated" not in c.get("kernel", "") and (c.get("gates") == "all" or not np.any(without_gates(c)))
     experts_per_gpu, pairs = c["experts"] / gpus, c["tokens"] * c["topk"]
-    load = busiest_gpu(c.get("distribution", ""), c["tokens"], c["topk"], c["experts"], gpus)
+    distribution = c.get("distribution", "")
+    groups = GROUPS if c.get("groups") == "all" and np.any(with_groups(c)) else None
+    load = busiest_gpu(distribution, c["tokens"], c["topk"], c["experts"], gpus, groups)
     expert = MLP(c["inter"] / c.get("moe_tp", 1), "silu" if gated else "relu2", gated=gated, fused=True)
     step = Step("forward", 1, c["tokens"], 0, "flash", 1, widths)
     layer = MoE(experts_per_gpu, load.rows / c["tokens"], expert)
@@ -121,7 +141,8 @@ def moe(c: Columns, widths: Widths) -> Operator:
         if op.name.startswith("mlp.expert") or op.name == "mlp.combine"
     ]
     fused = fuse("moe", "moe", inside, kind="moe")
-    return replace(fused, sizes={**fused.sizes, "b:t:X": pairs})
+    even = int(distribution == "balanced" and groups is None)
+    return replace(fused, sizes={**fused.sizes, "b:t:X": pairs, "even": even})
 
 
 def collective(c: Columns, widths: Widths) -> Operator:

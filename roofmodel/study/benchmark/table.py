@@ -15,7 +15,15 @@ import numpy as np
 
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
-from roofmodel.study.benchmark.operations import GATED_VERSIONS, OPERATIONS, PRECISIONS, widths, without_gates
+from roofmodel.study.benchmark.operations import (
+    OLDER_VERSIONS,
+    OPERATIONS,
+    PRECISIONS,
+    routes_by_groups,
+    widths,
+    with_groups,
+    without_gates,
+)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Table = Mapping[str, Sequence[str]]  # column -> cells, as in the file
@@ -111,14 +119,27 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
     more = {name for operation in OPERATIONS.values() for name in (*operation.text_columns, *operation.shared_columns)}
     keys = tuple(
         dict.fromkeys(
-            ("op", "dtype", "kv_dtype", "kernel", "l2", "benchmark", "framework", "gates", "engine", *sorted(more))
+            (
+                "op",
+                "dtype",
+                "kv_dtype",
+                "kernel",
+                "l2",
+                "benchmark",
+                "framework",
+                "gates",
+                "groups",
+                "engine",
+                *sorted(more),
+            )
         )
     )
     # The framework matters only if the host timed the rows, because the launch is then included.
     cells = {
         **table,
         "framework": ["host" if _HOST_TIMED.search(cell) else "" for cell in table.get("framework", ())],
-        "gates": ["all" if cell in GATED_VERSIONS else "" for cell in table.get("framework", ())],
+        "gates": ["all" if cell in OLDER_VERSIONS else "" for cell in table.get("framework", ())],
+        "groups": ["all" if routes_by_groups(cell) else "" for cell in table.get("framework", ())],
         "engine": [
             cell.partition(" ")[0].lower() if op in OPERATIONS and OPERATIONS[op].by_engine else ""
             for op, cell in zip(table["op"], table.get("framework", ()), strict=False)
@@ -160,13 +181,13 @@ def dtypes(table: Table) -> Sequence[str]:
 
 
 def _by_kernel(op: str, shape: Mapping[str, Array]) -> list[Array]:
-    """Row numbers by kernel: decode (one query over more keys) apart, and so are experts without gates."""
-    apart = np.zeros(len(next(iter(shape.values()))), bool)
+    """Row numbers by kernel: decode (one query over more keys) apart, and so are experts without gates or in groups."""
+    kernel = np.zeros(len(next(iter(shape.values()))), int)
     if "kv_len" in shape:
-        apart = (shape["seq"] == 1) & (shape["kv_len"] > 1)
+        kernel = 1 * ((shape["seq"] == 1) & (shape["kv_len"] > 1))
     elif op == "moe":
-        apart = without_gates(shape) > 0
-    return [rows for rows in (np.flatnonzero(~apart), np.flatnonzero(apart)) if len(rows)]
+        kernel = 1 * (without_gates(shape) > 0) + 2 * with_groups(shape)
+    return [np.flatnonzero(kernel == number) for number in np.unique(kernel)]
 
 
 def skipped(notes: Sequence[str]) -> dict[str, list[int]]:

@@ -6,9 +6,11 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from roofmodel.errors import WorkloadError
-from roofmodel.study.benchmark.routing import busiest_gpu
+from roofmodel.study.benchmark.routing import ExpertGroups, _add_to_smallest, busiest_gpu
 
 
 def test_balanced_tokens_go_to_the_experts_in_round_robin_order() -> None:
@@ -31,24 +33,83 @@ def test_uniform_routing_leaves_some_experts_without_a_row() -> None:
     assert busiest_gpu("", 3, 2, 8, 2) == pytest.approx((3, 4 * 37 / 64))
 
 
-@pytest.mark.parametrize(("tokens", "active", "experts", "gpus"), [(512, 8, 64, 1), (512, 8, 64, 8), (2, 8, 128, 4)])
-def test_skewed_loads_agree_with_a_simple_simulation(tokens: int, active: int, experts: int, gpus: int) -> None:
-    """Shares have the density x^-1.2 (by inversion); the largest takes the remainder; the busiest GPU counts."""
-    chance, low, high = random.Random(5), 1.0, 0.8 * tokens
+def _one_by_one(
+    chance: random.Random, exponent: float, tokens: int, active: int, experts: int, gpus: int
+) -> list[list[int]]:
+    """Rows of each expert by GPU: shares by inversion, rounded; then the GPUs in turn correct the sum, row by row."""
+    low, high, power = 1.0, 0.8 * tokens, 1 - exponent
     if tokens * active <= experts:
         low, high = 0.01, 2.0
-    rows, touched, runs = 0.0, 0.0, 400
+    shares = [(low**power + (high**power - low**power) * chance.random()) ** (1 / power) for _ in range(experts)]
+    each = [min(round(share / sum(shares) * tokens * active), tokens) for share in shares]
+    per_gpu = experts // gpus
+    by_gpu = [each[i * per_gpu : (i + 1) * per_gpu] for i in range(gpus)]
+    gpu = 0
+    while (missing := tokens * active - sum(map(sum, by_gpu))) != 0:
+        rows = by_gpu[gpu % gpus]
+        if missing > 0 and min(rows) < tokens:
+            rows[rows.index(min(rows))] += 1
+        elif missing < 0 < max(rows):
+            rows[rows.index(max(rows))] -= 1
+        gpu += 1
+    return by_gpu
+
+
+@pytest.mark.parametrize(
+    ("tokens", "active", "experts", "gpus"), [(512, 8, 64, 1), (512, 8, 64, 8), (2, 8, 128, 4), (8, 8, 256, 1)]
+)
+def test_skewed_loads_agree_with_a_simple_simulation(tokens: int, active: int, experts: int, gpus: int) -> None:
+    chance, rows, touched, runs = random.Random(5), 0.0, 0.0, 200
     for _ in range(runs):
-        shares = [(low**-0.2 + (high**-0.2 - low**-0.2) * chance.random()) ** -5 for _ in range(experts)]
-        each = [round(share / sum(shares) * tokens * active) for share in shares]
-        largest = sorted(range(experts), key=lambda i: -shares[i])
-        left = tokens * active - sum(each)
-        for i in largest[: abs(left)]:
-            each[i] += 1 if left > 0 else -1
-        per_gpu = experts // gpus
-        busiest = max((each[i * per_gpu : (i + 1) * per_gpu] for i in range(gpus)), key=sum)
+        busiest = max(_one_by_one(chance, 1.2, tokens, active, experts, gpus), key=sum)
         rows, touched = rows + sum(busiest) / runs, touched + sum(n > 0 for n in busiest) / runs
-    assert busiest_gpu("power_law_1.2", tokens, active, experts, gpus) == pytest.approx((rows, touched), rel=0.15)
+    assert busiest_gpu("power_law_1.2", tokens, active, experts, gpus) == pytest.approx((rows, touched), rel=0.07)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=1, max_size=3),
+    st.integers(0, 40),
+)
+def test_missing_rows_go_to_the_smallest_counts_in_turn(counts: list[list[int]], added: int) -> None:
+    """The same as adding row by row, except for the order of GPUs after one of them is full."""
+    expected, gpu, limit = [list(rows) for rows in counts], 0, 5
+    added = min(added, limit * 4 * len(counts) - sum(map(sum, counts)))
+    for _ in range(added):
+        while min(expected[gpu % len(counts)]) == limit:
+            gpu += 1
+        rows = expected[gpu % len(counts)]
+        rows[rows.index(min(rows))] += 1
+        gpu += 1
+    limits = np.full((len(counts), 4), float(limit))
+    found = _add_to_smallest(np.array([counts], dtype=float), np.array([float(added)]), limits)[0]
+    assert found.sum() == sum(map(sum, expected))
+    assert (found >= counts).all()
+    assert found.max() <= limit
+    if all(min(rows) < limit for rows in expected):
+        assert np.sort(found, axis=1).tolist() == [sorted(rows) for rows in expected]
+
+
+def test_groups_of_experts_move_balanced_tokens_to_the_first_gpu() -> None:
+    """Each token prefers one expert in each of 8 groups of 32, but may use 4 groups. All groups have equal scores, so
+    that it takes its experts in the first 4 groups, and then the experts with the lowest indices, 0 to 3 or 4.
+    """
+    groups = ExpertGroups(groups=8, chosen=4)
+    rows = dict.fromkeys(range(256), 0)
+    for token in range(64):
+        preferred = [token % 32 + 32 * group for group in range(4)]
+        others = [expert for expert in range(128) if expert not in preferred]
+        for expert in (*preferred, *others[:4]):
+            rows[expert] += 1
+    first = [rows[expert] for expert in range(8)]  # of 32 GPUs
+    assert busiest_gpu("balanced", 64, 8, 256, 32, groups) == (sum(first), 8)
+    assert busiest_gpu("balanced", 64, 8, 256, 1, groups) == (512, 128)
+    assert busiest_gpu("balanced", 64, 8, 256, 32) == (16, 8)
+
+
+def test_groups_of_experts_keep_all_rows_of_skewed_tokens() -> None:
+    rows, touched = busiest_gpu("power_law_1.2", 128, 8, 256, 1, ExpertGroups(groups=8, chosen=4))
+    assert rows == 128 * 8
+    assert 0 < touched <= 256
 
 
 def test_skew_keeps_all_rows_and_touches_fewer_experts() -> None:
