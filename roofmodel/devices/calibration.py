@@ -112,13 +112,16 @@ class ExpertsTiming(NamedTuple):
     elsewhere: Annotated[
         float,
         "token-expert pairs whose expert is on another GPU: 0 skipped; 1 moved; 2 moved and multiplied, for tokens "
-        "that also have an expert on this GPU",
+        "that also have an expert on this GPU; 3 moved and multiplied, for all tokens",
     ]
     resident: Annotated[float, "fraction of L2 that keeps the weights of a repeated layer; 0: all from DRAM"] = 0.0
     pair: Annotated[float, "seconds per token-expert pair that the GPU routes and sorts"] = 0.0
     kept: Annotated[float, "fraction of the rows between kernels that L2 keeps if they fit; 0: all go to DRAM"] = 0.0
     default_tiles: Annotated[float, "1: Triton's default tiles; 0: the fastest tiles"] = 0.0
     large: Annotated[float, "with 64 and more rows, fraction of `dram` that Triton's default tiles reach"] = 1.0
+    fill: Annotated[float, "elements of K that take as long as the start and the end of a tile"] = 0.0
+    routing: Annotated[float, "seconds that routing and sorting take longer for many pairs than for few"] = 0.0
+    padded: Annotated[float, "rows and columns of the stored weights are multiples of this number"] = 1.0
 
 
 class CollectiveTiming(NamedTuple):

@@ -46,12 +46,12 @@ TIMINGS: dict[str, Any] = {
 }
 SECONDS = (
     "latency", "step", "split", "ramp", "row", "cast", "host", "convert", "column", "dot", "wave", "alone", "single",
-    "expert", "pair", "late", "part", "token", "block", "chunk", "start", "serial",
+    "expert", "pair", "routing", "late", "part", "token", "block", "chunk", "start", "serial",
     "cluster_latency", "cluster_wave",
 )  # fmt: skip
 POSITIVE = (
     "pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth", "height", "tile", "splits", "kept",
-    "column_blocks", "cluster_pipe",
+    "column_blocks", "cluster_pipe", "padded",
 )  # fmt: skip
 SHARED = ("source", "date")  # of the fits of a kind
 LINKS_OF_MACHINES = ("pcie", "sockets", "network")

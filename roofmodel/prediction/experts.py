@@ -12,6 +12,7 @@ from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription
 TILES = ((16, 128), (32, 128), (64, 128), (128, 128), (128, 256))  # rows, columns
 GROUPED_ROWS: Annotated[int, "rows of an expert that share one pass over its weights with Triton's default tiles"] = 512
 K_SLICE: Annotated[int, "elements of K that a tile's loop processes at a time"] = 64
+ROUTING_PAIRS: Annotated[int, "token-expert pairs from which on routing takes its whole additional time"] = 1024
 OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 1.6
 
 DESCRIPTION = FormulaDescription(
@@ -19,12 +20,12 @@ DESCRIPTION = FormulaDescription(
     title="experts of an MoE layer",
     summary="A fused MoE layer sorts the tokens by expert, multiplies, applies the activation, multiplies again and "
     "sums. Each GEMM takes the minimum over a list of tile shapes.",
-    equation="latency + experts × expert + pairs × pair + GEMMs + "
+    equation="latency + experts × expert + sorting + GEMMs + "
     "bytes of tokens and rows outside L2 / (DRAM bandwidth × rows)",
     terms=(
         ("experts", "the experts that have at least one row"),
-        ("pairs", "token-expert pairs that the GPU sorts"),
-        ("GEMM", "overlap(waves × padded_k × max(multiply, load), stream)"),
+        ("sorting", "pairs × pair + min(pairs / 1024, 1) × routing, for the token-expert pairs that the GPU sorts"),
+        ("GEMM", "overlap(waves × (padded_k + fill) × max(multiply, load), stream)"),
         ("multiply", "FLOPs of a tile per element of K / (peak of one SM × pipe)"),
         ("load", "bytes of a tile's rows of A and columns of B, of all active SMs, / (L2 ports × l2)"),
         ("stream", "weights of these experts that are not in L2 / (DRAM bandwidth × dram)"),
@@ -32,7 +33,13 @@ DESCRIPTION = FormulaDescription(
     ),
     notes=(
         "The router spreads rows unevenly. With r rows per expert on average, distributed exponentially, an expert has "
-        "1 / (1 - exp(-tile_rows / r)) tiles on average: 1 for small r, r / tile_rows + 1/2 for large r.",
+        "1 / (1 - exp(-tile_rows / r)) tiles on average: 1 for small r, r / tile_rows + 1/2 for large r. In a balanced "
+        "benchmark all experts have r rows, hence ceil(r / tile_rows) tiles.",
+        "A tile fills its pipeline of loads before the first multiplication, and stores its results after the last "
+        "one: both take as long as `fill` more elements of K.",
+        "Routing and sorting of few pairs is one kernel of one thread block or cluster; many pairs need several "
+        "kernels (TensorRT-LLM's RoutingKernel, SGLang's moe_align_block_size).",
+        "Some libraries pad the weights to multiples of 128 rows and columns (`padded`).",
         "If a benchmark repeats the layer, L2 keeps weights that fit in `resident` of it.",
         "A GPU sorts the pairs of all tokens that it has: with experts on the GPUs of a tensor-parallel group, those "
         "of all GPUs; where an all-to-all sends rows to experts on other replicas, only the rows of its own experts.",
@@ -45,7 +52,7 @@ DESCRIPTION = FormulaDescription(
     ),
     source="Parameters: ExpertsTiming, fitted by `roof calibrate` to fused MoE layers. "
     f"Tile shapes and constants: {UNFITTED}",
-    constants=("K_SLICE", "OVERLAP", "GROUPED_ROWS"),
+    constants=("K_SLICE", "OVERLAP", "GROUPED_ROWS", "ROUTING_PAIRS"),
 )
 
 
@@ -60,6 +67,7 @@ class GroupedGemmWork(NamedTuple):
     b: Annotated[float, "bytes per element of B"] = 2.0
     few: Annotated[Number, "whether the layer has at most as many tokens as this GPU has experts"] = False
     pairs: Annotated[Number, "token-expert pairs that this GPU sorts, for a GEMM as a separate kernel"] = 0
+    even: Annotated[Number, "whether all experts have the same number of rows"] = False
 
 
 class MoeWork(NamedTuple):
@@ -106,15 +114,21 @@ def _outside_gemms(work: MoeWork, chip: Chip, timing: ExpertsTiming) -> tuple[Nu
     moved = rows if timing.elsewhere == 0 else pairs
     if timing.elsewhere == 2:
         active = pairs / work.tokens
-        reaching = work.tokens * (1 - (1 - rows / pairs) ** active)  # tokens with an expert on this GPU
+        reaching = work.tokens * (1 - maximum(1 - rows / pairs, 0) ** active)  # tokens with an expert on this GPU
         moved = maximum(reaching * active, rows)
+    if timing.elsewhere >= 2:
         idle = moved - rows
     data = work.token_bytes + _outside_l2(work.row_bytes * (moved / rows), chip, timing)
     weights = sum(gemm.experts * gemm.n * gemm.k * gemm.b for gemm in work.gemms)
     streamed = 1 - work.repeated * (weights <= timing.resident * chip.l2)
-    sorting = timing.pair * work.pairs
-    fixed = timing.latency + first.experts * timing.expert + sorting + data / (timing.rows * chip.bandwidth)
+    fixed = _fixed_seconds(first.experts, pairs, timing) + data / (timing.rows * chip.bandwidth)
     return fixed, idle, streamed
+
+
+def _fixed_seconds(experts: Number, pairs: Number, timing: ExpertsTiming) -> Number:
+    """Seconds of launches, routing and sorting."""
+    sorting = pairs * timing.pair + minimum(pairs / ROUTING_PAIRS, 1) * timing.routing
+    return timing.latency + experts * timing.expert + sorting
 
 
 def _outside_l2(row_bytes: Number, chip: Chip, timing: ExpertsTiming) -> Number:
@@ -128,7 +142,7 @@ def separate_gemm_seconds(work: GroupedGemmWork, moved: Number, chip: Chip, timi
 
     It gets half of the fixed time of the fused layer.
     """
-    fixed = (timing.latency + work.experts * timing.expert + work.pairs * timing.pair) / 2
+    fixed = _fixed_seconds(work.experts, work.pairs, timing) / 2
     row_stream = part("row_stream", _outside_l2(moved, chip, timing) / (timing.rows * chip.bandwidth), "s")
     return part("fixed", fixed, "s") + gemm_seconds(work, chip, timing) + row_stream
 
@@ -165,7 +179,8 @@ class GemmTerms(NamedTuple):
 
 
 def _gemm_terms(work: GroupedGemmWork, chip: Chip, timing: ExpertsTiming, streamed: Number) -> GemmTerms:
-    weights = work.experts * work.n * work.k * work.b * streamed
+    padded_n, padded_k = (timing.padded * ceil_div(size, timing.padded) for size in (work.n, work.k))
+    weights = work.experts * padded_n * padded_k * work.b * streamed
     stream, rows_per_expert = weights / (timing.dram * chip.bandwidth), work.rows / work.experts
     passes = maximum(rows_per_expert / GROUPED_ROWS, 1)
     outside = maximum(1 - chip.l2 / (work.n * work.k * work.b), 0)  # of L2
@@ -189,7 +204,8 @@ def _tile_seconds(
     """Seconds of a GEMM with tiles of this shape."""
     stream, padded_k, rows_per_expert = terms
     tile_rows, tile_columns = part("tile_rows", tile[0]), part("tile_columns", tile[1])
-    row_tiles = work.experts / -expm1(-tile_rows / rows_per_expert) + idle / tile_rows
+    tiles_per_expert = either(work.even, ceil_div(rows_per_expert, tile_rows), 1 / -expm1(-tile_rows / rows_per_expert))
+    row_tiles = work.experts * tiles_per_expert + idle / tile_rows
     tiles = part("tiles", row_tiles * ceil_div(work.n, tile_columns))
     waves = part("waves", maximum(tiles / chip.multiprocessors + 0.5, 1))
     multiply = part("multiply", 2 * tile_rows * tile_columns / (chip.peak / chip.multiprocessors * timing.pipe), "s")
@@ -197,5 +213,5 @@ def _tile_seconds(
         "loaded_bytes", minimum(tile_rows, maximum(rows_per_expert, 1)) * work.a + tile_columns * work.b, "B"
     )
     load = part("load", loaded_bytes * minimum(tiles, chip.multiprocessors) / (timing.l2 * chip.port), "s")
-    sm_seconds = part("sm_time", waves * padded_k * maximum(multiply, load), "s")
+    sm_seconds = part("sm_time", waves * (padded_k + timing.fill) * maximum(multiply, load), "s")
     return (sm_seconds**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)

@@ -447,7 +447,8 @@ def moe_work(operator: Operator, dtype: str) -> MoeWork:
                 row_bytes = row_bytes + part.bytes_of(tensor)
             elif not tensor.is_parameter:
                 token_bytes = token_bytes + part.bytes_of(tensor)
-    gemms = [found for part in operator.parts if (found := grouped_gemm_work(part, dtype))]
+    even = sizes.get("even", 0)
+    gemms = [found._replace(even=even) for part in operator.parts if (found := grouped_gemm_work(part, dtype))]
     return MoeWork(gemms, sizes["b"] * sizes["t"], sizes.get("b:t:X", rows), token_bytes, row_bytes)
 
 

@@ -49,6 +49,41 @@ def test_many_rows_are_multiplied_in_waves() -> None:
     assert seconds == pytest.approx(waves * 2 * 16 * 128 * 640 / 1e12, rel=1e-4)
 
 
+def test_the_start_and_end_of_a_tile_take_the_time_of_more_elements_of_k() -> None:
+    """One wave of 8 default tiles: 640 elements of K, and 320 more."""
+    product = GroupedGemmWork(experts=1, rows=64, n=512, k=640)
+    timing = FREE._replace(pipe=1.0, default_tiles=1.0)
+    short, long = (experts.gemm_seconds(product, PLAIN, timing._replace(fill=fill)) for fill in (0, 320))
+    assert long == pytest.approx(1.5 * short)
+
+
+def test_experts_with_the_same_number_of_rows_have_no_partial_tiles() -> None:
+    """64 rows in a tile of 64: one tile, not 1 / (1 - exp(-1)); 65 rows: two tiles."""
+    timing = FREE._replace(pipe=1.0, default_tiles=1.0)
+
+    def waves(rows: int, even: bool) -> float:
+        product = GroupedGemmWork(experts=100, rows=100 * rows, n=640, k=640, even=even)
+        return experts.gemm_seconds(product, PLAIN, timing) / (2 * 64 * 64 * 640 / 1e12)
+
+    assert waves(64, even=True) == pytest.approx(100 * 10 / 100 + 0.5)
+    assert waves(65, even=True) == pytest.approx(2 * 100 * 10 / 100 + 0.5)
+    assert waves(64, even=False) == pytest.approx(100 / (1 - math.exp(-1)) * 10 / 100 + 0.5)
+
+
+def test_padded_weights_are_read_with_their_padding() -> None:
+    """Matrices of 129 x 100, padded to 256 x 128: 65 536 bytes each at 1 TB/s."""
+    product = GroupedGemmWork(experts=10, rows=10, n=129, k=100)
+    seconds = experts.gemm_seconds(product, PLAIN, FREE._replace(dram=1.0, padded=128.0))
+    assert seconds == pytest.approx(10 * 65536 / 1e12, rel=1e-3)
+
+
+def test_routing_takes_its_whole_time_from_1024_pairs_on() -> None:
+    product = GroupedGemmWork(experts=1, rows=1, n=1, k=1)
+    timing = FREE._replace(routing=8e-6)
+    works = [MoeWork((product,), tokens=pairs, pairs=pairs, token_bytes=0, row_bytes=0) for pairs in (128, 1024, 9999)]
+    assert [experts.seconds(work, PLAIN, timing) for work in works] == pytest.approx([1e-6, 8e-6, 8e-6], rel=1e-3)
+
+
 def test_tiles_are_loaded_at_the_bandwidth_of_l2() -> None:
     """One tile row of each of 100 experts, one wave and a half: 1.5 x 640 x (1 x 2 + 128 x 2) bytes x 100 at 2 TB/s.
 
@@ -123,15 +158,20 @@ def test_a_gpu_sorts_the_pairs_of_all_tokens_that_it_has(way: str, pairs: float)
 
 def test_pairs_of_remote_experts_are_skipped_moved_or_computed() -> None:
     """Of 2 tokens with 4 pairs each 2 rows are here. Moved: all 8 pairs, 4 times the rows' bytes. Multiplied: those of
-    the tokens that have an expert here: 2 (1 - (3/4)^4) = 1.367 tokens, 5.469 pairs."""
+    the tokens that have an expert here: 2 (1 - (3/4)^4) = 1.367 tokens, 5.469 pairs; or of all tokens."""
     product = GroupedGemmWork(experts=2, rows=2, n=1, k=1)
     whole = MoeWork((product,), tokens=2, pairs=8, token_bytes=0, row_bytes=2e6)
-    skipped, moved, multiplied = (
-        experts.seconds(whole, PLAIN, FREE._replace(rows=1.0, elsewhere=elsewhere)) for elsewhere in (0, 1, 2)
+    skipped, moved, multiplied, all_multiplied = (
+        experts.seconds(whole, PLAIN, FREE._replace(rows=1.0, elsewhere=elsewhere)) for elsewhere in range(4)
     )
     assert skipped == pytest.approx(2e-6, rel=1e-4)
     assert moved == pytest.approx(8e-6, rel=1e-4)
     assert multiplied == pytest.approx(2e-6 * 2 * (1 - 0.75**4) * 4 / 2, rel=1e-4)
+    assert all_multiplied == pytest.approx(moved, rel=1e-4)
+    long = MoeWork((product._replace(rows=20_000),), tokens=20_000, pairs=80_000, token_bytes=0, row_bytes=0)
+    times = [experts.seconds(long, PLAIN, FREE._replace(pipe=1.0, elsewhere=elsewhere)) for elsewhere in range(4)]
+    assert times[0] == pytest.approx(times[1])
+    assert times[1] < times[2] < times[3]
     idle = experts.gemm_seconds(product, PLAIN, FREE._replace(pipe=1e-3), idle=1e6)
     assert idle > 100 * experts.gemm_seconds(product, PLAIN, FREE._replace(pipe=1e-3))
 
@@ -144,7 +184,8 @@ def test_the_traffic_of_a_fused_moe_besides_weights_equals_its_operators() -> No
     assert found.row_bytes == 6 * 2 * (64 + 64 + 32 + 32 + 64 + 64 + 1)
     assert found.token_bytes == 2 * 2 * 3 * 64
     assert (found.tokens, found.pairs) == (3, 6)
-    assert found.gemms == [GroupedGemmWork(6, 6, 64, 64, few=True), GroupedGemmWork(6, 6, 64, 32, few=True)]  # 3 tokens
+    up, down = (GroupedGemmWork(6, 6, 64, k, few=True, even=True) for k in (64, 32))  # few: 3 tokens
+    assert found.gemms == [up, down]
 
 
 @settings(deadline=None)

@@ -46,7 +46,7 @@ from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.stream import stream_kind
 from roofmodel.prediction.timing import formula, gemm_work, operator_format_key
-from roofmodel.study.benchmark.fitting import MAX_FIT_ROWS, MAX_SEARCH_ROWS, Rows, Space, fit
+from roofmodel.study.benchmark.fitting import LEAST_GAIN, MAX_FIT_ROWS, MAX_SEARCH_ROWS, Rows, Space, fit
 from roofmodel.study.benchmark.residency import copies, least_seconds, repeated
 from roofmodel.study.benchmark.table import (
     HOST_CLOCK,
@@ -67,10 +67,11 @@ DEFAULT_FORMATS = "fp16/fp16"
 # values fit equally well, the first is taken.
 DISCRETE = {
     "packed": (1.0, 0.0, 0.5),
-    "elsewhere": (0.0, 1.0, 2.0),
+    "elsewhere": (0.0, 1.0, 2.0, 3.0),
     "default_tiles": (0.0, 1.0),
     "kept": (0.0, 0.5, 0.75, 0.9),
     "large": (1.0, 0.75, 0.6),
+    "padded": (1.0, 128.0),
     "group": (0.0, 1000.0, 32.0),
     "windowed": (0.0, 1.0),
     "queue": (0.0, 1.0),
@@ -138,7 +139,7 @@ INITIAL: dict[str, Any] = {
     ),
     "context": ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0),
     "generation": GenerationTiming(9e-6, 2e-6, 3e-6, 0.4, 0.8, 0.0, row=5e-8, alone=7e-6, single=1e-6),
-    "experts": ExpertsTiming(3e-5, 1e-7, 0.6, 0.8, 0.9, 0.6, 0.0, pair=1e-10),
+    "experts": ExpertsTiming(3e-5, 1e-7, 0.6, 0.8, 0.9, 0.6, 0.0, pair=1e-10, fill=300.0, routing=5e-6),
     "collectives": CollectiveTiming(7e-6, 1e-6, 0.4, 2.6e-5, 0.76),
     "stream": StreamTiming(3e-6, 0.8, 0.2),
     "encoder": TiledTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.7, 0.3, host=2e-5),
@@ -354,7 +355,8 @@ class _Fitter(NamedTuple):
     ) -> Fitted[Timing] | None:
         """A fitted set with its errors; None if there are too few rows.
 
-        The search also starts from `before`, the parameters that the device's file has.
+        The search also starts from `before`, the parameters that the device's file has, and keeps them unless it finds
+        lower errors. Calibrating again from the same tables therefore gives the same file.
         """
         if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(start):
             return None
@@ -371,9 +373,15 @@ class _Fitter(NamedTuple):
             used = {name: value for name, value in before._asdict().items() if name in choices or getattr(start, name)}
             combined.append({name: value or TINY * (name not in choices) for name, value in used.items()})
         space = Space(start, UPPER_LIMITS, choices, STARTS, combined)
-        found = fit(self._rows(fitted, kind, start), self._rows(few, kind, start), space)
+        found = _without_ineffective(fit(self._rows(fitted, kind, start), self._rows(few, kind, start), space))
+        if before is not None and self._error(fitted, found, kind) > self._error(fitted, before, kind) - LEAST_GAIN:
+            found = before
         rows = sum(int((~s.held_out).sum()) for s in samples)
-        return self._with_errors(rows, fitted, unseen, _without_ineffective(found), kind)
+        return self._with_errors(rows, fitted, unseen, found, kind)
+
+    def _error(self, samples: list[Sample], timing: Timing, kind: str) -> float:
+        """The mean absolute error of the expected times with these parameters."""
+        return float(np.abs(self._ratios(samples, timing, kind) - 1).mean())
 
     def _bound_fraction(self, samples: list[Sample]) -> float:
         """The mean of bound / measured."""

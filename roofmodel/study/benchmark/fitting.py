@@ -24,7 +24,7 @@ LOSS_SCALES = (0.03, 0.01)  # residuals below it are squared in the loss; the se
 ITERATIONS, SEARCH_ITERATIONS = 25, 10
 RANDOM_STARTS = 24
 CHANGED_SHARE = 0.35  # of the parameters, in a random start
-LEAST_GAIN = 2e-4  # of the mean error, for another value of a discrete parameter
+LEAST_GAIN = 2e-4  # of the mean error, for other values of parameters
 
 
 class Rows(NamedTuple):

@@ -58,12 +58,12 @@ def busiest_gpu(
     if not skewed and groups is None:
         return Load(maximum(rows, 1), minimum(experts / gpus, ceil_div(rows, 1)))
     columns = np.broadcast_arrays(tokens, active, experts, gpus)
-    load = _simulated(float(skewed[1]) if skewed else None, *(column.ravel() for column in columns), groups)
+    load = _simulated(float(skewed[1]) if skewed else None, groups, *(column.ravel() for column in columns))
     return Load(*load.reshape(2, *columns[0].shape))
 
 
 def _simulated(
-    exponent: float | None, tokens: Array, active: Array, experts: Array, gpus: Array, groups: ExpertGroups | None
+    exponent: float | None, groups: ExpertGroups | None, tokens: Array, active: Array, experts: Array, gpus: Array
 ) -> Array:
     """Rows and touched experts of the busiest GPU, [2, cases]: means over draws with a fixed seed.
 
@@ -139,7 +139,7 @@ def _add_to_smallest(counts: Array, added: Array, limits: Array) -> Array:
     """
     while added.any():
         is_open = counts < limits
-        takes = is_open.any(2)
+        takes = np.any(is_open, axis=2)
         turn, gpus = np.cumsum(takes, axis=1), np.maximum(takes.sum(1, keepdims=True), 1)
         share = takes * (added[:, None] // gpus + (turn <= added[:, None] % gpus))
         share = np.minimum(share, (is_open * (limits - counts)).sum(2))

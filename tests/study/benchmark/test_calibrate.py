@@ -362,6 +362,17 @@ def test_sets_that_the_tables_do_not_measure_keep_their_parameters(tmp_path: Pat
     assert not found.context  # nothing is fitted, so the device file keeps its section
 
 
+@pytest.mark.usefixtures("quick_fit")
+def test_parameters_stay_if_a_new_fit_is_no_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [str(synthetic_gemms(tmp_path))]
+    first = calibrate(tables, A100, "synthetic").calibration
+    fitted = first.gemm["any"]["fp16/fp16"].timing
+    similar = fitted._replace(latency=1.001 * fitted.latency)
+    monkeypatch.setattr("roofmodel.study.benchmark.calibrate.fit", lambda *_: similar)
+    again = calibrate(tables, replace(A100, calibration=first), "synthetic").calibration
+    assert again.gemm["any"]["fp16/fp16"].timing == fitted
+
+
 def test_the_largest_group_of_query_heads_is_not_fitted_beyond_the_measured_range(tmp_path: Path) -> None:
     """Decodes with up to 8 query heads per KV head do not show that 33 would use another kernel."""
     rng, path = np.random.default_rng(6), tmp_path / "decodes.csv"
