@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.accuracy import merged
-from roofmodel.devices.calibration_reader import borrowed
+from roofmodel.devices.calibration_reader import transferred
 from roofmodel.devices.device import Device
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import clamp_to_bound, formula, operator_format_key
@@ -69,7 +69,7 @@ class Predicted(NamedTuple):
 
 def unmeasured(device: Device, lender: Device) -> Device:
     """The device with the parameters of another one only."""
-    return replace(device, calibration=borrowed(device, lender))
+    return replace(device, calibration=transferred(device, lender))
 
 
 def predicted(folder: Path, name: str, other: str) -> Mapping[str, Predicted]:
