@@ -17,15 +17,15 @@ from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.training import (
     InFlight,
-    Keeping,
+    KeptTensors,
     Passes,
     TrainingStep,
     build_passes,
     build_training_step,
     forward_with_loss,
     gradient_bytes,
-    keeping,
     kept_bytes,
+    kept_tensors,
     training_memory,
 )
 from roofmodel.counting.workload import Step, Workload
@@ -222,9 +222,9 @@ class TrainingShare:
         return gradient_bytes(self._passes.backward)
 
     @cached_property
-    def _chunks(self) -> list[Keeping]:
+    def _chunks(self) -> list[KeptTensors]:
         """What each model chunk of the pipeline stage keeps."""
-        return [keeping(with_dropout(forward, self._arch.code.dropout)) for forward in self._forward_of_chunks()]
+        return [kept_tensors(with_dropout(forward, self._arch.code.dropout)) for forward in self._forward_of_chunks()]
 
     def _forward_of_chunks(self) -> Iterator[tuple[Operator, ...]]:
         parallel = self._step.parallel

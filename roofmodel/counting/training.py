@@ -269,7 +269,7 @@ def _states(widths: Widths, optimizer: Optimizer) -> tuple[str, ...]:
 # --- Memory -----------------------------------------------------------------------------------------
 
 
-class Keeping(NamedTuple):
+class KeptTensors(NamedTuple):
     """A forward pass with the inputs of each operator that need a gradient, and the tensors that its gradients read."""
 
     operators: Sequence[Operator]
@@ -317,14 +317,14 @@ def _is_activation_gradient(tensor: Tensor) -> bool:
     return "grad." in tensor.name and not tensor.name.removeprefix("grad.")[0].isupper()
 
 
-def keeping(forward: Sequence[Operator]) -> Keeping:
+def kept_tensors(forward: Sequence[Operator]) -> KeptTensors:
     """The tensors that the gradients of a forward pass read, operator by operator."""
     run = [operator for operator in forward if runs_forward(operator) or receives_from_stage(operator)]
     differentiated = differentiable(run)
-    return Keeping(run, differentiated, [kept(*each) for each in zip(run, differentiated, strict=True)])
+    return KeptTensors(run, differentiated, [kept(*each) for each in zip(run, differentiated, strict=True)])
 
 
-def kept_bytes(forward: Keeping, recompute: Recompute) -> tuple[Number, Number]:
+def kept_bytes(forward: KeptTensors, recompute: Recompute) -> tuple[Number, Number]:
     """Bytes of the activations kept from forward to backward pass, and of what recomputing one layer restores.
 
     Each layer keeps the inputs of its gradients and of its recomputation, each version of a tensor once.

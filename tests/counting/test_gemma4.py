@@ -80,11 +80,11 @@ def test_training_stores_a_shared_kv_cache_once() -> None:
     kept = {}
     for sharing_layers in (0, 2):
         forward = counted("forward", num_kv_shared_layers=sharing_layers)
-        kept[sharing_layers] = training.kept_bytes(training.keeping(forward), "none")[0]
+        kept[sharing_layers] = training.kept_bytes(training.kept_tensors(forward), "none")[0]
     # layers 2 and 3 no longer store k and v before and after their norms
     assert kept[0] - kept[2] == 2 * (2 * 2) * (2 * 3) * (4 + 6)
     with_inputs, without_inputs = (
-        training.kept_bytes(training.keeping(counted("forward", **more)), "none")[0]
+        training.kept_bytes(training.kept_tensors(counted("forward", **more)), "none")[0]
         for more in ({}, {"hidden_size_per_layer_input": 0})
     )
     # per token: all inputs, before and after their norm; per token and layer: input of the gate (the residual sum),

@@ -15,7 +15,7 @@ import roofmodel
 from roofmodel import WorkloadError
 from roofmodel.counting import phases
 from roofmodel.counting.dropout import with_dropout
-from roofmodel.counting.training import keeping, kept_bytes
+from roofmodel.counting.training import kept_bytes, kept_tensors
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
@@ -210,7 +210,7 @@ def test_the_first_stages_activation_memory_equals_the_paper(v: int) -> None:
     mask = 1024 * 1600
     outside = mask + 2 * 2 * 1024 * 1600 + 2 * 1024 * 50257
     forward = with_dropout(phases.training_step(arch, one_gpu).forward, arch.code.dropout)
-    all_layers = kept_bytes(keeping(forward), "none")[0] - outside
+    all_layers = kept_bytes(kept_tensors(forward), "none")[0] - outside
     interleaved = Fraction(p - 1, p * v) if v > 1 else 0
     first_stage = next(need for _, need in phases.memory_by_pass(arch, step, 0))
     assert first_stage.kept == all_layers * (1 + interleaved) + mask * (p if v == 1 else 2 * p - 1)
