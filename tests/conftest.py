@@ -34,7 +34,7 @@ settings.load_profile("any machine")
 
 @pytest.fixture(autouse=True)
 def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No progress line precedes a message, however slow the machine; `test_progress.py` sets its own delay."""
+    """No progress lines on slow machines; `test_progress.py` sets another delay."""
     monkeypatch.setattr("roofmodel.views.kit.progress.BAR_AFTER", 3600.0)
     monkeypatch.setattr("roofmodel.views.kit.progress.LINES_EVERY", 3600.0)
 

@@ -44,7 +44,7 @@ class Draw:
         return self.rng.choice(values)
 
     def types(self) -> Any:
-        """The kind of each layer; None: not given."""
+        """The kind of each layer; None: the config lacks the key."""
         return self.one(None, [self.one(FULL, SLIDING) for _ in range(self.layers)])
 
     def usual(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Fuzz what users give to roofmodel: configs and descriptions of models, device files, and profiler files.
+"""Fuzz the input files of roofmodel: configs and descriptions of models, device files, and profiler files.
 
     python -m tests.fuzz --seconds 30                       each target for half a minute, as CI does
     python -m tests.fuzz --seconds 3600 configs devices     two of the targets, an hour each
@@ -128,7 +128,7 @@ def check_device(path: Path) -> None:
 
 
 def problem(check: Callable[[Path], None], path: Path) -> str:
-    """What is wrong with the treatment of a file; empty if nothing is."""
+    """The violated requirement, if a file is neither rejected nor processed correctly; else empty."""
     signal.signal(signal.SIGPROF, _too_slow)
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
     try:

@@ -79,6 +79,6 @@ def _classes(prefix: str, suffixes: list[str]) -> str:
 
 
 def summary() -> str:
-    """How many there are."""
+    """The number of families and classes that are tested."""
     count = sum(len(family.classes) for family in FAMILIES.values())
     return f"{len(FAMILIES)} families, {count} classes, {DRAWS} random configs for each class"

@@ -49,7 +49,7 @@ class FlopCounter(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Spares the import of torch._dynamo, which takes seconds; nothing here is compiled."""
+        """Avoids the import of torch._dynamo, which takes seconds; nothing is compiled."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -69,7 +69,7 @@ class FlopCounter(TorchDispatchMode):
 
 @functools.cache
 def _has_decomposition(func: Any) -> bool:
-    """Whether the operator consists of others, which are counted in its place."""
+    """Whether torch decomposes the operator into others, which are then counted instead."""
     return bool(func._can_decompose())
 
 
@@ -101,7 +101,7 @@ def accepts_cache(model: Any) -> bool:
 
 
 def images(config: dict[str, Any], rng: random.Random) -> list[tuple[int, int]]:
-    """Image sizes that the model accepts: its own and another. The class resizes positions of squares only."""
+    """Image sizes that the model accepts: its default size and another one. Only positions of squares are resized."""
     size, patch = config.get("image_size", 64), config.get("patch_size")
     own = (size, size) if isinstance(size, int) else tuple(size)
     if config["model_type"] not in ("vit", "deit"):

@@ -90,7 +90,7 @@ def test_messages_write_options_as_python_does() -> None:
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """All commands of `roof` that do something, as their words."""
+    """All commands of `roof` without subcommands, as tuples of words."""
     for name in group.list_commands(None):
         command = group.get_command(None, name)
         if isinstance(command, TyperGroup):
@@ -419,7 +419,7 @@ def test_homework_is_generated_and_checked(tmp_path: Path) -> None:
 
 
 def test_the_frame_has_totals_over_all_occurrences_of_an_operator() -> None:
-    """README's example ranks operators by it: a row's `bound_seconds` is of a single call."""
+    """README's example ranks operators by it: a row's `bound_seconds` is for one occurrence."""
     report = roofmodel.estimate("gpt2-xl", "a100", batch=8)
     frame = report.to_frame()
     assert (frame["total_bound_seconds"] == frame["bound_seconds"] * frame["count"]).all()

@@ -1,4 +1,4 @@
-"""The command line, run in this process: what it prints where, and how it exits."""
+"""The command line, run in this process: its output on stdout and stderr, and its exit status."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-# --- What a user can mend: status 2, one line, nothing on stdout ------------------------------------
+# --- Errors that a user can correct: status 2, one line, nothing on stdout --------------------------
 
 BAD: list[tuple[str, list[str]]] = [
     # the command line after `roof`, what the message must say
@@ -398,7 +398,7 @@ def test_nothing_is_written_when_the_estimate_is_refused(roof: Roof) -> None:
 
 @pytest.fixture(params=["json", "png"])
 def failing_write(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The path of an old file; writing the new one stops half way on a full disk."""
+    """The path of an existing file; writing the new one fails halfway on a full disk."""
     target = Path.cwd() / f"out.{request.param}"
     target.write_text("old", encoding="utf-8")
 
@@ -476,9 +476,9 @@ def test_a_model_is_shown_with_the_config_key_of_each_field(roof: Roof) -> None:
 
 def test_the_table_of_a_model_has_only_fields_of_its_family(roof: Roof) -> None:
     table = roof("models", "show", "t5-small").out
-    told = {line.split()[0] for line in table.splitlines() if line}
-    assert {"hidden", "head_dim", "relative_rows", "encoder_layers"} <= told
-    assert not {"experts", "inner_width", "latent", "patch"} & told
+    fields = {line.split()[0] for line in table.splitlines() if line}
+    assert {"hidden", "head_dim", "relative_rows", "encoder_layers"} <= fields
+    assert not {"experts", "inner_width", "latent", "patch"} & fields
     assert "experts" in json.loads(roof("models", "show", "t5-small", "--format", "json").out)["fields"]
     assert '["full_attention"] × 28' in roof("models", "show", "qwen2.5-1.5b").out
 
@@ -489,12 +489,12 @@ def test_a_model_of_the_users_own_is_shown_with_its_assumptions(roof: Roof) -> N
     done = roof("models", "show", ".", "--format", "json")
     document = json.loads(done.out)
     assert document["name"] == "work"  # the folder's name
-    assert "parameters" not in document  # nobody published it
+    assert "parameters" not in document  # no published count
     assert "note: work/config.json: not in the config, so the defaults of GPT2Config are used: " in done.err
 
 
 def test_remarks_wrap_between_words_on_a_terminal(roof: Roof, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Piped, it is one line; a path is never broken."""
+    """In a pipe, a remark is one line; a path is never broken."""
     path = f"/{'x' * 80}.json"
     asked = ("estimate", "gpt2", "--hw", "a100", "--context", "2000"), ("estimate", path, "--hw", "a100")
     piped = [roof(*words).err for words in asked]
@@ -583,7 +583,7 @@ def test_a_device_without_a_capacity_has_no_fit(roof: Roof) -> None:
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every command and group of the application, by the words that call it."""
+    """Every command and group of the application, by its words on the command line."""
     yield path
     if isinstance(command, TyperGroup):
         for name in command.list_commands(None):
@@ -643,7 +643,7 @@ def test_every_option_of_estimate_has_help() -> None:
             assert parameter.help, parameter.name
 
 
-# --- As a process of its own ------------------------------------------------------------------------
+# --- As a separate process --------------------------------------------------------------------------
 
 
 def process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -721,7 +721,7 @@ AS_ROOF = "runpy.run_module('roofmodel', run_name='__main__', alter_sys=True)"
 
 
 def in_ascii(*arguments: str) -> str:
-    """What `roof` prints where only ASCII can be shown."""
+    """The output of `roof` on a terminal that shows ASCII only."""
     done = subprocess.run(
         [sys.executable, "-m", "roofmodel", *arguments],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""`roof compare`, as its user runs it."""
+"""`roof compare` on the command line."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_a_long_value_is_shortened_with_a_mark() -> None:
     "wrap", [lambda v: v, lambda v: [v], lambda v: {"hidden_size": v}], ids=["bare", "list", "dict"]
 )
 def test_an_int_of_ten_thousand_digits_is_described(wrap: Any) -> None:
-    """Python itself refuses to print it."""
+    """Python refuses to print such an int."""
     text = errors.shorten(wrap(10**9_999))
     assert "thousands of digits" in text
     assert len(text) <= 60
@@ -84,7 +84,7 @@ def test_a_value_nested_beyond_printing_is_described() -> None:
     try:
         assert len(errors.shorten(nested)) <= 60
     finally:
-        while nested:  # freed from the outside in: the interpreter's own way down is recursive
+        while nested:  # freed from the outermost list: the interpreter frees nested lists recursively
             nested = nested[0]
 
 
@@ -154,16 +154,16 @@ def test_a_roof_error_is_not_a_builtin_error() -> None:
 
 
 def test_extras_named_in_messages_exist() -> None:
-    """By the packages' own names: whether roofmodel itself comes from an index, a wheel or a checkout, they work."""
+    """Messages name packages, not extras of roofmodel, so that they work for an index, a wheel and a checkout."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     known = {re.split(r"[<>=; ]", package)[0] for name in extras if name != "dev" for package in extras[name]}
-    told = [
+    named = [
         name
         for file in (ROOT / "roofmodel").rglob("*.py")
         for name in re.findall(r"pip install (?:-U )?'?([\w\[\]-]+)", file.read_text(encoding="utf-8"))
     ]
-    assert len(told) > 5
-    assert set(told) <= known
+    assert len(named) > 5
+    assert set(named) <= known
 
 
 def test_a_warning_is_known_by_its_class_and_begins_with_the_word() -> None:

@@ -1,4 +1,4 @@
-"""Output files: what is refused before any work is done, and what a replaced file keeps."""
+"""Output files: paths that are refused before any work is done, and permissions of replaced files."""
 
 from __future__ import annotations
 

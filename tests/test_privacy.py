@@ -44,13 +44,13 @@ AROUND = f"==PROF== Connected to process 11 (/home/{SECRET}/bin/python3)\nHOSTNA
 
 
 def of_ncu(text: str) -> bytes:
-    told = text.replace('"secret-host"', f'"{SECRET}"').replace('"host"', f'"{SECRET}"')
-    told = told.replace('"python3"', f'"/home/{SECRET}/bin/python3"')
-    return (AROUND + told + AROUND).encode()
+    table = text.replace('"secret-host"', f'"{SECRET}"').replace('"host"', f'"{SECRET}"')
+    table = table.replace('"python3"', f'"/home/{SECRET}/bin/python3"')
+    return (AROUND + table + AROUND).encode()
 
 
 def export() -> bytes:
-    """An SQLite export with the tables in which nsys keeps what it saw of the machine."""
+    """An SQLite export with the tables in which nsys stores data about the machine."""
     made = test_nsys.export(
         test_nsys.RUNTIME,
         test_nsys.NVTX,

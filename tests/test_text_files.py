@@ -32,7 +32,7 @@ def laughs(levels: int = 9, copies: int = 9) -> str:
 @pytest.mark.parametrize("opening", NESTED)
 @pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 500, 30_000])
 def test_a_deeply_nested_yaml_file_is_refused_at_once(opening: str, levels: int, tmp_path: Path) -> None:
-    """In a process of its own, as PyYAML's composer ends the process at some ten thousand levels."""
+    """In a separate process, because PyYAML's composer crashes at some ten thousand levels."""
     file = tmp_path / "deep.yaml"
     file.write_text("name: " * (opening in "[{a: ") + opening * levels, encoding="utf-8")
     start = time.monotonic()
@@ -86,18 +86,18 @@ def test_a_yaml_file_of_too_many_values_is_refused(tmp_path: Path) -> None:
 
 def test_aliases_within_the_limit_are_read(tmp_path: Path) -> None:
     text = (HARDWARE / "t4.yaml").read_text(encoding="utf-8")
-    file = tmp_path / "mine.yaml"
+    file = tmp_path / "user.yaml"
     file.write_text(text.replace("name: ", "name: &title ", 1), encoding="utf-8")
     assert Device.load(str(file)).name == Device.load("t4").name
     file.write_text("name: [*a]\n", encoding="utf-8")
-    with pytest.raises(DeviceError, match=r"mine\.yaml:1: not YAML \(found undefined alias\)"):
+    with pytest.raises(DeviceError, match=r"user\.yaml:1: not YAML \(found undefined alias\)"):
         Device.load(str(file))
 
 
 def test_an_alias_inside_its_own_anchor_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
+    file = tmp_path / "user.yaml"
     file.write_text("name: &a [*a]\n", encoding="utf-8")
-    with pytest.raises(DeviceError, match=rf"mine\.yaml:1: more than {MAX_NODES} values, with aliases expanded"):
+    with pytest.raises(DeviceError, match=rf"user\.yaml:1: more than {MAX_NODES} values, with aliases expanded"):
         Device.load(str(file))
 
 
@@ -127,15 +127,15 @@ def test_a_deeply_nested_config_is_refused(levels: int, pair: tuple[str, str], t
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message_part"),
     [
         ('{"model_type": "gpt2", "n_embd": 48, "n_embd": 96}', "duplicate key 'n_embd', with the values 48 and 96"),
         ('{"rope_parameters": {"rope_theta": 1, "rope_theta": 2}}', "duplicate key 'rope_theta'"),
     ],
 )
-def test_a_config_with_two_values_of_a_key_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_a_config_with_two_values_of_a_key_is_refused(text: str, message_part: str, tmp_path: Path) -> None:
     _, message = refused(tmp_path, text)
-    assert said in message
+    assert message_part in message
     assert message.endswith("; keep one")
 
 

@@ -106,7 +106,7 @@ def test_a_unit_that_is_not_known_is_refused_and_quoted(text: str) -> None:
     [("400 Gb/s", "50 GB/s"), ("400Gbit/s", "50 GB/s"), ("25 Gbps", "3.125 GB/s"), ("0.8 Tb/s", "100 GB/s")],
 )
 def test_bits_are_refused_with_the_equivalent_bytes(text: str, bytes_: str) -> None:
-    """A port of InfiniBand is sold as 400 Gb/s: eight bits are a byte."""
+    """Datasheets state InfiniBand ports in bits: 400 Gb/s are 50 GB/s."""
     with pytest.raises(
         ValueError, match=rf"expected bytes per second, got bits per second: .*; write it as '{bytes_}'"
     ) as caught:

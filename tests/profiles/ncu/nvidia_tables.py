@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class _Structure(ctypes.Structure):
-    """A parameter block: its size, a private pointer, and then what the header lists."""
+    """A parameter block: its size, a private pointer, and the fields of the header file."""
 
     @classmethod
     def of(cls, **fields: object) -> _Structure:
@@ -78,7 +78,7 @@ class Tables:
 
 @cache
 def libraries() -> tuple[Tables, ...]:
-    """Every copy of the library at hand."""
+    """Every copy of the library on this machine."""
     given = [Path(path) for path in os.environ.get("ROOF_NVPERF", "").split(":") if path]
     places = [*sys.path, "/usr/local"]
     patterns = [f"{folder}/libnvperf_host.so" for folder in ("ncu_report", "nvidia/*/lib", "cuda*/lib*")]

@@ -1,7 +1,7 @@
-"""Reports, `.ncu-rep`: through a stand-in for NVIDIA's package that is built from a table, and, damaged, through it.
+"""Reports (`.ncu-rep`): intact ones by a test double of NVIDIA's package, damaged ones by the package itself.
 
-No report may be kept here, so what a real one holds was checked by hand (a sum of two 1000 × 1000 matrices counts
-10^6 FLOPs, and the table says so); here a report and a table of the same content must give the same kernels.
+The repository contains no report. A real one was checked by hand: a sum of two 1000 × 1000 matrices has 10^6 FLOPs, as
+in its table. The tests compare a report with a table of the same content.
 """
 
 import csv

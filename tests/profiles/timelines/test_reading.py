@@ -1,4 +1,4 @@
-"""Readers of whole runs: a damaged file is refused with its name, or read as far as it goes; never a traceback."""
+"""Readers of whole runs: a damaged file is refused with its name, or read up to the damage, without a traceback."""
 
 from __future__ import annotations
 

@@ -228,8 +228,8 @@ def test_a_device_without_stated_memory_says_so(tmp_path: Path) -> None:
 
 
 def test_the_links_that_gpus_exchange_over_are_all_named() -> None:
-    """Of 16 GPUs an all-reduce goes over NVLink within a node too: checked by hand with InfiniBand alone it would take
-    nine times as long as it says."""
+    """An all-reduce of 16 GPUs uses NVLink within a node, too: over InfiniBand alone, the time would be nine times as
+    long, as a calculation by hand shows."""
     text = " ".join(render("gpt2", "h100", 120, tp=12, phase="decode").split())
     assert "links, each direction: 450 GB/s nvlink and 50 GB/s infiniband" in text
 

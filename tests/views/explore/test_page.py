@@ -380,7 +380,7 @@ def test_the_shares_of_the_page_equal_those_of_estimate(page: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hash_", "said"),
+    ("hash_", "expected"),
     [
         (
             "hw=b300",
@@ -395,10 +395,10 @@ def test_the_shares_of_the_page_equal_those_of_estimate(page: Any) -> None:
         ("model=%3Cscript%3Ealert(1)%3C/script%3E", "model <script>alert(1)</script> is not available"),
     ],
 )
-def test_invalid_settings_in_the_link_are_replaced_with_a_message(page: Any, hash_: str, said: str) -> None:
+def test_invalid_settings_in_the_link_are_replaced_with_a_message(page: Any, hash_: str, expected: str) -> None:
     page.execute_script("location.hash = arguments[0]", hash_)
     page.execute_async_script("setTimeout(arguments[0], 50)")
-    assert said in text(page, "#messages")
+    assert expected in text(page, "#messages")
     assert page.execute_script("return document.scripts.length") == 2
 
 
@@ -482,7 +482,7 @@ def test_a_page_is_small_and_names_no_folder(made: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (("gpt2", "-o", "x.png"), "unknown suffix '.png'; known: .html"),
         (("gtp2", "-o", "x.html"), "did you mean"),
@@ -491,11 +491,11 @@ def test_a_page_is_small_and_names_no_folder(made: Path) -> None:
     ],
 )
 def test_invalid_arguments_are_refused(
-    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    arguments: tuple[str, ...], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run("explore", *arguments, monkeypatch=monkeypatch) == 2
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

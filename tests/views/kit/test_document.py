@@ -86,8 +86,8 @@ def test_the_blocks_compile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", ["gpt2-xl", "mixtral-8x7b-v0.1", "deepseek-v3", "resnet-50", "matmul"])
 def test_a_derivation_compiles_with_amsmath(model: str, tmp_path: Path) -> None:
-    said = compiled(roofmodel.explain(model, "a100").to_latex(), tmp_path)
-    wide = [float(points) for points in re.findall(r"Overfull \\hbox \((\d+)\.", said)]
+    log = compiled(roofmodel.explain(model, "a100").to_latex(), tmp_path)
+    wide = [float(points) for points in re.findall(r"Overfull \\hbox \((\d+)\.", log)]
     assert max(wide, default=0) < 120  # points: a formula may stick out a little, not leave the page (margins 57)
 
 

@@ -77,8 +77,8 @@ def test_the_page_draws_and_explains_intervals(chromium: Any, tmp_path: Path, mo
         )
         assert len(tails) == 3
         assert all((x[1], y[1]) == pytest.approx((x[0] / 2, y[0] / 2)) for x, y in tails)
-        said = chromium.find_element("css selector", ".hint").text
-        assert "Tail: down to the position" in said
+        hint = chromium.find_element("css selector", ".hint").text
+        assert "Tail: down to the position" in hint
 
 
 def test_the_legend_fits_and_explains_predicted_convolutions(

@@ -35,7 +35,7 @@ def profile() -> str:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A page, and the document that `roof plot --format json` prints of the same points."""
+    """A page, and the document of `roof plot --format json` for the same points."""
     folder = tmp_path_factory.mktemp("of-somebody")
     (folder / "ncu.csv").write_text(profile(), encoding="utf-8")
     page, data = folder / "page.html", folder / "points.json"

@@ -59,12 +59,12 @@ def test_the_subtitle_of_a_picture_does_not_repeat_its_title() -> None:
 
 
 def test_replicas_that_store_the_whole_optimizer_are_stated() -> None:
-    said = "memory: each of the --dp replicas stores all gradients and all of the optimizer state"
+    note = "memory: each of the --dp replicas stores all gradients and all of the optimizer state"
     for phase, is_stated in (("train", True), ("prefill", False)):
         report = roofmodel.sweep("gpt2", "a100", phase=phase, batch=8, scaling="weak", gpus=[1, 2])
         console = Console(width=110, record=True, file=StringIO())
         console.print(report)
-        assert (said in console.export_text()) == is_stated
+        assert (note in console.export_text()) == is_stated
 
 
 def test_a_picture_of_scaling_needs_scaling(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_the_command_writes_the_requested_formats(roof: Roof, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["gpt2", "--hw", "a100", "--batch", "1:x"], "'x' is not a whole number; try --batch 1,8,64 or 1:64"),
         (["gpt2", "--hw", "a100", "--dtype", "fp61"], "did you mean"),
@@ -243,25 +243,25 @@ def test_the_command_writes_the_requested_formats(roof: Roof, tmp_path: Path) ->
         (["gpt2", "--hw", "a100", "--sort", "tpt"], "--sort: unknown column 'tpt'; did you mean 'tpot'"),
     ],
 )
-def test_errors_name_what_would_work(roof: Roof, arguments: list[str], said: str) -> None:
+def test_errors_name_what_would_work(roof: Roof, arguments: list[str], expected: str) -> None:
     done = roof("sweep", *arguments)
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith("error: ")
-    assert said in done.err
+    assert expected in done.err
     assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["--picture", "roofs"], "note: --picture is ignored: no -o FILE .png"),
         (["--price", "a100=2"], "note: --price is missing for h100-sxm"),
     ],
 )
-def test_options_that_do_not_apply_give_a_note(roof: Roof, arguments: list[str], said: str, tmp_path: Path) -> None:
+def test_options_that_do_not_apply_give_a_note(roof: Roof, arguments: list[str], expected: str, tmp_path: Path) -> None:
     done = roof("sweep", "gpt2", "--hw", "a100,h100", *arguments, "--format", "json")
     assert done.status == 0
-    assert said in done.err
+    assert expected in done.err
     assert (
         "is ignored"
         not in roof("sweep", "gpt2", "--hw", "a100", "--picture", "roofs", "-o", str(tmp_path / "r.svg")).err
@@ -285,8 +285,8 @@ def test_the_legend_shows_the_mark_for_points_that_do_not_fit(
     batch: list[int], sign: str | None, tmp_path: Path
 ) -> None:
     small(hw="a100", dtype="fp16", batch=batch, seq=8, phase="decode").save(tmp_path / "grid.svg", "roofs")
-    said = re.findall(">([^<]*): does not fit in memory<", (tmp_path / "grid.svg").read_text())
-    assert said == ([sign] if sign else [])
+    marks = re.findall(">([^<]*): does not fit in memory<", (tmp_path / "grid.svg").read_text())
+    assert marks == ([sign] if sign else [])
 
 
 def test_a_picture_marks_launch_bound_points(tmp_path: Path) -> None:

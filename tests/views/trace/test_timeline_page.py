@@ -115,7 +115,7 @@ def test_the_page_has_each_event_with_its_times(page: Any) -> None:
 
 
 def test_the_times_of_a_real_run_are_read_exactly() -> None:
-    """The columns of the page, unpacked here, are those of the file."""
+    """The columns of the page, unpacked by the test, equal those of the file."""
     found = trace([str(measured("traces/nsys/two_ranks_training_h100.sqlite"))])
     rows = timeline_page.timeline_rows(found)
     data = gzip.decompress(base64.b64decode(timeline_page.packed(rows)))

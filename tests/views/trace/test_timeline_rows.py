@@ -32,8 +32,8 @@ def test_events_of_one_lane_do_not_overlap(events: list[tuple[int, int]]) -> Non
     ends = starts + np.array([length for _, length in events], np.int64)
     found = lanes(starts, ends)
     for lane in set(found.tolist()):
-        mine = found == lane
-        assert (ends[mine][:-1] <= starts[mine][1:]).all()
+        in_lane = found == lane
+        assert (ends[in_lane][:-1] <= starts[in_lane][1:]).all()
     concurrent = [int(((starts <= time) & (np.maximum(ends, starts + 1) > time)).sum()) for time in starts.tolist()]
     assert max(found, default=-1) + 1 == max(concurrent, default=0)  # no more lanes than events at one time
 
