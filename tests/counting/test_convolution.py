@@ -44,7 +44,7 @@ def test_a_plus_inside_a_tensor_is_a_sliding_axis_and_a_plus_between_tensors_add
     assert {axis for tensor in line.inputs for axis in tensor.axes} <= set(AXES)
 
 
-def test_the_stem_of_a_resnet_by_hand() -> None:
+def test_counts_of_the_stem_of_a_resnet_equal_those_derived_by_hand() -> None:
     op = convolution_operator(Convolution("stem", 64, 7, 2, padding=3), FeatureMap(3, 224, 224), batch=2)
     assert op.spec == "x[b c i+r j+s] W_stem_stem[o c r s] -> y[b o i j]"
     assert op.matmul_flops == 2 * 2 * 64 * 112 * 112 * 3 * 7 * 7
@@ -137,11 +137,11 @@ def test_multiply_adds_and_batch_norms_of_resnet_50_equal_those_of_fvcore() -> N
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fvcore uses torch.jit.trace, which is deprecated
         analysis = fvcore.FlopCountAnalysis(oracle.build(entry.config), torch.zeros(1, 3, 224, 224))
-        theirs = analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).by_operator()
+        fvcore_counts = analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).by_operator()
     ours = operators(hub.load("microsoft/resnet-50"), step())
-    assert theirs["conv"] + theirs["linear"] == sum(op.count * op.matmul_flops for op in ours) // 2
+    assert fvcore_counts["conv"] + fvcore_counts["linear"] == sum(op.count * op.matmul_flops for op in ours) // 2
     norms = sum(op.count * op.vector_flops for op in ours if op.kind == "norm")
-    assert theirs["batch_norm"] == norms  # both count scale and shift
+    assert fvcore_counts["batch_norm"] == norms  # both count scale and shift
 
 
 def test_identical_layers_are_listed_once() -> None:

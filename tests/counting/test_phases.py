@@ -86,7 +86,7 @@ def test_generation_without_a_cache_repeats_all_earlier_tokens(model_type: str, 
         assert counted.bytes == expected.bytes
 
 
-def test_generation_without_a_cache_by_hand() -> None:
+def test_flops_of_generation_without_a_cache_equal_those_derived_by_hand() -> None:
     """Scores of a layer with 2 heads of size 4, prompt 3, 2 new tokens: 2 x 8 FLOPs x pairs of 3, 4 and 5 tokens."""
     config = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 10}
     arch = architecture(config, "x", "x")

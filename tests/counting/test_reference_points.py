@@ -71,7 +71,7 @@ def test_decode_reads_the_cache_once_and_writes_one_token() -> None:
     assert written == 2 * 1 * 1024 * 32 * 2
 
 
-def test_memory_of_gpt2_xl_by_hand() -> None:
+def test_memory_of_gpt2_xl_equals_that_derived_by_hand() -> None:
     step = Workload(("prefill",)).steps()[0]
     ops = operators(GPT2_XL, step)
     assert memory.weight_bytes(GPT2_XL, ops) == 2 * 1_557_611_200

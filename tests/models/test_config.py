@@ -285,8 +285,8 @@ def test_missing_keys_have_their_defaults_and_one_note_names_them() -> None:
 
 def test_a_default_without_effect_is_not_in_the_note() -> None:
     minimax = MIXTRAL | {"model_type": "minimax_m2", "head_dim": 16}
-    (said,) = (note for note in map(str, read(minimax).notes) if "the defaults of" in note)
-    assert "partial_rotary_factor = 1" in said
+    (defaults_note,) = (note for note in map(str, read(minimax).notes) if "the defaults of" in note)
+    assert "partial_rotary_factor = 1" in defaults_note
     arch = read(minimax | {"rotary_dim": 8})
     assert arch.stack.parts[0].rotary_dim == 8
     assert "partial_rotary_factor" not in " ".join(arch.notes)

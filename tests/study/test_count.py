@@ -46,7 +46,7 @@ def code(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_linear_layer_by_hand(code: Path) -> None:
+def test_counts_of_a_linear_layer_equal_those_derived_by_hand(code: Path) -> None:
     counted = count(f"{code}:wide", ["4x64"], "fp16", Device.load("v100"))
     (op,) = counted.operators
     assert op.cost.matmul_flops == 2 * 4 * 64 * 256
@@ -67,7 +67,7 @@ def test_an_operator_without_a_formula_is_uncounted_and_not_zero(code: Path) -> 
     assert views.as_csv(counted).splitlines()[-1].split(",")[3:5] == ["", ""]
 
 
-def test_the_lecture_s_summary_of_a_network_for_mnist() -> None:
+def test_the_summary_of_the_lectures_network_for_mnist_is_reproduced() -> None:
     counted = count(f"{EXAMPLE}:Net", ["1x1x28x28"])
     assert [layer.parameters for layer in counted.layers] == [260, 5020, 0, 16050, 510]
     assert [layer.shape for layer in counted.layers] == [
@@ -75,11 +75,11 @@ def test_the_lecture_s_summary_of_a_network_for_mnist() -> None:
     ]  # fmt: skip
     assert counted.parameters == 21_840
     assert not counted.uncounted
-    said = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, check=True).stdout
-    assert "forward/backward pass: 0.06 MB, parameters: 0.08 MB" in said
+    text = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, check=True).stdout
+    assert "forward/backward pass: 0.06 MB, parameters: 0.08 MB" in text
 
 
-def test_resnet_50_through_torch_is_resnet_50_through_the_core(tmp_path: Path) -> None:
+def test_counts_of_resnet_50_from_torch_equal_those_from_its_config(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="the oracle needs transformers: pip install 'roofmodel[dev]'")
     from roofmodel.counting.blocks import operators
     from roofmodel.counting.workload import Workload
@@ -90,19 +90,19 @@ def test_resnet_50_through_torch_is_resnet_50_through_the_core(tmp_path: Path) -
         "from transformers import ResNetConfig, ResNetForImageClassification\n"
         "def make():\n    return ResNetForImageClassification(ResNetConfig(num_labels=1000))\n"
     )
-    counted: Count = count(f"{file}:make", ["2x3x224x224"], "fp16")
+    from_torch: Count = count(f"{file}:make", ["2x3x224x224"], "fp16")
     step = Workload(("forward",), 2, 0, image=(224, 224)).steps()[0]
-    core = operators(hub.load("microsoft/resnet-50"), step)
-    assert not counted.uncounted
-    assert counted.cost.matmul_flops == sum(op.total.matmul_flops for op in core)
-    convolutions = sum(op.cost.bytes_written for op in counted.operators if op.operator == "convolution")
-    assert convolutions == sum(op.total.bytes_written for op in core if op.kind == "conv")
-    if counted.fvcore is not None:
-        assert counted.fvcore > counted.cost.matmul_flops // 2
+    from_config = operators(hub.load("microsoft/resnet-50"), step)
+    assert not from_torch.uncounted
+    assert from_torch.cost.matmul_flops == sum(op.total.matmul_flops for op in from_config)
+    convolutions = sum(op.cost.bytes_written for op in from_torch.operators if op.operator == "convolution")
+    assert convolutions == sum(op.total.bytes_written for op in from_config if op.kind == "conv")
+    if from_torch.fvcore is not None:
+        assert from_torch.fvcore > from_torch.cost.matmul_flops // 2
 
 
 @pytest.mark.parametrize(
-    ("target", "inputs", "said"),
+    ("target", "inputs", "message"),
     [
         ("{}:Nothing", ["1"], "has no 'Nothing'"),
         ("{}:text", ["1"], "returns a str, not a torch module"),
@@ -114,7 +114,7 @@ def test_resnet_50_through_torch_is_resnet_50_through_the_core(tmp_path: Path) -
         ("no_such_package_at_all:make", ["1"], "ModuleNotFoundError"),
     ],
 )
-def test_errors_are_one_line(code: Path, target: str, inputs: list[str], said: str) -> None:
-    with pytest.raises(WorkloadError, match=said) as caught:
+def test_errors_are_one_line(code: Path, target: str, inputs: list[str], message: str) -> None:
+    with pytest.raises(WorkloadError, match=message) as caught:
         count(target.format(code), inputs)
     assert "\n" not in str(caught.value)

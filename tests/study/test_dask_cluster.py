@@ -1,4 +1,4 @@
-"""A sweep on a local cluster: the same rows, from other processes."""
+"""Sweeps and plans on a local Dask cluster equal those of one process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roofmodel.errors import WorkloadError
 from roofmodel.study.dask_cluster import _result, evaluate_on_cluster
 
 distributed = pytest.importorskip("distributed")
-pytestmark = pytest.mark.filterwarnings("default")  # what Dask warns of is Dask's
+pytestmark = pytest.mark.filterwarnings("default")  # Dask's own warnings are not errors
 
 
 @pytest.fixture(scope="module")
@@ -32,25 +32,27 @@ def missing(piece: int) -> Any:
     return a_module_that_nobody_has
 
 
-def test_pieces_come_back_in_order(address: str) -> None:
+def test_results_are_in_the_order_of_the_pieces(address: str) -> None:
     assert list(evaluate_on_cluster(doubled, iter(range(50)), address)) == list(range(0, 100, 2))
 
 
-def test_a_sweep_on_a_cluster_is_the_same_sweep(address: str) -> None:
-    asked: dict[str, Any] = {"batch": "1:40", "seq": "1:40", "phase": "prefill", "dtype": "fp16,fp8"}
-    here, there = (roofmodel.sweep("gpt2", ["a100", "h100"], cluster=where, **asked) for where in (None, address))
-    assert there.to_dict() == here.to_dict()
+def test_a_sweep_on_a_cluster_equals_a_local_sweep(address: str) -> None:
+    options: dict[str, Any] = {"batch": "1:40", "seq": "1:40", "phase": "prefill", "dtype": "fp16,fp8"}
+    local, on_cluster = (
+        roofmodel.sweep("gpt2", ["a100", "h100"], cluster=cluster, **options) for cluster in (None, address)
+    )
+    assert on_cluster.to_dict() == local.to_dict()
 
 
-def test_a_plan_on_a_cluster_is_the_same_plan(address: str) -> None:
-    asked: dict[str, Any] = {"gpus": 1, "isl": 64, "osl": 16, "dtype": "fp16"}
-    here, there = (roofmodel.plan("gpt2", "a100", cluster=where, **asked) for where in (None, address))
-    assert there.to_dict() == here.to_dict()
+def test_a_plan_on_a_cluster_equals_a_local_plan(address: str) -> None:
+    options: dict[str, Any] = {"gpus": 1, "isl": 64, "osl": 16, "dtype": "fp16"}
+    local, on_cluster = (roofmodel.plan("gpt2", "a100", cluster=cluster, **options) for cluster in (None, address))
+    assert on_cluster.to_dict() == local.to_dict()
 
 
 def test_a_local_cluster_is_started_on_request() -> None:
-    here, there = (roofmodel.sweep("gpt2", "a100", batch=[1, 2], cluster=where) for where in (None, "local"))
-    assert there.to_dict() == here.to_dict()
+    local, on_cluster = (roofmodel.sweep("gpt2", "a100", batch=[1, 2], cluster=cluster) for cluster in (None, "local"))
+    assert on_cluster.to_dict() == local.to_dict()
 
 
 def test_workers_with_missing_packages_are_named(address: str) -> None:

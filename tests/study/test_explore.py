@@ -22,21 +22,14 @@ from roofmodel.tracing.trace import Cases, Trace, TracedFunction, map_cases, res
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document, to_dict
 from tests.evaluate_trace import TraceValues
 
-# a family of each kind: MHA, GQA, MoE, sliding windows, state-space models, images; the test of the page has more
+# one model of each kind: MHA, GQA, MoE, sliding windows, state-space models, images; tests of the page have more
 MODELS = (
     "gpt2", "Llama-3.1-8B", "gpt-oss-20b", "EleutherAI/gpt-neo-1.3B", "whisper-base", "mamba-130m-hf",
     "falcon-mamba-7b", "bert-base-uncased", "gemma-4-E2B-it", "deberta-v3-base", "albert-base-v2",
     "vit-base-patch16-224", "resnet-50", "qwen3-coder-next",
 )  # fmt: skip
-DEVICES = (
-    "v100",
-    "a100",
-    "h100",
-    "rtx4090",
-    "l4",
-    "mi300x",
-    "tpu-v4",
-)  # fitted, parameters of another device, not calibrated, no L2
+# Fitted, with parameters of another device, not calibrated, without L2.
+DEVICES = ("v100", "a100", "h100", "rtx4090", "l4", "mi300x", "tpu-v4")
 
 
 def document(situation: explore.TracedEstimate) -> dict[str, Any]:
@@ -48,7 +41,7 @@ def document(situation: explore.TracedEstimate) -> dict[str, Any]:
 
 
 FUNCTIONS = dict[str, TracedFunction]()
-"""The functions that the traces of all models call, as in a page of several models."""
+"""Functions called by the traces of all models, as in a page of several models."""
 
 
 @cache
@@ -60,7 +53,7 @@ def explored(model: str) -> tuple[Trace, dict[explore.Variant, Cases[dict[str, A
 def inputs(
     device: Device, dtype: str, stored: dict[str, str], sizes: dict[str, Any], phase: str = "prefill"
 ) -> Callable[[str], Any]:
-    """The values of the inputs of the trace, which the docstring of study/explore.py lists."""
+    """Name of an input of the trace -> its value; the docstring of study/explore.py lists the inputs."""
     formats = {"dtype": dtype, "weights": dtype, "kv": dtype} | stored
     vector = device.vector_pipe(dtype)
     figures = {
@@ -128,7 +121,7 @@ def test_the_traced_estimate_equals_the_estimate_exactly(model: str) -> None:
         options: dict[str, Any] = {**variant._asdict(), "dtype": dtype, "weights": dtype, **stored, **sizes}
         if variant.phase == "train":
             options["optimizer"] = draw.choice(CHOICES["optimizer"])
-            options["data_parallel"] = "sequential"  # the page does not overlap the exchange of gradients
+            options["data_parallel"] = "sequential"  # the page does not model overlapped gradient exchange
         traced_sizes = {name: value for name, value in options.items() if name != "data_parallel"}
         if explore.chooses_logits(hub.load(model), variant.phase):
             options["logits"] = draw.choice(CHOICES["logits"])
@@ -156,7 +149,7 @@ def test_one_token_and_an_empty_cache_are_separate_cases() -> None:
 
 
 def test_options_without_effect_are_not_variants() -> None:
-    """Flash attention keeps no scores to recompute; MLA absorbs weights only in decode."""
+    """Flash attention stores no scores to recompute; MLA absorbs weights only in decode."""
     known = [tuple(variant) for variant in explore.variants(hub.load("deepseek-ai/DeepSeek-V2-Lite"))]
     assert [ways for phase, *ways in known if phase == "decode"] == [
         ["flash", "absorbed", "none"], ["flash", "naive", "none"],
@@ -183,7 +176,7 @@ def test_a_model_with_too_many_cases_is_refused(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("phase", "cases"),
     [
-        ("prefill", 2),  # one GPU, several GPUs
+        ("prefill", 2),  # one GPU; several GPUs
         ("decode", 2),
         ("train", 4),  # one GPU or several, for each of --tp and --dp
     ],

@@ -1,4 +1,4 @@
-"""Training memory of a torch module, against the allocations that torch's profiler sees on the CPU."""
+"""Training memory of a torch module, compared with the allocations in torch's CPU profile."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 class Views(nn.Module):
-    """Two operations on views of one tensor: the storage is kept once."""
+    """Two operations on views of one tensor: its storage is stored once."""
 
     def forward(self, x: Any) -> Any:
         left, right = (2 * x).chunk(2, dim=-1)
@@ -70,7 +70,7 @@ class MaskElements(TorchDispatchMode):
 
 
 def allocated_on_cpu(module: nn.Module, inputs: Any) -> int:
-    """Bytes that a forward pass allocates and that stay allocated with the graph of its output, by torch's profiler.
+    """Bytes that a forward pass allocates and the autograd graph of its output keeps, by torch's profiler.
 
     Dropout masks are fp32 on CPUs; they are counted with 1 byte per element, as on GPUs.
     """
@@ -88,19 +88,23 @@ def allocated_on_cpu(module: nn.Module, inputs: Any) -> int:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_kept_activations_are_what_torch_allocates_on_the_cpu(name: str) -> None:
+def test_stored_activations_equal_the_allocations_of_torch_on_the_cpu(name: str) -> None:
     make, shape = MODULES[name]
     module, inputs = make(), torch.randn(shape, requires_grad=name == "views")
     meta = torch.zeros(shape, device="meta", requires_grad=name == "views")
     memory = training_memory(copy.deepcopy(module).to("meta"), (meta,), "fp32", "adam")
     assert memory is not None
     assert memory.kept_activations == pytest.approx(inputs.nbytes + allocated_on_cpu(module, inputs), rel=0.05)
-    own = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
+    module_bytes = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
     trained = sum(parameter.nbytes for parameter in module.parameters())
-    assert (memory.weights, memory.gradients, memory.optimizer) == (own, trained, 2 * trained)  # two fp32 moments
+    assert (memory.weights, memory.gradients, memory.optimizer) == (
+        module_bytes,
+        trained,
+        2 * trained,
+    )  # two fp32 moments
 
 
-def test_a_linear_layer_keeps_its_input(tmp_path: Path) -> None:
+def test_a_linear_layer_stores_its_input(tmp_path: Path) -> None:
     """fp16: 2 bytes for each weight and gradient, 12 for the master weight and two moments; the input is 8 × 64."""
     (tmp_path / "code.py").write_text("from torch import nn\ndef wide():\n    return nn.Linear(64, 256)\n")
     target, parameters = f"{tmp_path / 'code.py'}:wide", 64 * 256 + 256

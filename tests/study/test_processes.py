@@ -1,4 +1,4 @@
-"""Evaluation of pieces in several processes: the results of one process, whatever happens to the others."""
+"""Evaluation of pieces in several processes: results equal those of one process, also after failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from roofmodel.study.processes import in_processes, usable_processes
 
 @pytest.fixture
 def two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes, also if another test left a thread."""
+    """Use two processes, even if another test left a thread."""
     monkeypatch.setattr(processes, "usable_processes", lambda wanted: 2)
 
 
@@ -53,7 +53,7 @@ def test_an_error_of_a_piece_ends_the_evaluation() -> None:
 
 @pytest.mark.usefixtures("two_processes")
 def test_processes_end_with_their_parent(tmp_path: Path) -> None:
-    """The child of this test is killed while its own two processes work."""
+    """The child process of this test is killed while its two child processes work."""
 
     def work(piece: int) -> None:
         (tmp_path / str(os.getpid())).touch()
@@ -68,14 +68,14 @@ def test_processes_end_with_their_parent(tmp_path: Path) -> None:
     os.kill(parent, 9)
     os.waitpid(parent, 0)
     deadline = time.monotonic() + 10
-    while any(_runs(int(path.name)) for path in tmp_path.iterdir()):
+    while any(_is_running(int(path.name)) for path in tmp_path.iterdir()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 @pytest.mark.usefixtures("two_processes")
 def test_interruption_ends_the_running_pieces_after_their_cleanup(tmp_path: Path) -> None:
-    """A terminal sends SIGINT for Ctrl-C to all processes of a group: here to the child of this test and to its own."""
+    """For Ctrl-C, a terminal sends SIGINT to all processes of a group: here to this test's child and its children."""
 
     def work(piece: int) -> None:
         try:
@@ -104,15 +104,15 @@ def test_interruption_ends_the_running_pieces_after_their_cleanup(tmp_path: Path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["begun-0", "begun-1", "cleaned-0", "cleaned-1"]
 
 
-def _runs(process: int) -> bool:
-    """Whether a process exists and is not only waiting for its parent to read its exit status."""
+def _is_running(process: int) -> bool:
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
 
-def test_nothing_is_forked_while_another_thread_runs() -> None:
+def test_no_process_is_forked_while_another_thread_runs() -> None:
     end = threading.Event()
     thread = threading.Thread(target=end.wait)
     thread.start()

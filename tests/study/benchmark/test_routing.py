@@ -120,7 +120,7 @@ def test_skew_keeps_all_rows_and_touches_fewer_experts() -> None:
 
 
 def test_an_expert_gets_each_token_at_most_once() -> None:
-    """With top-2 routing over 2 experts each expert gets every token, whatever the shares are."""
+    """With top-2 routing over 2 experts, each expert gets every token for any shares."""
     assert busiest_gpu("power_law_2.5", 100, 2, 2, 1) == pytest.approx((200, 2), rel=0.02)
 
 

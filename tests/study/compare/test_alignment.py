@@ -11,7 +11,7 @@ from roofmodel.study.compare.alignment import IMPOSSIBLE, PARTIAL_PASS, Pair, Pa
 
 
 def costs_of(letters: str, pattern: str) -> list[PairingCosts]:
-    """A letter matches its operator at no cost, a capital letter matches two; other matches are impossible."""
+    """A letter matches its operator at no cost; a capital letter matches two; other matches are impossible."""
     found = []
     for letter in letters:
         single = np.array([0.0 if letter == p else IMPOSSIBLE for p in pattern])
@@ -40,7 +40,7 @@ def test_each_repetition_of_a_pattern_is_a_pass() -> None:
     ]
 
 
-def test_a_fused_kernel_takes_several_operators_and_an_unknown_kernel_none() -> None:
+def test_a_fused_kernel_is_matched_with_several_operators_and_an_unknown_kernel_with_none() -> None:
     assert aligned("Axc", "abc") == [(0, 0, (0, 1)), (0, 0, ()), (0, 0, (2,))]
 
 
@@ -87,20 +87,22 @@ def cost_of(pairs: list[Pair], costs: list[PairingCosts], length: int) -> float:
 
 
 def lowest_cost(costs: list[PairingCosts], length: int) -> float:
-    """The lowest cost over all alignments; a state is the number of operators of a pass that are done."""
+    """The lowest cost over all alignments. A state is the number of completed operators of the current pass."""
     states = {done: min(PARTIAL_PASS, float(done)) for done in range(length + 1)}
     for cost in costs:
         after: dict[int, float] = {}
-        for done, so_far in states.items():
-            ways = [(done, cost.unmatched)] + ([(done, float(cost.extra[done - 1]))] if done else [])
-            ways += [(done + n, float(run[done])) for n, run in enumerate(cost.runs, 1) if done + n <= length]
-            for state, price in ways:
-                after[state] = min(after.get(state, np.inf), so_far + price)
-        for _ in range(2):  # once to the end of the pass, once from the start of the next
+        for done, cost_so_far in states.items():
+            transitions = [(done, cost.unmatched)] + ([(done, float(cost.extra[done - 1]))] if done else [])
+            transitions += [
+                (done + n, float(run_costs[done])) for n, run_costs in enumerate(cost.runs, 1) if done + n <= length
+            ]
+            for state, added_cost in transitions:
+                after[state] = min(after.get(state, np.inf), cost_so_far + added_cost)
+        for _ in range(2):  # first to the end of the pass, then from the start of the next pass
             for done in range(length):
                 if done in after:
                     after[done + 1] = min(after.get(done + 1, np.inf), after[done] + 1)
             if length in after:
                 after[0] = min(after.get(0, np.inf), after[length])
         states = after
-    return min(so_far + (0.0 if state in (0, length) else PARTIAL_PASS) for state, so_far in states.items())
+    return min(cost_so_far + (0.0 if state in (0, length) else PARTIAL_PASS) for state, cost_so_far in states.items())

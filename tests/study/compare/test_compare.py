@@ -1,4 +1,4 @@
-"""Comparisons: sums over rows, figures derived by hand, real traces, errors."""
+"""Comparisons of a profile with an estimate: sums, values derived by hand, real traces, errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def row(found: Comparison, *operators: str) -> ComparisonRow:
     return next(each for each in found.rows if each.operators == operators)
 
 
-# --- Figures ----------------------------------------------------------------------------------------
+# --- Times and counts ----------------------------------------------------------------------------------------
 
 
 def test_a_row_is_the_mean_of_its_kernels_over_the_passes(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_matched_and_unmatched_times_add_up_to_the_pass(tmp_path: Path) -> None:
 
 def test_idle_time_is_the_time_without_a_running_kernel(tmp_path: Path) -> None:
     launches = list(traces.gpt2_eager(12))
-    found = comparison_of(tmp_path, launches)  # a gap of 1 microsecond after each kernel
+    found = comparison_of(tmp_path, launches)  # with a gap of 1 µs after each kernel
     (passes,) = found.passes
     assert passes.idle_seconds == pytest.approx((len(launches) - 1) * 1e-6, rel=1e-3)
     assert passes.span_seconds == pytest.approx((passes.seconds or 0) + (passes.idle_seconds or 0))
@@ -73,7 +73,9 @@ def test_a_fused_kernel_has_the_cost_of_all_its_operators(tmp_path: Path) -> Non
     fused = row(found, "residual", "norm")
     residuals = [p for p in found.estimate.phases[0].placed if p.operator.group == "residual"]
     norms = [p for p in found.estimate.phases[0].placed if p.operator.group == "norm"]
-    first = next(p for p in norms if p.operator.name == "norm.attention")  # of layer 0, fused with the embedding
+    first = next(
+        p for p in norms if p.operator.name == "norm.attention"
+    )  # the norm of layer 0 is fused with the embedding
     counted = sum(p.cost.bytes for p in (*residuals, *norms)) - first.placement.cost.bytes
     assert fused.cost.bytes == counted
     assert fused.kernels == 24
@@ -89,7 +91,7 @@ def test_a_warm_up_pass_is_left_out_with_a_note(tmp_path: Path) -> None:
 def test_given_steps_merge_the_detected_passes(tmp_path: Path) -> None:
     found = comparison_of(tmp_path, 4 * list(traces.gpt2_eager(12, 40)), steps=2)
     assert row(found, "mlp.up").measured_seconds == pytest.approx(2 * 12 * 40e-6)
-    assert row(found, "mlp.up").cost.matmul_flops == 2 * 12 * 2 * 1024 * 768 * 3072  # each kernel keeps its operator
+    assert row(found, "mlp.up").cost.matmul_flops == 2 * 12 * 2 * 1024 * 768 * 3072  # the matches do not change
     assert any("steps=2: the kernels form 4 prefill passes; 2 count as one" in str(note) for note in found.notes)
 
 
@@ -120,13 +122,13 @@ def test_prefill_and_decode_of_one_file_have_separate_rows(tmp_path: Path) -> No
         (traces.llama_eager(16, traces.GEMM, [traces.FLASH], 120), "prefill"),
         (traces.llama_eager(16, traces.GEMV, [traces.FLASH_SPLIT, traces.FLASH_COMBINE], 14), "decode"),
     ],
-)  # up: 2048 × 8192 weights of 2 bytes pass DRAM in 17 µs at 2 TB/s; 1024 tokens × 34 MFLOP take 110 µs at 312 TFLOP/s
-def test_a_given_phase_that_contradicts_the_times_is_noted(launches: Any, phase: str, tmp_path: Path) -> None:
-    listed = list(launches)
+)  # up: 2048 × 8192 weights of 2 bytes take 17 µs at 2 TB/s; 1024 tokens × 34 MFLOP take 110 µs at 312 TFLOP/s
+def test_a_given_phase_that_contradicts_the_times_has_a_note(launches: Any, phase: str, tmp_path: Path) -> None:
+    all_launches = list(launches)
     for given, other in (("prefill", "decode"), ("decode", "prefill")):
-        found = comparison_of(tmp_path, listed, "meta-llama/Llama-3.2-1B", phase=given)
-        doubts = [note for note in map(str, found.notes) if f"fit {other} better than {given}" in note]
-        assert bool(doubts) == (given != phase)
+        found = comparison_of(tmp_path, all_launches, "meta-llama/Llama-3.2-1B", phase=given)
+        doubting_notes = [note for note in map(str, found.notes) if f"fit {other} better than {given}" in note]
+        assert bool(doubting_notes) == (given != phase)
 
 
 # --- Findings ---------------------------------------------------------------------------------------
@@ -214,7 +216,7 @@ def ncu(path: Path, kernels: list[tuple[str, float, float, float]]) -> str:
 def test_padding_and_l2_explain_differences_from_the_counts(tmp_path: Path) -> None:
     """141 tokens are padded to two tiles of 128 rows: 1.81 times the FLOPs, bias included."""
     flops = 2 * 256 * 768 * 2304
-    dram_bytes = 1_000_000  # of about 4.3 MB counted; the rest stays in the L2 of 40 MB
+    dram_bytes = 1_000_000  # the count is about 4.3 MB; the rest stays in the L2 of 40 MB
     kernels = [
         (launch.name, launch.microseconds * 1e3, dram_bytes, flops if launch.truth == "attention.qkv" else 0)
         for launch in traces.gpt2_eager(12)
@@ -235,7 +237,7 @@ def test_padding_and_l2_explain_differences_from_the_counts(tmp_path: Path) -> N
 
 @needs_measured
 def test_bert_small_on_an_h100_is_matched_completely(tmp_path: Path) -> None:
-    """60 kernels, 307.2 µs; 4 layers, hidden size 512, 8 heads, MLP size 2048; the GEMMs in the trace have 141 rows."""
+    """60 kernels, 307.2 µs; 4 layers, hidden size 512, 8 heads, MLP width 2048; the traced GEMMs have 141 rows."""
     config = {
         "architectures": ["BertForMaskedLM"], "model_type": "bert", "hidden_size": 512, "num_hidden_layers": 4,
         "num_attention_heads": 8, "intermediate_size": 2048, "vocab_size": 30522, "max_position_embeddings": 512,
@@ -262,7 +264,7 @@ def test_a_vision_transformer_on_an_h100_is_matched_completely() -> None:
     assert found.passes[0].seconds == pytest.approx(1220.9e-6, abs=0.05e-6)
     assert not found.unmatched_operators
     assert row(found, "attention.flash").kernels == 12
-    assert row(found, "embedding.patches").kernels == 4  # a convolution and its layout changes
+    assert row(found, "embedding.patches").kernels == 4  # the convolution and its layout conversions
 
 
 @needs_measured
@@ -275,7 +277,7 @@ def test_an_sglang_decode_on_an_mi300x_is_matched_completely() -> None:
     kernels = {each.operators: each.kernels for each in found.rows}
     assert kernels[("attention.q", "attention.k", "attention.v")] == 36
     assert kernels[("mlp.gate", "mlp.up")] == 36
-    assert kernels[("attention.flash",)] == 72  # split over the keys, and the reduction
+    assert kernels[("attention.flash",)] == 72  # attention split over the keys, and its reduction
     assert kernels[("residual", "norm")] == 72
 
 
@@ -298,7 +300,7 @@ def test_a_file_that_ends_inside_the_backward_pass_is_a_partial_training_step() 
     [
         ({"phase": "decode"}, "batch=1, context=1024"),
         ({"phase": "decode", "batch": 1}, "context=1024"),
-        ({"phase": "decode", "seq": 512}, "batch=1"),  # the context is the prompt
+        ({"phase": "decode", "seq": 512}, "batch=1"),  # the context equals the prompt
         ({"phase": "prefill", "batch": 4}, "seq=1024"),
         ({"phase": "prefill", "batch": 4, "seq": 512}, None),
     ],
@@ -321,7 +323,7 @@ def test_recorded_shapes_replace_the_warning_about_an_assumed_workload(tmp_path:
 
 @needs_measured
 def test_a_profile_of_a_smaller_model_is_refused_with_its_weight_sizes() -> None:
-    """BERT small has a hidden size of 512 and an MLP of 2048; GPT-2 has no such GEMM."""
+    """BERT small has hidden size 512 and MLP width 2048; GPT-2 has no such GEMMs."""
     file = str(measured_file("traces/torch/gaunernst_bert-small-uncased__1016001.json.gz"))
     with pytest.raises(ProfileError, match=r"do not match .*gpt2: .* \(512 × 512, 512 × 2048, 2048 × 512\)"):
         compare("gpt2", [file], "a100", workload={"phase": "prefill"})
@@ -427,12 +429,12 @@ def test_the_report_equals_the_output_of_the_command(tmp_path: Path) -> None:
     assert "predicted and achieved" in (tmp_path / "t.svg").read_text(encoding="utf-8")
 
 
-def test_a_run_that_waits_for_its_data_loader_is_said_to() -> None:
+def test_a_run_that_waits_for_its_data_loader_has_a_finding() -> None:
     file = str(measured_file("traces/torch/kineto_resnet50_v100_no_workers.json.gz"))
     workload = {"phase": "train", "batch": 32, "dtype": "fp32", "optimizer": "momentum"}
     found = compare("resnet-50", [file], None, workload=workload)
     text = finding_texts(found)[0]
     assert text.startswith("the input pipeline limits the run")
     assert "DataLoader(num_workers=1)" in text
-    # 63 to 73 ms of each step of about 176 ms are in DataLoader.__next__
+    # each step of about 176 ms has 63 to 73 ms in DataLoader.__next__
     assert "The data loader takes 69.3 ms of each step of 175 ms" in text

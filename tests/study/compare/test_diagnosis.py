@@ -1,4 +1,4 @@
-"""Every threshold of reasons and findings, with figures just below and just above it."""
+"""Thresholds of reasons and findings, with values just below and just above each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from roofmodel.study.compare.diagnosis import findings, reasons
 from roofmodel.study.compare.formats import FormatMismatch
 from tests.study.compare import traces
 
-L2 = 40 * 2**20  # bytes of an A100
+L2 = 40 * 2**20  # L2 of an A100 in bytes
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
 
 
 def row(comparison: Comparison, operator: str, **changes: Any) -> ComparisonRow:
-    """The row of an operator without measured counters, then with these changes."""
+    """The row of an operator without measured counters and with these changes."""
     found = next(each for each in comparison.rows if each.operators == (operator,))
     return found._replace(**{"measured_flops": None, "measured_bytes": None, **changes})
 
@@ -49,17 +49,19 @@ def bytes_reasons(comparison: Comparison, ratio: float, **changes: Any) -> tuple
 # --- Reasons ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("ratio", "given"), [(1.0999, False), (1.1001, True), (0.9092, False), (0.9090, True)])
-def test_flops_and_bytes_need_a_reason_from_a_factor_of_1_1(gpt2: Comparison, ratio: float, given: bool) -> None:
+@pytest.mark.parametrize(("ratio", "has_reason"), [(1.0999, False), (1.1001, True), (0.9092, False), (0.9090, True)])
+def test_flops_and_bytes_need_a_reason_from_a_factor_of_1_1(gpt2: Comparison, ratio: float, has_reason: bool) -> None:
     """1 / 1.1 = 0.90909."""
-    assert bool(flops_reasons(gpt2, "mlp.up", ratio)) == given
-    assert bool(bytes_reasons(gpt2, ratio)) == given
+    assert bool(flops_reasons(gpt2, "mlp.up", ratio)) == has_reason
+    assert bool(bytes_reasons(gpt2, ratio)) == has_reason
 
 
-@pytest.mark.parametrize(("matmul", "given"), [(500, True), (499, False)])
-def test_flops_need_a_reason_only_if_half_of_them_are_matmul_flops(gpt2: Comparison, matmul: int, given: bool) -> None:
+@pytest.mark.parametrize(("matmul", "has_reason"), [(500, True), (499, False)])
+def test_flops_need_a_reason_only_if_half_of_them_are_matmul_flops(
+    gpt2: Comparison, matmul: int, has_reason: bool
+) -> None:
     cost = Cost(matmul_flops=matmul, vector_flops=1000 - matmul)
-    assert bool(reasons(row(gpt2, "mlp.up", cost=cost, measured_flops=2000.0), gpt2)) == given
+    assert bool(reasons(row(gpt2, "mlp.up", cost=cost, measured_flops=2000.0), gpt2)) == has_reason
 
 
 @pytest.mark.parametrize(("ratio", "padding"), [(1.728, False), (1.730, True), (1.910, True), (1.912, False)])
@@ -109,7 +111,7 @@ def test_a_wider_format_explains_its_share_of_the_bytes(gpt2: Comparison, ratio:
 
 
 def kinds(comparison: Comparison, *rows: ComparisonRow, **changes: Any) -> list[str]:
-    """Kinds of the findings of a pass with 1 s of kernel time, these rows, and nothing unmatched."""
+    """Kinds of the findings of a pass with 1 s of kernel time and these rows; all kernels and operators are matched."""
     (passes,) = comparison.passes
     passes = passes._replace(seconds=1.0, span_seconds=None, idle_seconds=None)
     empty: dict[str, Any] = {"unmatched_kernels": (), "unmatched_operators": (), "gemms": (), "layer_mismatches": ()}
@@ -177,7 +179,7 @@ def test_unmatched_operators_are_a_finding_above_6_percent_of_the_bound(
 
 @pytest.mark.parametrize(("others", "found"), [(2, False), (3, True)])
 def test_other_gemm_shapes_are_a_finding_if_most_gemms_have_them(gpt2: Comparison, others: int, found: bool) -> None:
-    """2 of 4 are not most; 3 of 5 are."""
+    """2 of 4 GEMMs are not the majority; 3 of 5 are."""
     right = [MeasuredGemm("prefill", Gemm(1, 141, 2304, 768), 141, True)] * 2
     other_weights = [MeasuredGemm("prefill", Gemm(1, 141, 3072, 1024), 141, False)] * others
     other_rows = [MeasuredGemm("prefill", Gemm(1, 282, 2304, 768), 141, True)] * others

@@ -1,4 +1,4 @@
-"""The number format of kernels by their names and counters."""
+"""Number formats of kernels, from their names and counters."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def widths(dtype: str, weights: str | None = None) -> Widths:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_gemms_name_gives_its_format(name: str) -> None:
+def test_the_name_of_a_gemm_gives_its_format(name: str) -> None:
     assert gemm_format(Kernel("1", "f", name)) == NAMES[name]
 
 

@@ -1,4 +1,4 @@
-"""Matching of the kernels of many programs with the operators that they compute."""
+"""Matching of kernels with operators, in synthetic traces of many programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEEPSEEK, MAMBA, QWEN = "deepseek-ai/DeepSeek-V2-Lite", "state-spaces/mamba-130m
 class Matched(NamedTuple):
     """Detected phases, and mismatches."""
 
-    phases: tuple[str, ...]  # of the detected passes
+    phases: tuple[str, ...]  # one per detected pass
     wrong: Counter[tuple[str, str, str]]  # kernel name, true operator, matched operator
 
 
@@ -114,13 +114,13 @@ def test_every_kernel_is_matched_with_its_operator(tmp_path: Path, program: str)
 
 
 def test_a_wrong_sequence_length_does_not_change_the_matches(tmp_path: Path) -> None:
-    """All times then differ from the expected ones by a similar factor; order and kind decide."""
+    """With a wrong length, all times differ from the expected ones by a similar factor: order and kind decide."""
     launches = repeat(3, traces.gpt2_eager(12, microseconds=0.4))
     assert not matched(tmp_path, launches, GPT2, phase="prefill", seq=1024).wrong
 
 
 def test_each_microbatch_is_a_pass(tmp_path: Path) -> None:
-    """Two steps of four; only optimizer kernels, and one scatter for the gradients of two tables, are unmatched."""
+    """Two steps of four microbatches. Only optimizer kernels and one scatter for the gradients of two tables differ."""
     found = matched(tmp_path, repeat(2, traces.megatron(12, 4, 90)), GPT2, phase="train", dtype="bf16", batch=4)
     assert len(found.phases) == 8
     assert sum(found.wrong.values()) <= 8
@@ -151,7 +151,7 @@ def test_ranges_identify_kernels_with_uninformative_names(tmp_path: Path) -> Non
     assert not {truth for _, truth, _ in found.wrong} & named
 
 
-def test_kernels_of_a_cuda_graph_are_not_one_call(tmp_path: Path) -> None:
+def test_kernels_of_a_cuda_graph_are_not_grouped_into_one_call(tmp_path: Path) -> None:
     """All kernels of a CUDA graph have the id of the call that launched the graph."""
     launches = [launch._replace(call=("graph_launch", ())) for launch in traces.vllm_decode(16, 10)]
     file = traces.write(tmp_path / "trace.json", launches, one_call=True)

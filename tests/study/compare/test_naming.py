@@ -48,9 +48,9 @@ ANCHORS = {
             "prepare_wy_repr_bwd_kernel",
         ),
         "scan",
-    ),  # of flash-linear-attention
+    ),  # flash-linear-attention
     "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>": None,  # writes the KV cache
-    "triton_per_fused_add_mm_native_layer_norm_1": None,  # fused light work, although mm is in its name
+    "triton_per_fused_add_mm_native_layer_norm_1": None,  # a fused elementwise kernel, although its name contains mm
     "void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>": None,
     "ncclDevKernel_AllReduce_Sum_bf16_RING_LL": None,
     "void cudnn::ops::nchwToNhwcKernel<float, float, float, false>": None,

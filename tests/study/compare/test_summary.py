@@ -40,7 +40,7 @@ def test_a_summary_is_compared_by_kind_of_work_per_pass(tmp_path: Path) -> None:
     gemms = [launch.microseconds for launch in launches if kind(launch.name) == "GEMM"]
     assert rows["GEMM"].measured_seconds == pytest.approx(sum(gemms) / 10 * 1e-6)
     assert rows["GEMM"].occurrences == 16 * 7 + 1  # q, k, v, output, gate, up, down; logits
-    assert rows["attention"].kernels == 32  # split over the keys, and the reduction
+    assert rows["attention"].kernels == 32  # attention split over the keys, and its reduction
     counted = found.estimate.phases[0].cost
     assert sum(each.cost.matmul_flops for each in found.rows) == counted.matmul_flops
     assert not found.unmatched_operators

@@ -1,7 +1,7 @@
 """Synthetic traces in which the operators of each kernel are known.
 
-Kernel names are those of the frameworks, shortened. A launch has the form (name, microseconds, truth); the truth is the
-name of an operator, several names for a fused kernel, or "" for a kernel without an operator.
+Kernel names are shortened names of the frameworks. A launch has the form (name, microseconds, truth): truth is the name
+of an operator, several names for a fused kernel, or "" for a kernel without an operator.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def vllm_decode(layers: int, microseconds: float) -> Iterator[Launch]:
 
 
 def compiled_gpt2(layers: int, microseconds: float) -> Iterator[Launch]:
-    """torch.compile: Inductor fuses the light work between GEMMs and lists its operators in the kernel name."""
+    """torch.compile: Inductor fuses the elementwise operators between GEMMs and lists them in the kernel name."""
     yield Launch(
         "triton_per_fused_add_embedding_native_layer_norm_0", 6,
         "embedding.token embedding.position embedding.add_position norm.attention",
@@ -415,7 +415,7 @@ def megatron(layers: int, microbatches: int, microseconds: float) -> Iterator[La
 
 
 def tensorrt_llm_decode(layers: int, microseconds: float) -> Iterator[Launch]:
-    """TensorRT-LLM: fused projections; masked multi-head attention rotates and stores K itself."""
+    """TensorRT-LLM: fused projections; masked multi-head attention applies rotary embedding to K and stores it."""
     norm = "void tensorrt_llm::kernels::generalRmsNorm<__half, __half, __half, false>(T)"
     yield Launch(
         "void tensorrt_llm::kernels::lookup_kernel<__half, int>(__half*, int const*, __half const*)",
@@ -572,7 +572,7 @@ def mamba(layers: int, microseconds: float) -> Iterator[Launch]:
 
 
 def linear_attention(layers: int, microseconds: float) -> Iterator[Launch]:
-    """Three layers of the delta rule (flash-linear-attention) for each layer of gated attention."""
+    """Three layers of the delta rule (flash-linear-attention) per layer of gated attention."""
     norm = "_layer_norm_fwd_1pass_kernel"
     scan = (
         "l2norm_fwd_kernel", "l2norm_fwd_kernel", "chunk_local_cumsum_scalar_kernel", "chunk_scaled_dot_kkt_fwd_kernel",
@@ -660,7 +660,7 @@ def llama_training(layers: int, microseconds: float, fused: bool) -> Iterator[La
 
 
 def gradients_of(gemms: Sequence[Sequence[str]], microseconds: float) -> Iterator[Launch]:
-    """Gradients of GEMMs of one input, last first; several input gradients are summed."""
+    """Gradients of GEMMs with one input, in reverse order; their input gradients are summed."""
     for operators in reversed(gemms):
         for of in ("input", "weight"):
             yield Launch(GEMM, microseconds, " ".join(f"{name}.grad_{of}" for name in reversed(operators)))

@@ -1,4 +1,4 @@
-"""The table of conventions matches the counting code."""
+"""The table of conventions agrees with the counting code."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def test_every_constant_is_listed_with_its_source() -> None:
     assert constants["norm: layernorm"].flops == vector_flops.NORM["layernorm"]
     assert "1607.06450" in constants["norm: layernorm"].why
     assert {f"activation: {name}" for name in vector_flops.ACTIVATION} <= {*constants}
-    plain = {"add", "activation: linear", "activation: tanh"}  # one FLOP, or none: nothing to explain
+    plain = {"add", "activation: linear", "activation: tanh"}  # zero or one FLOP: no source needed
     assert [name for name, constant in constants.items() if not constant.why and name not in plain] == []
 
 
 def test_every_format_is_listed() -> None:
     assert [form.name for form, _ in conventions.formats()] == list(FORMATS)
     sizes = {form.name: size for form, size in conventions.formats()}
-    assert sizes["int4"] == 0.5 + 20 / 8 / 128  # a scale of 16 bits and a zero point of 4 for 128 elements
+    assert sizes["int4"] == 0.5 + 20 / 8 / 128  # a 16-bit scale and a 4-bit zero point per 128 elements

@@ -32,10 +32,10 @@ def test_square_matrices_on_the_a100_cross_at_602() -> None:
     assert answer["latex"] == r"\frac{2n^{3}}{\text{312 TFLOP/s}} = \frac{6n^{2}}{\text{1.555 TB/s}}"
 
 
-def test_the_figures_of_lectures_follow_from_their_assumptions() -> None:
+def test_the_crossovers_of_lectures_follow_from_their_assumptions() -> None:
     rows = list(bound_changes.assumptions(Device.load("a100-sxm-40gb"), "fp16"))
     answers = {(row.matrices, row.element, row.bandwidth, row.pipe): math.ceil(row.exact) for row in rows}
-    # matrices x bytes / 2 x peak / bandwidth, as counting.md lists them
+    # matrices x bytes / 2 x peak / bandwidth, as in counting.md
     assert answers == {
         (4, 8, 1.5e12, "tensor_fp16"): 3328,
         (4, 8, 1555e9, "tensor_fp16"): 3211,
@@ -69,14 +69,14 @@ def test_a_projection_crosses_at_the_ridge_point() -> None:
 
 
 def bounds(model: str, hw: str, **options: Any) -> dict[str | None, str]:
-    """The bound of each operator by `estimate`, and under None the bound of the phase's totals."""
+    """Operator -> its bound in `estimate`; None -> the bound of the totals of the phase."""
     (phase,) = roofmodel.estimate(model, hw, **options).to_dict()["phases"]
     device, totals = Device.load(hw), phase["totals"]
     vector = device.vector_pipe("fp16")
     assert vector is not None
     compute = max(totals["matmul_flops"] / device.matmul_pipe("fp16").peak, totals["vector_flops"] / vector.peak)
-    whole = "compute" if compute > totals["bytes"] / device.bandwidth else "memory"
-    return {None: whole, **{op["name"]: op["bound"] for op in phase["ops"]}}
+    of_totals = "compute" if compute > totals["bytes"] / device.bandwidth else "memory"
+    return {None: of_totals, **{op["name"]: op["bound"] for op in phase["ops"]}}
 
 
 @settings(deadline=None, max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
@@ -89,7 +89,7 @@ def bounds(model: str, hw: str, **options: Any) -> dict[str | None, str]:
     attention=st.sampled_from(["flash", "eager"]),
     data=st.data(),
 )
-def test_the_bound_changes_where_estimate_changes(
+def test_the_bound_changes_at_the_size_at_which_it_changes_in_estimate(
     model: str, hw: str, over: str, phase: str, batch: int, attention: str, data: st.DataObject
 ) -> None:
     options: dict[str, Any] = {"phase": phase, "attention": attention, "seq": 128}
@@ -100,14 +100,14 @@ def test_the_bound_changes_where_estimate_changes(
     names = [name for name, _ in subjects]
     sizes = [2, 10**8, *data.draw(st.lists(st.floats(1, 26).map(lambda power: int(2**power)), min_size=4, max_size=4))]
     estimated = cache(lambda size: bounds(model, hw, **options | {over: size}))
-    for op, one in subjects:
-        if names.count(op) > 1 or one["exact"] == one["value"]:
+    for op, subject in subjects:
+        if names.count(op) > 1 or subject["exact"] == subject["value"]:
             continue
-        if one["value"] is None:  # the same bound at every size
+        if subject["value"] is None:  # no crossover: the same bound at all sizes
             for size in sizes:
-                assert estimated(size)[op] == one["from"], (op, size)
+                assert estimated(size)[op] == subject["from"], (op, size)
             continue
-        for size, bound in ((one["value"] - 1, one["from"]), (one["value"], one["to"])):
+        for size, bound in ((subject["value"] - 1, subject["from"]), (subject["value"], subject["to"])):
             assert estimated(size)[op] == bound, (op, size)
 
 
@@ -118,7 +118,7 @@ def test_moe_operators_are_solved_by_bisection() -> None:
     assert answer["value"] - 1 < answer["exact"] <= answer["value"]
 
 
-def test_an_integer_with_equal_times_is_the_answer(tmp_path: Path) -> None:
+def test_a_size_with_equal_times_is_the_crossover(tmp_path: Path) -> None:
     file = tmp_path / "toy.yaml"
     file.write_text("name: Toy\npipes:\n  fp16: {peak: 100 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 TB/s}\n")
     answer = found("matmul", file)  # n/3 = 100
@@ -144,7 +144,7 @@ def test_over_gpus_only_divisors_are_used_and_estimate_agrees() -> None:
             phase = roofmodel.estimate("Meta-Llama-3-8B", "h100", phase="prefill", batch=4, tp=tp).estimate.phases[0]
             assert place(phase.cost, Device.load("h100"), "fp16").bound == bound
         if change["exact"] is None:
-            assert change["value"] // 2 == 8  # the last size within a node; larger ones use the network
+            assert change["value"] // 2 == 8  # the largest size within a node
         else:
             assert change["value"] // 2 <= change["exact"] <= change["value"]
 
@@ -153,7 +153,9 @@ def test_operators_over_gpus_are_those_of_a_sharded_model() -> None:
     answer = found("Meta-Llama-3-8B", "h100", over="gpus", phase="prefill", batch=4)
     by_name = {op["name"]: op for op in answer["operators"]}
     assert by_name["attention.all_reduce"]["from"] == "communication"
-    assert by_name["attention.k"]["value"] == 4  # 2 d h columns of k: 512 at 2 GPUs, 256 at 4, ridge at 295 FLOP/B
+    assert (
+        by_name["attention.k"]["value"] == 4
+    )  # columns of k per GPU: 512 with 2 GPUs, 256 with 4; ridge point 295 FLOP/B
 
 
 @pytest.mark.parametrize(
@@ -200,18 +202,18 @@ def test_operators_of_the_same_name_are_shown_with_their_layers() -> None:
     assert "stage1.reduce, layer 0 |" in both.to_markdown()
 
 
-def test_a_group_is_answered_as_a_whole_and_per_operator() -> None:
+def test_the_crossover_of_a_group_is_given_for_the_group_and_for_each_operator() -> None:
     answer = roofmodel.crossover("llama-3.1-8b", "a100", op="mlp", context=512).to_dict()
     assert [op["name"] for op in answer["operators"]] == ["mlp.gate", "mlp.up", "mlp.activation", "mlp.down"]
-    # of 32 layers, in elements of 2 bytes: three matrices of 4096 x 14336, 2 FLOPs each a sequence; the activations of
-    # three products and the step between: 3 (4096 + 14336) + 3 x 14336
+    # per layer and sequence, 2 bytes per element: three GEMMs with matrices of 4096 x 14336 (2 FLOPs per weight) move
+    # 3 (4096 + 14336) elements besides the weights; the activation moves 3 x 14336
     weights, moved = 3 * 4096 * 14336, 3 * (4096 + 14336) + 3 * 14336
     exact = 2 * weights / (2 * weights / 312e12 - 2 * moved / 2.039e12) / 2.039e12
     assert answer["exact"] == pytest.approx(exact)
 
 
 @pytest.mark.parametrize("context", [128, 512, 2048])
-def test_the_dominant_bound_agrees_with_sweep(context: int) -> None:
+def test_the_dominant_bound_equals_that_of_a_sweep(context: int) -> None:
     options: dict[str, Any] = {"phase": "decode", "context": context}
     answer = roofmodel.crossover("llama-3.1-8b", "a100", over="batch", **options).to_dict()["mostly"]
     rows = roofmodel.sweep("llama-3.1-8b", "a100", batch=list(range(1, 300)), runtime="graph", **options).to_dict()[
@@ -246,7 +248,7 @@ def test_an_operators_equation_shows_the_models_symbols_first() -> None:
     ("model", "options"),
     [
         ("llama-3.1-8b", {"op": "attention.flash", "over": "seq"}),
-        ("mistral-7b-v0.1", {"op": "attention.flash", "over": "seq"}),  # shorter than its window
+        ("mistral-7b-v0.1", {"op": "attention.flash", "over": "seq"}),  # shorter than the window
         ("mixtral-8x7b-v0.1", {"op": "mlp.expert_down"}),
         ("llama-3.1-8b", {"op": "attention.output", "over": "gpus", "batch": 512}),
         ("t5-base", {"op": "mlp.up", "over": "seq", "phase": "prefill"}),
@@ -261,7 +263,7 @@ def test_symbols_evaluate_to_the_numbers_of_the_equation(model: str, options: di
         assert float(getattr(symbolic, side.field).subs(derived.values)) == pytest.approx(float(number), rel=1e-12)
 
 
-def test_in_latex_an_equation_is_a_display_of_its_own() -> None:
+def test_in_latex_an_equation_is_a_display_equation() -> None:
     text = roofmodel.crossover("matmul", "a100").to_latex()
     assert r"&\frac{2n^{3}}{\text{312 TFLOP/s}} = \frac{6n^{2}}{\text{2.039 TB/s}}" in text
     assert r"\text{n} &= 459.049" in text
@@ -269,7 +271,7 @@ def test_in_latex_an_equation_is_a_display_of_its_own() -> None:
     assert "compute-bound from n = 460." in text
 
 
-def test_the_title_names_fixed_sizes_and_the_answer_its_sums() -> None:
+def test_the_title_states_fixed_sizes_and_the_answer_states_the_sums() -> None:
     """Eight GeForce GPUs communicate over PCIe: 32 GB/s per direction against 1008 GB/s of DRAM bandwidth."""
     shared = roofmodel.crossover("llama-2-70b-hf", "rtx4090", over="batch", tp=8, phase="prefill", seq=64).to_markdown()
     assert "prefill, fp16, seq 64, one of 8 GPUs (tp 8), on" in shared

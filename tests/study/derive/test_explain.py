@@ -1,4 +1,4 @@
-"""Derivations: symbols and numbers from the same lines, for every family; output; errors."""
+"""Derivations of counts and times: symbols and numbers agree for every family; output; errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from roofmodel.views.kit.operator_names import label, operator_name
 from tests import draws
 
 
-def drawn(model_type: str, draw: int) -> Architecture:
+def random_architecture(model_type: str, draw: int) -> Architecture:
     family = FAMILIES[model_type]
     config = draws.config(model_type, random.Random(draw))
     config["architectures"] = [family.prefix + list(family.classes)[draw % len(family.classes)]]
@@ -48,8 +48,8 @@ def workload(arch: Architecture, phase: str, attention: str) -> Workload:
     )
 
 
-def same(expression: Any, values: dict[Any, Any], number: Any) -> bool:
-    """Exact for ints; the expected number of experts is fractional."""
+def equals(expression: Any, values: dict[Any, Any], number: Any) -> bool:
+    """Whether a symbolic count equals a number: exactly for ints, within rounding for fractions (expected experts)."""
     found = sympy.sympify(expression).xreplace(values)
     return bool(found == number) or abs(float(found) - float(number)) <= 1e-12 * abs(float(number))
 
@@ -57,28 +57,28 @@ def same(expression: Any, values: dict[Any, Any], number: Any) -> bool:
 @pytest.mark.parametrize("model_type", sorted(FAMILIES))
 def test_numbers_substituted_for_symbols_give_the_count(model_type: str) -> None:
     for draw, attention in enumerate(("eager", "flash")):
-        arch = drawn(model_type, draw)
+        arch = random_architecture(model_type, draw)
         shape = symbolic(arch)
         for phase in ("prefill", "decode", "train") if arch.causal else ("forward", "train"):
             work = workload(arch, phase, attention)
-            asked, sources = symbolic_workload(arch, work)
+            symbolic_work, sources = symbolic_workload(arch, work)
             known = {**sources, **(shape.sources or {})}
             values = {name: sympy.Integer(source.value) for name, source in known.items()}
-            step, other = work.steps()[0], asked.steps()[0]
-            numbers, symbols = phases.operators(arch, step), phases.operators(shape, other)
-            for op, named in zip(numbers, symbols, strict=True):
-                assert (op.name, op.spec) == (named.name, named.spec)
-                assert same(named.passes * shape.times(named.layers), values, op.count)
+            step, symbolic_step = work.steps()[0], symbolic_work.steps()[0]
+            numbers, symbols = phases.operators(arch, step), phases.operators(shape, symbolic_step)
+            for op, symbolic_op in zip(numbers, symbols, strict=True):
+                assert (op.name, op.spec) == (symbolic_op.name, symbolic_op.spec)
+                assert equals(symbolic_op.passes * shape.times(symbolic_op.layers), values, op.count)
                 for field in fields(Cost):
                     count = getattr(op.cost, field.name)
-                    assert same(getattr(named.cost, field.name), values, count), (phase, op.name, field.name)
-            assert same(memory.parameters(shape, symbols), values, memory.parameters(arch, numbers))
-            need, needed = (
-                phases.phase_memory(counted, one, memory.weight_bytes(counted, ops), [ops])
-                for counted, one, ops in ((arch, step, numbers), (shape, other, symbols))
+                    assert equals(getattr(symbolic_op.cost, field.name), values, count), (phase, op.name, field.name)
+            assert equals(memory.parameters(shape, symbols), values, memory.parameters(arch, numbers))
+            expected, derived = (
+                phases.phase_memory(counted, each_step, memory.weight_bytes(counted, ops), [ops])
+                for counted, each_step, ops in ((arch, step, numbers), (shape, symbolic_step, symbols))
             )
             for role in ("weights", "kv_cache", "activations", "gradients", "optimizer"):
-                assert same(getattr(needed, role), values, getattr(need, role)), (phase, role)
+                assert equals(getattr(derived, role), values, getattr(expected, role)), (phase, role)
 
 
 def totals(model: str, phase: str, **options: Any) -> dict[str, Any]:
@@ -86,9 +86,9 @@ def totals(model: str, phase: str, **options: Any) -> dict[str, Any]:
     return {total["name"]: total for total in found["phases"][0]["totals"]}
 
 
-def test_the_formula_of_gpt2_has_its_textbook_form() -> None:
-    # a token meets 12 D^2 weights a layer and V D in the head; scores and mix are 2 S D products a layer and token;
-    # 2 FLOPs each: 2 B S (12 D^2 L + 2 S D L + V D)
+def test_the_formula_of_gpt2_has_the_textbook_form() -> None:
+    # multiply-adds per token: 12 D^2 (weights) and 2 S D (attention's two GEMMs) per layer, V D in the head
+    # 2 FLOPs per multiply-add: 2 B S (12 D^2 L + 2 S D L + V D)
     found = totals("gpt2-xl", "forward", attention="eager")["matmul FLOPs"]
     assert found["formula"] == "2BSD(12DL + 2SL + V)"
     assert found["latex"] == r"2BSD\bigl(12DL + 2SL + V\bigr)"
@@ -97,7 +97,7 @@ def test_the_formula_of_gpt2_has_its_textbook_form() -> None:
 
 def test_parameters_of_gpt2_are_a_formula_too() -> None:
     (found,) = roofmodel.explain("gpt2-xl").to_dict()["parameters"]
-    # a layer: 12 D^2 in matrices; biases 3 + 1 + 4 + 1, two norms of gain and bias: 13 D; final norm 2 D
+    # per layer: 12 D^2 in matrices, 13 D in biases (3 + 1 + 4 + 1) and two norms (gain and bias); final norm 2 D
     assert found["formula"] == "D(L(12D + 13) + P + V + 2)"
     assert found["value"] == 1_557_611_200
 
@@ -105,7 +105,7 @@ def test_parameters_of_gpt2_are_a_formula_too() -> None:
 def test_grouped_query_attention_reduces_the_cache() -> None:
     found = roofmodel.explain("llama-3.1-8b", phase="decode").to_dict()
     cache = {part["name"]: part for part in found["memory"]}["KV cache"]
-    # K and V, 2 bytes each, of H_kv heads of D/H in L layers, of S tokens and the new one
+    # K and V: 2 bytes, H_kv heads of size D/H, L layers, S tokens and the new one
     assert sympy.sympify(cache["sympy"], locals=_names(cache["sympy"])) == sympy.sympify(
         "4*B*(S + 1)*L*H_kv*D/H", locals=_names("B S L H_kv D H")
     )
@@ -117,7 +117,7 @@ def _names(text: str) -> dict[str, Any]:
     return {name: sympy.Symbol(name) for name in {*re.findall(r"[A-Za-z_]\w*", text)} - functions}
 
 
-def test_a_symbol_names_the_key_that_it_came_from() -> None:
+def test_a_symbol_states_its_config_key() -> None:
     symbols = {entry["symbol"]: entry for entry in roofmodel.explain("mixtral-8x7b-v0.1").to_dict()["symbols"]}
     assert symbols["D"]["origin"] == "hidden_size"
     assert symbols["k"]["origin"] == "num_experts_per_tok"
@@ -130,7 +130,7 @@ def test_a_symbol_names_the_key_that_it_came_from() -> None:
 def test_an_axis_is_derived_from_config_keys() -> None:
     (op,) = roofmodel.explain("gpt2", op="attention.qkv", phase="prefill").to_dict()["phases"][0]["ops"]
     axes = {axis["axis"]: axis for axis in op["axes"]}
-    assert axes["c"]["formula"] == "3D"  # queries, keys and values, all heads together as wide as the model
+    assert axes["c"]["formula"] == "3D"  # queries, keys and values, each as wide as the model
     assert axes["c"]["value"] == 3 * 768
     assert axes["h"]["formula"] == "D/H"
     flops = op["counts"][0]
@@ -175,7 +175,7 @@ def test_explain_agrees_with_estimate(model: str, options: dict[str, Any]) -> No
     assert parameters["value"] == estimated["model"]["parameters"]
 
 
-def test_a_group_or_the_end_of_a_name_finds_operators() -> None:
+def test_a_group_or_the_end_of_a_name_selects_operators() -> None:
     names = [op["name"] for op in roofmodel.explain("gpt2", op="mlp", phase="prefill").to_dict()["phases"][0]["ops"]]
     assert {"mlp.up", "mlp.activation", "mlp.down"} <= {*names}
     (op,) = roofmodel.explain("gpt2", op="up", phase="decode").to_dict()["phases"][0]["ops"]
@@ -191,13 +191,13 @@ def test_layers_of_two_kinds_are_counted_separately() -> None:
     explanation = explain(hub.load("gemma-2-9b"), phase="prefill")
     counts = {str(name): source for name, source in explanation.sources.items() if str(name).startswith("L")}
     assert sum(source.value for source in counts.values()) == 42
-    assert len(counts) == 2  # with a window, and without
+    assert len(counts) == 2  # with a sliding window, and without
 
 
 @pytest.mark.parametrize(
     ("kernel", "dtype", "intensity"),
     [
-        ("saxpy", "fp64", 2 / 24),  # a product and a sum; two reads and a write of 8 bytes
+        ("saxpy", "fp64", 2 / 24),  # 2 FLOPs; two reads and a write of 8 bytes
         ("triad", "fp64", 2 / 24),
         ("stencil7-uncached", "fp64", 7 / 64),  # seven reads and a write
         ("stencil7", "fp64", 7 / 16),  # one read, one write: a factor 4
@@ -235,21 +235,21 @@ def test_options_without_effect_on_a_kernel_are_ignored_with_a_note() -> None:
     assert notes == ("batch is ignored: triad is a kernel", "op is ignored: triad is a kernel")
 
 
-def test_the_parts_of_a_gemms_expected_time_combine_to_it() -> None:
-    asked: dict[str, Any] = {"op": "attention.qkv", "phase": "prefill"}
-    text = roofmodel.explain("gpt2-xl", "a100", timing=True, **asked).to_markdown()
+def test_the_derivation_of_a_gemms_time_shows_parts_formula_and_source() -> None:
+    options: dict[str, Any] = {"op": "attention.qkv", "phase": "prefill"}
+    text = roofmodel.explain("gpt2-xl", "a100", timing=True, **options).to_markdown()
     expected = roofmodel.estimate("gpt2-xl", "a100", phase="prefill").to_dict()["phases"][0]["ops"]
     (qkv,) = (op for op in expected if op["name"] == "attention.qkv")
     assert f"{qkv['expected_seconds'] * 1e6:.4g} " in text
     assert "latency + extra_latency + fill + overlap(max(multiply, load, step) + store, stream) + split" in text
-    assert "fitted to aiconfigurator@" in text  # where the parameters come from
+    assert "fitted to aiconfigurator@" in text  # source of the parameters
 
 
-def test_the_timing_model_is_shown_on_request_and_always_in_json() -> None:
-    asked: dict[str, Any] = {"op": "attention.qkv", "phase": "prefill"}
-    short, full = (roofmodel.explain("gpt2-xl", "a100", timing=timing, **asked) for timing in (False, True))
+def test_the_timing_model_is_shown_with_timing_and_always_in_json() -> None:
+    options: dict[str, Any] = {"op": "attention.qkv", "phase": "prefill"}
+    short, full = (roofmodel.explain("gpt2-xl", "a100", timing=timing, **options) for timing in (False, True))
     assert len(short.to_markdown().splitlines()) < 60
-    assert short.to_markdown().strip().splitlines()[-1] in full.to_markdown()  # bound and expected time are in both
+    assert short.to_markdown().strip().splitlines()[-1] in full.to_markdown()  # both show bound and expected time
     assert "aiconfigurator" not in short.to_markdown()
     assert short.to_dict() == full.to_dict()
     assert short.to_dict()["phases"][0]["ops"][0]["expected_by"]["steps"]
@@ -262,9 +262,11 @@ def test_fused_operators_of_an_engine_are_derived_as_executed() -> None:
     ops = {op["name"]: op for op in phase["ops"]}
     for op in roofmodel.estimate(model, "a100", **options).to_dict()["phases"][0]["ops"]:
         derived = ops[op["name"]]
-        by, bound = derived["expected_by"], derived["bound_seconds"]
-        own, every = by["columns"] or (1, 1)
-        seconds = bound if by["rides"] else max(by["steps"][-1]["value"] * own / every, bound)
+        expected_by, bound = derived["expected_by"], derived["bound_seconds"]
+        columns, all_columns = expected_by["columns"] or (1, 1)
+        seconds = (
+            bound if expected_by["rides"] else max(expected_by["steps"][-1]["value"] * columns / all_columns, bound)
+        )
         assert seconds == pytest.approx(op["expected_seconds"], rel=1e-12), op["name"]
     assert ops["attention.k"]["expected_by"]["together"] == ["attention.q", "attention.k", "attention.v"]
     assert ops["attention.k"]["expected_by"]["columns"] == [8 * 128, (32 + 8 + 8) * 128]
@@ -286,15 +288,17 @@ def test_the_derivation_of_an_engines_gemm_ends_at_its_expected_time(engine: str
     assert seconds == pytest.approx(operator.placed.expected.seconds, rel=1e-9)
 
 
-def test_symbols_stay_whole_where_a_length_is_one() -> None:
+def test_a_prompt_of_one_token_has_the_same_operators_with_symbols_and_numbers() -> None:
     arch = hub.load("mamba-130m-hf")
     work = workload(arch, "prefill", "flash")._replace(seq=1, context=5)
-    asked, _ = symbolic_workload(arch, work)
-    numbers, symbols = (phases.operators(a, w.steps()[0]) for a, w in ((arch, work), (symbolic(arch), asked)))
-    assert [op.spec for op in numbers] == [op.spec for op in symbols]  # one step of a state space, no scan
+    symbolic_work, _ = symbolic_workload(arch, work)
+    numbers, symbols = (
+        phases.operators(model, each.steps()[0]) for model, each in ((arch, work), (symbolic(arch), symbolic_work))
+    )
+    assert [op.spec for op in numbers] == [op.spec for op in symbols]  # one step of the state space, not a scan
 
 
-def test_a_tie_has_the_bound_of_estimate(tmp_path: Path) -> None:
+def test_with_equal_times_the_bound_is_that_of_estimate(tmp_path: Path) -> None:
     file = tmp_path / "toy.yaml"
     file.write_text("name: Toy\npipes:\n  fp16: {peak: 100 TFLOP/s}\nmemory:\n  dram: {bandwidth: 1 TB/s}\n")
     found = roofmodel.explain("matmul", file, n=300)  # 2n³ / 100e12 = 6n² / 1e12 where n = 300
@@ -350,8 +354,8 @@ def test_gradients_of_experts_are_derived_whether_replicas_share_them_or_not(opt
         ("mamba-130m-hf", {"tp": 2}),
     ],
 )
-def test_the_label_of_an_operator_in_a_table_finds_it(model: str, options: dict[str, Any]) -> None:
-    """Whoever reads "all-reduce of attention" in a table asks for just that."""
+def test_the_label_of_an_operator_in_a_table_selects_it(model: str, options: dict[str, Any]) -> None:
+    """The label "all-reduce of attention" in a table is accepted as the name of an operator."""
     for phase in estimate(hub.load(model), Device.load("h100"), **options).phases:
         names = [operator.name for operator in phase.operators]
         for operator in phase.operators:
@@ -359,7 +363,7 @@ def test_the_label_of_an_operator_in_a_table_finds_it(model: str, options: dict[
     assert operator_name("mlp") == "mlp"
 
 
-def test_the_ceilings_are_those_that_apply_to_the_operator() -> None:
+def test_an_operator_has_only_the_ceilings_that_apply_to_it() -> None:
     for op, ceilings in (
         ("mlp.up", "fp16; ceilings: 989.4 TFLOP/s (tensor_fp16), 3.35 TB/s DRAM, ridge point 295 FLOP/B\n"),
         ("norm.mlp", "fp16; ceilings: 67 TFLOP/s (fp32), 3.35 TB/s DRAM, ridge point 20 FLOP/B\n"),

@@ -1,4 +1,4 @@
-"""Kernels that the user states as a line."""
+"""Kernels that the user specifies as a line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def counts(line: str, **sizes: int) -> tuple[int, int, int]:
         ("A[i k] B[k j] d[k] -> C[i j]", (0, 3 * 3 * 5 * 7, 8 * (3 * 7 + 7 * 5 + 7 + 3 * 5))),
     ],
 )
-def test_counts_by_hand(line: str, expected: tuple[int, int, int] | None) -> None:
+def test_counts_of_a_line_equal_those_derived_by_hand(line: str, expected: tuple[int, int, int] | None) -> None:
     """i = 3, j = 5, k = 7; 8 bytes per element."""
     if expected is None:
         with pytest.raises(WorkloadError, match="no input has the axis i of z"):
@@ -62,27 +62,29 @@ def test_a_sliding_axis_is_a_convolution(i: int, r: int, c: int, o: int) -> None
 
 
 @pytest.mark.parametrize("einsum", ["ik,kj->ij", "bij,bjk->bik", "ij,ij->", "i,j->ij", "ijk->i"])
-def test_flops_of_an_einsum_are_its_loop(einsum: str) -> None:
-    """numpy.einsum_path counts the loop over all indices: one FLOP per factor, one more if it sums."""
+def test_flops_of_an_einsum_equal_those_of_its_loop(einsum: str) -> None:
+    """numpy.einsum_path counts the loop over all indices: one FLOP per factor, and one more for a sum."""
     left, right = einsum.split("->")
     sizes = dict(zip(sorted(set(left) - {","}), (3, 5, 7, 11), strict=False))
     factors = [f"{name}[{' '.join(axes)}]" for name, axes in zip("xyz", left.split(","), strict=False)]
     matmul, vector, _ = counts(f"{' '.join(factors)} -> out[{' '.join(right)}]", **sizes)
     arrays = [np.empty([sizes[axis] for axis in axes]) for axes in left.split(",")]
     report = np.einsum_path(einsum, *arrays, optimize=False)[1]
-    theirs = float(next(line for line in report.splitlines() if "Naive FLOP count" in line).split(":")[1])
+    numpy_flops = float(next(line for line in report.splitlines() if "Naive FLOP count" in line).split(":")[1])
     points = np.prod([*sizes.values()])
     summed = set(left) - {","} != set(right)
     assert matmul + vector == (len(factors) - 1 + summed) * points
-    assert theirs == pytest.approx(max(1, len(factors) - 1) * points + summed * points * (len(factors) > 1), rel=0.01)
+    assert numpy_flops == pytest.approx(
+        max(1, len(factors) - 1) * points + summed * points * (len(factors) > 1), rel=0.01
+    )
 
 
-def test_a_line_is_the_textbook_kernel() -> None:
-    mine = roofmodel.explain(line="a[M K] b[K N] -> c[M N]", size="M=512,K=512,N=512", hw="a100").to_dict()
-    theirs = roofmodel.explain("matmul", "a100", n=512).to_dict()
+def test_a_line_of_a_matmul_equals_the_packaged_kernel() -> None:
+    from_line = roofmodel.explain(line="a[M K] b[K N] -> c[M N]", size="M=512,K=512,N=512", hw="a100").to_dict()
+    packaged = roofmodel.explain("matmul", "a100", n=512).to_dict()
     for key in ("bound_seconds", "expected_seconds", "intensity", "bound"):
-        assert mine["phases"][0]["ops"][0][key] == theirs["phases"][0]["ops"][0][key]
-    assert [s["origin"] for s in mine["symbols"]] == ["size"] * 3
+        assert from_line["phases"][0]["ops"][0][key] == packaged["phases"][0]["ops"][0][key]
+    assert [symbol["origin"] for symbol in from_line["symbols"]] == ["size"] * 3
 
 
 def test_axes_have_meanings_and_formulas() -> None:
@@ -95,7 +97,7 @@ def test_axes_have_meanings_and_formulas() -> None:
     assert op["counts"][0]["sympy"] == "2*i*j*k"
 
 
-def test_spmv_is_memory_bound_everywhere() -> None:
+def test_spmv_is_memory_bound_on_all_devices() -> None:
     """CSR in fp64 with 27 nonzeros per row: 27 (8 + 4) + 4 + 8 + 8 bytes and 54 FLOPs per row, and one row offset."""
     n = 10**6
     (op,) = roofmodel.explain("spmv", "a100", n=n, dtype="fp64").to_dict()["phases"][0]["ops"]
@@ -105,7 +107,7 @@ def test_spmv_is_memory_bound_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("options", "message"),
     [
         ({"line": "A[i k] B[k j] -> C[i j]", "size": "i=3"}, 'size: the size of k, j is missing; add size="k=1024"'),
         ({"line": "x[i] -> y[i]", "size": "i=3,z=4"}, "size: the line has no axis 'z'; its axes are i"),
@@ -122,10 +124,10 @@ def test_spmv_is_memory_bound_everywhere() -> None:
         ({"line": "x[i] -> y[i]", "size": "i=3", "model": "gpt2"}, "gpt2 and line are two subjects"),
     ],
 )
-def test_a_wrong_line_or_size_is_quoted_with_what_would_work(asked: dict[str, Any], said: str) -> None:
+def test_an_invalid_line_or_size_is_quoted_with_what_would_work(options: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError) as error:
-        roofmodel.explain(**asked)
-    assert said in str(error.value)
+        roofmodel.explain(**options)
+    assert message in str(error.value)
 
 
 def test_options_of_models_are_ignored_with_a_note() -> None:

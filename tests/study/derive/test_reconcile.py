@@ -1,4 +1,4 @@
-"""FLOP counts of other tools, derived from ours; `tests/counting/test_against_fvcore.py` runs fvcore itself."""
+"""FLOP counts of other tools, derived from ours (tests/counting/test_against_fvcore.py runs fvcore itself)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.study.derive.reconcile import reconcile
 
-# What the tools printed, run on models of these configs with random weights and torch 2.13, transformers 5.23: batch 2,
-# 9 tokens; calflops 0.3.2 and the FLOPs profiler of DeepSpeed 0.19.8; with eager attention, and with SDPA.
+# Printed by the tools for models of these configs with random weights (torch 2.13, transformers 5.23), batch 2, 9
+# tokens: calflops 0.3.2 and the FLOPs profiler of DeepSpeed 0.19.8; with eager attention, and with SDPA.
 SMALL: dict[str, dict[str, Any]] = {
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64},
     "llama": {
@@ -71,7 +71,7 @@ def test_printed_counts_of_tools_are_derived_from_ours(
 
 @pytest.mark.parametrize(
     ("model", "printed"),
-    [  # llm-flops 0.0.1: forward_flops(get_config(…), 1, 512).total of its own entries of these models
+    [  # llm-flops 0.0.1: forward_flops(get_config(…), 1, 512).total for the models in its catalog
         ("gpt2-xl", 1675186176000),
         ("gpt2", 136446345216),
         ("meta-llama-3-8b", 7826478989312),
@@ -87,7 +87,7 @@ def test_llm_flops_counts_are_derived_from_ours(model: str, printed: int) -> Non
 
 def test_fvcore_counts_half_of_gpt2_xl_and_its_layer_norms() -> None:
     found = reconcile(hub.load("gpt2-xl"), "fvcore", seq=1024, attention="eager")
-    # 97 norms of 1024 x 1600, 5 an element: 0.79 G, as counting.md has it
+    # 97 norms of 1024 x 1600 elements, 5 FLOPs each: 0.79 G, as in counting.md
     assert found.theirs.value == 3_506_703_564_800 // 2 + 5 * 97 * 1024 * 1600
 
 

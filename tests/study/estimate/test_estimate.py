@@ -386,9 +386,9 @@ def test_gradients_of_expert_gemms_take_about_as_long_as_the_gemms(model: str) -
     (train,) = run(model, phase="train", seq=4096).phases
     seconds = {p.operator.name: p.expected.seconds for p in train.placed if p.expected}
     forward = [name for name in seconds if "expert_" in name and not name.endswith(("activation", "grad"))]
-    products = [name for name in forward if f"{name}.grad_input" in seconds]
-    assert products
-    for name in products:
+    gemms = [name for name in forward if f"{name}.grad_input" in seconds]
+    assert gemms
+    for name in gemms:
         for gradient in ("grad_input", "grad_weight"):
             assert 0.4 < seconds[f"{name}.{gradient}"] / seconds[name] < 2.5
 

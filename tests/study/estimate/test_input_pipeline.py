@@ -73,7 +73,7 @@ def test_the_estimated_step_equals_the_measured_one() -> None:
 
 
 def test_replicas_load_their_own_batches() -> None:
-    """With --dp 4 each of 4 processes loads 32 of 128 images; the rate is that of all GPUs."""
+    """With --dp 4 each of 4 processes loads 32 of 128 images; the rate counts all GPUs."""
     found = estimate(batch=128, dp=4, workers=2)
     assert found["copy_bytes"] == 19_267_584
     assert found["images_per_second"] == pytest.approx(128 / 0.75)  # 1500 ms / 2 workers

@@ -281,16 +281,16 @@ def test_layouts_that_cannot_be_sharded_are_refused_with_alternatives(
 def test_the_suggested_values_work() -> None:
     advised = 0
     for tp, dp, ep in product(range(1, 5), range(1, 5), range(1, 9)):
-        asked = {"tp": tp, "dp": dp, "ep": ep, "batch": 12}
+        given = {"tp": tp, "dp": dp, "ep": ep, "batch": 12}
         try:
-            workload(MIXTRAL, **asked)
+            workload(MIXTRAL, **given)
         except WorkloadError as error:
             advice = str(error).rpartition("; ")[2]
             for alternative in advice.split(" or "):
                 options = re.findall(r"(ep|tp|dp)=([\d, ]*\d)", alternative)
                 for numbers in product(*(map(int, values.split(", ")) for _, values in options)):
                     changed = dict(zip((name for name, _ in options), numbers, strict=True))
-                    workload(MIXTRAL, **asked | changed | ({"batch": changed["dp"]} if "dp" in changed else {}))
+                    workload(MIXTRAL, **given | changed | ({"batch": changed["dp"]} if "dp" in changed else {}))
                     advised += 1
     assert advised > 100
 

@@ -122,9 +122,9 @@ def test_the_bubble_equals_narayanan(p: int, v: int, m: int) -> None:
     (phase,) = found.phases
     layers = sum(p.seconds for p in phase.placed if p.operator.layers)
     outside = estimate(hub.load("gpt2-xl"), A100, phase="train", batch=m, micro_batch=1, runtime="graph").phases[0]
-    own = {p.operator.name for p in phase.placed if not p.operator.layers}
+    names_in_phase = {p.operator.name for p in phase.placed if not p.operator.layers}
     missing = sum(  # operators outside the layers of other stages, in m microbatches: the embedding of the first stage
-        p.seconds for p in outside.placed if not p.operator.layers and p.operator.name not in own
+        p.seconds for p in outside.placed if not p.operator.layers and p.operator.name not in names_in_phase
     )
     sends = [p for p in phase.placed if p.operator.name.startswith("stage.")]
     hops = 2 * (p * v - 1)  # forward and backward

@@ -1,4 +1,4 @@
-"""Homework: answers derived by hand, keys that pass their own check, hints for common mistakes."""
+"""Homework: answers derived by hand, answer keys that pass the check, hints for common mistakes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STUDENTS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max
 
 
 def fixed(**chosen: Any) -> Any:
-    """A draw that returns the given options, otherwise the first one."""
+    """A draw that returns the given option, or else the first option."""
     return lambda name, options: chosen.get(name, options[0])
 
 
@@ -51,7 +51,7 @@ def checked(text: str, tmp_path: Path, student: str = "ada", **options: Any) -> 
 # --- By hand ----------------------------------------------------------------------------------------
 
 
-def test_a_triad_by_hand() -> None:
+def test_a_triad_has_the_answers_derived_by_hand() -> None:
     # 50 M elements of 8 bytes, three vectors, 2 FLOPs each, at 2039 GB/s of an A100 with 80 GB
     found = problem("stream", kernel="triad", dtype="fp64", device="a100-sxm-80gb", n=50)
     assert found == {
@@ -61,18 +61,18 @@ def test_a_triad_by_hand() -> None:
     }
 
 
-def test_the_compute_bound_size_of_a_gemm_by_hand() -> None:
+def test_the_compute_bound_size_of_a_gemm_has_the_answers_derived_by_hand() -> None:
     # 2 n^3 / (3 n^2 2 B) = n/3 = 312 / 1.555, and in the lecture 2 n^3 / (4 n^2 8 B) = n/16
     found = problem("matmul", kernel="matmul", device="a100-sxm-40gb")
     assert found == {"ridge": 312000 / 1555, "fp16": 602, "fp64": 3211}  # 3328 with 1.5 TB/s
 
 
-def test_a_stencil_by_hand() -> None:
+def test_a_stencil_has_the_answers_derived_by_hand() -> None:
     found = problem("stencil", dtype="fp32", device="v100-sxm2-32gb", n=500)
     assert found == {"cached": 7 / 8, "uncached": 7 / 32, "time": 500**3 * 8 / 900e9 * 1e3}
 
 
-def test_a_block_of_gpt2_xl_by_hand() -> None:
+def test_a_block_of_gpt2_xl_has_the_answers_derived_by_hand() -> None:
     found = problem("block", model="gpt2-xl", batch=2, seq=512)
     tokens, hidden = 2 * 512, 1600
     assert found == {
@@ -81,7 +81,7 @@ def test_a_block_of_gpt2_xl_by_hand() -> None:
     }
 
 
-def test_prefill_and_decode_by_hand() -> None:
+def test_prefill_and_decode_have_the_answers_derived_by_hand() -> None:
     found = problem("phases", model="llama-3.1-8b", device="a100-sxm-80gb", batch=4, seq=512)
     d, f, t = 4096, 14336, 4 * 512
     assert found == {
@@ -93,7 +93,7 @@ def test_prefill_and_decode_by_hand() -> None:
     }
 
 
-def test_a_kv_cache_by_hand() -> None:
+def test_a_kv_cache_has_the_answers_derived_by_hand() -> None:
     found = problem("kv", model="llama-3.1-8b", device="a100-sxm-40gb", batch=8, tokens=2048)
     token = 2 * 32 * 8 * 128 * 2  # K and V, layers, heads, elements, fp16
     assert found == {
@@ -103,37 +103,37 @@ def test_a_kv_cache_by_hand() -> None:
     }
 
 
-def test_a_decode_by_hand() -> None:
+def test_a_decode_has_the_answers_derived_by_hand() -> None:
     found = problem("decode", model="llama-3.1-8b", device="h100-sxm", batch=16, context=2048)
-    weights = 2 * (8_030_261_248 - 128_256 * 4096 + 16 * 4096)  # the head is read, and 16 rows of the embedding table
+    weights = 2 * (8_030_261_248 - 128_256 * 4096 + 16 * 4096)  # all of the head, and 16 rows of the embedding table
     cache = 16 * 2049 * 131_072
     assert found == {"weights": weights / 1e9, "cache": cache / 1e9, "rate": 16 / ((weights + cache) / 3.35e12)}
 
 
-def test_counters_by_hand() -> None:
+def test_counters_have_the_answers_derived_by_hand() -> None:
     counts = dict(fadd=100, fmul=200, ffma=300, hadd=10, hmul=20, hfma=400)
     found = problem("counters", **counts, bytes=1000)
     assert found == {"fp32": 0.9, "fp16": 1.66, "intensity": 2.56 / 10}  # 100 + 200 + 600; 20 + 40 + 1600; 10 GB
 
 
-def test_the_achieved_fraction_by_hand() -> None:
+def test_the_achieved_fraction_has_the_answers_derived_by_hand() -> None:
     # 2 x 4096^3 / 312 TFLOP/s = 440.51 us; half of it was achieved: 881.0 us
     found = problem("achieved", device="a100-sxm-80gb", n=4096, share=50)
     assert found == {"bound": 440.509, "rate": 2 * 4096**3 / 881.0e-6 / 1e12, "fraction": 50.001}
 
 
-def test_a_convolution_by_hand() -> None:
+def test_a_convolution_has_the_answers_derived_by_hand() -> None:
     found = problem("convolution", layer="stage2.spatial", device="v100-sxm2-32gb", batch=8)
-    results, filters = 8 * 28**2 * 128, 9 * 128 * 128  # 3 x 3 from 128 channels to 128, on 28 x 28 pixels
+    results, filters = 8 * 28**2 * 128, 9 * 128 * 128  # 3 x 3 filter, 128 to 128 channels, 28 x 28 pixels
     assert found == {
         "flops": 2 * results * 9 * 128 / 1e9,
         "intensity": 2 * results * 9 * 128 / (2 * (2 * results + filters)),  # input and output have equal sizes
-        "bound": "compute",  # 527 of 139
+        "bound": "compute",  # 527 FLOP/B; ridge point 139 FLOP/B
     }
 
 
-def test_a_data_loader_by_hand() -> None:
-    # 4 089 184 256 multiply-adds, as torchvision's table has them (4.09): 2292.6 images/s at 15 % of 125 TFLOP/s
+def test_a_data_loader_has_the_answers_derived_by_hand() -> None:
+    # 4 089 184 256 multiply-adds (4.09 in torchvision's table): 2292.6 images/s at 15 % of 125 TFLOP/s
     found = problem("loader", network="resnet-50", device="v100-sxm2-32gb", share=15, decode=10, few=8)
     rate = 0.15 * 125e12 / (2 * 4_089_184_256)
     assert found == {"images": rate, "workers": 23, "busy": 100 * 8 / (rate / 100)}
@@ -146,14 +146,14 @@ def test_the_stated_achieved_fraction_is_below_the_bound(device: str) -> None:
     assert max(PERCENT_OF_PEAK) / 100 < found["matmul_flops"] / found["bound_seconds"] / peak
 
 
-def test_a_tensor_parallel_mlp_by_hand() -> None:
+def test_a_tensor_parallel_mlp_has_the_answers_derived_by_hand() -> None:
     found = problem("shared", model="llama-2-7b-hf", device="h100-sxm", gpus=8, tokens=2048)
-    sent = 2 * 7 / 8 * (2048 * 4096 * 2)  # around a ring of 8, twice
+    sent = 2 * 7 / 8 * (2048 * 4096 * 2)  # twice around a ring of 8
     work = 3 * 2 * 2048 * 4096 * (11008 // 8)
     assert found == {"sent": sent / 1e6, "talk": sent / 450e9 * 1e6, "work": work / 989.4e12 * 1e6}
 
 
-def test_data_parallel_training_by_hand() -> None:
+def test_data_parallel_training_has_the_answers_derived_by_hand() -> None:
     found = problem("replicas", model="gpt2-xl", device="a100-sxm-80gb", gpus=8)
     parameters = 1_557_611_200
     assert found == {
@@ -163,33 +163,33 @@ def test_data_parallel_training_by_hand() -> None:
     }
 
 
-def test_expert_parallelism_by_hand() -> None:
-    # two all-reduces of 64 tokens; 8 tokens that go to 2 experts each, 7 of 8 elsewhere, and back
+def test_expert_parallelism_has_the_answers_derived_by_hand() -> None:
+    # two all-reduces of 64 tokens; 8 tokens with 2 experts each, of which 7/8 are sent to other GPUs and back
     found = problem("experts", gpus=8, users=64)
     assert found == {"matrices": 2 * 2 * 7 / 8 * 64 * 8.192, "experts": 2 * 8 * 2 * 7 / 8 * 8.192}
 
 
-def test_busy_time_and_exposed_communication_by_hand() -> None:
+def test_busy_time_and_exposed_communication_have_the_answers_derived_by_hand() -> None:
     # GEMMs from 0 to 300 and 340 to 840 us, an all-reduce from 340 + 0.6 x 500 = 640 to 840 + 100 = 940 us
     found = problem("timeline", first=300, pause=40, second=500, percent=60, tail=100)
     assert found == {"summed": 300 + 500 + 300, "busy": 300 + 600, "exposed": 100, "idle": 100 * 40 / 940}
 
 
-def test_a_step_that_waits_for_its_loader_by_hand() -> None:
-    # steps of 176 ms, 69 of them loading: the other 107 ms are more than one worker needs for a batch
+def test_a_step_that_waits_for_its_loader_has_the_answers_derived_by_hand() -> None:
+    # steps of 176 ms, 69 ms of which are loading: one worker prepares a batch in less than the other 107 ms
     found = problem("stall", batch=32, compute=107, load=69)
     assert found == {"images": 32 / 0.176, "lost": 100 * 69 / 176, "workers": 1, "faster": 32 / 0.107}
     assert problem("stall", batch=32, compute=100, load=250)["workers"] == 3
 
 
-def test_a_late_rank_by_hand() -> None:
-    # rank 2 starts 1000 us after the others, which start at 40 000 us; the transfer takes 400 us
+def test_a_late_rank_has_the_answers_derived_by_hand() -> None:
+    # rank 2 starts 1000 us after the other ranks (40 000 us); the transfer takes 400 us
     found = problem("late", **LATE)
     assert found == {"transfer": 400, "recorded": 1400, "wait": 1000, "gain": 100 * 750 / 41_400}
 
 
-def test_a_late_launch_by_hand() -> None:
-    # all-reduces start at 2500 + 40 + 800 = 3340 us on two ranks, and 300 us later on rank 2: 240 us of it in the gap
+def test_a_late_launch_has_the_answers_derived_by_hand() -> None:
+    # all-reduces start at 2500 + 40 + 800 = 3340 us on two ranks, 300 us later on rank 2 (240 us of gap)
     found = problem("gaps", **GAPS)
     assert found == {"gap": 280, "waiting": 600, "lateness": 200, "share": 80}
     given = homework.PROBLEMS["gaps"](fixed(**GAPS)).given
@@ -197,8 +197,8 @@ def test_a_late_launch_by_hand() -> None:
     assert "ends on all ranks at 3840 us" in given
 
 
-def test_slow_kernels_are_not_a_late_launch_by_hand() -> None:
-    # of 300 us, 60 us are in the gap of rank 0, and 240 us in its second GEMM
+def test_slow_kernels_are_not_counted_as_a_late_launch() -> None:
+    # of 300 us, 60 us are in the gap and 240 us in the second GEMM of rank 0
     found = problem("gaps", **GAPS | dict(late=0, percent=20))
     assert found == {"gap": 100, "waiting": 600, "lateness": 200, "share": 20}
 
@@ -208,7 +208,7 @@ def test_slow_kernels_are_not_a_late_launch_by_hand() -> None:
 
 @settings(max_examples=8, deadline=None)
 @given(student=STUDENTS, name=st.sampled_from(sorted(homework.SHEETS)), seed=st.text(max_size=5))
-def test_a_key_passes_its_own_check(student: str, name: str, seed: str, tmp_path_factory: Any) -> None:
+def test_an_answer_key_passes_the_check(student: str, name: str, seed: str, tmp_path_factory: Any) -> None:
     sheet = homework.sheet(student, name, seed)
     for form in ("markdown", "latex", "yaml"):
         path = tmp_path_factory.mktemp("key") / f"key.{form}"
@@ -246,14 +246,17 @@ def test_a_sheet_contains_no_answer(sheets: list[Sheet]) -> None:
         shown = set(re.findall(r"[\d.]+", document.render("markdown")))
         keyed = views.document(sheet, key=True).data["problems"]
         for answer in (question["answer"] for each in keyed for question in each["questions"]):
-            if isinstance(answer, float) and len(f"{answer:.4g}") > 3:  # 0.5 or 32 may be a given number
+            if (
+                isinstance(answer, float) and len(f"{answer:.4g}") > 3
+            ):  # numbers with few digits, such as 0.5 or 32, may be given
                 assert not {f"{answer:.{digits}g}" for digits in (4, 5, 6)} & shown
 
 
 STREAM = dict(kernel="triad", dtype="fp64", device="a100-sxm-80gb", n=50)  # 1200 MB at 2039 GB/s, 100 MFLOP
 LLAMA = dict(model="llama-3.1-8b", device="a100-sxm-40gb", batch=8, tokens=2048)  # 32 layers, 8 of 32 heads of 128
 H100 = dict(model="llama-3.1-8b", device="h100-sxm", batch=16, context=2048)
-CONVOLUTION = dict(layer="stage2.spatial", device="v100-sxm2-32gb", batch=8)  # 3 x 3, 128 to 128 channels, 28 x 28
+# 3 x 3 filter, 128 to 128 channels, 28 x 28 pixels
+CONVOLUTION = dict(layer="stage2.spatial", device="v100-sxm2-32gb", batch=8)
 LOADER = dict(network="resnet-50", device="v100-sxm2-32gb", share=15, decode=10, few=8)
 SHARED = dict(model="llama-2-7b-hf", device="h100-sxm", gpus=8, tokens=2048)
 TIMELINE = dict(first=300, pause=40, second=500, percent=60, tail=100)
@@ -316,7 +319,7 @@ REPLICAS = dict(model="gpt2-xl", device="a100-sxm-80gb", gpus=8)
     ],
 )
 def test_a_common_mistake_is_recognized(name: str, drawn: dict[str, Any], asked: str, wrong: float, hint: str) -> None:
-    """`wrong` is the result of the mistake, computed by hand."""
+    """`wrong` is the result of the mistake, derived by hand."""
     question = next(q for q in homework.PROBLEMS[name](fixed(**drawn)).questions if q.id == asked)
     answer = wrong * UNITS[question.unit]
     assert not isinstance(question.value, str)
@@ -325,7 +328,7 @@ def test_a_common_mistake_is_recognized(name: str, drawn: dict[str, Any], asked:
 
 
 def hint(name: str, asked: str, answer: float, **drawn: Any) -> str | None:
-    """The hint for a number in base units; None for the right one."""
+    """The hint for a number in base units; None for the right answer."""
     question = next(q for q in homework.PROBLEMS[name](fixed(**drawn)).questions if q.id == asked)
     assert not isinstance(question.value, str)
     return (
@@ -339,10 +342,10 @@ def hint(name: str, asked: str, answer: float, **drawn: Any) -> str | None:
         (270, "the GPU still waits"),
         (542, "a multiply-add is two FLOPs"),
         (1694, "at 100 % of the peak"),
-        (275, "not a common mistake"),  # close to the answer, but not equal
+        (275, "not a common mistake"),  # close to the right answer
     ],
 )
-def test_workers_are_counted_exactly(answer: float, expected: str) -> None:
+def test_the_number_of_workers_must_be_exact(answer: float, expected: str) -> None:
     # 0.16 x 989.4 TFLOP/s / (2 x 4 089 184 256 multiply-adds) x 14 ms = 270.99
     drawn = dict(network="resnet-50", device="h100-sxm", share=16, decode=14)
     assert hint("loader", "workers", 271, **drawn) is None
@@ -355,7 +358,7 @@ def test_a_mistake_that_gives_the_right_answer_has_no_hint() -> None:
     waiting = "this is the fraction of the time that it waits"
     assert waiting in str(hint("loader", "busy", 1 - 571.43 / 2445.5, network="resnet-50", **waits))
     assert waiting not in str(hint("loader", "busy", 0, network="vit-base-patch16-224", **waits))
-    # between two GPUs an all-reduce sends as many bytes as the tensor has
+    # with two GPUs, an all-reduce sends as many bytes as the tensor has
     assert hint("shared", "sent", 2048 * 4096 * 2, **SHARED | dict(gpus=2)) is None
 
 
@@ -381,7 +384,7 @@ def test_a_sheet_is_reproducible_and_differs_between_students_and_seeds(sheets: 
 
 
 def test_draws_are_stable() -> None:
-    # by coreutils: printf '["s", "ada", "n"]' | b2sum -l 64. Sheets that were handed out must stay reproducible
+    # coreutils: printf '["s", "ada", "n"]' | b2sum -l 64; distributed sheets must stay reproducible
     assert homework.hashed_draw("s", "ada")("n", range(1000)) == 0x7BCF89A7754394E8 % 1000
 
 
@@ -422,10 +425,10 @@ def test_an_answer_within_the_tolerance_is_right(factor: float, sheets: list[She
     assert checked(scaled_answer(sheets[0], "decode.rate", factor), tmp_path, "student 0")["decode.rate"].right
 
 
-def test_a_formula_without_the_factor_two_of_hfma_is_recognised(tmp_path: Path) -> None:
+def test_a_formula_without_the_factor_two_of_hfma_is_recognized(tmp_path: Path) -> None:
     sheet = homework.sheet("ada", "measuring")
     values = next(q.values for p, q in questions([sheet]) if (p.id, q.id) == ("counters", "fp16"))
-    wrong = 2 * sum(values.values()) / 1e9  # as on a slide: twice all instructions
+    wrong = 2 * sum(values.values()) / 1e9  # the formula of a slide: twice all instructions
     text = f"sheet: measuring\nanswers: {{counters: {{fp16: {wrong} GFLOP}}}}\n"
     hint = checked(text, tmp_path)["counters.fp16"].hint
     assert hint is not None
@@ -452,7 +455,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "message"), BAD)
-def test_a_bad_file_of_answers_is_refused_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+def test_an_invalid_file_of_answers_is_refused_with_its_line(text: str, message: str, tmp_path: Path) -> None:
     if text.endswith("answers:\n"):
         text = text.replace("answers:\n", "answers: {}\n")
     with pytest.raises(AnswerError) as raised:
@@ -538,7 +541,7 @@ def test_a_sheet_in_every_format_is_filled_in_and_checked(
 ) -> None:
     sheet, command = tmp_path / f"sheet.{form}", ("--student", "ada")
     new = ("new", *command, "--sheet", "measuring", "-o", str(sheet))
-    assert [roof(capsys, monkeypatch, *new)[0] for _ in range(2)] == [0, 0]  # nothing is answered
+    assert [roof(capsys, monkeypatch, *new)[0] for _ in range(2)] == [0, 0]  # no answers yet
     counters = next(p for p in homework.sheet("ada", "measuring").problems if p.id == "counters")
     right = next(q.value for q in counters.questions if q.id == "fp32") / 1e9
     blank = '"fp32": null' if form == "json" else "fp32:"
@@ -561,7 +564,7 @@ def test_a_sheet_with_answers_is_replaced_only_with_force(
 ) -> None:
     sheet, key = tmp_path / "sheet.md", tmp_path / "key.md"
     new = ("new", "--student", "ada", "--sheet", "measuring", "-o", str(sheet))
-    assert [roof(capsys, monkeypatch, *new)[0] for _ in range(2)] == [0, 0]  # nothing is answered
+    assert [roof(capsys, monkeypatch, *new)[0] for _ in range(2)] == [0, 0]  # no answers yet
     for answer in ("fp32: 3", "fp32: [", "fp32: 1: 2"):
         text = sheet.read_text(encoding="utf-8").replace("fp32:", answer, 1)
         sheet.write_text(text, encoding="utf-8")
@@ -570,15 +573,17 @@ def test_a_sheet_with_answers_is_replaced_only_with_force(
         assert err == f"error: {sheet}: is a sheet with answers; give another name, or --force to replace it\n"
         assert sheet.read_text(encoding="utf-8") == text
         assert roof(capsys, monkeypatch, *new, "--force")[0] == 0
-    for _ in range(2):  # a key has answers, but not a student's
+    for _ in range(2):  # an answer key may be replaced
         assert roof(capsys, monkeypatch, *new[:-1], str(key), "--key")[0] == 0
 
 
-def test_a_sheet_states_who_checks_it() -> None:
-    own, seeded = (views.document(homework.sheet("ada", seed=seed)).render("markdown") for seed in ("", "secret"))
-    assert 'Check them with roofmodel.check_homework("FILE", "ada").' in own
-    assert "check_homework" not in seeded
-    assert "The lecturer checks them." in seeded
+def test_a_sheet_states_how_it_is_checked() -> None:
+    without_seed, with_seed = (
+        views.document(homework.sheet("ada", seed=seed)).render("markdown") for seed in ("", "secret")
+    )
+    assert 'Check them with roofmodel.check_homework("FILE", "ada").' in without_seed
+    assert "check_homework" not in with_seed
+    assert "The lecturer checks them." in with_seed
 
 
 def test_only_plain_matmul_asks_about_a_fourth_matrix() -> None:

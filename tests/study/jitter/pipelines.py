@@ -1,4 +1,4 @@
-"""Training jobs with pipelines, timed by relaxation: starts rise until no rule is broken. Independent of the replay."""
+"""Simulated pipeline-parallel training jobs, independent of the replay: starts rise until all dependencies hold."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from roofmodel.profiles.operation_table import COLUMNS, OperationTable, read_ope
 from roofmodel.study.jitter.schedules import select
 from roofmodel.study.jitter.what_if import Replay, replay_selection
 
-Key = tuple[int, int, str, int]  # data-parallel rank, stage, kind, number within the kind
+Key = tuple[int, int, str, int]  # data-parallel rank, stage, kind, index within the kind
 Seconds = Callable[[Key, int], float]  # seconds of an operation in a step
 
 
 def compute_order(stage: int, stages: int, chunks: int, microbatches: int) -> list[tuple[str, int, int]]:
-    """(direction, model chunk, microbatch) in order: 1F1B, with several chunks the interleaved schedule of Megatron."""
+    """(direction, model chunk, microbatch) in order: 1F1B, or Megatron's interleaved schedule for several chunks."""
     total = chunks * microbatches
     if chunks == 1:
         warm_up = min(stages - stage - 1, total)
@@ -38,7 +38,7 @@ def job(
     seconds: Seconds, *, dp: int = 1, stages: int = 2, chunks: int = 1, microbatches: int = 2, steps: int = 1,
     recorded_edges: bool = False, tail: bool = True,
 ) -> pandas.DataFrame:  # fmt: skip
-    """The rows of a job. `recorded_edges` adds the sends and receives of the model's ends, which transfer nothing."""
+    """The rows of a job. `recorded_edges` adds sends and receives at both ends of the model, which transfer nothing."""
     rows = []
     for step in range(steps):
         rows += _step(seconds, step, dp, stages, chunks, microbatches, recorded_edges, tail)
@@ -113,7 +113,7 @@ def _step(
                 add("optimizer", [end])
         if ends:
             groups.append(ends)
-    groups += shared.values()  # all data-parallel ranks, for clipping all stages as well
+    groups += shared.values()  # all data-parallel ranks; for gradient clipping, also all stages
     groups += [list(pair.values()) for pair in transfers.values()]
     group_of = {key: group for group in groups for key in group}
     start = dict.fromkeys(waits, 0.0)
@@ -143,7 +143,7 @@ def random_seconds(seed: int) -> Seconds:
 
 
 def written(folder: Path, rows: pandas.DataFrame, name: str = "job.parquet") -> Path:
-    """A file with these rows."""
+    """Write a file with these rows; return its path."""
     path = folder / name
     rows.to_parquet(path, index=False)
     return path
@@ -155,5 +155,5 @@ def table(folder: Path, rows: pandas.DataFrame) -> OperationTable:
 
 
 def rebuilt(operations: OperationTable) -> Replay:
-    """The job of a table with its dependencies."""
+    """The replay of a table of operations."""
     return replay_selection(operations.file, select(operations))

@@ -13,7 +13,7 @@ Row = tuple[object, ...]
 
 
 def planted(*plants: tuple[str, int, float], **sizes: int) -> Run:
-    """A run of 16 ranks, 120 kernels and 10 steps; a plant is kind, rank and share of the step."""
+    """A run of 16 ranks, 120 kernels and 10 steps with planted delays: kind, rank and share of the step."""
     return Run(**{"ranks": 16, "kernels": 120, "steps": 10} | sizes)._replace(
         plants=[Plant(*plant) for plant in plants]
     )
@@ -28,14 +28,14 @@ def tables(run: Run) -> dict[int, list[Row]]:
 
 
 def write(path: Path, table: Iterable[Row]) -> str:
-    """Write rows as CSV; the path."""
+    """Write rows as CSV; return the path."""
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([COLUMNS, *table])
     return str(path)
 
 
 def written(folder: Path, run: Run, change: Callable[[dict[int, list[Row]]], None] = lambda _: None) -> list[str]:
-    """Write a file per rank, after a change of the tables; the paths."""
+    """Write a file per rank, after a change of the tables; return the paths."""
     found = tables(run)
     change(found)
     return [write(folder / f"rank{rank:03}.csv", table) for rank, table in found.items()]

@@ -1,4 +1,4 @@
-"""`roof jitter` on ranks without marks that begin at different steps."""
+"""`roof jitter` on ranks without marks whose files begin at different steps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_ranks_without_their_first_steps_are_matched_at_the_same_steps(tmp_path:
 def test_ranks_that_begin_and_end_at_different_steps_are_matched(tmp_path: Path) -> None:
     cuts = {0: (2 * KERNELS, 0), 1: (0, 3 * KERNELS), 2: (KERNELS, KERNELS)}
     found = unmarked(tmp_path, cuts, ("input", 3, 0.1))
-    # Without marks a step begins after the longest gap, which is not the one before the first launch.
+    # Without marks, a step begins after the longest gap, which is not the gap before the first launch.
     assert [(cause.kind, cause.ranks) for cause in found.causes] == [("cpu", (3,))]
     assert found.clocks.error_seconds is not None
     assert found.clocks.error_seconds < 10e-6
@@ -65,7 +65,7 @@ def test_ranks_that_begin_together_are_not_shifted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kernels", [3 * KERNELS, KERNELS, 4])
 def test_a_rank_that_ends_before_another_one_begins_is_not_compared(tmp_path: Path, kernels: int) -> None:
-    """Of a truncated file the first steps are left, a step, or kernels before the first collective."""
+    """A truncated file has the first steps, one step, or only kernels before the first collective."""
     cuts = {1: (5 * KERNELS, 0), 2: (0, STEPS * KERNELS - kernels)}
     found = unmarked(tmp_path, cuts, ("gpu", 3, 0.1))
     assert [(cause.kind, cause.ranks) for cause in found.causes] == [("gpu", (3,))]
@@ -75,8 +75,8 @@ def test_a_rank_that_ends_before_another_one_begins_is_not_compared(tmp_path: Pa
     assert warning.endswith("it is not compared")
 
 
-def test_an_unknown_begin_is_reported_with_what_would_help(tmp_path: Path) -> None:
-    """All steps take exactly 1 ms, so nothing shows which step rank 1 lacks."""
+def test_an_unknown_first_step_is_reported_with_a_remedy(tmp_path: Path) -> None:
+    """All steps take exactly 1 ms, so it is unknown which step rank 1 lacks."""
     files = []
     for rank in range(2):
         events: list[object] = []
@@ -99,8 +99,8 @@ def sequence(codes: Integers, ends: Integers) -> CollectiveSequence:
 
 
 @pytest.mark.parametrize("shift", [-3, 0, 6])
-def test_the_place_of_an_evaluation_step_shows_the_shift_of_regular_steps(shift: int) -> None:
-    """All steps take equal times; one has other collectives."""
+def test_the_position_of_an_evaluation_step_gives_the_shift_of_regular_steps(shift: int) -> None:
+    """All steps take equal times; one step has other collectives."""
     codes = np.tile([1, 1, 2], 12)
     codes[18:21] = [5, 6, 7]
     times = np.arange(36) * 1_000_000

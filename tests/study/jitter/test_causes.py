@@ -1,4 +1,4 @@
-"""The causes of late ranks, and the clocks of files, on arrays of known numbers."""
+"""Causes of late ranks and clocks of files, on synthetic arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from roofmodel.study.jitter.ranks import ComparedRank
 
 
 def of_kernels(compute: Floats) -> dict[str, Floats]:
-    """The parts of the lateness (S steps x R ranks) if the ranks differ in their kernels only."""
+    """The parts of the lateness (steps x ranks) if ranks differ only in their kernel times."""
     return {name: compute if name == "compute" else np.zeros_like(compute) for name in Lateness._fields}
 
 
@@ -28,15 +28,15 @@ def compared_ranks(count: int) -> list[ComparedRank]:
 @pytest.mark.parametrize(
     ("ranks", "steps", "latest"), [(2, 16, 13), (2, 16, 14), (2, 20, 18), (4, 50, 30), (4, 5, 5), (960, 50, 3)]
 )
-def test_a_rank_is_the_latest_by_chance_as_often_as_the_binomial_distribution_states(
+def test_the_chance_of_a_rank_being_the_latest_follows_the_binomial_distribution(
     ranks: int, steps: int, latest: int
 ) -> None:
     values = np.zeros((steps, ranks))
     values[:latest, 0] = 1
     values[np.arange(latest, steps), 1 + np.arange(steps - latest) % (ranks - 1)] = 1
     others = ranks - 1
-    as_often = sum(math.comb(steps, times) * others ** (steps - times) for times in range(latest, steps + 1))
-    assert _is_no_chance(values, 0) == (ranks * Fraction(as_often, ranks**steps) < Fraction(1, 200))
+    outcomes = sum(math.comb(steps, times) * others ** (steps - times) for times in range(latest, steps + 1))
+    assert _is_no_chance(values, 0) == (ranks * Fraction(outcomes, ranks**steps) < Fraction(1, 200))
 
 
 @pytest.mark.parametrize("steps", [20, 2000, 20_000])
@@ -54,15 +54,15 @@ def test_the_noise_of_2000_steps_is_no_persistent_cause_of_a_rank(late: float) -
         compute = 50e-3 + np.random.default_rng(seed).normal(0, 5e-3, (2000, 4))
         compute[:, 2] += late
         found = find_causes(of_kernels(compute), compared_ranks(4), 50e-3, np.zeros(2000))
-        # the kernel times vary on all ranks; the delay exceeds its level in some of the runs
+        # kernel times vary on all ranks; in some runs, the delay exceeds the threshold
         assert {(cause.kind, cause.ranks) for cause in found} <= {("workload", ())} | (
             {("gpu", (2,))} if late else set()
         )
 
 
 @pytest.mark.parametrize(("ranks", "steps"), [(2, 3), (2, 10), (4, 3), (16, 3), (16, 10)])
-def test_the_noise_of_few_steps_is_no_cause(ranks: int, steps: int) -> None:
-    """Kernel times of a step vary by 0.5 %, from which on a persistent delay is reported."""
+def test_the_noise_of_few_steps_is_not_a_cause(ranks: int, steps: int) -> None:
+    """Kernel times of a step vary by 0.5 %, which is the smallest persistent delay that is reported."""
     assert count_false(ranks, steps, 0.005, 100) <= 1
 
 
@@ -89,7 +89,7 @@ def test_two_ranks_with_two_steps_have_a_cause_although_their_noise_is_unknown()
 
 
 def test_a_rank_that_is_the_latest_in_all_of_few_steps_is_not_an_alternating_workload() -> None:
-    """The delays of 3, 10 and 5 % are no persistent one with three steps, and they are of one rank."""
+    """Delays of 3, 10 and 5 % in three steps are not persistent, but all are of the same rank."""
     compute = np.array([[0.1, 0.103], [0.1, 0.11], [0.1, 0.105]])
     (cause,) = find_causes(of_kernels(compute), compared_ranks(2), 0.1, np.zeros(3))
     assert (cause.kind, cause.ranks) == ("random", (1,))
@@ -108,7 +108,7 @@ def test_the_tail_of_students_t_equals_that_of_scipy(freedom: int, value: float)
 @pytest.mark.parametrize("ranks", [4, 8])
 @pytest.mark.parametrize("seed", range(5))
 def test_clocks_agree_if_half_of_the_ranks_are_missing_in_most_steps(ranks: int, seed: int) -> None:
-    """All ranks leave a collective together, within 1 us, and each file has its own clock."""
+    """All ranks leave a collective within 1 us, and each file has a separate clock."""
     random = np.random.default_rng(seed)
     clocks = random.integers(-500_000, 500_000, ranks)
     steps = []

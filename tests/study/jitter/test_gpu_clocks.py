@@ -1,6 +1,6 @@
 """Clock and power as evidence of a slow GPU in `roof jitter`, from exports of `nsys --gpu-metrics-devices=all`.
 
-No export with GPU metrics is available: the layout of these tables is that of public queries of such exports.
+No real export with GPU metrics is available; these tables have the layout used by public queries of such exports.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ METRIC_NAMES = (
 )
 DEVICES = "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT)"
 NAMES = {1: "GR Active [Throughput %]", 2: "GPC Clock Frequency [MHz]", 3: "Power [W]"}
-TYPE = 0x1D4B0000000000  # of the metrics; the low 8 bits are the id of the GPU
+TYPE = 0x1D4B0000000000  # type id of the metrics; the low 8 bits are the id of the GPU
 
 
 def four_ranks(folder: Path, clocks: Mapping[int, float], powers: Mapping[int, float]) -> list[str]:
-    """Four processes with a GPU each in one file, whose ids are the reverse of the ranks; rank 2 is slower by 10 %."""
+    """Four processes with one GPU each in one file. GPU ids are in reverse order of ranks. Rank 2 is 10 % slower."""
     found = export(RUNTIME, GPU, METRICS, METRIC_NAMES, DEVICES)
     random = np.random.default_rng(1)
     for rank in range(4):
@@ -45,7 +45,7 @@ def four_ranks(folder: Path, clocks: Mapping[int, float], powers: Mapping[int, f
                 "ncclDevKernel_AllReduce", now, step * 100_000 + 95_000, launched=now - 500, thread=process | 1
             )
         for time in range(0, 800_000, 2500):
-            idle = time % 100_000 > 75_000  # the clock is higher without computation: it does not count
+            idle = time % 100_000 > 75_000  # the clock without computation is higher and must be ignored
             for metric, value in ((1, 99.0), (2, clocks.get(rank)), (3, powers.get(rank))):
                 if value is not None:
                     stored = value * 1.2 if metric == 2 and idle else value
@@ -93,14 +93,14 @@ def test_without_clocks_of_other_ranks_the_evidence_asks_for_them(tmp_path: Path
 
 
 @pytest.mark.parametrize("powers", [{0: 0.0, 1: 0.0, 2: 400.0, 3: 0.0}, {0: 600.0, 1: 620.0, 2: 0.0, 3: 610.0}])
-def test_a_power_of_0_watts_is_no_evidence(tmp_path: Path, powers: dict[int, float]) -> None:
+def test_a_power_of_0_watts_is_ignored(tmp_path: Path, powers: dict[int, float]) -> None:
     text, values = slow_gpu(jitter(four_ranks(tmp_path, {}, powers)))
     assert "power of its GPU" not in text
     assert values is None
 
 
 def sampled(folder: Path, times: Sequence[int]) -> Path:
-    """One kernel, and a sample of the clock at each time; its value is the time."""
+    """One kernel, and clock samples whose values equal their times."""
     found = export(RUNTIME, GPU, METRICS, METRIC_NAMES)
     found.kernel("gemm", 0, 1000, launched=0)
     found.add("TARGET_INFO_GPU_METRICS", typeId=TYPE, sourceId=1, typeName="", metricId=2, metricName=NAMES[2])

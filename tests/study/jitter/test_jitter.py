@@ -1,4 +1,4 @@
-"""`roof jitter` on a real export, on the numbers of the lecture, and on runs with planted delays."""
+"""`roof jitter` on a real export, on the numbers of a lecture, and on runs with planted delays."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def test_two_training_ranks_compute_for_the_same_time(training: Jitter) -> None:
     assert any("kernels are not the cause" in finding for finding in training.findings)
 
 
-def test_collectives_of_two_training_ranks_start_apart_and_end_together(training: Jitter) -> None:
+def test_collectives_of_two_training_ranks_start_at_different_times_and_end_together(training: Jitter) -> None:
     clocks = training.clocks
     assert clocks.start_skew_seconds == pytest.approx((-1.56e-3, 3.34e-3), abs=5e-6)
     assert clocks.error_seconds == pytest.approx(26.6e-6, abs=5e-8)
     assert clocks.offsets.tolist() == [0, 0]  # one file, one clock
 
 
-def test_the_late_training_rank_is_late_by_its_launches(training: Jitter) -> None:
+def test_the_late_training_rank_is_late_because_of_its_launches(training: Jitter) -> None:
     delays = [rank.launch_to_start_median_seconds for rank in training.ranks]
     assert [round(delay * 1e6, 1) for delay in delays if delay] == [296.2, 225.8]
     (cause,) = training.causes
@@ -111,7 +111,7 @@ def step_of(*tables: KernelTable) -> StepKernels:
 
 
 def lecture() -> StepKernels:
-    """Kernels 0 and 1 of GPUs 0, 1 and 959, then an all-reduce which all leave at 10 ms. GPU 959 has the first gap 0.
+    """Kernels 0 and 1 of GPUs 0, 1 and 959, then an all-reduce that all leave at 10 ms. The first gap of GPU 959 is 0.
 
     The slide's first gaps need a rank that starts first, so the gaps of kernel 0 are relative to GPU 959's 9813 ns.
     """
@@ -157,11 +157,11 @@ def test_deviations_are_from_the_mean_over_ranks_and_the_latest_is_found_before_
 
 
 def curves(times_to_end: NDArray[np.float64], last: int) -> Deviations:
-    """Deviations of which only the times to the end are given."""
+    """Deviations with only times to the end."""
     return Deviations(np.zeros_like(times_to_end), np.zeros_like(times_to_end), times_to_end, None, last)
 
 
-def test_a_rank_diverges_where_it_is_late_and_not_where_it_is_early() -> None:
+def test_a_rank_diverges_at_the_kernel_at_which_it_is_late_and_not_if_it_is_early() -> None:
     late = np.array([-200e-6, -150e-6, 300e-6, 250e-6])
     found = curves(np.stack([late, -late]), last=2)
     assert found.diverges_at(0, 100e-6) == 2
@@ -184,7 +184,7 @@ def test_the_first_gap_does_not_depend_on_the_clock() -> None:
     shift = np.array([[0], [10**9], [-(10**9)]])
     same = gaps_before(step)
     assert same.tolist() == gaps_before(step._replace(starts=step.starts + shift, ends=step.ends + shift)).tolist()
-    assert same.tolist() == [12921 - 9813, 11034 - 9813, 0]  # the first to start has 0, later ones more
+    assert same.tolist() == [12921 - 9813, 11034 - 9813, 0]  # 0 for the first rank to start, more for later ranks
 
 
 def test_the_gap_from_the_previous_step_is_the_time_since_its_last_collective() -> None:
@@ -219,12 +219,12 @@ def test_kernels_after_inserted_ones_still_match(sequence: list[int], data: st.D
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("amount", [0.01, 0.04, 0.3])
-def test_a_planted_delay_is_found_and_no_other(kind: str, amount: float, tmp_path: Path) -> None:
+def test_only_the_planted_delay_is_found(kind: str, amount: float, tmp_path: Path) -> None:
     found = analyzed(tmp_path, (kind, 5, amount))
     (cause,) = found.causes
     assert cause.kind == kind
     assert cause.ranks == (tuple(range(PER_HOST)) if kind == "node" else (5,))
-    # the step of the file is longer than the one that the amount refers to: it has collectives and waits
+    # the step in the file also has collectives and waits, so it is longer than the step without delays
     assert 0.5 * amount < cause.seconds_per_step / found.step_seconds < 1.2 * amount
 
 
@@ -256,12 +256,12 @@ def test_a_run_without_delays_has_no_cause(tmp_path: Path) -> None:
 def test_the_latest_rank_of_each_step_has_the_planted_cause(tmp_path: Path) -> None:
     found = analyzed(tmp_path, ("gpu", 5, 0.2))
     assert {(step.latest_rank, step.cause) for step in found.steps} == {(5, "gpu")}
-    # the kernels of the second half limit the GPU, and only there the rank falls behind
+    # only in the second half is the GPU the limit, so the rank is late only there
     assert all(step.diverges_at_kernel is not None and step.diverges_at_kernel >= 48 for step in found.steps)
 
 
-def test_a_late_rank_without_launches_in_the_file_is_the_cause_itself(tmp_path: Path) -> None:
-    """Without launches nothing distinguishes the CPU from the host."""
+def test_the_cause_of_a_late_rank_without_launches_in_the_file_is_the_rank(tmp_path: Path) -> None:
+    """Without launches, the causes on the CPU cannot be distinguished."""
     header = (
         '"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Registers Per Thread",'
         '"Static SMem","Dynamic SMem","Size","Throughput","Device","Context","Stream","Name"\n'
@@ -274,7 +274,7 @@ def test_a_late_rank_without_launches_in_the_file_is_the_cause_itself(tmp_path: 
                 now += 3 + (40 if rank == 1 and kernel == 4 else 0)
                 rows.append(f'{now},{50 + step % 2},1,1,1,1,1,1,8,0,0,,,"GPU ({rank})","1","7","kernel_{kernel}"')
                 now += 50 + step % 2
-            now = (step + 1) * 800.0  # all leave the collective together
+            now = (step + 1) * 800.0  # all ranks leave the collective together
             rows.append(f'{now - 20},20,1,1,1,1,1,1,8,0,0,,,"GPU ({rank})","1","9","ncclAllReduce"')
         (tmp_path / f"{rank}.csv").write_text(f"==7== Profiling result:\n{header}" + "\n".join(rows) + "\n")
     found = jitter([str(tmp_path / f"{rank}.csv") for rank in range(3)])
@@ -331,7 +331,7 @@ def test_files_of_one_step_each_are_joined_to_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("copied", [True, False])
-def test_the_same_file_given_twice_counts_once(tmp_path: Path, copied: bool) -> None:
+def test_a_file_given_twice_counts_once(tmp_path: Path, copied: bool) -> None:
     files = list(map(os.path.relpath, written(tmp_path, planted(ranks=3, steps=3))))
     again = str(shutil.copy(files[1], tmp_path / "copy.csv")) if copied else files[1]
     found = jitter([*files, again])
@@ -352,11 +352,13 @@ def test_files_without_kernels_are_refused(tmp_path: Path) -> None:
     path = torch_trace(tmp_path, event("cpu_op", "aten::add", 1, 2))
     with pytest.raises(RoofError, match="0 ranks with kernels"):
         jitter([path])
-    kernels_of_two = [torch_rank(tmp_path, rank, 1e7, 200) for rank in range(2)]  # ranks with equal times are two
+    kernels_of_two = [
+        torch_rank(tmp_path, rank, 1e7, 200) for rank in range(2)
+    ]  # two ranks with equal times are not copies
     assert any("no kernels" in str(warning) for warning in jitter([path, *kernels_of_two]).warnings)
 
 
-def test_a_rank_with_other_kernels_is_left_out_by_name(tmp_path: Path) -> None:
+def test_a_rank_with_other_kernels_is_not_compared_and_named(tmp_path: Path) -> None:
     def renamed(found: dict[int, list[Row]]) -> None:
         found[3] = [(*row[:7], f"other {n % 7}" if "nccl" not in str(row[7]) else row[7], *row[8:])
                     for n, row in enumerate(found[3])]  # fmt: skip
@@ -414,7 +416,9 @@ def test_steps_restrict_kernels_and_computation_with_and_without_marks(tmp_path:
     assert whole.common_kernels == 6 * 4 + cut
     assert [rank.common_compute_seconds for rank in whole.ranks] == pytest.approx([(6 * 3 + cut) * 80e-6] * 2)
     every = jitter(files, steps_range="0:100")
-    assert every.common_kernels == (whole.common_kernels if marks else 6 * 4)  # without marks the rest is no step
+    assert every.common_kernels == (
+        whole.common_kernels if marks else 6 * 4
+    )  # without marks, the remaining kernels are not a step
 
 
 @pytest.mark.parametrize("common", [True, False])
@@ -435,7 +439,7 @@ def test_ranks_with_different_numbers_of_steps_are_compared_by_step(tmp_path: Pa
     assert float(longer[1]) < 1
 
 
-def test_what_if_on_kernels_says_what_it_needs(tmp_path: Path) -> None:
+def test_what_if_on_kernels_has_a_warning_with_the_required_input(tmp_path: Path) -> None:
     report = roofmodel.jitter(*written(tmp_path, planted(ranks=2, steps=2)), what_if=True)
     assert report.to_dict()["what_if"] is None
     assert any("table of operations" in warning for warning in report.warnings)
@@ -446,9 +450,9 @@ def test_what_if_on_kernels_says_what_it_needs(tmp_path: Path) -> None:
 
 
 def torch_rank(folder: Path, rank: int, clock: float, fetch: float, marks: bool = True, steps: int = 6) -> str:
-    """Steps of 20 kernels of 100 us and an all-reduce that all ranks leave together; a data loader before each step.
+    """Steps of 20 kernels of 100 us and an all-reduce that all ranks leave together, after a data loader.
 
-    `fetch` is the time in the data loader; the others wait up to 300 us more in the all-reduce. Times in us.
+    `fetch` is the time in the data loader; other ranks wait up to 300 us longer in the all-reduce. Times in us.
     """
     events: list[object] = []
     for step in range(steps):
@@ -473,18 +477,23 @@ def test_a_rank_that_waits_for_its_data_loader_is_found_on_any_clock(tmp_path: P
     clocks, fetches = [0.0, 5e6, -3e6 + 1e7, 17.0], [200, 200, 500, 200]
     files = [torch_rank(tmp_path, rank, 1e7 + clocks[rank], fetches[rank], marks) for rank in range(4)]
     found = jitter(files)
-    assert [rank.rank.number for rank in found.ranks] == [0, 1, 2, 3]  # as the files state, not in their order
+    assert [rank.rank.number for rank in found.ranks] == [
+        0,
+        1,
+        2,
+        3,
+    ]  # ranks stated in the files, not the order of the files
     (cause,) = found.causes
     assert (cause.kind, cause.ranks) == ("input", (2,))
     assert cause.seconds_per_step == pytest.approx(300e-6, rel=0.02)
     assert "fetches a batch" in cause.evidence
     assert found.clocks.offsets.tolist() == pytest.approx([1e3 * (clock - clocks[0]) for clock in clocks])
     assert found.clocks.error_seconds == pytest.approx(0, abs=1e-9)
-    assert {step.cause for step in found.steps[1:]} == {"input"}  # before the first step the file has no kernel
+    assert {step.cause for step in found.steps[1:]} == {"input"}  # the first step has no earlier kernel
 
 
 def test_ranks_that_are_matched_at_different_steps_are_reported(tmp_path: Path) -> None:
-    """Without marks nothing shows that the second file lacks the first step, except that collectives end apart."""
+    """Without marks, the only sign of the missing first step of the second file are collectives that end separately."""
     files = [torch_rank(tmp_path, rank, 1e7, 200, marks=False) for rank in range(2)]
     document = json.loads(Path(files[1]).read_text())
     document["traceEvents"] = [each for each in document["traceEvents"] if each["ts"] > 1e7 + 3990]
@@ -497,7 +506,7 @@ def test_ranks_that_are_matched_at_different_steps_are_reported(tmp_path: Path) 
 # --- Folders ---------------------------------------------------------------------------------------------
 
 
-def test_a_folder_means_all_its_files(tmp_path: Path) -> None:
+def test_a_folder_stands_for_all_its_files(tmp_path: Path) -> None:
     files = written(tmp_path, planted(ranks=4, steps=4))
     (tmp_path / ".hidden").write_text("not a table")
     assert [rank.rank.kernels for rank in jitter([str(tmp_path)]).ranks] == [

@@ -1,4 +1,4 @@
-"""The kernels of a rank: gaps before them, against their definition."""
+"""Gaps before the kernels of a rank, compared with their definition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.jitter.kernels import KernelTable, compared_kernels
 
-Kernel = tuple[int, int, bool, bool]  # time since the start of the kernel before, duration, main stream, collective
+Kernel = tuple[
+    int, int, bool, bool
+]  # time since the start of the previous kernel, duration, on the main stream, collective
 KERNELS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30), st.booleans(), st.booleans()), min_size=1)
 
 

@@ -1,4 +1,4 @@
-"""Deviations between the ranks of pipelines, by computation and step."""
+"""Deviations between ranks of pipelines per computation and step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THRESHOLD = 1e-4
 
 
 def late_rank(key: Key, step: int) -> float:
-    """Rank 3 (of stage 1, data-parallel rank 1) computes the backward of microbatch 1 in 50 ms instead of 40 ms."""
+    """Rank 3 (stage 1, data-parallel rank 1) takes 50 ms instead of 40 ms for the backward pass of microbatch 1."""
     if key == (1, 1, "backward-compute", 1):
         return 0.05
     return {"forward-compute": 0.02, "backward-compute": 0.04}.get(key[2], 0.001)
@@ -32,7 +32,7 @@ def test_a_late_rank_is_found_with_the_operation_from_which_it_is_late(tmp_path:
     ]
     for step in found.steps:
         assert step.latest_rank == 3
-        # 10 ms more than the three others: deviation from the mean of four ranks 10 - 10/4.
+        # 10 ms more than three other ranks: 10 - 10/4 ms above the mean of four.
         assert step.latest_seconds == pytest.approx(0.0075)
         assert step.earliest_seconds == pytest.approx(-0.0025)
         assert step.diverges_at_kernel == 3  # the last stage computes F0 B0 F1 B1 F2 B2
@@ -70,7 +70,7 @@ def test_the_workload_is_the_cause_in_every_step_of_se() -> None:
     assert len({step.latest_rank for step in found.steps}) > 10  # no rank is persistently late
 
 
-def test_ranks_are_compared_where_a_missing_stage_prevents_a_replay(tmp_path: Path) -> None:
+def test_ranks_are_compared_although_a_missing_stage_prevents_a_replay(tmp_path: Path) -> None:
     rows = job(random_seconds(2), dp=2, stages=3, steps=3)
     found = operation_jitter(table(tmp_path, rows[rows["stage"] != 1]), THRESHOLD)
     assert found.what_if is None
@@ -91,7 +91,7 @@ def test_a_missing_worker_removes_no_other_worker_from_the_comparison(tmp_path: 
     assert (found.ranks[0].dp_rank, found.ranks[0].stage) == (0, 0)
     assert found.ranks[0].compute_seconds == pytest.approx(2 * (3 * 0.02 + 2 * 0.04 + 0.07))
     for late in found.lateness:
-        # Of five ranks, rank 0 is 30 ms and rank 4 is 10 ms slower: on average 8 ms.
+        # Of five ranks, rank 0 is slower by 30 ms and rank 4 by 10 ms: 8 ms on average.
         assert late.tolist() == pytest.approx([0.022, -0.008, -0.008, 0.002, -0.008])
     assert {(step.latest_rank, step.cause) for step in found.steps} == {(0, None)}  # it is not replayed
     assert found.warnings[0].endswith("; its rank 0 is compared")

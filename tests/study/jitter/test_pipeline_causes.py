@@ -27,7 +27,7 @@ def published(name: str) -> list[Cause]:
 
 
 def even(key: Key, step: int) -> float:
-    """20 ms forward, 40 ms backward, 1 ms for all else, with 0.1 % noise."""
+    """20 ms forward, 40 ms backward, 1 ms for all other operations, with 0.1 % noise."""
     seconds = {"forward-compute": 0.02, "backward-compute": 0.04}.get(key[2], 0.001)
     return seconds * (1 + 0.001 * random.Random(f"{key} {step}").random())
 
@@ -45,7 +45,7 @@ def test_the_long_last_stage_is_the_only_cause_in_st() -> None:
 
 
 def test_the_sequence_lengths_are_the_first_cause_in_se_and_the_last_stage_the_second() -> None:
-    """As the authors state it in the readme of their artifact."""
+    """The authors state this in the readme of their artifact."""
     first, second = published("SE")
     assert (first.kind, first.ranks) == ("workload", ())
     assert first.seconds_per_step > 5 * second.seconds_per_step
@@ -63,7 +63,7 @@ def test_equal_ranks_have_no_cause(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dp", [2, 3, 8])
-def test_a_slow_rank_is_named_and_no_other(tmp_path: Path, dp: int) -> None:
+def test_only_the_slow_rank_is_named(tmp_path: Path, dp: int) -> None:
     def seconds(key: Key, step: int) -> float:
         return even(key, step) * (1.1 if key[:2] == (1, 1) and key[2].endswith("compute") else 1)
 
@@ -112,7 +112,7 @@ def test_independent_variations_are_random(tmp_path: Path, stages: int) -> None:
 
 
 def test_a_rank_that_is_slow_in_single_steps_is_random(tmp_path: Path) -> None:
-    """Forward and backward are slow together, but not on all stages as with a long sequence."""
+    """Forward and backward are slow together, but not on all stages as for a long sequence."""
 
     def seconds(key: Key, step: int) -> float:
         slow = random.Random(f"{key[:2]} {step}").random() < 0.2
@@ -127,7 +127,7 @@ def test_slow_transfers_are_named_by_their_kind(tmp_path: Path) -> None:
 
     (cause,) = planted(tmp_path, seconds)
     assert (cause.kind, cause.evidence_values["operation"]) == ("operation", "grads-reduce-scatter")
-    # In one of five steps it takes 99 ms longer than the median.
+    # It takes 99 ms more than the median in one of five steps.
     assert cause.seconds_per_step == pytest.approx(0.099 / 5, rel=0.01)
 
 
@@ -142,7 +142,7 @@ def test_a_job_without_backward_computations_is_analyzed(tmp_path: Path) -> None
     "zero",
     [
         lambda key: key[1] == 0 and key[2] == "forward-compute",  # one kind of one stage
-        lambda key: key[1] != 1 and key[2].endswith("compute"),  # all stages but one
+        lambda key: key[1] != 1 and key[2].endswith("compute"),  # all stages except one
         lambda key: key[:2] == (1, 1) and key[2] == "forward-compute",  # one kind of one rank
         lambda key: key[2].endswith("compute"),
     ],

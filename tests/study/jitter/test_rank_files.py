@@ -1,4 +1,4 @@
-"""`roof jitter` from Parquet files of ranks, in one and several processes, and on a Dask cluster."""
+"""`roof jitter` on Parquet files of ranks: in one process, in several processes, and on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_two_ranks_of_one_export_give_the_same_result_from_parquet(tmp_path: Pat
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_an_interrupted_conversion_continues_with_the_ranks_that_are_missing(
+def test_an_interrupted_conversion_continues_with_the_missing_ranks(
     files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -149,7 +149,7 @@ def test_a_changed_profiler_file_is_converted_again(tmp_path: Path) -> None:
 def test_a_damaged_parquet_file_is_named_and_the_other_ranks_are_compared(
     stored: Path, tmp_path: Path, place: float
 ) -> None:
-    """Truncated; or one byte of a column is changed, which only the page's checksum shows."""
+    """The file is truncated, or one byte of a column is changed, which only the checksum of the page detects."""
     paths = copied(stored, tmp_path)
     data = bytearray(paths[7].read_bytes())
     if place == 0.5:
@@ -170,8 +170,8 @@ def test_a_damaged_parquet_file_in_the_cache_is_converted_again(files: list[str]
 
 
 @pytest.mark.parametrize("rank", [0, 7])
-def test_any_rank_with_damaged_times_is_left_out(stored: Path, tmp_path: Path, rank: int) -> None:
-    """The alignment reads the times of rank 0, the sums those of all ranks."""
+def test_a_rank_with_damaged_times_is_left_out(stored: Path, tmp_path: Path, rank: int) -> None:
+    """The alignment reads the times of rank 0; the sums read the times of all ranks."""
     from pyarrow import parquet
 
     paths = copied(stored, tmp_path)
@@ -184,9 +184,7 @@ def test_any_rank_with_damaged_times_is_left_out(stored: Path, tmp_path: Path, r
     assert any(paths[rank].name in str(warning) and "left out" in str(warning) for warning in found.warnings)
 
 
-def test_one_rank_of_those_with_equal_sequences_is_read_for_the_alignment(
-    stored: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_alignment_reads_one_rank_per_sequence_of_kernels(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     original = StoredKernels.load_sequence
 
@@ -250,7 +248,7 @@ def test_several_processes_give_the_result_of_one(
 
 
 def assert_equal(found: Jitter, expected: Jitter) -> None:
-    """Every number is equal, bit for bit."""
+    """Assert that all numbers are equal, bit for bit."""
     assert result(found) == result(expected)
     assert np.array_equal(found.lateness, expected.lateness)
     assert np.array_equal(found.clocks.offsets, expected.clocks.offsets)
@@ -278,7 +276,7 @@ def test_ranks_of_a_killed_process_are_computed_again(
 
 
 def kills_its_worker_once(batch: RankBatch) -> TimeSums:
-    """As `sum_ranks`, but the first worker that has the ranks from 4 on dies after its work."""
+    """As `sum_ranks`, but the first worker with ranks from 4 on dies after its work."""
     found = sum_ranks(batch)
     flag = Path(os.environ["ROOF_TEST_KILL"])
     assert multiprocessing.parent_process() is not None or flag.exists()
@@ -288,13 +286,13 @@ def kills_its_worker_once(batch: RankBatch) -> TimeSums:
     return found
 
 
-@pytest.mark.filterwarnings("default")  # what Dask warns of is Dask's
+@pytest.mark.filterwarnings("default")  # Dask's own warnings are not errors
 def test_a_killed_worker_loses_no_rank_and_counts_none_twice(
     stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     distributed = pytest.importorskip("distributed")
     flag = tmp_path / "killed"
-    monkeypatch.setenv("ROOF_TEST_KILL", str(flag))  # the workers inherit it
+    monkeypatch.setenv("ROOF_TEST_KILL", str(flag))  # inherited by the workers
     expected = result(jitter([str(stored)]))
     monkeypatch.setattr("roofmodel.study.jitter.reduced_steps.BATCH", 2)
     monkeypatch.setattr("roofmodel.study.jitter.reduced_steps.sum_ranks", kills_its_worker_once)

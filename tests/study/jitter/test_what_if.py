@@ -1,4 +1,4 @@
-"""The what-if analysis against published results, a pipeline worked out by hand, and properties of replays."""
+"""The what-if analysis: published results, a pipeline derived by hand, properties of replays."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ def test_published_slowdowns_are_reproduced(trace: tuple[str, WhatIf]) -> None:
     # The authors store times as float32.
     assert found.slowdown == pytest.approx(expected["blocking_slowdown"], rel=1e-6)
     data = what_if_slowdowns(found)
-    for ours, theirs in (("operation", "optype"), ("dp_rank", "dp_rank"), ("stage", "stage")):
-        assert data[f"by_{ours}"] == pytest.approx(expected[f"blocking_decompose_by_{theirs}"], rel=1e-6)
+    for name_in_data, published_name in (("operation", "optype"), ("dp_rank", "dp_rank"), ("stage", "stage")):
+        assert data[f"by_{name_in_data}"] == pytest.approx(
+            expected[f"blocking_decompose_by_{published_name}"], rel=1e-6
+        )
 
 
 def test_published_step_times_are_reproduced(trace: tuple[str, WhatIf]) -> None:
@@ -82,11 +84,11 @@ def test_the_replay_differs_from_the_recorded_steps_by_their_launch_delays(trace
     assert found.replay_error == pytest.approx(1 - np.mean(ratios), rel=1e-3)
 
 
-# --- A pipeline worked out by hand ------------------------------------------------------------------
+# --- A pipeline derived by hand ------------------------------------------------------------------
 
 
 def two_stages() -> pandas.DataFrame:
-    """Two microbatches, two stages, one data-parallel rank; transfers take no time except the forward ones, 1 s.
+    """Two microbatches, two stages, one data-parallel rank. Forward transfers take 1 s, all others no time.
 
     Recorded: stage 0 computes F0 0-2, F1 2-4; stage 1 receives F0 at 3, F1 at 5.
     Stage 1: F0 3-6, B0 6-10, F1 10-13, B1 13-17. Stage 0: B0 10-13, B1 17-20.
@@ -111,7 +113,7 @@ def two_stages() -> pandas.DataFrame:
     )  # fmt: skip
 
 
-def test_a_pipeline_of_two_stages_has_the_slowdowns_worked_out_by_hand(tmp_path: Path) -> None:
+def test_a_pipeline_of_two_stages_has_the_slowdowns_derived_by_hand(tmp_path: Path) -> None:
     found = analyzed(tmp_path, two_stages())
     assert found.replay_error == pytest.approx(0)
     # Ideal: forward (2+2+3+3)/4 = 2.5, backward (3+3+4+4)/4 = 3.5, forward transfer 1, backward transfer 0.
@@ -186,7 +188,9 @@ def test_a_job_with_equal_times_has_no_slowdown(
 
 @given(seed=st.integers(0, 10**6), dp=st.integers(2, 4))
 @settings(max_examples=15)
-def test_names_of_ranks_change_only_their_keys(tmp_path_factory: pytest.TempPathFactory, seed: int, dp: int) -> None:
+def test_renumbered_ranks_change_only_the_keys_of_results(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, dp: int
+) -> None:
     rows = job(random_seconds(seed), dp=dp, steps=2)
     folder = tmp_path_factory.mktemp("job")
     first = analyzed(folder, rows)
@@ -202,7 +206,7 @@ def test_names_of_ranks_change_only_their_keys(tmp_path_factory: pytest.TempPath
 def test_the_slowest_of_independent_ranks_is_never_faster_than_the_mean(
     tmp_path_factory: pytest.TempPathFactory, seed: int, microbatches: int
 ) -> None:
-    """Without pipeline stages only computations vary: the last rank takes at least the mean time."""
+    """Without pipeline stages, only computations vary; the slowest rank takes at least the mean time."""
 
     def seconds(key: tuple[int, int, str, int], step: int) -> float:
         return random_seconds(seed)(key, step) if key[2].endswith("compute") else 0.001
@@ -331,7 +335,7 @@ def test_chunks_and_microbatches_need_no_numbers(tmp_path: Path, value: int, chu
     assert [warning.split(": ", 1)[1][:3] for warning in found.warnings] == ["gmc"] * (value + 1)
 
 
-def test_a_distant_rank_costs_no_memory(tmp_path: Path) -> None:
+def test_a_very_large_rank_number_needs_no_memory(tmp_path: Path) -> None:
     rows = whole().replace({"dp_rank": {3: 10**12}})
     (warning,) = analyzed(tmp_path, rows).warnings
     assert "no operations of dp_rank 3, 4, 5, 6, 7 and 999999999992 more" in warning

@@ -1,4 +1,4 @@
-"""Points above their ceiling, and possible explanations."""
+"""Points above a ceiling, and possible explanations."""
 
 from __future__ import annotations
 
@@ -38,34 +38,34 @@ def test_a_point_below_its_ceiling_has_no_finding() -> None:
 
 
 def test_a_clock_above_that_of_the_ceilings_is_an_explanation() -> None:
-    # 1030 GFLOP in 1 ms against 989.4 TFLOP/s, stated at 1.83 GHz: 104 %; at 1.98 GHz the ceiling is 1070.5, 96 %
+    # 1030 GFLOP in 1 ms are 104 % of 989.4 TFLOP/s (at 1.83 GHz) and 96 % of the ceiling at 1.98 GHz, 1070.5 TFLOP/s
     (text,) = findings(kernel(clock=1.98e9, tensor_fp16=1030e9), "h100")
     assert text == (
         "fast reaches 104% of its tensor_fp16 ceiling, which is impossible; explanation: "
         "the kernels ran at 1.98 GHz, above the clock of the ceilings (below the ceilings at the kernels' clock)"
     )
-    # at 1.84 GHz the ceiling is 994.8, and the point is still above
+    # the point also exceeds the ceiling at 1.84 GHz, 994.8 TFLOP/s
     (text,) = findings(kernel(clock=1.84e9, tensor_fp16=1030e9), "h100")
     assert "clock of the ceilings" not in text
 
 
 def test_a_requested_clock_below_the_kernels_is_an_explanation() -> None:
-    # fp32 at 1 GHz: 19.5 / 1.41 = 13.83 TFLOP/s, and 15 GFLOP in 1 ms are 108 %; at 1.41 GHz 77 %
+    # 15 GFLOP in 1 ms are 108 % of the fp32 ceiling at 1 GHz, 19.5 / 1.41 = 13.83 TFLOP/s, and 77 % of that at 1.41 GHz
     (text,) = findings(kernel(clock=1.41e9, fp32=15e9), clock="1GHz")
     assert "reaches 108%" in text
     assert "the kernels ran at 1.41 GHz, above the clock of the ceilings" in text
 
 
-def test_without_a_measured_clock_the_least_possible_clock_is_computed() -> None:
-    # 312 TFLOP/s at 1.41 GHz are 243.4 at 1.1; 137.4 + 0.02 GFLOP in 0.55 ms are 249.9: 102.7 %, so at least 1.13 GHz
+def test_without_a_measured_clock_the_lowest_possible_clock_is_stated() -> None:
+    # ceiling at 1.1 GHz: 312 x 1.1 / 1.41 = 243.4 TFLOP/s; 137.4 GFLOP in 0.55 ms are 249.9: 102.7 %, at least 1.13 GHz
     gemm = kernel(seconds=550e-6, dram=150e6, tensor_fp16=137438953472)
     (text,) = findings(gemm, clock="1.1GHz")
     assert text.endswith("which is impossible; explanation: the SM clock was above 1.1 GHz (at least 1.13 GHz)")
 
 
-def test_a_point_above_a_pipe_is_named_once_for_all_levels() -> None:
-    both = replace(kernel(tensor_fp16=400e9), bytes=Traffic(dram=1e6, l2=1e7))
-    (text,) = findings(both)
+def test_a_point_above_a_compute_ceiling_has_one_warning_for_all_memory_levels() -> None:
+    two_levels = replace(kernel(tensor_fp16=400e9), bytes=Traffic(dram=1e6, l2=1e7))
+    (text,) = findings(two_levels)
     assert "128% of its tensor_fp16 ceiling" in text
 
 
@@ -74,31 +74,30 @@ def test_sparse_matrices_are_an_explanation_above_a_dense_ceiling() -> None:
     (text,) = findings(kernel(tensor_fp16=400e9))
     assert "reaches 128%" in text
     assert "its matrices are 2:4 sparse" in text
-    # 640 are above both
+    # 640 GFLOP exceed both
     (text,) = findings(kernel(tensor_fp16=640e9))
     assert "sparse matrices" not in text
     assert "2:4" not in text
 
 
 def test_bytes_that_fit_in_the_l2_are_an_explanation() -> None:
-    # 12 MB take 5.885 µs at 2039 GB/s, and took 4: 147 %; the L2 holds 41.9 MB
+    # 12 MB take 5.885 µs at 2039 GB/s but took 4 µs: 147 %; the L2 has 41.9 MB
     (text,) = findings(kernel(seconds=4e-6, dram=12e6))
     assert text.startswith(
         "fast reaches 147% of its dram ceiling, which is impossible; explanation: its 12 MB per launch fit in the L2"
     )
-    # ten launches of 12 MB are no larger each; 60 MB in 20 µs do not fit
+    # ten launches of 12 MB fit one by one; 60 MB do not fit
     ten = [kernel(seconds=4e-6, dram=12e6) for _ in range(10)]
     assert "its 12 MB per launch" in findings(ten)[0]
     assert "fit in the L2" not in findings(kernel(seconds=20e-6, dram=60e6))[0]
 
 
 def test_another_device_of_the_generation_is_an_explanation() -> None:
-    # 1.8 GB in 1 ms: 116 % of 1555 GB/s; 88 % of 2039 and 93 % of 1935
+    # 1.8 GB in 1 ms are 116 % of 1555 GB/s, 88 % of 2039 and 93 % of 1935
     (text,) = findings(kernel(dram=1.8e9), "a100-sxm-40gb", how="assumed")
-    assert (
-        "another device, such as a100-pcie-80gb, a100-sxm-80gb (below the ceilings there)" in text
-    )  # no MI300X, no TPU
-    # a device identified by the file's attributes is certain
+    # only devices of the same generation
+    assert "another device, such as a100-pcie-80gb, a100-sxm-80gb (below the ceilings there)" in text
+    # no doubt about a device identified by the attributes in the file
     assert "another device" not in findings(kernel(dram=1.8e9), "a100-sxm-40gb")[0]
 
 
@@ -117,7 +116,7 @@ def test_a_point_may_exceed_a_measured_ceiling() -> None:
     )
 
 
-def test_a_point_without_an_explanation_says_so() -> None:
+def test_the_warning_of_a_point_without_an_explanation_says_so() -> None:
     (text,) = findings(kernel(dram=3e9))  # 147 %, too large for the L2
     assert text.startswith(
         "fast reaches 147% of its dram ceiling, which is impossible; explanation: no clock, sparsity, cache or known"
@@ -131,7 +130,7 @@ def test_points_with_the_same_explanation_share_a_warning_worst_first() -> None:
     assert text.startswith("b (140%), d (130%), c (120%) and 1 more exceed their dram ceiling")
 
 
-def test_more_counted_bytes_than_the_ceiling_allows_may_be_of_an_expanded_tensor() -> None:
+def test_an_expanded_tensor_is_an_explanation_for_counted_bytes_above_the_ceiling() -> None:
     (text,) = findings(kernel(dram=3e9), counted=True)
     assert "an expanded (broadcast) tensor" in text
     assert "no clock" not in text

@@ -31,7 +31,7 @@ def test_the_mean_clock_is_cycles_divided_by_seconds() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(1e8, 3e9), st.floats(1e-7, 1)), min_size=1, max_size=9))
-def test_the_mean_lies_between_the_extremes(timed: list[tuple[float, float]]) -> None:
+def test_the_mean_clock_lies_between_the_lowest_and_the_highest(timed: list[tuple[float, float]]) -> None:
     clock = kernel_clock([kernel(hertz, seconds) for hertz, seconds in timed])
     assert clock is not None
     assert clock.low * (1 - 1e-12) <= clock.mean <= clock.high * (1 + 1e-12)
@@ -49,8 +49,8 @@ def test_the_default_keeps_the_datasheets_ceilings_and_a_note_states_the_effect_
     )  # 15.7 x 0.8 = 12.56
 
 
-def test_the_reference_pipe_is_one_that_the_kernels_use() -> None:
-    # Hopper states its tensor pipes at 1.83 GHz, the others at 1.98: 1.83 is 8 % below for one and none for the other
+def test_the_reference_clock_is_that_of_a_pipe_used_by_the_kernels() -> None:
+    # Hopper's tensor pipes are stated at 1.83 GHz, others at 1.98 GHz: a clock of 1.83 GHz is 0 % or 8 % below
     assert choose_ceilings(H100, "boost", "datasheet", [kernel(1.83e9, fp32=1.0)]).clock_deviation == pytest.approx(
         1.83 / 1.98 - 1
     )
@@ -123,9 +123,9 @@ def test_a_device_without_clocks_cannot_be_scaled() -> None:
 
 
 @needs_measured
-def test_the_run_of_nersc_was_at_the_base_clock() -> None:
+def test_a_published_run_on_v100_has_the_clock_that_its_authors_state() -> None:
     folder = MEASURED / "ncu" / "nersc_v100" / "TF-fp32-batch1-fw-noamp-732370"
     placed = place.place([str(folder / "*")], "v100-sxm2-16gb", clock="measured")
-    # the nominal frequency of its V100s, by the authors: 1312 MHz (arXiv 2008.11326)
+    # the authors state a nominal frequency of 1312 MHz for their V100s (arXiv 2008.11326)
     assert placed.rooflines[0].ceilings.clock == pytest.approx(1312e6, rel=1e-3)
     assert any("1.312 GHz" in str(warning) for warning in placed.warnings)

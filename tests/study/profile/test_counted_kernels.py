@@ -1,4 +1,4 @@
-"""FLOPs from recorded shapes, against torch.utils.flop_counter and real profiles of the CPU."""
+"""FLOPs from recorded shapes, compared with torch.utils.flop_counter and with real CPU profiles."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ NAMES = {
 
 
 def recorded(*args: object) -> RecordedInputs:
-    """The arguments as Kineto writes them; test_a_real_profile_has_this_format compares this with a real trace."""
+    """Arguments in Kineto's format, which test_a_real_profile_has_this_format compares with a real trace."""
 
     def kind(arg: object) -> str:
         if isinstance(arg, torch.Tensor):
@@ -115,7 +115,7 @@ def test_convolutions_have_the_flops_and_output_of_pytorch(case):
     x, w, out = convolved(case)
     found = work("convolution", x, w, None, *case[2:])
     assert found.matmul_flops == oracle("convolution", x, w, None, *case[2:], out_val=out)
-    # every element is read or written once, unless the filter skips rows or ignores the padding of the last
+    # each element is read or written at most once; the filter may skip rows
     assert 4 * (w.numel() + out.numel()) < found.bytes <= 4 * (x.numel() + w.numel() + out.numel())
 
 
@@ -136,10 +136,10 @@ def test_gradients_of_convolutions_have_the_flops_of_pytorch(case):
         formula(out, x, w, None, *case[2:], mask, out_val=(x if mask[0] else None, w if mask[1] else None, None))
         for mask in ([True, False, False], [False, True, False])
     )
-    # flop_counter counts the weight gradient of a grouped convolution as if every output had every input channel
+    # flop_counter counts the weight gradient of a grouped convolution like an ungrouped one
     expected = {(True, True): source + weight // groups, (True, False): source, (False, True): weight // groups}
-    for (of_input, of_weight), flops in expected.items():
-        found = work("convolution_backward", out, x, w, [0], *case[2:], [of_input, of_weight, True])
+    for (input_flops, weight_flops), flops in expected.items():
+        found = work("convolution_backward", out, x, w, [0], *case[2:], [input_flops, weight_flops, True])
         assert found.matmul_flops == flops
 
 
@@ -153,7 +153,7 @@ def test_gradients_of_convolutions_have_the_flops_of_pytorch(case):
         ("cudnn_convolution_relu", lambda s, p, d, g: (None, s, p, d, g)),
     ],
 )
-def test_library_convolutions_have_the_flops_of_the_general_one(name, places):
+def test_flops_of_library_convolutions_equal_those_of_aten_convolution(name, places):
     for case in CONVOLUTIONS[:4]:
         x, w, out = convolved(case)
         expected = oracle("convolution", x, w, None, *case[2:], out_val=out)
@@ -189,11 +189,11 @@ def test_fused_attention_has_the_flops_of_pytorch():
     ]:
         found = work(name, q, k, v, *more)
         assert found.matmul_flops == expected, name
-        # q, k, v, and the output in 2 bytes; the log-sum-exp of each row in 4
+        # q, k, v and the output: 2 bytes; the log-sum-exp of each row: 4 bytes
         assert found.bytes == 4 * 2 * 2 * 12 * 197 * 64 + 4 * 2 * 12 * 197
-    turned = heads(tokens_first=True)
-    flash = work("_flash_attention_forward", *turned, None, None, 197, 197, 0.0, False, False)
-    efficient = work("_efficient_attention_forward", *turned, None, None, None, 197, 197, 0.0, 0, True)
+    transposed = heads(tokens_first=True)
+    flash = work("_flash_attention_forward", *transposed, None, None, 197, 197, 0.0, False, False)
+    efficient = work("_efficient_attention_forward", *transposed, None, None, None, 197, 197, 0.0, 0, True)
     assert flash.matmul_flops == efficient.matmul_flops == expected
 
 
@@ -210,15 +210,17 @@ def test_gradients_of_fused_attention_have_the_flops_of_pytorch():
     found = work("_scaled_dot_product_efficient_attention_backward", q, q, k, v, None, q, lse, None, None, 0.0,
                  [True, True, True, False], False)  # fmt: skip
     assert found.matmul_flops == expected
-    turned = heads(tokens_first=True)
-    found = work("_flash_attention_backward", turned[0], *turned, turned[0], lse, None, None, 197, 197, 0.0, False)
+    transposed = heads(tokens_first=True)
+    found = work(
+        "_flash_attention_backward", transposed[0], *transposed, transposed[0], lse, None, None, 197, 197, 0.0, False
+    )
     assert found.matmul_flops == expected
 
 
 @pytest.mark.parametrize(("t", "s"), [(4, 64), (64, 64), (64, 4), (1, 5), (5, 1)])
 @pytest.mark.parametrize("mask_type", [0, 1, 2])
 def test_efficient_attention_counts_the_pairs_of_its_mask(t, s, mask_type):
-    """custom_mask_type: 0 none, 1 diagonal from the first query and key, 2 diagonal to the last query and key."""
+    """custom_mask_type: 0 none, 1 causal from the first query and key, 2 causal to the last query and key."""
     q, k, v = heads(b=1, h=4, t=t, s=s, d=64, tokens_first=True)
     diagonal = {0: s, 1: 0, 2: s - t}[mask_type]
     pairs = int(torch.ones(t, s).tril(diagonal).sum())
@@ -266,7 +268,7 @@ def profiled(tmp_path, run):
 
 
 def as_if_on_gpu(events):
-    """One kernel for each operator that calls no other, as the dispatcher would launch."""
+    """One kernel for each operator that calls no other operator, as on a GPU."""
     spans = [(torch_fields.nanoseconds(str(e["ts"])), torch_fields.nanoseconds(str(e["dur"])), e) for e in events]
     table = sorted(((start, start + length, e) for start, length, e in spans), key=lambda each: (each[0], -each[1]))
     from roofmodel.profiles.timelines.enclosing import parents
@@ -374,7 +376,7 @@ def test_reductions_norms_softmax_and_lookups():
 
 @pytest.mark.parametrize(("name", "image"), [("nll_loss", ()), ("nll_loss2d", (4, 6))])
 @pytest.mark.parametrize("reduction", [0, 1, 2])
-def test_the_loss_of_tokens_reads_one_value_per_token_as_an_embedding_reads_one_row(name, image, reduction):
+def test_the_loss_reads_one_score_per_token(name, image, reduction):
     scores = meta(8, 50257, *image, dtype=torch.float32)
     targets = meta(8, *image, dtype=torch.int64)
     tokens = targets.numel()
@@ -383,19 +385,19 @@ def test_the_loss_of_tokens_reads_one_value_per_token_as_an_embedding_reads_one_
     assert forward.bytes == 4 * tokens + 8 * tokens + 4 * outputs
     gradient = meta(*((8, *image) if reduction == 0 else ()), dtype=torch.float32)
     total = meta(dtype=torch.float32)
-    # aten::zero_, which it calls, writes the zeros of the gradient with a kernel of its own
+    # aten::zero_ writes the zeros of the gradient in a separate kernel
     backward = work(f"{name}_backward", gradient, scores, targets, None, reduction, -100, total)
     assert backward.bytes == 4 * outputs + 8 * tokens + 4 + 4 * tokens
 
 
-def test_the_loss_of_tokens_reads_the_weights_of_their_classes():
+def test_a_weighted_loss_reads_one_weight_per_token_or_all_weights_if_these_are_fewer():
     scores, targets = meta(8, 50257), meta(8, dtype=torch.int64)
     assert work("nll_loss_forward", scores, targets, meta(50257), 1, -100).bytes == 2 * 8 + 8 * 8 + 2 * 8 + 2
-    few = work("nll_loss_forward", meta(8, 3), targets, meta(3), 1, -100)
-    assert few.bytes == 2 * 8 + 8 * 8 + 2 * 3 + 2
+    few_classes = work("nll_loss_forward", meta(8, 3), targets, meta(3), 1, -100)
+    assert few_classes.bytes == 2 * 8 + 8 * 8 + 2 * 3 + 2
 
 
-def test_losses_that_call_the_operator_with_the_kernel_add_no_work():
+def test_operators_that_call_the_loss_with_the_kernel_add_no_work():
     given = recorded(meta(8, 50257), meta(8, dtype=torch.int64), None, 1, -100)
     names = ["aten::cross_entropy_loss", "aten::nll_loss_nd", "aten::nll_loss", "aten::nll_loss_forward"]
     operators = Operators(names, [given] * 4, [-1, 0, 1, 2])
@@ -427,7 +429,7 @@ def test_lists_of_tensors_take_their_type_from_the_kernel():
     )
     assert found == Work(0, elements, 3 * 4 * elements, "fp32")
     adam = work("_fused_adamw_", parts, parts, parts, parts, [], [], 1e-3, kernel="FusedAdamMathFunctor<float, 4>")
-    assert adam.bytes == 7 * 4 * elements  # reads parameters, gradients and two moments; writes all but the gradients
+    assert adam.bytes == 7 * 4 * elements  # reads parameters, gradients and two moments; writes all except gradients
 
 
 # --- Distribution among kernels ---------------------------------------------------------------------
@@ -443,7 +445,7 @@ def test_nested_operators_count_once():
     found = count_kernels(["sm90_xmma_gemm", "splitKreduce_kernel"], [3.0, 1.0], [2, 2], table)
     assert [each.matmul_flops for each in found] == [FLOPS, 0]
     assert found[1].auxiliary
-    # a kernel that the outer operator launches itself adds nothing
+    # a kernel launched by the outer operator adds nothing
     found = count_kernels(["sm90_xmma_gemm", "sm90_xmma_gemm"], [3.0, 1.0], [2, 0], table)
     assert [each.matmul_flops for each in found] == [FLOPS, 0]
 
@@ -453,14 +455,14 @@ def test_an_operator_without_a_formula_belongs_to_the_operator_that_calls_it():
     assert count_kernels(["my_gemm"], [1.0], [1], table)[0].matmul_flops == FLOPS
 
 
-def test_both_gradients_of_a_convolution_get_half_each():
+def test_each_gradient_kernel_of_a_convolution_has_half_of_the_flops():
     x, w, out = convolved(CONVOLUTIONS[1])
     inputs = recorded(out, x, w, [0], *CONVOLUTIONS[1][2:], [True, True, False])
     names = ["nchwToNhwcKernel", "cudnn_dgrad_implicit_gemm", "cudnn_wgrad_implicit_gemm"]
     table = Operators(["aten::convolution_backward"], [inputs], [-1])
-    layout, of_input, of_weight = count_kernels(names, [1.0, 2.0, 3.0], [0, 0, 0], table)
+    layout, input_gradient, weight_gradient = count_kernels(names, [1.0, 2.0, 3.0], [0, 0, 0], table)
     forward = oracle("convolution", x, w, None, *CONVOLUTIONS[1][2:], out_val=out)
-    assert of_input.matmul_flops == of_weight.matmul_flops == forward
+    assert input_gradient.matmul_flops == weight_gradient.matmul_flops == forward
     assert layout.auxiliary
 
 
@@ -513,11 +515,11 @@ def test_every_kernel_of_the_vit_trace_has_numbers_or_a_reason():
     first: dict[int, int] = {}
     places = [first.setdefault(call.id, i) for i, call in enumerate(calls)]
     found = count_kernels([k.name for k in profile.kernels], [k.seconds for k in profile.kernels], places, table)
-    assert sum(each.known for each in found) == 151  # and three layout changes around the one convolution
+    assert sum(each.known for each in found) == 151  # and three layout conversions around the convolution
     assert [each.reason for each in found if not each.known] == [
         "auxiliary kernel: the work is counted at the main kernel of aten::cudnn_convolution"
     ] * 3
-    # ViT-Base/16 with 4 images of 197 tokens: 12 layers of 12 d^2 + attention, patches, pooler (the head is on the CPU)
+    # ViT-Base/16, 4 images of 197 tokens: 12 layers (12 d^2 + attention), patches, pooler; the head ran on the CPU
     d, tokens, layers = 768, 197, 12
     per_layer = 2 * 4 * tokens * 12 * d * d + 2 * 2 * 4 * tokens * tokens * d
     patches, pooler = 2 * 4 * 196 * d * d, 2 * 4 * d * d
@@ -567,7 +569,7 @@ def test_kernels_of_a_cuda_graph_do_not_count_as_the_operator_that_launched_it(t
     assert [each.reason for each in with_counts(profile, Device.load("a100"))[1]] == [IN_GRAPH] * 2
 
 
-def test_the_picture_says_that_its_points_are_counted(tmp_path):
+def test_the_picture_states_that_flops_and_bytes_are_counted(tmp_path):
     from roofmodel import api
 
     report = api.plot(measured("traces/torch/gaunernst_bert-small-uncased__1016001.json.gz"))

@@ -48,7 +48,7 @@ A100_40 = Evidence(
         (Evidence("NVIDIA GeForce RTX 3090", "8.6", 82, 6291456, 936.096e9, clock=1.695e9), "rtx3090"),
         (Evidence("NVIDIA GeForce RTX 5070", "12.0", 48), "rtx5070"),
         (Evidence("AMD Instinct MI300X", "9.4", 304, dram_bytes=206141652992), "mi300x"),
-        # no name, but attributes of exactly one device
+        # no name; the attributes match exactly one device
         (Evidence(None, "9.0", 114), "h100-pcie"),
         (Evidence(None, "9.0", 132, dram_bytes=150122070016), "h200"),
     ],
@@ -76,11 +76,11 @@ def test_a_compute_capability_alone_gives_the_generations_alias_marked_assumed(c
         Evidence("NVIDIA GeForce RTX 5080", "12.0", 84),
         Evidence("NVIDIA RTX A4500", "8.6", 56),
         Evidence("AMD Instinct MI325X", None, 304),
-        Evidence("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9", 76),  # another chip under the same number
+        Evidence("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9", 76),  # another chip with the same model number
         Evidence("NVIDIA A10G", "8.6", 80),
-        Evidence("NVIDIA GH200 144G HBM3e", "9.0", 132),  # another memory than the packaged GH200's
+        Evidence("NVIDIA GH200 144G HBM3e", "9.0", 132),  # other memory than the packaged GH200
         Evidence("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "12.0", 188),
-        Evidence("Quadro RTX 6000", "7.5", 72),  # a Turing under the number of an Ada
+        Evidence("Quadro RTX 6000", "7.5", 72),  # a Turing GPU with the model number of an Ada GPU
         Evidence("NVIDIA A2", "8.6", 10),
     ],
 )
@@ -101,13 +101,13 @@ def test_the_given_device_takes_precedence_and_contradictions_are_warnings() -> 
 
 
 def test_contradictions_have_readable_units() -> None:
-    seen = Evidence(dram_bandwidth=1.555e12, l2_bytes=40 * 2**20)  # an A100's
+    seen = Evidence(dram_bandwidth=1.555e12, l2_bytes=40 * 2**20)  # of an A100
     assert contradictions(Device.load("v100"), seen) == [
         "L2 40 MiB, not 6 MiB", "DRAM bandwidth 1.555 TB/s, not 900 GB/s",
     ]  # fmt: skip
 
 
-def test_a_shipped_device_never_contradicts_its_own_figures() -> None:
+def test_a_packaged_device_does_not_contradict_its_own_attributes() -> None:
     for name in ("v100-sxm2-16gb", "a100-pcie-80gb", "h100-pcie", "h200"):
         device = Device.load(name)
         own = Evidence(

@@ -1,4 +1,4 @@
-"""FILE, FILE@HW and --hw: the files of a run, and its device."""
+"""FILE, FILE@HW and --hw: files and device of each run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("a.csv@mine.yaml", ("a.csv", "mine.yaml")),
         ("*.csv@v100", ("*.csv", "v100")),
         ("-@v100", ("-", "v100")),
-        ("me@home.csv", ("me@home.csv", None)),  # an existing file wins
+        ("me@home.csv", ("me@home.csv", None)),  # an existing file takes precedence
         ("./me@home.csv", ("./me@home.csv", None)),
         ("me@*.csv", ("me@*.csv", None)),
         ("me@home.csv@v100", ("me@home.csv", "v100")),
@@ -52,7 +52,7 @@ def test_a_name_may_end_in_a_device(file: str, parts: tuple[str, str | None]) ->
         ("z.csv@v100", "'z.csv': no such file"),
     ],
 )
-def test_a_wrong_file_or_device_is_refused(file: str, fragment: str) -> None:
+def test_an_invalid_file_or_device_is_refused(file: str, fragment: str) -> None:
     with pytest.raises(RoofError) as caught:
         inputs.read_runs([file], None)
     assert fragment in str(caught.value)
@@ -75,7 +75,7 @@ def test_times_replace_those_of_their_device(folder: Path) -> None:
     one, other = inputs.read_runs(["a.csv@a100", "b.csv@v100"], None, ["t.csv@v100"])
     assert one.profile.kernels[0].seconds == 10e-6  # its own
     assert other.profile.kernels[0].seconds == pytest.approx(20e-6)
-    (only,) = inputs.read_runs(["a.csv@a100"], None, ["t.csv"])  # one device needs no name
+    (only,) = inputs.read_runs(["a.csv@a100"], None, ["t.csv"])  # a single device needs no name
     assert only.profile.kernels[0].seconds == pytest.approx(20e-6)
     with pytest.raises(RoofError, match="times=FILE@HW; the profiler files are of a100-sxm-80gb, v100-sxm2-32gb"):
         inputs.read_runs(["a.csv@a100", "b.csv@v100"], None, ["t.csv"])
@@ -85,11 +85,11 @@ def test_each_device_has_its_own_ceilings_points_and_shares() -> None:
     placed = place.place(["a.csv@v100", "b.csv"], None, model="gpt2", workload={"phase": "decode"})
     v100, a100 = placed.rooflines
     assert (v100.identification.source, a100.identification.source) == ("given", "assumed")
-    # 12 MB in 10 µs: against 900 and 2039 GB/s
+    # 12 MB in 10 µs, relative to 900 and 2039 GB/s
     assert v100.points[0].fraction == pytest.approx(12e6 / 900e9 / 10e-6)
     assert a100.points[0].fraction == pytest.approx(12e6 / 2039e9 / 10e-6)
     assert v100.points[0].share == a100.points[0].share == 1
-    # the model's operators are on each device's own ceilings
+    # predicted operators lie on the ceilings of each device
     first, second = ([p for p in roofline.points if p.predicted] for roofline in placed.rooflines)
     assert [p.name for p in first] == [p.name for p in second]
     assert {round(p.fraction or 0, 9) for p in (*first, *second)} == {1}

@@ -51,7 +51,7 @@ def test_replay_clock_and_cache_options_are_always_set_and_filters_when_given():
     assert after(command, "--cache-control") == "all"
     assert not {"--nvtx-include", "--launch-skip", "--launch-count"} & set(command)
     command = collect(["./a.out"], nvtx="step 3", skip=0, count=2).command
-    assert after(command, "--nvtx-include") == "step 3/"  # pushed and popped, in ncu's own spelling
+    assert after(command, "--nvtx-include") == "step 3/"  # ncu's syntax for push/pop ranges
     assert (after(command, "--launch-skip"), after(command, "--launch-count")) == ("0", "2")
     assert after(collect(["x"], nvtx="outer/*/inner/").command, "--nvtx-include") == "outer/*/inner/"
 

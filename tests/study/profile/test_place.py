@@ -1,4 +1,4 @@
-"""From files to points: the real exports on their devices."""
+"""From files to points: real exports on their devices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_one_kernel_from_raw_cells_to_its_point(small: str) -> None:
     placed = place.place([small], "a100")
     (roofline,) = placed.rooflines
     (point,) = roofline.points
-    assert point.intensity == 2 * 1_000_000 / 12_000_000  # a fused multiply-add is 2 FLOPs; Mbyte is 10^6
+    assert point.intensity == 2 * 1_000_000 / 12_000_000  # a fused multiply-add is 2 FLOPs; 1 Mbyte = 10^6 bytes
     assert point.flops_per_second == pytest.approx(2e6 / 10e-6)
     assert point.fraction == pytest.approx(12e6 / 2039e9 / 10e-6)
     assert placed.stem == "small.csv"
@@ -52,8 +52,8 @@ def test_missing_metrics_get_one_command_for_the_device(small: str) -> None:
 
 
 def test_a_model_is_plotted_with_a_measurement_or_alone(small: str) -> None:
-    both = place.place([small], "a100", model="gpt2", workload={"phase": "decode"})
-    assert {point.predicted for point in both.rooflines[0].points} == {True, False}
+    with_measurement = place.place([small], "a100", model="gpt2", workload={"phase": "decode"})
+    assert {point.predicted for point in with_measurement.rooflines[0].points} == {True, False}
     alone = place.place([], "a100", model="gpt2")
     assert all(point.predicted for point in alone.rooflines[0].points)
     assert alone.stem == "gpt2"
@@ -97,7 +97,7 @@ def test_resnet18_on_the_a100_is_identified_by_attributes_and_incomplete() -> No
 @needs_measured
 @pytest.mark.parametrize("by", GROUPINGS)
 def test_the_grouping_of_kernels_does_not_change_the_ceilings(by: str) -> None:
-    # Kernel names contain tf32 and no other tensor format; the names of groups do not.
+    # Kernel names contain tf32 and no other tensor format; names of groups contain no format.
     placed = place.place([str(MEASURED / "ncu" / "a100_40_resnet18_raw_wide.csv")], None, by=by)
     (panel,) = panels_of(placed)
     assert [pipe.name for pipe in panel.pipes] == ["tensor_tf32", "fp32"]
@@ -112,7 +112,7 @@ def test_twelve_files_of_one_metric_each_are_one_run_of_465_kernels() -> None:
     (roofline,) = placed.rooflines
     for level in ("dram", "l2", "l1"):
         assert sum(point.invocations for point in roofline.points if point.level == level) == 465
-    # fp64 was not collected; only a sum of zero needs it
+    # fp64 was not collected; it matters only if the sum of the others is zero
     assert all(point.incomplete == (point.flops_per_second == 0) for point in roofline.points)
 
 

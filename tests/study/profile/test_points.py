@@ -1,4 +1,4 @@
-"""Measured kernels as points: sums, intensities, fractions, and unknown values."""
+"""Measured kernels as points: sums, intensities, fractions, unknown values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def kernel(name: str = "k", seconds: float | None = 1e-3, **more: Any) -> Kernel
 
 
 def test_a_kernel_at_half_of_its_memory_ceiling() -> None:
-    # 1 GB in 1 ms where 2.039 GB could go: 1 / 2.039; 2 GFLOP over 1 GB: 2 FLOP/B, 2 TFLOP/s of 4.078 attainable
+    # 1 GB in 1 ms of 2.039 GB possible: 1 / 2.039; 2 GFLOP per 1 GB: 2 FLOP/B, 2 TFLOP/s of 4.078 attainable
     k = kernel(flops=Flops(fp32=2e9, tensor_fp16=0), bytes=Traffic(dram=1e9))
     (point,) = points(group([k], "name"), A100)
     assert point.intensity == 2
@@ -42,11 +42,11 @@ def test_a_kernel_at_half_of_its_memory_ceiling() -> None:
     assert point.incomplete is False
 
 
-def test_a_tensor_kernel_is_compared_with_its_own_pipe() -> None:
+def test_a_tensor_core_kernel_is_compared_with_the_peak_of_its_pipe() -> None:
     k = kernel(flops=Flops(fp32=1e9, tensor_fp16=156e9), bytes=Traffic(dram=1e6))
     (point,) = points(group([k], "name"), A100)
     assert (point.bound, point.pipe) == ("compute", "tensor_fp16")
-    assert point.fraction == pytest.approx(0.5)  # 156 GFLOP take 0.5 ms at 312 TFLOP/s; fp32 takes less
+    assert point.fraction == pytest.approx(0.5)  # 156 GFLOP take 0.5 ms at 312 TFLOP/s; the fp32 FLOPs take less
 
 
 def test_without_tensor_counters_a_point_is_a_lower_bound() -> None:
@@ -57,9 +57,9 @@ def test_without_tensor_counters_a_point_is_a_lower_bound() -> None:
 @pytest.mark.parametrize(
     ("flops", "lower_bound"),
     [
-        (Flops(tensor_bf16=0), True),  # fp32 and fp16 unknown: zero says nothing
-        (Flops(fp32=0, tensor_fp16=0), True),  # fp64, fp16 and the other types may have worked
-        (Flops(fp64=0, fp32=0, fp16=0, tensor_low=0, tensor_high=0), False),  # no tensor instruction: of no type
+        (Flops(tensor_bf16=0), True),  # fp32 and fp16 are unknown
+        (Flops(fp32=0, tensor_fp16=0), True),  # fp64, fp16 and other tensor types are unknown
+        (Flops(fp64=0, fp32=0, fp16=0, tensor_low=0, tensor_high=0), False),  # no tensor instruction of any type
         (Flops(fp32=7, tensor_low=0, tensor_high=0), False),
         (Flops(fp32=7, tensor_low=512, tensor_high=8192), True),
         (Flops(tensor_fp16=7), True),
@@ -70,7 +70,7 @@ def test_flops_of_some_pipes_are_a_lower_bound(flops: Flops, lower_bound: bool) 
 
 
 def test_uncounted_flops_make_only_a_memory_bound_unknown() -> None:
-    # at 2 ms: 1 GB takes 0.49 ms, 30 GFLOP of fp32 take 1.54 ms; tensor work can only make the computing longer
+    # of 2 ms, 1 GB takes 0.49 ms and 30 GFLOP of fp32 take 1.54 ms; uncounted tensor FLOPs only add compute time
     small = kernel(seconds=2e-3, flops=Flops(fp32=1e9), bytes=Traffic(dram=1e9))
     large = kernel(seconds=2e-3, flops=Flops(fp32=30e9), bytes=Traffic(dram=1e9))
     assert [points(group([k], "name"), A100)[0].bound for k in (small, large)] == [None, "compute"]
@@ -111,7 +111,7 @@ def test_a_group_without_time_or_bytes_has_no_point() -> None:
     assert points(group([kernel(flops=Flops(fp32=1.0))], "name"), A100) == []
 
 
-def test_bounds_and_the_unpacked_reading_are_not_added_to_the_flops() -> None:
+def test_bounds_and_unpacked_counts_are_not_added_to_the_flops() -> None:
     k = kernel(flops=Flops(fp16=8, fp16_legacy=4, tensor_low=100, tensor_high=400), bytes=Traffic(dram=1))
     assert points(group([k], "name"), A100)[0].intensity == 8
 
@@ -182,13 +182,13 @@ def test_a_category_follows_from_the_name(name: str, kind: str) -> None:
         ("[CUDA memcpy HtoD]", "memory_mgmt"),
         ("ncclBroadcastRingLLKernel_copy_i8(ncclColl)", "memory_mgmt"),
         ("void at::native::reduce_kernel<512>", "custom_ops"),
-        ("splitKreduce_kernel", "custom_ops"),  # as the rule on the slide says
+        ("splitKreduce_kernel", "custom_ops"),  # the rule of the lecture
         ("_ZN2at6native12embedding", "other"),
         ("gemv2T_kernel_val", "other"),
         ("Memcpy HtoD", "other"),
     ],
 )
-def test_the_groups_of_the_lecture_follow_its_rule(name: str, kind: str) -> None:
+def test_the_groups_of_the_lecture_follow_the_rule_of_its_slide(name: str, kind: str) -> None:
     assert lecture_category(name) == kind
 
 
@@ -236,13 +236,13 @@ def test_no_predicted_operator_is_above_the_ceiling_of_its_pipe(hw: str) -> None
 
 
 def test_attainable_performance_of_two_pipes_is_the_higher_peak() -> None:
-    # both at their peaks for 1 ms: 312 + 19.5 GFLOP
+    # both pipes at their peaks for 1 ms: 312 + 19.5 GFLOP
     k = kernel(flops=Flops(fp32=19.5e9, tensor_fp16=312e9), bytes=Traffic(dram=1e6))
     (point,) = points(group([k], "name"), A100)
     assert point.fraction == pytest.approx(1)
     assert point.attainable == 312e12
 
 
-def test_a_batch_norm_of_cudnn_is_a_norm_though_its_name_ends_in_a_layout() -> None:
+def test_a_batch_norm_of_cudnn_is_a_norm_although_its_name_ends_in_a_layout() -> None:
     assert category("void cudnn::detail::bn_fw_tr_1C11_kernel_NCHW<float, float>") == "norm"
     assert category("at::native::distribution_elementwise_kernel<normal_kernel>") == "elementwise"

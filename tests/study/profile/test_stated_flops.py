@@ -22,7 +22,7 @@ EXAMPLE = str(Path(__file__).parents[3] / "examples" / "ncu_by_hand.csv")
     [
         ("2*4096^3", 137_438_953_472),
         ("2 * 4096^2 * (1024 + 1)", 2 * 4096**2 * 1025),
-        ("-2^2 + 10", 6),  # a power binds before a sign
+        ("-2^2 + 10", 6),  # a power has precedence over a sign
         ("2^3^2", 512),  # from the right
         ("2^-1", 0.5),
         ("12/2/3", 2),  # from the left
@@ -31,7 +31,7 @@ EXAMPLE = str(Path(__file__).parents[3] / "examples" / "ncu_by_hand.csv")
         ("((7))", 7),
     ],
 )
-def test_arithmetic(text: str, value: float) -> None:
+def test_an_expression_has_its_arithmetic_value(text: str, value: float) -> None:
     assert evaluated(text) == value
 
 
@@ -54,7 +54,7 @@ def test_any_other_text_is_a_clear_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("gemm*", "'gemm*' is not PATTERN=FLOPS; try 'gemm*=2*4096^3'"),
         ("=2*4", "'=2*4' is not PATTERN=FLOPS"),
@@ -70,11 +70,11 @@ def test_any_other_text_is_a_clear_error(text: str) -> None:
         ("gemm*=" + "(" * 150 + "1" + ")" * 150, "at most 200 characters"),
     ],
 )
-def test_a_wrong_statement_is_quoted_with_one_that_works(text: str, said: str) -> None:
+def test_an_invalid_statement_is_quoted_with_one_that_works(text: str, message: str) -> None:
     with pytest.raises(WorkloadError) as error:
         stated_flops([text])
     assert error.value.option == "flops"
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def points(**options: Any) -> dict[str, dict[str, Any]]:
@@ -82,7 +82,7 @@ def points(**options: Any) -> dict[str, dict[str, Any]]:
     return {point["name"]: point for point in report.to_dict()["points"] if point["level"] == "dram"}
 
 
-def test_stated_flops_of_a_kernel_are_its_measured_ones() -> None:
+def test_stated_flops_give_the_point_of_measured_flops() -> None:
     """The GEMM of the example file has 2 × 4096³ measured FLOPs on the tensor cores."""
     measured, stated = points(), points(flops="gemm*=2*4096^3")
     assert stated["gemm_fp16_4096"]["flops_per_second"] == pytest.approx(2 * 4096**3 / 550e-6)
@@ -91,7 +91,7 @@ def test_stated_flops_of_a_kernel_are_its_measured_ones() -> None:
 
 
 def test_a_pipe_can_be_stated() -> None:
-    found = points(flops=["saxpy=1e9:fp64", "s*=2e9"])  # the first statement that matches applies
+    found = points(flops=["saxpy=1e9:fp64", "s*=2e9"])  # the first matching statement applies
     assert (found["saxpy"]["pipe"], found["saxpy"]["flops_per_second"]) == ("fp64", pytest.approx(1e9 / 120e-6))
     assert (found["softmax_rows"]["pipe"], found["softmax_rows"]["flops_per_second"]) == (
         "fp32",
@@ -100,7 +100,7 @@ def test_a_pipe_can_be_stated() -> None:
 
 
 def test_a_profile_without_flops_gets_points(tmp_path: Path) -> None:
-    """Two launches: the stated FLOPs are those of one."""
+    """Two launches; the stated FLOPs are per launch."""
     file = tmp_path / "no_flops.csv"
     header = '"ID","Kernel Name","Device","CC","dram__bytes.sum","gpu__time_duration.sum"'
     rows = [f'"{i}","my_gemm(float *)","0","8.0","2000000","50"' for i in range(2)]
@@ -114,13 +114,13 @@ def test_a_profile_without_flops_gets_points(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("gemx*=3", "no kernel matches 'gemx*'; known: saxpy, gemm_fp16_4096, softmax_rows"),
         ("gemm*=3:tensor_fp9", "a100-sxm-80gb has no pipe 'tensor_fp9'; did you mean"),
     ],
 )
-def test_a_statement_that_fits_nothing_is_an_error(text: str, said: str) -> None:
+def test_a_statement_that_matches_nothing_is_an_error(text: str, message: str) -> None:
     with pytest.raises(WorkloadError) as error:
         points(flops=text)
-    assert said in str(error.value)
+    assert message in str(error.value)

@@ -1,4 +1,4 @@
-"""Counters of one run combined with times of another."""
+"""Counters of one run, combined with times of another run."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def numbers(asked: object, low: int = 1) -> list[int]:
         ("1:9:4", [1, 5, 9]),
         ("1:256:*2", [1, 2, 4, 8, 16, 32, 64, 128, 256]),
         ("1:255:*2", [1, 2, 4, 8, 16, 32, 64, 128]),
-        ("1:10:*1.5", [1, 2, 3, 5, 8]),  # 1, 1.5, 2.25, 3.375, 5.0625, 7.59375: rounded, each once
+        ("1:10:*1.5", [1, 2, 3, 5, 8]),  # 1, 1.5, 2.25, 3.375, 5.0625, 7.59375: rounded, without repeats
         ("3:4096:*10", [3, 30, 300, 3000]),
         ("1,2,1:4", [1, 2, 3, 4]),
         ("5,1:2", [5, 1, 2]),
@@ -46,12 +46,12 @@ def test_sequences_of_values_equal_their_text_form(asked: object) -> None:
     assert all(type(value) is int for value in numbers(asked))
 
 
-def test_a_single_number_is_an_axis_of_one() -> None:
+def test_a_single_number_is_an_axis_with_one_value() -> None:
     assert numbers(7) == numbers(numpy.int64(7)) == [7]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("1:x", "'x' is not a whole number"),
         ("8,,9", "'' is not a whole number"),
@@ -72,8 +72,8 @@ def test_a_single_number_is_an_axis_of_one() -> None:
         ("1:20000000000:*10", "to 1000000000"),
     ],
 )
-def test_a_typo_is_quoted_with_what_would_work(text: str, said: str) -> None:
-    with pytest.raises(WorkloadError, match=said) as caught:
+def test_an_invalid_range_is_quoted_with_what_would_work(text: str, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message) as caught:
         numbers(text)
     assert "batch" in str(caught.value)
 
@@ -84,7 +84,7 @@ def test_text_instead_of_a_number_is_refused(asked: object) -> None:
         numbers(asked)
 
 
-def test_names_come_once() -> None:
+def test_repeated_names_are_removed() -> None:
     assert grid.names("fp16, fp8,fp16") == ["fp16", "fp8"]
     assert grid.names(["fp16", "fp8"]) == ["fp16", "fp8"]
     assert grid.names("fp16") == ["fp16"]

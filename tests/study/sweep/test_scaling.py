@@ -1,4 +1,4 @@
-"""Scaling tables: speed-up and efficiency, fitted laws, measured runs."""
+"""Scaling tables: speed-up, efficiency, fitted laws, measured runs."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ def scaled(model: str = "gpt2", **options: Any) -> Any:
 
 
 @given(st.floats(0, 1), st.lists(st.integers(2, 1024), min_size=2, unique=True))
-def test_amdahls_law_is_found_again_in_its_own_speedups(fraction: float, gpus: list[int]) -> None:
+def test_the_serial_fraction_of_amdahls_law_is_recovered_from_its_speedups(fraction: float, gpus: list[int]) -> None:
     found = fit("amdahl", gpus, [1 / (fraction + (1 - fraction) / n) for n in gpus])
     assert found is not None
     assert found.serial_fraction == pytest.approx(fraction, abs=1e-9)
@@ -27,14 +27,14 @@ def test_amdahls_law_is_found_again_in_its_own_speedups(fraction: float, gpus: l
 
 
 @given(st.floats(0, 1), st.lists(st.integers(2, 1024), min_size=2, unique=True))
-def test_gustafsons_law_is_found_again_in_its_own_speedups(fraction: float, gpus: list[int]) -> None:
+def test_the_serial_fraction_of_gustafsons_law_is_recovered_from_its_speedups(fraction: float, gpus: list[int]) -> None:
     found = fit("gustafson", gpus, [n - fraction * (n - 1) for n in gpus])
     assert found is not None
     assert found.serial_fraction == pytest.approx(fraction, abs=1e-9)
     assert found.speedup(8) == pytest.approx(8 - fraction * 7)
 
 
-def test_the_interval_of_the_serial_fraction_is_students() -> None:
+def test_the_interval_of_the_serial_fraction_uses_students_t_distribution() -> None:
     # x = 1/2 and 3/4; y = 1/1.6 - 1/2 = 0.125 and 1/2 - 1/4 = 0.25; f = (0.0625 + 0.1875) / 0.8125 = 4/13
     found = fit("amdahl", [1, 2, 4], [1.0, 1.6, 2.0])
     assert found is not None
@@ -67,7 +67,7 @@ def test_weak_scaling_multiplies_the_batch_and_compares_rates() -> None:
 
 def test_strong_scaling_keeps_the_batch() -> None:
     rows = scaled(scaling="strong").to_dict()["rows"]
-    assert [row["batch"] for row in rows] == [4, 4, 4]  # the smallest that 1, 2 and 4 replicas divide
+    assert [row["batch"] for row in rows] == [4, 4, 4]  # the smallest batch divisible by 1, 2 and 4 replicas
     assert [row["speedup"] for row in rows] == pytest.approx(
         [rows[0]["expected_seconds"] / row["expected_seconds"] for row in rows]
     )
@@ -94,13 +94,13 @@ def test_a_note_names_the_baseline_if_it_is_not_one_gpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("share", "sizes"), [("tp", {"tp": 2}), ("pp", {"pp": 2}), ("ep", {"dp": 2, "ep": 2})])
-def test_the_gpus_are_shared_as_asked(share: str, sizes: dict[str, int]) -> None:
+def test_the_gpus_are_divided_as_given(share: str, sizes: dict[str, int]) -> None:
     report = roofmodel.sweep("mixtral-8x7b-v0.1", "h100", phase="decode", scaling="weak", gpus=[1, 2], share=share)
     row = report.to_dict()["rows"][1]
     assert {name: row[name] for name in sizes} == sizes
 
 
-def test_an_impossible_number_of_gpus_is_noted() -> None:
+def test_an_impossible_number_of_gpus_has_a_note() -> None:
     report = scaled(scaling="strong", batch=8, gpus=[1, 3, 4])
     assert [row["gpus"] for row in report.to_dict()["rows"]] == [1, 4]
     assert any(note.startswith("3 GPUs: ") for note in report.notes)
@@ -132,7 +132,7 @@ def test_measured_runs_are_medians_relative_to_the_fewest_gpus(tmp_path: Path) -
     assert rates[0].seconds is None
 
 
-def test_measured_runs_stand_beside_the_model(tmp_path: Path) -> None:
+def test_measured_runs_are_rows_next_to_expected_ones(tmp_path: Path) -> None:
     report = scaled(batch=8, measured=measured(tmp_path, "gpus,time_ms\n1,100\n2,105\n4,110\n"))
     found = report.to_dict()["scaling"]
     assert [run["seconds"] for run in found["measured"]] == pytest.approx([0.1, 0.105, 0.11])
@@ -140,7 +140,7 @@ def test_measured_runs_stand_beside_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "no header"), ("n,t\n1,2\n", "it has 'n', 't'"), ("gpus,seconds\n", "no rows"),
         ("gpus,seconds\n1,fast\n", "measured.csv:2: seconds is 'fast'"),
@@ -148,24 +148,24 @@ def test_measured_runs_stand_beside_the_model(tmp_path: Path) -> None:
         ("gpus,seconds\n-1,1\n", "gpus is '-1'"), ("gpus,seconds\n1,inf\n", "seconds is 'inf'"),
     ],
 )  # fmt: skip
-def test_an_unusable_table_says_where_and_why(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_table_is_refused_with_place_and_reason(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(WorkloadError) as caught:
         scaled(measured=measured(tmp_path, text))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"tp": 2, "share": "tp"}, "tp=2 is set by gpus"), ({"tp": [1, 2]}, "must have one value"),
         ({"tp": 2, "gpus": [1, 2]}, "gpus=1 is not divisible by the 2 GPUs"), ({"cluster": "local"}, "does not apply"),
         ({"scaling": "linear"}, "unknown value"), ({"share": "cp"}, "unknown value"), ({"gpus": "0"}, "gpus"),
     ],
 )  # fmt: skip
-def test_options_that_contradict_scaling_are_refused(options: dict[str, Any], said: str) -> None:
+def test_options_that_contradict_scaling_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError) as caught:
         scaled(**options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_options_of_scaling_need_scaling() -> None:

@@ -1,4 +1,4 @@
-"""Conditions and order of the rows of a sweep."""
+"""Selection and order of the rows of a sweep."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_condition_keeps_exactly_the_rows_that_satisfy_it(
     assert kept["points"] == len(all_rows)
 
 
-def test_several_conditions_must_all_hold(all_rows: list[dict[str, Any]]) -> None:
+def test_a_row_must_satisfy_all_conditions(all_rows: list[dict[str, Any]]) -> None:
     kept = roofmodel.sweep("gpt2-medium", **GRID, where=["batch>1", "tp=2", "hw=h100-sxm"]).to_dict()["rows"]
     assert [row["batch"] for row in kept] == [16, 256]
 
@@ -91,7 +91,7 @@ def test_unknown_values_fail_conditions_and_come_last() -> None:
         assert values[2:] == [None] * 6
 
 
-def test_no_row_is_a_result_with_a_note(tmp_path: Any) -> None:
+def test_a_sweep_without_rows_is_a_result_with_a_note(tmp_path: Any) -> None:
     none = roofmodel.sweep("gpt2", "h100", batch=[1, 2], where="mfu>99%")
     assert none.to_dict()["rows"] == []
     assert "none of 4 points satisfies mfu>99%" in none.to_dict()["notes"]
@@ -122,7 +122,7 @@ def test_latencies_and_rates_are_those_of_the_estimate(phase: Any, options: dict
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("options", "message"),
     [
         ({"where": "tpot"}, "where: 'tpot' is not a comparison of a column with a value; try 'tpot<20ms'"),
         ({"where": "tpt<20ms"}, "where: unknown column 'tpt'; did you mean 'tpot'"),
@@ -138,10 +138,10 @@ def test_latencies_and_rates_are_those_of_the_estimate(phase: Any, options: dict
         ({"sort": "speed"}, "sort: unknown column 'speed'; columns are those of .to_frame(), such as expected"),
     ],
 )
-def test_a_wrong_condition_is_quoted_with_what_would_work(asked: dict[str, Any], said: str) -> None:
+def test_an_invalid_condition_is_quoted_with_what_would_work(options: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError) as error:
-        roofmodel.sweep("gpt2", "h100", **asked)
-    assert said in str(error.value)
+        roofmodel.sweep("gpt2", "h100", **options)
+    assert message in str(error.value)
 
 
 def test_too_many_rows_to_sort_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,12 +152,12 @@ def test_too_many_rows_to_sort_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @given(st.text(max_size=20))
-def test_text_that_is_no_condition_is_an_error_that_names_the_option(text: str) -> None:
+def test_text_that_is_not_a_condition_is_an_error_that_names_the_option(text: str) -> None:
     with pytest.raises(WorkloadError) as error:
         conditions([f"{text}!"])
     assert error.value.option == "where"
 
 
 @given(st.sampled_from(COLUMNS))
-def test_each_column_has_its_own_name(column: str) -> None:
+def test_each_column_has_a_unique_name(column: str) -> None:
     assert column_named("sort", column) == column

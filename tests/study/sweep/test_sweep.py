@@ -1,4 +1,4 @@
-"""Each point of a sweep equals its estimate."""
+"""Sweeps: each row equals the estimate of its point."""
 
 from __future__ import annotations
 
@@ -28,13 +28,11 @@ from roofmodel.views.sweep.files import save
 from tests import draws
 
 A100 = Device.load("a100")
-MI300X = Device.load(
-    "mi300x"
-)  # has no timing model: rows have counts, memory and bounds, which take a tenth of the time
+MI300X = Device.load("mi300x")  # no timing model: only counts, memory and bounds, computed in a tenth of the time
 
 
 def points(found: Sweep) -> Iterator[dict[str, Any]]:
-    """The rows, each as a dict; unknown is None."""
+    """The rows as dicts; unknown values are None."""
     for block in found.blocks():
         arrays = [
             value.tolist() if isinstance(value, numpy.ndarray) else [value] * len(block["batch"])
@@ -45,24 +43,24 @@ def points(found: Sweep) -> Iterator[dict[str, Any]]:
             yield dict(zip(COLUMNS, known, strict=True))
 
 
-def agrees_with_its_estimate(
+def assert_equals_estimate(
     row: dict[str, Any], arch: Architecture, device: Device, *, context_given: bool = False
 ) -> None:
-    """Counts exactly, times to 1e-12.
+    """Assert that a row equals its estimate: counts exactly, times to 1e-12.
 
     `context_given` is whether the sweep was given a context. Neither a sweep nor an estimate warns that the default
     context of a decode fills all positions.
     """
-    asked = {
+    options = {
         name: row[name] for name in (*LENGTHS, "new_tokens", "image", *NAMED_OPTIONS, *GPUS) if row[name] is not None
     }
     if arch.image:
-        asked.pop("seq", None)
+        options.pop("seq", None)
     if row["phase"] in ("forward", "train") or not context_given:
-        asked.pop("context", None)
+        options.pop("context", None)
     if row["phase"] == "generate" and arch.encoder:
-        asked.pop("context", None)  # of a source that is not encoded yet there is none
-    found = estimate(arch, device, phase=row["phase"], **asked)
+        options.pop("context", None)  # no context before the source is encoded
+    found = estimate(arch, device, phase=row["phase"], **options)
     (phase,) = found.phases
     expected = totals(phase) | {f"memory_{role}": getattr(found.memory, role) for role in ROLES}
     for name, value in expected.items():
@@ -70,28 +68,28 @@ def agrees_with_its_estimate(
         assert row[name] == (value if exact else pytest.approx(value, rel=1e-12)), name
     assert row["fits"] == found.fits
     assert row["context"] == phase.step.context
-    padded = arch.padded_to is not None and row["seq"] > arch.padded_to  # of which an estimate says something else
+    padded = arch.padded_to is not None and row["seq"] > arch.padded_to  # an estimate has another note for this case
     beyond = padded or any("positions for" in note for note in map(str, found.notes))
     assert row["note"] == ("beyond the model's positions" if beyond else None)
-    for name in set(TOTALS) - set(expected):  # images, where it reads text
+    for name in set(TOTALS) - set(expected):  # columns for images in a text model
         assert row[name] is None
 
 
-def test_points_fit_into_the_share_of_the_memory_that_may_be_used() -> None:
+def test_points_fit_within_the_given_share_of_the_memory() -> None:
     """Llama 3.1 8B on 80 GiB: 15.0 GiB of weights, 2048 × 128 KiB = 0.25 GiB of KV cache for each sequence."""
-    h100, asked = Device.load("h100"), {"phase": ["decode"], "batch": [128, 256, 512], "seq": [2048]}
+    h100, options = Device.load("h100"), {"phase": ["decode"], "batch": [128, 256, 512], "seq": [2048]}
     for shares, fits in (([0.9], [True, False, False]), ("1.0", [True, True, False])):  # 47, 79 and 143 GiB
-        found = list(points(sweep([hub.load("llama-3.1-8b")], [h100], memory_utilization=shares, **asked)))
+        found = list(points(sweep([hub.load("llama-3.1-8b")], [h100], memory_utilization=shares, **options)))
         assert [row["fits"] for row in found] == fits
         assert {row["memory_utilization"] for row in found} == {float(shares if isinstance(shares, str) else shares[0])}
         for row in found:
             arch, batch = hub.load("llama-3.1-8b"), row["batch"]
-            own = estimate(
+            single = estimate(
                 arch, h100, phase="decode", batch=batch, seq=2048, memory_utilization=row["memory_utilization"]
             )
-            assert own.fits == row["fits"]
-            assert own.largest_batch is not None
-            assert (batch <= own.largest_batch) == own.fits
+            assert single.fits == row["fits"]
+            assert single.largest_batch is not None
+            assert (batch <= single.largest_batch) == single.fits
 
 
 @pytest.mark.parametrize("share", [0, 1.1, -0.5, "a", True, float("nan")])
@@ -102,22 +100,22 @@ def test_an_impossible_share_of_the_memory_is_refused(share: Any) -> None:
         estimate(hub.load("gpt2"), Device.load("a100"), memory_utilization=share)
 
 
-LENGTHS_THAT_MATTER = (1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 33, 64, 65, 100)
-"""One token, and those around the windows and chunks of the draws, and around their positions."""
+BOUNDARY_LENGTHS = (1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 33, 64, 65, 100)
+"""One token, and lengths near the windows, chunks and positions of the randomly drawn models."""
 
 
 def grid_of(arch: Architecture, phase: str, dice: random.Random) -> dict[str, Any]:
     """Valid lengths for the architecture and phase."""
-    asked: dict[str, Any] = {"batch": [1, dice.randint(2, 40)]}
+    grid: dict[str, Any] = {"batch": [1, dice.randint(2, 40)]}
     if not arch.image:
-        asked["seq"] = dice.sample(LENGTHS_THAT_MATTER, 4)
+        grid["seq"] = dice.sample(BOUNDARY_LENGTHS, 4)
     if arch.encoder and dice.random() < 0.7:
-        asked["decoder_seq"] = dice.sample(LENGTHS_THAT_MATTER, 3)
+        grid["decoder_seq"] = dice.sample(BOUNDARY_LENGTHS, 3)
     if phase in ("prefill", "decode") or (phase == "generate" and not arch.encoder):
-        asked["context"] = [0, *dice.sample(LENGTHS_THAT_MATTER, 2)] if dice.random() < 0.7 else None
+        grid["context"] = [0, *dice.sample(BOUNDARY_LENGTHS, 2)] if dice.random() < 0.7 else None
     if phase == "generate":
-        asked["new_tokens"] = [1, dice.randint(2, 40)]
-    return asked
+        grid["new_tokens"] = [1, dice.randint(2, 40)]
+    return grid
 
 
 @pytest.mark.usefixtures("only_times_and_memory")
@@ -138,7 +136,7 @@ def test_each_row_equals_the_estimate_of_its_point(model_type: str) -> None:
         rows = list(points(found))
         assert len(rows) == found.points
         for row in dice.sample(rows, min(2, len(rows))):
-            agrees_with_its_estimate(row, arch, device, context_given=grid.get("context") is not None)
+            assert_equals_estimate(row, arch, device, context_given=grid.get("context") is not None)
 
 
 @pytest.mark.usefixtures("only_times_and_memory")
@@ -152,17 +150,17 @@ def test_each_row_of_each_packaged_model_equals_its_estimate() -> None:
         asked: dict[str, Any] = {} if arch.image else {"seq": [1, dice.randint(2, 200), dice.randint(200, 40_000)]}
         asked |= {"phase": dice.choice(["prefill", "decode"]) if arch.causal else "forward"}
         rows = list(points(sweep([arch], [device], batch=[dice.randint(1, 3), dice.randint(4, 300)], **asked)))
-        agrees_with_its_estimate(dice.choice(rows), arch, device)
+        assert_equals_estimate(dice.choice(rows), arch, device)
 
 
 @pytest.mark.usefixtures("only_times_and_memory")
 def test_rows_of_several_gpus_equal_their_estimates() -> None:
-    """1 or 3 tokens on 8 GPUs, and experts chosen at random, give fractions per GPU."""
+    """1 or 3 tokens on 8 GPUs and random routing give fractions per GPU."""
     arch, device = hub.load("deepseek-v3"), Device.load("h200")
     rows = list(points(sweep([arch], [device], batch=[1, 3, 8], seq=[1, 100], tp=8, ep=[1, 8])))
     assert len(rows) == 2 * 2 * 3 * 2
     for row in rows:
-        agrees_with_its_estimate(row, arch, device)
+        assert_equals_estimate(row, arch, device)
 
 
 SIZE = st.integers(1, 30).flatmap(lambda bits: st.integers(1, min(2**bits, 10**9)))
@@ -181,16 +179,16 @@ SIZE = st.integers(1, 30).flatmap(lambda bits: st.integers(1, min(2**bits, 10**9
 def test_counts_beyond_64_bits_stay_exact(model: str, phase: str, batch: list[int], seq: list[int]) -> None:
     arch = hub.load(model)
     for row in points(sweep([arch], [MI300X], phase=phase, batch=batch, seq=seq)):
-        agrees_with_its_estimate(row, arch, MI300X)
+        assert_equals_estimate(row, arch, MI300X)
 
 
-def test_some_counts_do_need_more_than_64_bits() -> None:
+def test_some_counts_need_more_than_64_bits() -> None:
     (row,) = points(sweep([hub.load("llama-3.1-405b")], [A100], phase="train", batch=10**6, seq=10**6))
     assert row["matmul_flops"] > 2**63
-    agrees_with_its_estimate(row, hub.load("llama-3.1-405b"), A100)
+    assert_equals_estimate(row, hub.load("llama-3.1-405b"), A100)
 
 
-def test_rows_come_in_the_order_of_the_grid_whatever_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_in_the_order_of_the_grid_for_any_size_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     found = sweep([hub.load("gpt2")], [A100], batch=[3, 1, 2], seq=[7, 1, 5], context=[0, 4, 9], phase="prefill")
     places = [(b, s, c) for b in (3, 1, 2) for s in (7, 1, 5) for c in (0, 4, 9)]
     whole = list(points(found))
@@ -202,7 +200,7 @@ def test_rows_come_in_the_order_of_the_grid_whatever_the_blocks(monkeypatch: pyt
         assert list(points(found._replace(cases=pieces))) == whole
 
 
-def test_the_context_goes_to_the_decode_where_both_phases_are_shown() -> None:
+def test_with_prefill_and_decode_a_given_context_applies_to_the_decode() -> None:
     rows = list(points(sweep([hub.load("gpt2")], [A100], seq=[16, 32], context=[100, 200])))
     assert [(row["phase"], row["seq"], row["context"]) for row in rows] == [
         ("prefill", 16, 0), ("prefill", 32, 0),
@@ -238,7 +236,7 @@ def test_a_sweep_without_valid_points_is_an_error_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("options", "message"),
     [
         ({"dtype": "fp61"}, "dtype: unknown value 'fp61'; did you mean 'fp64' or 'fp16'?"),
         ({"phase": "prefil"}, "did you mean 'prefill'"),
@@ -254,10 +252,10 @@ def test_a_sweep_without_valid_points_is_an_error_with_the_reason() -> None:
         ({"price": -1}, "price: -1 is not a valid price"),
     ],
 )
-def test_typos_are_errors_with_suggestions(asked: dict[str, Any], said: str) -> None:
+def test_invalid_options_are_errors_with_suggestions(options: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError) as caught:
-        sweep([hub.load("gpt2")], [A100], **asked)
-    assert said in str(caught.value)
+        sweep([hub.load("gpt2")], [A100], **options)
+    assert message in str(caught.value)
 
 
 def test_points_beyond_positions_are_counted_and_marked() -> None:
@@ -274,27 +272,27 @@ def test_points_that_do_not_fit_are_marked() -> None:
     assert rows[1]["memory_total"] > A100.capacity  # type: ignore[operator]
 
 
-def test_the_cost_of_tokens_is_the_hours_that_they_take_times_the_price() -> None:
+def test_the_cost_of_tokens_is_their_time_in_hours_times_the_price() -> None:
     h100 = Device.load("h100")
     found = sweep([hub.load("gpt2")], [A100, h100], phase="decode", price={"a100": 2, "h100-sxm": 4})
     for row, price in zip(points(found), (2, 4), strict=True):
         hours = 1e6 / row["tokens_per_second"] / 3600
         assert row["dollars_per_million_tokens"] == pytest.approx(hours * price)
-        at_best = 1e6 / row["bound_tokens_per_second"] / 3600
-        assert row["bound_dollars_per_million_tokens"] == pytest.approx(at_best * price)
-    (free,) = points(sweep([hub.load("gpt2")], [A100], phase="decode"))
-    assert free["dollars_per_million_tokens"] is None
+        bound_hours = 1e6 / row["bound_tokens_per_second"] / 3600
+        assert row["bound_dollars_per_million_tokens"] == pytest.approx(bound_hours * price)
+    (without_price,) = points(sweep([hub.load("gpt2")], [A100], phase="decode"))
+    assert without_price["dollars_per_million_tokens"] is None
 
 
-def test_an_unknown_time_of_the_slower_stage_is_not_taken_from_another() -> None:
-    """The MI300X has no timing model, and the sending stage is not always the slowest."""
-    asked: dict[str, Any] = {"phase": "prefill", "pp": 2, "batch": 64}
+def test_an_unknown_time_of_the_slowest_stage_is_not_replaced_by_that_of_another_stage() -> None:
+    """The MI300X has no timing model, and the stage with the send is not always the slowest."""
+    options: dict[str, Any] = {"phase": "prefill", "pp": 2, "batch": 64}
     model, device = hub.load("deepseek-v2-lite"), Device.load("mi300x")
-    for row in points(sweep([model], [device], seq=[7, 512], **asked)):
-        (phase,) = estimate(model, device, seq=row["seq"], **asked).phases
-        told = totals(phase)["expected_communication_seconds"]
+    for row in points(sweep([model], [device], seq=[7, 512], **options)):
+        (phase,) = estimate(model, device, seq=row["seq"], **options).phases
+        expected = totals(phase)["expected_communication_seconds"]
         found = row["expected_communication_seconds"]
-        assert found == told or (told is None and math.isnan(found))
+        assert found == expected or (expected is None and math.isnan(found))
 
 
 def test_the_ceiling_of_a_row_is_the_one_with_the_largest_share_of_time() -> None:
@@ -336,13 +334,13 @@ def test_a_device_without_calibration_has_only_bounds() -> None:
     assert any("not calibrated" in note for note in map(str, found.notes))
 
 
-def test_kept_rows_are_the_same_rows() -> None:
+def test_selected_rows_are_unchanged() -> None:
     found = sweep([hub.load("gpt2")], [A100], batch=[1, 2])
     assert list(points(found.in_memory())) == list(points(found))
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("options", "message"),
     [
         ({"tp": "1:1000000000"}, "tp: '1:1000000000' has more than 10000 values; try tp="),
         ({"tp": "1:10000", "dp": "1:10000"}, "100000000 combinations of models, devices and options other than batch"),
@@ -351,11 +349,11 @@ def test_kept_rows_are_the_same_rows() -> None:
         ({"tp": "1000000000"}, "cannot be sharded evenly"),
     ],
 )
-def test_a_grid_that_is_too_large_is_refused_at_once(asked: dict[str, Any], said: str) -> None:
+def test_a_grid_that_is_too_large_is_refused_at_once(options: dict[str, Any], message: str) -> None:
     model, start = hub.load("mixtral-8x7b-v0.1"), time.monotonic()
     with pytest.raises(WorkloadError) as caught:
-        sweep([model], [Device.load("h100")], **asked)
-    assert said in str(caught.value)
+        sweep([model], [Device.load("h100")], **options)
+    assert message in str(caught.value)
     assert time.monotonic() - start < 2
 
 

@@ -1,7 +1,7 @@
 """The printed tables of the profiling lecture on BERT and GPT-2 (milliseconds), and nvprof files made from them.
 
-The files contain what the tables state and nothing else, so a test that finds the tables again is a regression test.
-It does not show that the tool measures a real run correctly.
+The files contain only the values of the tables. A test that reproduces the tables from them is a regression test; it
+does not show that the tool measures a real run correctly.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TABLES = {
     ),
 }
 REDUCE, BROADCAST = "ncclReduceRingLLKernel_sum_f32(ncclColl)", "ncclBroadcastRingLLKernel_copy_i8(ncclColl)"
-_VECTORIZED = "void at::native::vectorized_elementwise_kernel"  # the slide cuts the names after this
+_VECTORIZED = "void at::native::vectorized_elementwise_kernel"  # the slide cuts the names here
 _UNROLLED = "_ZN2at6native27unrolled_elementwise_kernelIZZZNS0_12_cpp1_ii_"
 # device, kernel, milliseconds; longest first
 TOP = {
@@ -107,7 +107,7 @@ TOP = {
         1 volta_sgemm_128x64_tn 3991.212500
         0 volta_sgemm_128x64_tn 3975.629278""",
 }
-# Names of the rest of each group; enough of them that none of them is among the ten longest.
+# Names of the other kernels of each group: so many that none is among the ten longest.
 _REST = {
     "custom_ops": "void at::native::reduce_kernel<{}>",
     "matrix-mul": "volta_sgemm_32x32_sliced{}x4_tn",
@@ -126,7 +126,7 @@ def groups(run: tuple[str, int]) -> list[dict[str, Decimal]]:
 
 
 def top(run: tuple[str, int]) -> list[tuple[str, str, Decimal]]:
-    """The printed ten longest: device, name, milliseconds."""
+    """The printed ten longest kernels: device, name, milliseconds."""
     found = []
     for line in TOP[run].strip().splitlines():
         device, rest = line.strip().split(" ", 1)
@@ -140,7 +140,7 @@ def _group(name: str) -> str:
 
 
 def written(folder: Path, run: tuple[str, int]) -> str:
-    """A GPU trace of nvprof with the printed times, the work of a device without gaps; its path."""
+    """Write an nvprof GPU trace with the printed times and no gaps between kernels of a device; return its path."""
     longest = top(run)
     limit = longest[-1][2] / 2
     lines = ["==7== Profiling result:", ",".join(f'"{column}"' for column in _COLUMNS.split(","))]

@@ -29,14 +29,14 @@ def launched(
     name: str, start: float, end: float, launch: float, *, device: int = 0, stream: int = 7, process: int = PROCESS,
     thread: int = MAIN, category: str = "kernel", **args: Any,
 ) -> list[Event]:  # fmt: skip
-    """GPU work with the call that launched it, which takes 2 us."""
+    """GPU work and the call of 2 us that launched it."""
     number = next(_correlations)
     work = event(category, name, start, end, device, stream, device=device, stream=stream, correlation=number, **args)
     return [work, event("cuda_runtime", "cudaLaunchKernel", launch, launch + 2, process, thread, correlation=number)]
 
 
 def written(folder: Path, *events: Event | list[Event], name: str = "trace.json", **document: Any) -> str:
-    """Write a trace of the events; the path."""
+    """Write a trace of the events; return its path."""
     flat = [each for part in events for each in (part if isinstance(part, list) else [part])]
     path = folder / name
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": flat} | document))

@@ -1,4 +1,4 @@
-"""Rows of roof trace against the ceilings, for a run whose FLOPs are written out."""
+"""Rows of `roof trace` relative to the ceilings, for a run with FLOPs derived by hand."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.study.trace.runs import analyzed, event, launched
 
 M = N = K = 4096
 FLOPS = 2 * M * N * K
-BYTES = 3 * 2 * M * N  # two factors and the result in fp16
+BYTES = 3 * 2 * M * N  # two operands and the result in fp16
 
 
 def operator(name: str, start: float, end: float, shapes: list[list[int]], element: str = "c10::Half"):
@@ -21,7 +21,7 @@ def operator(name: str, start: float, end: float, shapes: list[list[int]], eleme
 
 
 def gemm(start: float, end: float, launch: float):
-    """An aten::mm within an aten::matmul, its kernel, and a kernel that reduces the parts of its sum."""
+    """An aten::mm within an aten::matmul, its GEMM kernel, and its split-K reduction."""
     shapes = [[M, K], [K, N]]
     return [
         operator("aten::matmul", launch - 2, launch + 8, shapes), operator("aten::mm", launch - 1, launch + 7, shapes),
@@ -58,15 +58,15 @@ def test_rows_have_flops_and_bytes_of_operators_once(tmp_path):
     assert rows["(no operator)"] is None
 
 
-def test_rows_of_kernels_give_the_work_to_the_matrix_kernel(tmp_path):
+def test_in_rows_of_kernels_the_gemm_kernel_has_all_flops_of_its_operator(tmp_path):
     rows = {row.group: row.achieved for row in run(tmp_path, by="name", hw="a100").groups}
     assert rows["ampere_fp16_s16816gemm_fp16_128x128"].flops_per_second == pytest.approx(2 * FLOPS / 1980e-6)
     assert rows["splitKreduce_kernel<half>"] is None
 
 
-def test_a_sentence_says_how_much_of_the_kernel_time_has_flops(tmp_path):
+def test_the_report_states_the_share_of_kernel_time_with_flops(tmp_path):
     found = run(tmp_path, hw="a100")
-    assert found.roofline.explained_share == pytest.approx(2100 / 2400)  # all but topk and my_kernel
+    assert found.roofline.explained_share == pytest.approx(2100 / 2400)  # all except topk and my_kernel
     assert roofline_text(found).startswith("roofline: 88% of the kernel time has FLOPs and bytes, counted from shapes")
     reasons = {reason: kernels for reason, (kernels, _) in found.roofline.unknown.items() if "auxiliary" not in reason}
     assert reasons == {"no operator launched it": 1, "no formula for aten::topk": 1}
@@ -76,7 +76,7 @@ def test_a_sentence_says_how_much_of_the_kernel_time_has_flops(tmp_path):
     assert {row["reason"] for row in listed["roofline"]["not_counted"]} == set(found.roofline.unknown)
 
 
-def test_without_a_device_rows_have_rates_but_no_share(tmp_path):
+def test_without_a_device_rows_have_rates_but_no_fraction_of_a_ceiling(tmp_path):
     row = next(row for row in run(tmp_path, by="operator").groups if row.group == "aten::mm")
     assert row.achieved.flops_per_second
     assert row.achieved.attainable_share is None
@@ -91,7 +91,7 @@ def test_a_trace_without_shapes_says_how_to_record_them(tmp_path):
 
 
 def test_kernels_of_a_cuda_graph_belong_to_no_operator(tmp_path):
-    """All kernels of a graph have the correlation id of its launch, which an operator may enclose."""
+    """All kernels of a graph have the correlation id of the graph launch, which may be inside an operator."""
     shapes = [[M, K], [K, N]]
     graph = [event("cuda_runtime", "cudaGraphLaunch", 10, 12, correlation=99)] + [
         event("kernel", "gemm", start, start + 50, 0, 7, device=0, stream=7, correlation=99)
@@ -104,7 +104,7 @@ def test_kernels_of_a_cuda_graph_belong_to_no_operator(tmp_path):
     assert found.roofline.unknown["launched by a CUDA graph, which has no operators"][0] == 3
 
 
-def test_steps_that_are_selected_have_their_work_only(tmp_path):
+def test_rows_of_selected_steps_have_only_the_work_of_these_steps(tmp_path):
     marks = [event("user_annotation", f"ProfilerStep#{i}", 1000 * i, 1000 * (i + 1)) for i in range(3)]
     parts = [gemm(1000 * i + 100, 1000 * i + 900, 1000 * i + 10) for i in range(3)]
     found = analyzed(tmp_path, marks, *parts, hw="a100", steps_range="1:2")
@@ -148,7 +148,7 @@ def test_collectives_have_the_bandwidths_of_nccl_tests(tmp_path, name, sent, rec
     assert row.link_share == pytest.approx(row.bus_bytes_per_second / 450e9)  # NVLink 4: 900 GB/s in both directions
 
 
-def test_groups_of_different_sizes_are_apart_and_groups_beyond_a_node_use_the_network(tmp_path):
+def test_collectives_of_different_group_sizes_have_separate_rows_and_use_the_network_beyond_a_node(tmp_path):
     def reduce(start: float, ranks: list[int], dtype: str = "Float"):
         more = {"Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "dtype": dtype}
         more |= {"Group size": len(ranks), "Process Group Ranks": str(ranks)}

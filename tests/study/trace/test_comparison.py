@@ -1,4 +1,4 @@
-"""`roof trace A B`: two runs are recognized, their differences add up, and different work is reported first."""
+"""`roof trace A B`: recognition of two runs, sums of differences, and different work as the first finding."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.study.trace.runs import STEP_TABLE, Event, event, launched, written
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "training_by_hand.json"
 NAMES = ("gemm_a", "gemm_b", "elementwise", "ncclDevKernel_AllReduce_Sum_f32", "[CUDA memcpy HtoD]")
-Launch = tuple[int, str, int, int, bool]  # GPU, name, idle time before it, duration, on a second stream
+Launch = tuple[int, str, int, int, bool]  # GPU, name, idle time before the launch, duration, on a second stream
 LAUNCHES: st.SearchStrategy[list[Launch]] = st.lists(
     st.tuples(st.integers(0, 1), st.sampled_from(NAMES), st.integers(0, 30), st.integers(0, 50), st.booleans()),
     max_size=25,
@@ -45,7 +45,7 @@ LAUNCHES: st.SearchStrategy[list[Launch]] = st.lists(
 
 
 def timeline(launches: list[Launch], marks: int = 0) -> Timeline:
-    """Launches one after another, those of the second stream at the same time as the next; with marks of steps."""
+    """Consecutive launches with marks of steps; a launch on the second stream overlaps with the next one."""
     work, marked = TableBuilder(WORK), TableBuilder(RANGES)
     now = 0
     for gpu, name, idle, duration, second in launches:
@@ -67,11 +67,11 @@ def sides(before: Timeline, after: Timeline) -> tuple[list[tuple[Rank, steps.Ste
 
 @settings(max_examples=30, deadline=None)
 @given(LAUNCHES, LAUNCHES, st.integers(0, 3), st.integers(0, 3), st.sampled_from(sorted(GROUPINGS)))
-def test_the_changes_of_the_parts_sum_to_the_difference_of_the_wholes(
+def test_changes_of_the_parts_sum_to_the_difference_of_the_runs(
     old: list[Launch], new: list[Launch], marks_old: int, marks_new: int, by: str
 ) -> None:
     found = compare(*sides(timeline(old, marks_old), timeline(new, marks_new)), by)
-    work = [sum(duration for *_, duration, _ in run) for run in (old, new)]  # nanoseconds, from the input itself
+    work = [sum(duration for *_, duration, _ in run) for run in (old, new)]  # nanoseconds, from the input
     assert [found.before.work, found.after.work] == work
     for rows in (found.groups, found.kernels):
         assert sum(row.change for row in rows) == work[1] - work[0]
@@ -105,7 +105,7 @@ def test_the_opposite_comparison_has_the_opposite_changes(old: list[Launch], new
 
 
 def kernels(*launches: tuple[str, float]) -> list[Event]:
-    """Kernels of these names and durations (us), one after another."""
+    """Consecutive kernels with these names and durations (us)."""
     now, events = 100.0, []
     for name, duration in launches:
         events += launched(name, now, now + duration, now - 50)
@@ -123,7 +123,7 @@ def row(rows: list[Change], name: str) -> Change:
     return next(each for each in rows if each.group == name)
 
 
-def test_kernels_that_became_faster_or_slower_appeared_or_vanished_are_named(tmp_path: Path) -> None:
+def test_faster_slower_new_and_removed_kernels_are_named(tmp_path: Path) -> None:
     old = kernels(("quick", 50), ("slow", 10), ("same", 5), ("gone", 7), ("quick", 50))
     new = kernels(("quick", 40), ("slow", 12), ("same", 5), ("extra", 3), ("other", 1), ("quick", 30))
     found = compared(tmp_path, old, new)
@@ -131,10 +131,10 @@ def test_kernels_that_became_faster_or_slower_appeared_or_vanished_are_named(tmp
         "quick": ("faster", -30_000), "slow": ("slower", 2_000), "same": ("unchanged", 0),
         "gone": ("vanished", -7_000), "extra": ("appeared", 3_000), "other": ("appeared", 1_000),
     }  # fmt: skip
-    assert row(found.kernels, "gone").counterpart is None  # one launch vanished and two appeared
+    assert row(found.kernels, "gone").counterpart is None  # one launch removed, two added
 
 
-def test_a_name_with_fewer_launches_did_not_become_faster(tmp_path: Path) -> None:
+def test_a_kernel_with_fewer_launches_is_not_reported_as_faster(tmp_path: Path) -> None:
     found = compared(tmp_path, kernels(*[("k", 10)] * 10), kernels(*[("k", 11)] * 5))
     change = row(found.kernels, "k")
     assert (change.verdict, change.matched, change.vanished) == ("fewer_launches", 5_000, 50_000)
@@ -148,7 +148,7 @@ def test_launches_match_in_the_order_of_their_steps(tmp_path: Path) -> None:
             events += launched("k", start + 100 * (place + 1), start + 100 * (place + 1) + duration, start + 1)
         return events
 
-    # the second launch of the first step vanishes: by order alone all later launches would match the wrong partner
+    # without the second launch of the first step, matching by order alone would mismatch all later launches
     found = compared(tmp_path, step(0, 10, 20) + step(1, 50, 60), step(0, 10) + step(1, 50, 60))
     change = row(found.kernels, "k")
     assert (change.matched, change.vanished) == (0, 20_000)
@@ -169,7 +169,7 @@ def test_a_kernel_that_replaces_another_one_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "reported"),
     [
-        ([("gemm", 100.0)], [("gemm", 110.0)], None),  # 10 % is not more than 10 %
+        ([("gemm", 100.0)], [("gemm", 110.0)], None),  # the limit is more than 10 %
         ([("gemm", 100.0)], [("gemm", 110.1)], "GEMM"),
         ([("gemm", 100.0)], [("gemm", 89.0)], "GEMM"),
         ([("gemm", 100.0), ("relu", 10.0)], [("gemm", 100.0), ("relu", 90.0)], None),  # slower, but the same kernels
@@ -190,7 +190,7 @@ def test_other_numbers_of_kernels_or_gemm_times_are_different_work(
         assert reported in found.text
 
 
-def test_different_work_is_the_first_finding_and_stands_before_any_speedup(tmp_path: Path) -> None:
+def test_different_work_is_the_first_finding_and_precedes_any_speedup(tmp_path: Path) -> None:
     files = [written(tmp_path, kernels(("gemm", t), ("relu", 5)), name=f"{t}.json") for t in (100.0, 20.0)]
     report = roofmodel.trace(*files)
     assert report.to_dict()["findings"][0]["kind"] == "different_work"
@@ -201,7 +201,7 @@ def test_different_work_is_the_first_finding_and_stands_before_any_speedup(tmp_p
     assert "105 µs → 101 µs: 1.04 times as fast" in printed(same, 120)
 
 
-def test_runs_with_other_numbers_of_steps_name_both(tmp_path: Path) -> None:
+def test_runs_with_different_numbers_of_steps_state_both_numbers(tmp_path: Path) -> None:
     def run(number: int) -> list[Event]:
         marks = [event("user_annotation", f"ProfilerStep#{n}", 100 * n, 100 * n + 100) for n in range(number)]
         return marks + [each for n in range(number) for each in launched("gemm", 100 * n + 5, 100 * n + 50, 100 * n)]
@@ -234,7 +234,7 @@ def test_two_files_of_one_gpu_are_two_runs_and_of_two_gpus_one(tmp_path: Path) -
     assert "before" in str(other.reading)
 
 
-def test_stated_ranks_decide_before_gpus(tmp_path: Path) -> None:
+def test_stated_ranks_take_precedence_over_gpus(tmp_path: Path) -> None:
     def file(name: str, device: int, **info: object) -> str:
         return written(
             tmp_path, launched("k", 100, 200, 50, device=device), name=name, distributedInfo={"backend": "nccl", **info}
@@ -245,14 +245,14 @@ def test_stated_ranks_decide_before_gpus(tmp_path: Path) -> None:
     assert trace([first, other]).comparison
 
 
-def test_ranks_in_file_names_count_where_the_files_state_none(tmp_path: Path) -> None:
+def test_ranks_in_file_names_are_used_if_the_files_state_none(tmp_path: Path) -> None:
     names = ("new_rank0.json", "new_rank1.json", "old_rank0.json")
     files = [written(tmp_path, launched("k", 100, 200, 50), name=name) for name in names]
     assert trace(files[:2]).comparison is None
     assert trace([files[2], files[0]]).comparison
 
 
-def test_options_choose_the_reading(tmp_path: Path) -> None:
+def test_options_select_one_run_or_two(tmp_path: Path) -> None:
     first, second = files_of(tmp_path, 0, 0)
     assert trace([first, second], one_run=True).comparison is None
     assert trace([second], before=[first]).comparison
@@ -280,7 +280,7 @@ def test_three_files_are_one_run(tmp_path: Path) -> None:
     assert (found.comparison, found.reading) == (None, None)
 
 
-def test_a_file_is_compared_with_itself_without_a_difference() -> None:
+def test_a_file_compared_with_itself_has_no_difference() -> None:
     found = trace([str(EXAMPLE), str(EXAMPLE)]).comparison
     assert found
     assert found.speedup == 1
@@ -343,7 +343,7 @@ def test_the_table_of_two_runs_fits_the_terminal(width: int) -> None:
     )
 
 
-def test_other_flops_from_shapes_are_different_work() -> None:
+def test_different_flops_from_shapes_are_different_work() -> None:
     found = trace(
         [
             str(measured(f"traces/torch/{name}.json.gz"))

@@ -1,4 +1,4 @@
-"""Sets of time against sets of integers."""
+"""Sets of time intervals, compared with sets of integers."""
 
 from __future__ import annotations
 

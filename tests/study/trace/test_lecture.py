@@ -1,4 +1,4 @@
-"""The tables of the profiling lecture, from nvprof files that were made from them (a regression test, circular)."""
+"""The tables of the profiling lecture, reproduced from nvprof files made from them (a circular regression test)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def compared(folder: Path, model: str, before: int, after: int) -> Trace:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_groups_of_the_lecture_are_found_to_the_digit(run: tuple[str, int], tmp_path: Path) -> None:
+def test_the_groups_of_the_lecture_equal_all_printed_digits(run: tuple[str, int], tmp_path: Path) -> None:
     found = read(tmp_path, run)
     assert len(found.ranks) == run[1]
     for device, totals in enumerate(lecture.groups(run)):
@@ -34,7 +34,7 @@ def test_the_groups_of_the_lecture_are_found_to_the_digit(run: tuple[str, int], 
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_ten_longest_of_the_lecture_are_found_to_the_digit(run: tuple[str, int], tmp_path: Path) -> None:
+def test_the_ten_longest_kernels_of_the_lecture_equal_all_printed_digits(run: tuple[str, int], tmp_path: Path) -> None:
     found = read(tmp_path, run)
     rows = [
         (found.ranks[row.rank].rank.device, row.group, Decimal(round(row.seconds * 1e9)) / 10**6) for row in found.top
@@ -42,7 +42,7 @@ def test_the_ten_longest_of_the_lecture_are_found_to_the_digit(run: tuple[str, i
     assert rows == lecture.top(run)
 
 
-# The share of the printed group memory_mgmt in the sum of the printed groups, per device, in percent
+# Printed group memory_mgmt in percent of the sum of the printed groups, per device
 SHARES = {
     ("bert", 1): [1.78],
     ("bert", 2): [5.75, 5.88],
@@ -54,12 +54,12 @@ SHARES = {
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_share_of_communication_per_device_is_the_printed_one(run: tuple[str, int], tmp_path: Path) -> None:
+def test_the_share_of_communication_per_device_equals_the_printed_one(run: tuple[str, int], tmp_path: Path) -> None:
     shares = [lecture_shares(report.rank) for report in read(tmp_path, run).ranks]
     assert [round(100 * share.memory_mgmt, 2) for share in shares if share] == SHARES[run]
 
 
-def test_the_share_of_nccl_is_apart_from_that_of_copies(tmp_path: Path) -> None:
+def test_nccl_and_copies_have_separate_shares(tmp_path: Path) -> None:
     ratios = []
     for report in read(tmp_path, ("bert", 4)).ranks:
         shares = lecture_shares(report.rank)
@@ -90,7 +90,7 @@ def test_runs_of_the_lecture_on_other_numbers_of_gpus_are_different_work(
     assert gemm in first.text
 
 
-def test_the_two_and_four_gpu_runs_of_gpt2_differ_in_the_number_of_kernels_only(tmp_path: Path) -> None:
+def test_the_two_and_four_gpu_runs_of_gpt2_differ_only_in_the_number_of_kernels(tmp_path: Path) -> None:
     # matrix-mul 54450.0 -> 57910.6 ms (+6 %); custom_ops 35333.8 -> 36693.2 ms; summed computation +5 %
     found = compared(tmp_path, "gpt2", 2, 4)
     (finding,) = (each for each in found.findings if each.kind == "different_work")

@@ -1,4 +1,4 @@
-"""Errors that tools for traces make: each test fails for a tool that makes it."""
+"""Common errors of trace tools: each test fails for a tool with the error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.study.trace.runs import Event, analyzed, event, launched, written
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
 
 
-def test_neither_the_sum_of_kernels_nor_the_longest_stream_is_the_step(tmp_path: Path) -> None:
+def test_the_time_of_a_step_is_neither_the_sum_of_kernels_nor_the_longest_stream(tmp_path: Path) -> None:
     (report,) = analyzed(
         tmp_path,
         event("user_annotation", "ProfilerStep#1", 100, 200),
@@ -45,7 +45,7 @@ def test_neither_the_sum_of_kernels_nor_the_longest_stream_is_the_step(tmp_path:
     assert report.rank.kernel_seconds == pytest.approx(100e-6)
 
 
-def test_the_rank_with_the_largest_part_is_named_and_not_rank_0(tmp_path: Path) -> None:
+def test_a_finding_names_the_rank_with_the_largest_part_instead_of_rank_0(tmp_path: Path) -> None:
     busy = [launched("k", 100 + 50 * i, 149 + 50 * i, 60 + 50 * i) for i in range(20)]
     slow = [launched("k", 100 + 50 * i, 110 + 50 * i, 95 + 50 * i, device=1, process=43, thread=43) for i in range(20)]
     found = analyzed(tmp_path, *busy, *slow)
@@ -56,12 +56,12 @@ def test_the_rank_with_the_largest_part_is_named_and_not_rank_0(tmp_path: Path) 
     assert finding.seconds == pytest.approx(19 * 40e-6)
 
 
-def test_a_correlation_id_that_is_used_again_joins_the_last_call_before_the_kernel(tmp_path: Path) -> None:
+def test_a_reused_correlation_id_joins_the_last_call_before_the_kernel(tmp_path: Path) -> None:
     def use(start: float, thread: int) -> list[Event]:
         return [
             event("kernel", "k", start, start + 10, 0, 7, device=0, stream=7, correlation=5),
             event("cuda_runtime", "cudaLaunchKernel", start - 4, start - 1, 42, thread, correlation=5),
-            event("cuda_driver", "cuLaunchKernel", start - 3, start - 2, 42, thread, correlation=5),  # inside it
+            event("cuda_driver", "cuLaunchKernel", start - 3, start - 2, 42, thread, correlation=5),  # inside the call
         ]
 
     (report,) = analyzed(tmp_path, use(100, 1), use(1100, 2)).ranks
@@ -71,7 +71,7 @@ def test_a_correlation_id_that_is_used_again_joins_the_last_call_before_the_kern
     assert report.rank.clock_error is None
 
 
-def test_ids_of_cuda_events_that_are_used_again_join_nothing(tmp_path: Path) -> None:
+def test_reused_ids_of_cuda_events_join_nothing(tmp_path: Path) -> None:
     def waits(start: float) -> list[Event]:
         return [
             event("cuda_sync", "Stream Wait Event", start, start + 40, 0, 7, stream=7, wait_on_cuda_event_id=3,
@@ -94,7 +94,7 @@ def test_ids_of_cuda_events_that_are_used_again_join_nothing(tmp_path: Path) -> 
         ("Trace", "PyTorch Profiler (0)"),
     ],
 )  # fmt: skip
-def test_rows_of_the_profiler_itself_are_no_gpu_work(category: str, name: str, tmp_path: Path) -> None:
+def test_rows_of_the_profiler_itself_are_not_gpu_work(category: str, name: str, tmp_path: Path) -> None:
     plain = [launched("a", 100, 150, 90), launched("b", 200, 250, 180)]
     row = event(category, name, 0, 5000, 0, 7, device=0, stream=7)
     (report,) = analyzed(tmp_path, *plain, row).ranks
@@ -102,7 +102,7 @@ def test_rows_of_the_profiler_itself_are_no_gpu_work(category: str, name: str, t
     assert report.rank.span == (100_000, 250_000)
 
 
-def test_a_marked_step_that_the_end_of_the_trace_cuts_is_not_averaged() -> None:
+def test_a_marked_step_cut_by_the_end_of_the_trace_is_not_averaged() -> None:
     work, marks = TableBuilder(WORK), TableBuilder(RANGES)
     for number in range(3):
         work.add(kind=KERNEL, start=1000 * number + 10, end=1000 * number + 500, name="k", device="0")
@@ -143,12 +143,12 @@ def test_kernels_before_their_launch_show_that_the_clocks_differ(tmp_path: Path)
     assert finding.kind == "idle"
     assert finding.text.endswith("for an unknown reason: the clocks of CPU and GPU differ")
     (text,) = [str(warning) for warning in found.warnings if "clocks of CPU and GPU differ" in str(warning)]
-    assert "14 of 20 kernels" in text  # those with i >= 7: 2 us and more
+    assert "14 of 20 kernels" in text  # i >= 7: 2 us or more before the launch
     assert "by up to 15 µs" in text
     assert "10 µs more in the second half" in text
 
 
-def test_rounding_to_microseconds_is_no_difference_of_the_clocks(tmp_path: Path) -> None:
+def test_rounding_to_microseconds_is_not_a_difference_of_the_clocks(tmp_path: Path) -> None:
     (report,) = analyzed(tmp_path, launched("k", 100, 150, 101), launched("k", 200, 250, 180)).ranks
     assert report.rank.clock_error is None
 
@@ -164,7 +164,7 @@ def test_the_output_says_that_the_clocks_of_files_are_not_aligned(tmp_path: Path
 
 
 def reduces(starts: list[float], device: int) -> list[Event]:
-    """All-reduces of 1 MB among two ranks, each until 100 us after 300 i."""
+    """All-reduces of 1 MB on two ranks; the i-th ends at 300 i + 100 us."""
     info = {"Collective name": "allreduce", "In msg nelems": 250_000, "dtype": "Float", "Group size": 2}
     return [
         each
@@ -175,18 +175,18 @@ def reduces(starts: list[float], device: int) -> list[Event]:
     ]
 
 
-def test_the_wait_for_the_last_rank_is_no_time_of_the_network(tmp_path: Path) -> None:
+def test_the_wait_for_the_last_rank_does_not_count_as_transfer_time(tmp_path: Path) -> None:
     found = analyzed(tmp_path, reduces([110, 410, 710], 0), reduces([380, 680, 980], 1))
     early, late = (report.collectives[0] for report in found.ranks)
     assert (early.seconds, late.seconds) == (pytest.approx(870e-6), pytest.approx(60e-6))
     assert (early.waiting_seconds, late.waiting_seconds) == (pytest.approx(810e-6), 0)
-    # 1 MB in 20 us on both ranks; with the wait the first rank would show 3.4 GB/s
+    # 1 MB in 20 us on both ranks; with its wait, the first rank would have 3.4 GB/s
     assert early.bytes_per_second == pytest.approx(50e9)
     assert late.bytes_per_second == pytest.approx(50e9)
     assert "straggler" in [finding.kind for finding in found.findings]
 
 
-def test_the_wait_among_ranks_of_several_files_is_unknown(tmp_path: Path) -> None:
+def test_the_wait_between_ranks_of_different_files_is_unknown(tmp_path: Path) -> None:
     files = [
         written(tmp_path, reduces([110, 410, 710], 0), name="0.json"),
         written(tmp_path, reduces([380, 680, 980], 1), name="1.json"),
@@ -227,7 +227,7 @@ def test_kernels_of_communication_libraries_are_collectives(kernel: str, name: s
 @pytest.mark.parametrize(
     "kernel", ["void at::native::reduce_kernel<512, 1, at::native::ReduceOp>", "splitKreduce_kernel", "row_reduce"]
 )
-def test_reductions_on_one_gpu_are_no_collectives(kernel: str) -> None:
+def test_reductions_on_one_gpu_are_not_collectives(kernel: str) -> None:
     assert category(kernel) != "communication"
 
 

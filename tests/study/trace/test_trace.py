@@ -1,4 +1,4 @@
-"""`roof trace` on real traces, against the numbers that their files state, and on small runs worked out by hand."""
+"""`roof trace` on real traces, compared with numbers from their files, and on small runs derived by hand."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def idle_microseconds(found: Trace) -> dict[str, float]:
 # --- Real traces ------------------------------------------------------------------------------------
 
 
-def test_two_training_ranks_have_the_busy_time_that_sql_over_the_export_gives() -> None:
+def test_the_busy_time_of_two_training_ranks_equals_that_of_an_sql_query() -> None:
     found = real("nsys/two_ranks_training_h100.sqlite")
     first, second = (report.rank for report in found.ranks)
     assert [intervals.length(rank.kernels) for rank in (first, second)] == [270_863_484, 264_324_724]
@@ -51,7 +51,7 @@ def test_two_training_ranks_have_the_busy_time_that_sql_over_the_export_gives() 
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_copies_bind_where_they_keep_the_copy_engine_busy(rank: int) -> None:
+def test_copies_limit_a_run_that_keeps_the_copy_engine_busy(rank: int) -> None:
     found = real("nsys/two_gpus_copying_h100.sqlite", hw="h100")
     copies = {(each.kind, each.memory): each for each in found.ranks[rank].copies}
     pinned = copies["HtoD", "pinned"]
@@ -65,13 +65,13 @@ def test_copies_bind_where_they_keep_the_copy_engine_busy(rank: int) -> None:
     assert "PCIe link (64 GB/s)" in finding.text
 
 
-def test_an_unknown_device_is_compared_with_the_generations_of_pcie() -> None:
+def test_copies_of_an_unknown_device_are_compared_with_generations_of_pcie() -> None:
     found = real("nsys/two_gpus_copying_h100.sqlite")
     assert "43% of PCIe 5.0 x16" in found.findings[0].text
     assert any("device is unknown" in str(warning) for warning in found.warnings)
 
 
-def test_a_run_without_loader_workers_is_bound_by_its_input() -> None:
+def test_a_run_without_loader_workers_is_limited_by_its_input_pipeline() -> None:
     found = real("torch/kineto_resnet50_v100_no_workers.json.gz")
     (report,) = found.ranks
     assert report.rank.kernel_seconds == pytest.approx(0.591532, abs=1e-9)
@@ -84,7 +84,7 @@ def test_a_run_without_loader_workers_is_bound_by_its_input() -> None:
     assert len(report.steps.complete) == 6
     assert all(0.16 < step.length / 1e9 < 0.185 for step in report.steps.complete)
     assert kinds(found)[0] == "input_bound"
-    # 68.7 ms in the loader and 107.4 ms of other work: one worker, which prepares a batch meanwhile, suffices
+    # 68.7 ms in the loader and 107.4 ms of other work: one worker suffices
     assert "DataLoader(num_workers=1)" in found.findings[0].text
     assert report.idle_by_cause["input"] == max(report.idle_by_cause.values())
 
@@ -98,7 +98,7 @@ def test_a_run_without_loader_workers_is_bound_by_its_input() -> None:
         "torch/critical_path_alexnet_benchmark_result_2869224_1695835535_trace.json.gz",
     ],
 )  # fmt: skip
-def test_parts_and_causes_sum_to_their_wholes(path: str) -> None:
+def test_parts_sum_to_the_step_and_causes_to_the_idle_time(path: str) -> None:
     for report in real(path).ranks:
         _sums(report)
 
@@ -108,7 +108,7 @@ def _sums(report: RankReport) -> None:
     assert sum(report.idle_by_cause.values()) * 1e9 == pytest.approx(intervals.length(rank.idle), abs=1)
     stretches = idle.by_cause(rank)
     assert intervals.join(*stretches.values()).tolist() == rank.idle.tolist()
-    assert sum(map(intervals.length, stretches.values())) == intervals.length(rank.idle)  # no time has two causes
+    assert sum(map(intervals.length, stretches.values())) == intervals.length(rank.idle)  # causes do not overlap
     assert intervals.length(rank.active) + intervals.length(rank.idle) == rank.wall
     for step in report.steps.steps:
         parts = (step.compute_only, step.communication_exposed, step.copies_exposed, step.overlap, step.idle)
@@ -168,7 +168,7 @@ def test_the_kernels_of_a_cuda_graph_share_one_launch(tmp_path: Path) -> None:
     assert set(report.idle_by_cause) == {"queued"}
 
 
-def test_exposed_communication_is_what_no_computation_overlaps(tmp_path: Path) -> None:
+def test_exposed_communication_is_not_overlapped_by_computation(tmp_path: Path) -> None:
     found = analyzed(
         tmp_path,
         launched("gemm", 100, 200, 10),
@@ -180,7 +180,7 @@ def test_exposed_communication_is_what_no_computation_overlaps(tmp_path: Path) -
     assert kinds(found) == ["communication_bound"]
 
 
-def test_a_gap_is_caused_by_what_the_cpu_did_and_not_by_the_next_kernel(tmp_path: Path) -> None:
+def test_the_cause_of_a_gap_is_the_activity_of_the_cpu_and_not_the_next_kernel(tmp_path: Path) -> None:
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     found = analyzed(
         tmp_path,
@@ -189,7 +189,7 @@ def test_a_gap_is_caused_by_what_the_cpu_did_and_not_by_the_next_kernel(tmp_path
         launched("next", 1300, 1400, 1250),
         launched("queued", 1450, 1500, 1260),
     )
-    # the loader from the end of the first kernel; then 110 us until the next kernel starts; then a launched kernel
+    # the loader, from the end of the first kernel; 110 us until the next kernel starts; a launched kernel
     assert idle_microseconds(found) == {"input": 990, "launch": 110, "queued": 50}
     assert kinds(found)[0] == "input_bound"
 
@@ -205,7 +205,7 @@ def test_idle_time_after_a_synchronization_is_attributed_to_it(tmp_path: Path) -
     assert kinds(found) == ["synchronization"]
 
 
-def test_a_kernel_that_starts_long_after_its_launch_call_was_queued(tmp_path: Path) -> None:
+def test_a_kernel_that_starts_long_after_its_launch_was_waiting_in_the_queue(tmp_path: Path) -> None:
     # the call lasts from 250 to 252 us; an idle GPU starts a kernel within 50 us; the kernel starts at 10 ms
     found = analyzed(tmp_path, launched("first", 100, 200, 50), launched("next", 10_000, 10_100, 250))
     assert found.ranks[0].idle_by_cause == {"launch": pytest.approx(102e-6), "queued": pytest.approx(9698e-6)}
@@ -214,7 +214,7 @@ def test_a_kernel_that_starts_long_after_its_launch_call_was_queued(tmp_path: Pa
     assert "stream order" in finding.text
 
 
-def test_a_graph_that_waits_for_an_event_is_no_slow_cpu() -> None:
+def test_a_graph_that_waits_for_an_event_is_not_attributed_to_the_cpu() -> None:
     # correlation 92158: launched at 42.6 us, the call returned, started at 463.3 ms after a hipStreamWaitEvent
     found = real("torch/sglang_Qwen3-8B_decode.json.gz")
     causes = found.ranks[0].idle_by_cause
@@ -246,8 +246,8 @@ def test_freeing_memory_synchronizes(tmp_path: Path) -> None:
     assert idle_microseconds(found) == {"allocation": 10, "synchronization": 90}
 
 
-def test_a_few_long_gaps_are_no_slow_launches() -> None:
-    # calls of the warm-up of 1 ms and more, summed from the events of the file: cudaFree 6.55 s, cudaMalloc 1.96 s,
+def test_a_few_long_gaps_are_not_attributed_to_slow_launches() -> None:
+    # calls of 1 ms or more in the warm-up, summed over the events of the file: cudaFree 6.55 s, cudaMalloc 1.96 s,
     # cudaStreamCreateWithFlags 0.73 s, cudaHostAlloc 3.5 ms
     found = real("torch/critical_path_alexnet_benchmark_result_2869224_1695835535_trace.json.gz")
     assert found.ranks[0].idle_by_cause["allocation"] == pytest.approx(9.249, rel=0.005)
@@ -293,7 +293,7 @@ def test_idle_time_of_unknown_cause_is_a_finding() -> None:
 
 
 def test_copies_limit_a_run_only_if_they_are_its_largest_part() -> None:
-    found = real("nsys/one_kernel_rtx_a4500.sqlite")  # idle 43.7 %, kernels 40.9 %, copies 15 %
+    found = real("nsys/one_kernel_rtx_a4500.sqlite")  # 43.7 % idle, 40.9 % kernels, 15 % copies
     assert kinds(found) == ["idle", "copy_bound"]
     assert found.findings[1].text.startswith("copies add 546 µs of 3.54 ms (15%)")
     limited = real("nsys/two_gpus_copying_h100.sqlite")
@@ -319,7 +319,7 @@ def test_other_calls_on_other_threads_explain_nothing(tmp_path: Path) -> None:
     assert set(found.ranks[0].idle_by_cause) == {"launch"}
 
 
-def test_a_file_without_cuda_calls_says_what_to_collect(tmp_path: Path) -> None:
+def test_a_file_without_cuda_calls_has_a_note_on_what_to_collect(tmp_path: Path) -> None:
     work = [event("kernel", "k", start, start + 10, 0, 7, device=0, stream=7) for start in (100.0, 200.0)]
     found = analyzed(tmp_path, work, event("cpu_op", "aten::mm", 90, 95))
     assert set(found.ranks[0].idle_by_cause) == {"unknown"}
@@ -340,7 +340,7 @@ def test_the_rank_that_starts_collectives_last_is_the_straggler(tmp_path: Path) 
 
 @pytest.mark.parametrize("recorded", [True, False])
 def test_ranks_of_different_groups_do_not_wait_for_each_other(tmp_path: Path, recorded: bool) -> None:
-    """GPUs 0 and 1 reduce together, and 2 ms later GPUs 2 and 3; GPUs 1 and 3 start 20 us late."""
+    """GPUs 0 and 1 have an all-reduce, and GPUs 2 and 3 one 2 ms later. GPUs 1 and 3 start 20 us late."""
     events: list[Event | list[Event]] = []
     for gpu in range(4):
         group = [0, 1] if gpu < 2 else [2, 3]
@@ -367,14 +367,14 @@ def marked_step(number: int) -> list[Event]:
     return [mark, *launched("k", start + 10, start + 40, start)]
 
 
-def test_marks_of_the_profiler_are_the_steps(tmp_path: Path) -> None:
+def test_steps_are_read_from_marks_of_the_profiler(tmp_path: Path) -> None:
     (report,) = analyzed(tmp_path, marked_step(3), marked_step(4)).ranks
     assert [(step.label, step.length, step.compute_only, step.idle) for step in report.steps.steps] == [
         ("3", 100_000, 30_000, 70_000), ("4", 100_000, 30_000, 70_000),
     ]  # fmt: skip
 
 
-def test_steps_without_marks_are_found_by_their_period_and_cut_ones_are_left_out(tmp_path: Path) -> None:
+def test_steps_without_marks_are_found_by_their_period_and_incomplete_ones_are_left_out(tmp_path: Path) -> None:
     events, time = [], 100.0
     for number in range(4):
         for name in ("embed", *["attention", "mlp"] * 6, "head", "adam"):
@@ -403,7 +403,7 @@ def test_a_sequence_that_does_not_repeat_has_no_period() -> None:
     assert find_period(np.arange(100)) is None
 
 
-def test_a_range_of_steps_restricts_everything(tmp_path: Path) -> None:
+def test_a_range_of_steps_restricts_all_results(tmp_path: Path) -> None:
     path = written(tmp_path, *map(marked_step, range(1, 6)))
     assert trace([path], steps_range="2:4").ranks[0].rank.kernel_seconds == pytest.approx(60e-6)
     for wrong in ("4:2", "x", "7:9", "3"):
@@ -431,7 +431,7 @@ def test_a_range_of_steps_has_the_idle_time_at_the_start_and_end_of_its_steps(tm
 
 
 def test_steps_with_the_same_number_are_selected_without_those_between_them(tmp_path: Path) -> None:
-    """As in two epochs, each with the steps 0, 1 and 2."""
+    """For example two epochs, each with steps 0, 1 and 2."""
     events: list[Event | list[Event]] = []
     for place, label in enumerate((0, 1, 2, 0, 1, 2)):
         start = 1000.0 * place
@@ -445,7 +445,7 @@ def test_steps_with_the_same_number_are_selected_without_those_between_them(tmp_
     _sums(report)
 
 
-def test_work_of_the_step_before_is_no_idle_time_of_a_selected_step(tmp_path: Path) -> None:
+def test_work_of_the_previous_step_is_not_idle_time_of_a_selected_step(tmp_path: Path) -> None:
     """The kernel of each step runs from 600 us after its start until 200 us after its end."""
     events: list[Event | list[Event]] = []
     for start in (1000.0 * number for number in range(4)):
