@@ -84,14 +84,14 @@ class Widths(NamedTuple):
     dtype: Format  # the working format: that of activations
     weights: Format
     kv: Format
-    products: Format | None = None  # the compute format of GEMMs; None: the working format
+    gemm: Format | None = None  # the compute format of GEMMs; None: the working format
     unconverted: frozenset[str] = frozenset()  # weight matrices that a quantized checkpoint does not convert
     by_matrix: tuple[tuple[str, Format], ...] = ()  # weight matrices in other formats than `weights`
 
     @property
     def compute(self) -> str:
         """The name of the compute format of GEMMs."""
-        return (self.products or self.dtype).name
+        return (self.gemm or self.dtype).name
 
     def format(self, tensor: Tensor) -> Format:
         """The storage format of a tensor; a gradient has the format of its tensor."""

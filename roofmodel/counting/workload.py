@@ -177,10 +177,10 @@ class Workload(NamedTuple):
 
     @property
     def widths(self) -> Widths:
-        working, products = FORMATS[self.activations or self.dtype], FORMATS[self.dtype]
+        working, gemm = FORMATS[self.activations or self.dtype], FORMATS[self.dtype]
         return Widths(
             working, FORMATS[self.weights or self.dtype], FORMATS[self.kv or self.dtype],
-            None if products == working else products, self.unconverted,
+            None if gemm == working else gemm, self.unconverted,
             tuple((name, FORMATS[form]) for name, form in self.matrix_formats),
         )  # fmt: skip
 

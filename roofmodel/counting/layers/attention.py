@@ -67,7 +67,7 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         yield relative_bias(build._replace(sizes={**build.sizes, "w": att.relative_rows}), "attention")
 
     added = " + alibi[b k g s]" if att.alibi else " + bias[k g t:s]" if att.relative_bias else ""
-    added += "".join(f" + {product.lines[0].outputs[0]}" for product in against_positions)
+    added += "".join(f" + {operator.lines[0].outputs[0]}" for operator in against_positions)
     yield from _core(build, att, block, "attention", cache, keys_and_pairs, added, block.causal, against_positions)
 
 
@@ -168,9 +168,9 @@ def _core(
 def gate(build: Builder, place: str, axes: str, gated: str) -> Operator:
     """The output of the heads times a gate (sigmoid or softplus), per head or per element."""
     line = f"o[b t {axes}] gate[b t {gated}] -> o[b t {axes}]"
-    product = build.operator(f"{place}.gate", _group(place), line, kind="elementwise", flops=1)
-    gates = product.reads[1].elements(build.sizes)
-    return replace(product, vector_flops=product.vector_flops + vector_flops.GATE * gates)
+    operator = build.operator(f"{place}.gate", _group(place), line, kind="elementwise", flops=1)
+    gates = operator.reads[1].elements(build.sizes)
+    return replace(operator, vector_flops=operator.vector_flops + vector_flops.GATE * gates)
 
 
 def _gate_axes(att: Attention) -> str:

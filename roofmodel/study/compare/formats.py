@@ -68,7 +68,7 @@ def format_mismatch(kernels: Iterable[Kernel], widths: Widths) -> FormatMismatch
             seconds[form] = seconds.get(form, 0.0) + kernel_seconds
             longest[form] = max(longest.get(form, (0.0, "")), (kernel_seconds, kernel.name))
     given = {
-        form.name.partition("_")[0] for form in filter(None, (widths.dtype, widths.weights, widths.kv, widths.products))
+        form.name.partition("_")[0] for form in filter(None, (widths.dtype, widths.weights, widths.kv, widths.gemm))
     }
     given |= _HALF if given & _HALF else set()
     if not seconds or 2 * sum(kernel_seconds for form, kernel_seconds in seconds.items() if form not in given) <= sum(

@@ -384,7 +384,7 @@ const productText = (factors) => factors.join(" · ");
 const exactCount = (count) => (typeof count === "bigint" ? ` = ${grouped(count)}` : "");
 
 /** The matmul FLOPs of an operator, in letters and in numbers; empty without a GEMM. */
-function gemmFlops({ products: lines }) {
+function gemmFlops({ contractions: lines }) {
   return {
     letters: lines.map((axes) => productText(["2", ...axes.map(([letter]) => letter)])).join(" + "),
     numbers: lines.map((axes) => productText(["2", ...axes.map(([, size]) => sizeText(size))])).join(" + "),
@@ -394,8 +394,8 @@ function gemmFlops({ products: lines }) {
 /** The vector FLOPs as a whole number per element: of the GEMM's output, or without a GEMM of the first tensor read.
  * Empty if that is not a whole number, or if the operator has several GEMMs. */
 function perElement(op) {
-  if (op.products.length > 1) return [];
-  const { axes } = op.products.length ? op.tensors.find(({ way }) => way === "written") : op.tensors[0];
+  if (op.contractions.length > 1) return [];
+  const { axes } = op.contractions.length ? op.tensors.find(({ way }) => way === "written") : op.tensors[0];
   const each = Number(op.vector_flops) / axes.reduce((elements, [, size]) => elements * Number(size), 1);
   return Number.isInteger(each) ? [html("code", {}, productText([each, ...axes.map(([letter]) => letter)])),
     `= ${productText([each, ...axes.map(([, size]) => sizeText(size))])}${exactCount(op.vector_flops)}`] : [];
@@ -413,7 +413,7 @@ function formula(op) {
     [op.link_seconds, `${si(op.link_bytes, "B")} ÷ ${rate(op)}`],
   ].filter(([time]) => time > 0).map(([time, text]) => (time === op.bound_seconds
     ? html("strong", {}, `${text} = ${seconds(time)}  ← bound by ${op.bound}`) : `${text} = ${seconds(time)}`));
-  const sizes = new Map([...op.products.flat(), ...op.tensors.flatMap((tensor) => tensor.axes)]);
+  const sizes = new Map([...op.contractions.flat(), ...op.tensors.flatMap((tensor) => tensor.axes)]);
   return [
     html("h2", {}, swatch(op.color), ` ${fullName(op)}`),
     html("code", { class: "spec" }, op.spec),

@@ -207,7 +207,7 @@ def _details(placed: Placed) -> dict[str, Any]:
         **_place(place.cost, place.bound_seconds, expected),
         "label": label(operator),
         "of": title(operator.group),
-        "products": [
+        "contractions": [
             [[axis, operator.sizes[axis]] for axis in line.axes] for line in operator.lines if line.contracted
         ],
         "meanings": {

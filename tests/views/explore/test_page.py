@@ -159,8 +159,8 @@ def test_the_sizes_shown_multiply_to_the_count(page: Any) -> None:
     ):
         found = moved(page, model=hub.load(name).name, phase=phase, batch=3)
         for op in found["ops"]:
-            product = sum(2 * math.prod(size for _, size in axes) for axes in op["products"])
-            assert product == op["matmul_flops"], op["name"]
+            matmul = sum(2 * math.prod(size for _, size in axes) for axes in op["contractions"])
+            assert matmul == op["matmul_flops"], op["name"]
             read, written = (sum(t["bytes"] for t in op["tensors"] if t["way"] == way) for way in ("read", "written"))
             assert math.isclose(read, op["bytes_read"], rel_tol=1e-15)
             assert math.isclose(written, op["bytes_written"], rel_tol=1e-15)
