@@ -272,9 +272,14 @@ class Step(NamedTuple):
 
     @property
     def token_axes(self) -> dict[str, Number]:
-        """Sizes of the batch and token axes; also `u` under sequence parallelism."""
-        whole = {"b": self.batch, "t": self.tokens}
-        return {**whole, "u": ceil_div(self.tokens, self.parallel.tp)} if self.parallel.sequence else whole
+        """Sizes of the batch and token axes; also `u` under sequence parallelism, and `drafts`, the drafted tokens per
+        sequence that a decode verifies."""
+        sizes = {"b": self.batch, "t": self.tokens}
+        if self.parallel.sequence:
+            sizes["u"] = ceil_div(self.tokens, self.parallel.tp)
+        if self.phase == "decode" and not is_just(self.tokens, 1):
+            sizes["drafts"] = self.tokens - 1
+        return sizes
 
     @property
     def reach(self) -> Number:

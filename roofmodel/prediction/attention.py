@@ -18,7 +18,6 @@ REREAD_BANDWIDTH: Annotated[
 PART_KEYS: Annotated[int, "keys of a part, in the condition `occupied`"] = 128
 LEAST_OCCUPANCY: Annotated[float, "least number of parts per SM in the condition `occupied`"] = 0.25
 COPY_CLOCKS: Annotated[int, "clocks of a small kernel that copies queries or outputs"] = 4400
-MAX_DECODE_QUERIES: Annotated[int, "queries per sequence up to which kernels split the KV cache as in a decode"] = 16
 OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 1.5
 EXCLUSION_FACTOR = 1e3  # factor on the time of splits that a library does not use, so that they are never the best
 
@@ -79,8 +78,8 @@ DECODE = FormulaDescription(
         "L2 again for each block. FlashInfer uses a kernel without tensor cores for fewer than `least` query "
         "heads per key-value head. "
         "TensorRT-LLM uses the grouped kernel only for enough parts of 128 keys (`occupied`).",
-        "With several queries per sequence (at most MAX_DECODE_QUERIES), as where a model verifies drafted tokens, a "
-        "block holds those of all its heads.",
+        "Where a model verifies drafted tokens, with several queries per sequence, a block holds those of all its "
+        "heads.",
         "vLLM's FlashAttention 2 transposes queries and outputs where several sequences and key-value heads have "
         "groups (`transposes`), which takes two more kernels. It does not split the cache of a single head (`whole`).",
         "If a benchmark repeats the attention, L2 keeps the tensors that fit in `resident` of it.",
@@ -90,15 +89,7 @@ DECODE = FormulaDescription(
     f"by `roof calibrate`. Constants: {UNFITTED} REREAD_BANDWIDTH is twice the DRAM bandwidth of an A100 / the "
     "bandwidth of its L2 ports. COPY_CLOCKS is the difference between one and several key-value heads with vLLM's "
     "FlashAttention 2 on A100 and L40S.",
-    constants=(
-        "MAX_DECODE_QUERIES",
-        "MAX_BLOCK_HEADS",
-        "PART_KEYS",
-        "LEAST_OCCUPANCY",
-        "COPY_CLOCKS",
-        "REREAD_BANDWIDTH",
-        "OVERLAP",
-    ),
+    constants=("MAX_BLOCK_HEADS", "PART_KEYS", "LEAST_OCCUPANCY", "COPY_CLOCKS", "REREAD_BANDWIDTH", "OVERLAP"),
 )
 
 
@@ -116,17 +107,6 @@ class AttentionWork(NamedTuple):
     kv_bytes: Annotated[Number, "bytes of keys and values among them"]
     windowed: Annotated[Number, "1: with a sliding window; 0: without, or unknown"] = 0
     repeated: Annotated[int, "1: a benchmark repeats the attention with the same tensors; 0: the KV cache is new"] = 0
-
-
-def is_decode(queries: Number, keys: Number) -> bool:
-    """Whether each sequence has one or a few queries, and keys from before; for arrays, all of them.
-
-    A model that verifies drafted tokens computes a few queries per sequence. One token alone is a prefill.
-    """
-    return all(
-        bool(each.all() if hasattr(each, "all") else each)
-        for each in (keys > queries, queries <= MAX_DECODE_QUERIES)
-    )  # fmt: skip
 
 
 @formula

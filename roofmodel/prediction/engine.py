@@ -27,8 +27,8 @@ from roofmodel.algebra import Number, either, minimum
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration_reader import transferred
 from roofmodel.devices.device import Device
-from roofmodel.prediction.attention import is_decode
 from roofmodel.prediction.formula import PORT, chip
+from roofmodel.prediction.layer_kernels import is_decode
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.stream import stream_kind
@@ -133,9 +133,9 @@ def _decode_by_head(operator: Operator, device: Device, dtype: str, time: Expect
     ceilings = chip(device, dtype)
     if operator.kind != "attention" or "t:s" not in operator.sizes or ceilings is None:
         return time
-    work = attention_work(operator)
-    if not is_decode(work.queries, work.keys):
+    if not is_decode(operator):
         return time
+    work = attention_work(operator)
     width = operator.widths.kv.bits / 8
     per_element = width / BYTES_PER_CLOCK + work.queries / ELEMENTS_PER_CLOCK
     clocks = work.heads / work.kv_heads * work.kv_bytes / width * per_element

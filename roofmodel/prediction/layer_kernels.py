@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from roofmodel.algebra import Number
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import Sets
-from roofmodel.prediction.attention import is_decode
 from roofmodel.prediction.formula import FormulaDescription
 
 
@@ -107,7 +106,7 @@ def _is_update(operator: Operator) -> bool:
 
 def _attention_kind(operator: Operator) -> str:
     sizes = operator.sizes
-    decodes = is_decode(sizes["t"], sizes["s"])
+    decodes = is_decode(operator)
     if "zk" in sizes and "h'" in sizes:
         if is_absorbed(operator):
             return "latent_generation" if decodes else ""
@@ -115,6 +114,15 @@ def _attention_kind(operator: Operator) -> str:
     if not decodes and {"k", "g"} <= sizes.keys() and not operator.causal:
         return "encoder"
     return ""
+
+
+def is_decode(operator: Operator) -> bool:
+    """Whether an attention has keys from before and one query per sequence, or one more than drafted tokens to verify.
+
+    For arrays, whether all have. One token alone is a prefill.
+    """
+    sizes = operator.sizes
+    return _all(sizes["t"] == 1 + sizes.get("drafts", 0)) and _all(sizes["s"] > sizes["t"])
 
 
 def is_absorbed(operator: Operator) -> bool:

@@ -250,7 +250,7 @@ def _kernel(
         )
     if operator.kind == "attention" and "t:s" in operator.sizes:
         work = attention_work(operator)._replace(repeated=repeated)
-        if attention.is_decode(work.queries, work.keys):
+        if layer_kernels.is_decode(operator):
             return found(
                 attention.DECODE, attention.generation_seconds, work, sets=calibration.generation, name=implementation
             )

@@ -28,6 +28,7 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         return {
             "s": attended(step, att.window, att.window_evicts, att.chunked),
             "t:s": pairs(step, att.window, block.causal, att.window_evicts, att.chunked),
+            **({} if att.window is None else {"windowed": 1 * (step.reach > att.window)}),  # whether it hides keys
         }
 
     build = _build(att, block, keys_and_pairs(step))
