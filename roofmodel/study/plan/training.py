@@ -215,8 +215,9 @@ def plan_training(
     fitting = sorted((one.best for one in found if one.best is not None), key=lambda one: -one.per_gpu.value)
     short = [one.shortage for one in found if one.shortage is not None]
     nearest = None if fitting or not short else min(short, key=lambda one: one.needed / one.usable)
+    ranked = tuple(_ranked(fitting, top, searches_unsharded=0 in stages_of_zero))
     return TrainingPlan(
-        model=arch.name, devices=tuple(device.id for device in devices), run=run, ranked=tuple(_ranked(fitting, top)),
+        model=arch.name, devices=tuple(device.id for device in devices), run=run, ranked=ranked,
         shortage=nearest, searched=sum(one.points for one in found), layouts=len(pieces),
         notes=(*arch.notes, *_notes(nearest), *calibration_notes(devices)),
     )  # fmt: skip
@@ -358,8 +359,12 @@ def _candidate(
     )  # fmt: skip
 
 
-def _ranked(fitting: Sequence[TrainingCandidate], count: int) -> Iterator[RankedTraining]:
-    shown = fitting[:count]
+def _ranked(fitting: Sequence[TrainingCandidate], count: int, searches_unsharded: bool) -> Iterator[RankedTraining]:
+    """The first candidates with their reasons.
+
+    `searches_unsharded`: whether layouts whose replicas do not shard the optimizer state were searched, too.
+    """
+    shown, fit = fitting[:count], {(one.device, one.layout, one.choices) for one in fitting}
     for rank, one in enumerate(shown, 1):
         tied = (
             place
@@ -367,7 +372,10 @@ def _ranked(fitting: Sequence[TrainingCandidate], count: int) -> Iterator[Ranked
             if place != rank and ties(one.per_gpu, other.per_gpu, SHARED_ERROR * (one.device == other.device))
         )
         other = shown[0] if rank > 1 else next((each for each in fitting[1:] if each.layout != one.layout), None)
-        yield RankedTraining(one, rank, tuple(tied), _reason(one, other))
+        reason, unsharded = _reason(one, other), (one.device, one.layout, one.choices._replace(zero=0))
+        if searches_unsharded and unsharded not in fit:
+            reason += f"; it does not fit without ZeRO-{one.choices.zero}"
+        yield RankedTraining(one, rank, tuple(tied), reason)
 
 
 def _reason(one: TrainingCandidate, other: TrainingCandidate | None) -> str:

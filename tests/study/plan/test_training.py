@@ -70,6 +70,11 @@ def test_a_sharded_optimizer_is_searched_and_saves_memory() -> None:
     assert by_stage[0].memory - by_stage[1].memory == 12 * parameters * 3 // 4
     assert found.ranked[0].candidate.choices.zero == 1
     assert "optimizer state" in found.ranked[1].reason
+    assert not any("does not fit" in each.reason for each in found.ranked)
+    # 0.28 of 80 GiB are 22.4 GiB; 16 bytes of each parameter are 23.2 GiB, and 4 + 12 / 4 bytes are 10.2 GiB
+    small = planned(tp=1, pp=1, recompute="full", micro_batch=1, memory_utilization=0.28)
+    assert [each.candidate.choices.zero for each in small.ranked] == [1]
+    assert small.ranked[0].reason.endswith("; it does not fit without ZeRO-1")
     only = planned(tp=1, pp=1, recompute="none", micro_batch=1, zero=0)
     assert {each.candidate.choices.zero for each in only.ranked} == {0}
     with pytest.raises(WorkloadError, match="zero"):
