@@ -25,7 +25,7 @@ parallelism (arXiv 2205.05198, section 4.2).
 
 
 class Collective(NamedTuple):
-    """A collective among `gpus` GPUs whose ranks differ by `apart`.
+    """A collective among `gpus` GPUs whose ranks differ by `rank_stride`.
 
     `adds`: the gathered tensor is the input of sharded GEMMs, so its gradient is a reduce-scatter.
 
@@ -36,13 +36,13 @@ class Collective(NamedTuple):
 
     name: str
     gpus: Number
-    apart: Number = 1
+    rank_stride: Number = 1
     adds: bool = False
 
     @property
     def span(self) -> Number:
         """Number of consecutive ranks from the first to the last GPU."""
-        return self.gpus * self.apart
+        return self.gpus * self.rank_stride
 
     @property
     def moves(self) -> bool:

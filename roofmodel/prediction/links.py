@@ -84,7 +84,7 @@ def route(collective: Collective, device: Device) -> Route | None:
 
 def _crossing(collective: Collective, network: Link, inside: float) -> NodeCrossing:
     gpus, port = collective.gpus, network.bandwidth / 2
-    together = maximum(1, minimum(gpus, network.beyond // collective.apart))  # GPUs of the collective per node
+    together = maximum(1, minimum(gpus, network.beyond // collective.rank_stride))  # GPUs of the collective per node
     nodes = ceil_div(gpus, together)
     fewest = gpus - (nodes - 1) * together  # GPUs on the last node
     others = maximum(1, gpus - 1)
@@ -113,7 +113,7 @@ def tree_share(collective: Collective, device: Device, sent: Number) -> Number:
     """
     if collective.name != "all_reduce" or device.pairs_over_pcie is False:
         return 1.0
-    two_pairs = (device.pairs_over_pcie == 1) * (collective.gpus == 4) * (collective.apart == 1)
+    two_pairs = (device.pairs_over_pcie == 1) * (collective.gpus == 4) * (collective.rank_stride == 1)
     return either(two_pairs * (sent >= 1.5 * TREE_BYTES), 2 / 3, 1.0)
 
 

@@ -90,9 +90,9 @@ def _build(mlp: MLP, block: BlockContext, **sizes: Number) -> Builder:
     return block.build(f=mlp.width, F=2 * mlp.width, a=vector_flops.LEARNED_PARAMETERS.get(mlp.activation, 0), **sizes)
 
 
-def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Operator]:
+def _mlp(build: Builder, mlp: MLP, name: str, x: str, output: str) -> Iterator[Operator]:
     """An MLP whose matrices and operators have the prefix `name`; a grouped GEMM over experts if it works on b:t:x."""
-    rows, expert = ("b:t:x", "x ") if "b:t:x" in gives else ("b t", "")
+    rows, expert = ("b:t:x", "x ") if "b:t:x" in output else ("b t", "")
     kind = "grouped_gemm" if expert else "gemm"
     up, gate = f"u[{rows} f]", f"w[{rows} f]"
 
@@ -113,7 +113,7 @@ def _mlp(build: Builder, mlp: MLP, name: str, x: str, gives: str) -> Iterator[Op
         flops=vector_flops.ACTIVATION[mlp.activation] + mlp.gated, function=mlp.activation,
         keeps="outputs" if mlp.activation == "relu" and not mlp.gated else "inputs",  # as autograd
     )  # fmt: skip
-    yield linear("down", up, "f", "d", gives)
+    yield linear("down", up, "f", "d", output)
 
 
 def with_touched_experts(operator: Operator, touched: Number, experts: Number) -> Operator:

@@ -53,9 +53,9 @@ def delta_rule(mixer: DeltaRule, block: BlockContext) -> Iterator[Operator]:
     )  # fmt: skip
     for names in mixer.projections:
         yield from _given(build, mixer, block, names)
-    apart = [FILTERED[name] for (name, *_) in mixer.projections if name in ("q", "k", "v")]
-    gives = "q[b t k h] key[b t k h] value[b t k m h']"
-    yield from causal_filter(build, step, GROUP, False, mixer.activation, gives, apart)
+    separate_inputs = [FILTERED[name] for (name, *_) in mixer.projections if name in ("q", "k", "v")]
+    outputs = "q[b t k h] key[b t k h] value[b t k m h']"
+    yield from causal_filter(build, step, GROUP, False, mixer.activation, outputs, separate_inputs)
 
     def scan(step: Step) -> tuple[Operator, ...]:
         if step.recurrent:
@@ -246,7 +246,7 @@ def lightning(mixer: Lightning, block: BlockContext) -> Iterator[Operator]:
     def scan(step: Step) -> tuple[Operator, ...]:
         if step.attention == "eager" and step.resumed:
             one_by_one = {"s": step.tokens, "j": step.tokens, "t:j": step.tokens}
-            return tuple(_between(build._replace(sizes={**build.sizes, **one_by_one}), step, "y"))
+            return tuple(_block_states(build._replace(sizes={**build.sizes, **one_by_one}), step, "y"))
         if step.recurrent:
             return _lightning_recurrence(build)
         return _lightning_blocks(_with_block_sizes(build, step, mixer), step)
@@ -276,18 +276,18 @@ def _lightning_blocks(build: Builder, step: Step) -> tuple[Operator, ...]:
         vector_operator(build, "weigh", "a[b k t:s] -> p[b k t:s]", 1),
         bmm_operator(build, "mix", "p[b k t:s] value[b s k h'] -> y[b t k h']"),
         vector_operator(build, "fade", "q[b t k h] key[b t k h] -> q[b t k h] key[b t k h]", 2),
-        *_between(build, step, "state_output"),
+        *_block_states(build, step, "state_output"),
         vector_operator(build, "sum", "y[b t k h'] state_output[b t:j k h'] -> y[b t k h']", 1),
     )
 
 
-def _between(build: Builder, step: Step, gives: str) -> Iterator[Operator]:
+def _block_states(build: Builder, step: Step, outputs: str) -> Iterator[Operator]:
     """The contribution of each block to the state, state passing between blocks, and the read by queries."""
     read, kept = (" cache.state[b k h h']" if is_cached else "" for is_cached in (step.resumed, step.cached))
     yield bmm_operator(build, "states", "key[b s k h] value[b s k h'] -> states[b j k h h']")
     line = f"states[b j k h h']{read} -> start_state[b j k h h']{kept}"
     yield vector_operator(build, "passing", line, 2)  # multiply by the decay, add
-    yield bmm_operator(build, "read_out", f"q[b t k h] start_state[b j k h h'] -> {gives}[b t:j k h']")
+    yield bmm_operator(build, "read_out", f"q[b t k h] start_state[b j k h h'] -> {outputs}[b t:j k h']")
 
 
 def _lightning_recurrence(build: Builder) -> tuple[Operator, ...]:

@@ -34,8 +34,8 @@ def mamba2(mixer: Mamba2, block: BlockContext) -> Iterator[Operator]:
     bias = " + B_ssm_in[C]" if mixer.bias else ""
     line = f"{block.input} W_ssm_in[d C]{bias} -> gate[b t g m h] u[b t c] step[b t g m]"
     yield build.operator("ssm.input", "ssm", line)
-    gives = "u[b t g m h] enter[b t g z] leave[b t g z]"
-    yield from causal_filter(build, step, "ssm", mixer.kernel_bias, mixer.activation, gives)
+    outputs = "u[b t g m h] enter[b t g z] leave[b t g z]"
+    yield from causal_filter(build, step, "ssm", mixer.kernel_bias, mixer.activation, outputs)
 
     def scan(step: Step) -> tuple[Operator, ...]:
         if step.recurrent:

@@ -33,32 +33,44 @@ def frames(filters: Sequence[FrameConvolution], hidden: Number, step: Step) -> I
     """Strided convolutions over audio frames; their output is the tokens `x` of the pass."""
     read, reads = step.tokens * product(f.stride for f in filters), "frames"
     for number, (channels, taps, stride, activation) in enumerate(filters, start=1):
-        given, gives = quotient(read, stride), "x" if number == len(filters) else f"frames_{number}"
+        given, outputs = quotient(read, stride), "x" if number == len(filters) else f"frames_{number}"
         build = Builder({"b": step.batch, "t": given, "d": hidden, "c": channels, "r": taps, "t+r": read}, step.widths)
         name, filter_, bias = (f"{what}convolution_{number}" for what in ("embedding.", "K_", "B_"))
-        line = f"{reads}[b t+r c] {filter_}[d c r] + {bias}[d] -> {gives}[b t d]"
+        line = f"{reads}[b t+r c] {filter_}[d c r] + {bias}[d] -> {outputs}[b t d]"
         yield build.operator(name, "embedding", line, kind="convolution")
         yield build.operator(
-            f"{name}_activation", "embedding", f"{gives}[b t d] -> {gives}[b t d]", kind="elementwise",
+            f"{name}_activation", "embedding", f"{outputs}[b t d] -> {outputs}[b t d]", kind="elementwise",
             flops=vector_flops.ACTIVATION[activation],
         )  # fmt: skip
-        read, reads = given, gives
+        read, reads = given, outputs
 
 
 def causal_filter(
-    build: Builder, step: Step, place: str, bias: bool, activation: str | None, gives: str, apart: Sequence[str] = ()
+    build: Builder,
+    step: Step,
+    place: str,
+    bias: bool,
+    activation: str | None,
+    outputs: str,
+    separate_inputs: Sequence[str] = (),
 ) -> Iterator[Operator]:
     """A depthwise causal convolution of width r over c channels, and its activation.
 
-    Reads `u[b t c]`, or the tensors `apart`, which are concatenated first. The cache has the last r tokens of each
-    channel. Under flash attention, one kernel does all of it.
+    Reads `u[b t c]`, or the tensors `separate_inputs`, which are concatenated first. The cache has the last r tokens of
+    each channel. Under flash attention, one kernel does all of it.
     """
-    operators = partial(_filter_operators, build, place, bias, activation, gives, apart)
+    operators = partial(_filter_operators, build, place, bias, activation, outputs, separate_inputs)
     yield from fused_or_eager(f"{place}.filter", place, operators, step, kind="convolution")
 
 
 def _filter_operators(
-    build: Builder, place: str, bias: bool, activation: str | None, gives: str, apart: Sequence[str], step: Step
+    build: Builder,
+    place: str,
+    bias: bool,
+    activation: str | None,
+    outputs: str,
+    separate_inputs: Sequence[str],
+    step: Step,
 ) -> list[Operator]:
     read, kept = (" cache.filter[b c r]" if is_cached else "" for is_cached in (step.resumed, step.cached))
     fused = step.attention == "flash"
@@ -75,14 +87,14 @@ def _filter_operators(
         filtering.operator(f"{place}.filter", place, f"u[b t+r c] K_filter[c r]{added} -> u[b t c]", kind="convolution")
     ]
     if activation:
-        line, flops = f"u[b t c] -> {gives}", vector_flops.ACTIVATION[activation]
+        line, flops = f"u[b t c] -> {outputs}", vector_flops.ACTIVATION[activation]
         operators.append(build.operator(f"{place}.activation", place, line, kind="elementwise", flops=flops))
     if step.cached:
         shift = filtering._replace(sizes={**filtering.sizes, "t": step.tokens})
         line = f"u[b t c]{read} -> u[b t+r c]{kept}"
         operators.insert(0, shift.operator(f"{place}.shift", place, line, kind="copy"))
-    if apart:
-        line = f"{' '.join(apart)} -> u[b t c]"
+    if separate_inputs:
+        line = f"{' '.join(separate_inputs)} -> u[b t c]"
         operators.insert(0, build.operator(f"{place}.join", place, line, kind="copy", keeps="nothing"))
     return operators
 

@@ -217,14 +217,14 @@ def achieved(draw: Draw) -> Problem:
     device, n = device_of(draw), draw("n", (2048, 2560, 3072, 4096, 5120, 6144, 8192))
     placed = _kernel("matmul", n, "fp16", device)
     share = draw("share", range(31, 94)) / 100
-    took = float(f"{placed.bound_seconds / share * 1e6:.4g}")
+    measured_us = float(f"{placed.bound_seconds / share * 1e6:.4g}")
     pipe, values = device.matmul_pipe("fp16"), {"n": n, **ceilings(device, "fp16")}
-    measured = {**values, "t": took * 1e-6}
+    measured = {**values, "t": measured_us * 1e-6}
     sparse = device.sparse_pipes[pipe.name].peak / pipe.peak if pipe.name in device.sparse_pipes else 1.0
     return Problem(
         "achieved",
         "Predicted and achieved",
-        f"A GEMM of two {n} x {n} matrices in fp16 took {units.significant(took, 4)} us on {device.name}: "
+        f"A GEMM of two {n} x {n} matrices in fp16 took {units.significant(measured_us, 4)} us on {device.name}: "
         f"{units.si(pipe.peak, 'FLOP/s', 4)} dense in fp16, {bandwidth(device)}.",
         (
             Question(
@@ -244,7 +244,7 @@ def achieved(draw: Draw) -> Problem:
                 "rate",
                 "The achieved rate.",
                 "TFLOP/s",
-                placed.cost.flops / (took * 1e-6),
+                placed.cost.flops / (measured_us * 1e-6),
                 "2*n**3/t",
                 measured,
                 (FMA_AS_ONE_FLOP,),
@@ -253,14 +253,15 @@ def achieved(draw: Draw) -> Problem:
                 "fraction",
                 "The bound as a share of the achieved time.",
                 "%",
-                placed.bound_seconds / (took * 1e-6),
+                placed.bound_seconds / (measured_us * 1e-6),
                 "Max(2*n**3/P_peak, 3*n**2*2/B_mem)/t",
                 measured,
                 (
                     FMA_AS_ONE_FLOP,
                     Mistake(1 / sparse, "this uses the sparse peak"),
                     Mistake(
-                        (took * 1e-6 / placed.bound_seconds) ** 2, "invert it: divide the bound by the measured time"
+                        (measured_us * 1e-6 / placed.bound_seconds) ** 2,
+                        "invert it: divide the bound by the measured time",
                     ),
                     Mistake(0.01, "this is a fraction; give a percentage"),
                 ),

@@ -71,8 +71,8 @@ def test_a_collective_names_every_link_that_it_uses() -> None:
     for collective, names in (
         (Collective("all_reduce", 8), ["nvlink"]),
         (Collective("all_reduce", 16), ["nvlink", "infiniband"]),
-        (Collective("all_reduce", 2, apart=8), ["infiniband"]),
-        (Collective("send", 2, apart=8), ["infiniband"]),
+        (Collective("all_reduce", 2, rank_stride=8), ["infiniband"]),
+        (Collective("send", 2, rank_stride=8), ["infiniband"]),
     ):
         path = route(collective, H100)
         assert path is not None
