@@ -21,7 +21,7 @@ from transformers import CONFIG_MAPPING  # noqa: E402
 from tests import oracle  # noqa: E402
 
 B, T, SOURCE = 2, 5, 7
-BOTH_KINDS = [  # families whose classes have dropout besides that of attention probabilities, and Llama
+BOTH_KINDS = [  # families with other dropout than that of attention probabilities, and Llama
     "albert", "bart", "bert", "biogpt", "bloom", "codegen", "distilbert", "emu3_text_model", "esm", "gpt2", "gpt_neo",
     "gpt_neox", "gptj", "llama", "m2m_100", "marian", "modernbert", "mpt", "nemotron_h", "opt", "persimmon", "phi",
     "phi3", "seed_oss", "stablelm", "starcoder2", "t5", "umt5", "xglm",
@@ -42,7 +42,9 @@ def train(model_type: str, **options: Any) -> Workload:
 
 
 @pytest.mark.parametrize("model_type", BOTH_KINDS)
-def test_masks_have_the_elements_that_the_real_class_drops(model_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_masks_have_as_many_elements_as_in_the_real_class(
+    model_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All dropout probabilities of the config are 10 %; layers are not dropped."""
     dropped = 0
 
@@ -69,7 +71,7 @@ def test_masks_have_the_elements_that_the_real_class_drops(model_type: str, monk
 
 
 def saved(config: dict[str, Any], attention: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Bytes of what autograd saves in a forward pass of the real class in training mode, parameters aside.
+    """Bytes that autograd saves in a forward pass of the real class in training mode, without parameters.
 
     Dropout runs the kernel that PyTorch uses on GPUs, `native_dropout`. On CPUs, PyTorch would multiply by a mask of
     the tensor's own format.
@@ -131,7 +133,7 @@ def config_of(model_type: str, layers: int, attention: str, dropout: bool = True
 
 
 def kept(config: dict[str, Any], attention: str) -> int:
-    """Bytes of activations that we count."""
+    """Counted bytes of stored activations."""
     work = train(config["model_type"], attention="eager" if attention == "eager" else "flash")
     return int(phases.peak_memory(architecture(config, "x", "x"), work).kept)
 
@@ -140,7 +142,7 @@ def kept(config: dict[str, Any], attention: str) -> int:
     ("model_type", "attention"),
     [("gpt2", "eager"), ("bert", "eager"), ("bart", "eager"), ("bert", "sdpa"), ("bart", "sdpa")],
 )
-def test_kept_activations_are_what_autograd_saves(
+def test_stored_activations_with_dropout_equal_those_of_autograd(
     model_type: str, attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The families whose kernels match our operators; autograd also saves mean and deviation of each norm."""
@@ -152,7 +154,7 @@ def test_kept_activations_are_what_autograd_saves(
     ("model_type", "attention"),  # one key sets all probabilities of T5, so its sdpa has no fused kernel on CPUs
     [*((name, "eager") for name in SIZES), *((name, "sdpa") for name in SIZES if name != "t5")],
 )
-def test_dropout_adds_what_autograd_saves_more(
+def test_dropout_adds_the_bytes_that_it_adds_in_autograd(
     model_type: str, attention: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drops, keeps_all = (config_of(model_type, 2, attention, dropout) for dropout in (True, False))

@@ -38,7 +38,7 @@ def test_deepseek_v3_is_counted_in_fp8_with_block_scales_and_a_16_bit_router() -
     matrices = 671_026_404_352 - 2 * 129_280 * 7168  # without the token table and the head
     router = 58 * 7168 * 256
     found = estimate(arch, Device.load("h200")).memory.weights
-    # one byte per element and one fp32 scale per 128 x 128 elements; the router's two bytes; some small vectors
+    # matrices: one byte per element, one fp32 scale per 128 x 128 elements; router: two bytes; some small vectors
     assert found == pytest.approx(matrices * (1 + 4 / 128**2) + router + 2 * 2 * 129_280 * 7168, rel=1e-5)
 
 

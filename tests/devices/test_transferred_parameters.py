@@ -66,7 +66,7 @@ def test_a_second_source_of_the_same_design_does_not_narrow_the_interval(
 
 
 def test_two_devices_of_one_design_widen_the_interval_once() -> None:
-    """h100-nvl takes the sets that h100-pcie takes from h100-sxm."""
+    """h100-nvl takes its sets from h100-pcie, which takes them from h100-sxm."""
     first, second = (Device.load(name).calibration for name in ("h100-pcie", "h100-nvl"))
     assert first is not None
     assert second is not None

@@ -30,7 +30,7 @@ def read(config: dict[str, Any], name: str) -> tuple[bool, bool]:
 def test_a_config_without_dropout_has_the_default_of_its_class(name: str) -> None:
     config = CONFIG_MAPPING[name]().to_dict() | {"architectures": None, "model_type": name}
     without_dropout = {key: value for key, value in config.items() if "drop" not in key}
-    rows = PROBABILITIES if name == "emu3_text_model" else ROWS  # its layers use attention's key for rows too
+    rows = PROBABILITIES if name == "emu3_text_model" else ROWS  # its layers use attention's key for all dropout
     expected = tuple(any(config.get(key) for key in keys) for keys in (PROBABILITIES, rows))
     assert read(config, name) == expected
     assert read(without_dropout, name) == expected

@@ -231,7 +231,7 @@ def test_extreme_json_is_refused(tmp_path: Path, text: str, expected: str) -> No
 
 
 def test_every_depth_of_nesting_has_an_error_message_with_the_file(tmp_path: Path) -> None:
-    """Some depths exceed the limit of the JSON reader; the others are in the value that the message prints."""
+    """Some depths exceed the limit of the JSON reader; the other values are printed in the message."""
     file = tmp_path / "config.json"
     for depth in range(800, 1010):
         file.write_text(json.dumps(TINY)[:-1] + ', "n_inner": ' + "[" * depth + "]" * depth + "}", encoding="utf-8")

@@ -87,7 +87,7 @@ class Autocast(TorchFunctionMode):  # type: ignore[misc]
 
 
 class KernelTraffic(TorchDispatchMode):  # type: ignore[misc]
-    """Bytes that kernels read and write, by kernel; expanded tensors count with their stored size."""
+    """Bytes that each kernel reads and writes; expanded tensors count with their stored size."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -79,7 +79,7 @@ def synthetic_fit(tmp_path_factory: pytest.TempPathFactory) -> SyntheticFit:
 
 @pytest.fixture
 def quick_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fit without the search over discrete parameters and random starts."""
+    """Fit without a search over discrete parameters and random starts."""
     monkeypatch.setattr("roofmodel.study.benchmark.calibrate.DISCRETE", {})
     monkeypatch.setattr("roofmodel.study.benchmark.calibrate.STARTS", {})
     monkeypatch.setattr("roofmodel.study.benchmark.calibrate.COMBINED", {})

@@ -71,7 +71,7 @@ def test_skewed_loads_agree_with_a_simple_simulation(tokens: int, active: int, e
     st.integers(0, 40),
 )
 def test_missing_rows_go_to_the_smallest_counts_in_turn(counts: list[list[int]], added: int) -> None:
-    """The same as adding row by row, except for the order of GPUs after one of them is full."""
+    """The result equals that of adding row by row, except for the order of GPUs after one GPU is full."""
     expected, gpu, limit = [list(rows) for rows in counts], 0, 5
     added = min(added, limit * 4 * len(counts) - sum(map(sum, counts)))
     for _ in range(added):
@@ -90,8 +90,8 @@ def test_missing_rows_go_to_the_smallest_counts_in_turn(counts: list[list[int]],
 
 
 def test_groups_of_experts_move_balanced_tokens_to_the_first_gpu() -> None:
-    """Each token prefers one expert in each of 8 groups of 32, but may use 4 groups. All groups have equal scores, so
-    that it takes its experts in the first 4 groups, and then the experts with the lowest indices, 0 to 3 or 4.
+    """Each token prefers one expert in each of 8 groups of 32, but may use only 4 groups. All groups have equal scores,
+    so it takes its preferred experts in the first 4 groups, and then the experts with the lowest indices (0 to 3 or 4).
     """
     groups = ExpertGroups(groups=8, chosen=4)
     rows = dict.fromkeys(range(256), 0)

@@ -134,7 +134,7 @@ def test_rows_without_a_bound_have_a_note_and_the_others_are_predicted(tmp_path:
     assert found.whole.n == 2
     assert sum(found.skipped.values()) == 7
     assert [*found.skipped_lines.values()][:3] == [[3], [4], [5]]
-    assert validate(table(tmp_path, *rows), H100).whole.n == 3  # it has fp8
+    assert validate(table(tmp_path, *rows), H100).whole.n == 3  # the H100 has fp8
 
 
 @pytest.mark.parametrize(

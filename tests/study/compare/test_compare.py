@@ -340,7 +340,7 @@ def test_a_profile_of_another_model_is_refused_with_its_kernel_categories(tmp_pa
     [(1, "distilgpt2", 6), (3, "distilgpt2", 6), (2, "gpt2-medium", 24), (5, "gpt2-medium", 24), (3, "gpt2-xl", 48)],
 )
 def test_a_model_with_another_layer_count_is_doubted(passes: int, model: str, layers: int, tmp_path: Path) -> None:
-    """The 12 layers of GPT-2 match as two passes of 6 layers, or two passes as one of 24 layers."""
+    """The 12 layers of GPT-2 match as two passes of 6 layers; two passes match as one pass of 24 layers."""
     found = comparison_of(tmp_path, [*traces.gpt2_eager(12)] * passes, model)
     assert [(each.kind, each.measured, each.expected) for each in found.layer_mismatches] == [("run", 12, layers)]
     assert finding_texts(found)[0].startswith("12 layers follow an embedding lookup in the file, ")
@@ -356,7 +356,7 @@ def test_a_file_that_ends_after_fewer_layers_and_a_head_is_doubted(model: str, t
 
 
 def test_more_layers_than_the_model_has_are_doubted(tmp_path: Path) -> None:
-    """36 layers match as one pass of 32 and four layers of the next."""
+    """36 layers match as one pass of 32 layers and four layers of the next pass."""
     found = comparison_of(tmp_path, [*traces.vllm_decode(36, 40.0)], "llama-3.1-8b", phase="decode")
     assert [(each.kind, each.measured, each.expected) for each in found.layer_mismatches] == [("run", 36, 32)]
 

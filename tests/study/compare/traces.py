@@ -550,7 +550,7 @@ def compiled_llama(layers: int, microseconds: float) -> Iterator[Launch]:
 
 
 def mamba(layers: int, microseconds: float) -> Iterator[Launch]:
-    """Mamba with its own kernels: a convolution along the tokens, and the scan."""
+    """Mamba with the kernels of its authors: a convolution along the tokens, and the scan."""
     yield Launch(GATHER, 4, "embedding.token")
     for _ in range(layers):
         yield Launch("_layer_norm_fwd_1pass_kernel", 5, "norm.ssm")

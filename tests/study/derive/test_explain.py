@@ -200,7 +200,7 @@ def test_layers_of_two_kinds_are_counted_separately() -> None:
         ("saxpy", "fp64", 2 / 24),  # 2 FLOPs; two reads and a write of 8 bytes
         ("triad", "fp64", 2 / 24),
         ("stencil7-uncached", "fp64", 7 / 64),  # seven reads and a write
-        ("stencil7", "fp64", 7 / 16),  # one read, one write: a factor 4
+        ("stencil7", "fp64", 7 / 16),  # one read and one write: 4 times the intensity
         (
             "spmv",
             "fp64",

@@ -65,7 +65,7 @@ def test_a_batch_of_images_is_copied_over_pcie(mode: CopyMode, seconds: float) -
 
 
 def test_the_estimated_step_equals_the_measured_one() -> None:
-    """The same trace: steps of 164 to 181 ms on a V100 (fp32, 32 images), 176.1 ms the first; one worker hides it."""
+    """The same trace: steps of 164 to 181 ms on a V100 (fp32, 32 images); the first takes 176.1 ms."""
     found = estimate(loader="68.7ms")
     assert found["step_seconds"] == pytest.approx(0.1761, rel=0.05)
     assert found["images_per_second"] == pytest.approx(32 / found["step_seconds"])

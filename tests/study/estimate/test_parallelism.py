@@ -196,7 +196,7 @@ def test_groups_that_do_not_fill_a_node_are_not_split_over_two_nodes() -> None:
 
 
 def test_experts_on_small_nodes_send_most_rows_between_nodes() -> None:
-    """12 GPUs are 8 on one node and 4 on the other; each of the 4 sends 8 of its 11 parts to the other node."""
+    """Of 12 GPUs, 8 are on one node and 4 on the other. Each of the 4 sends 8 of its 11 parts to the other node."""
     path = route(Collective("alltoall", 12), H100)
     assert path is not None
     assert path.bandwidth == pytest.approx(50e9 * 11 / 8)
@@ -219,7 +219,7 @@ def test_collectives_over_different_links_have_no_common_equation() -> None:
 
 
 def test_full_recomputation_repeats_the_all_gathers() -> None:
-    """There is one before the recomputed GEMMs and one before the gradients of their weights."""
+    """One is before the recomputed GEMMs, one before the gradients of their weights."""
 
     def gathers(recompute: str) -> int:
         options = {"phase": "train", "tp": 2, "recompute": recompute, "sequence_parallel": "on"}

@@ -68,7 +68,7 @@ def test_an_estimate_on_several_gpus_traverses_the_model_a_few_times(
 
 
 def test_a_prompt_of_one_token_adds_one_formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One token has other operators: there is one formula of the batch for this length and one for longer prompts."""
+    """A prompt of one token has other operators, so its formula differs from that of longer prompts."""
     assert len(traversals("gpt2-xl", {"seq": 1}, monkeypatch)) <= 6
 
 

@@ -270,7 +270,13 @@ REPLICAS = dict(model="gpt2-xl", device="a100-sxm-80gb", gpus=8)
     [
         ("stream", STREAM, "intensity", 50e6 / 1200e6, "a multiply-add is two FLOPs"),
         ("stream", STREAM, "intensity", 100e6 / 800e6, "three move: two are read, one is written"),
-        ("stream", STREAM, "intensity", 2.0 / 3, "FLOPs per element"),  # 2 FLOPs by 3 elements, without their bytes
+        (
+            "stream",
+            STREAM,
+            "intensity",
+            2.0 / 3,
+            "FLOPs per element",
+        ),  # 2 FLOPs / 3 elements, without bytes per element
         ("stream", STREAM, "time", 1200e6 / (2039 * 2**30) * 1e6, "not 2^30"),
         ("stream", STREAM, "time", 100e6 / 9.7e12 * 1e6, "the time of the FLOPs"),  # 9.7 TFLOP/s in fp64
         ("stream", STREAM, "rate", 9700, "the memory limits the rate"),
@@ -353,7 +359,7 @@ def test_the_number_of_workers_must_be_exact(answer: float, expected: str) -> No
 
 
 def test_a_mistake_that_gives_the_right_answer_has_no_hint() -> None:
-    # 8 workers deliver 8 / 14 ms = 571 images/s; a V100 takes 569 of ViT at 16 % of its peak, and 2445 of ResNet-50
+    # 8 workers deliver 8 / 14 ms = 571 images/s; at 16 % of its peak, a V100 processes 569 (ViT) or 2445 (ResNet-50)
     waits = dict(device="v100-sxm2-32gb", share=16, decode=14, few=8)
     waiting = "this is the fraction of the time that it waits"
     assert waiting in str(hint("loader", "busy", 1 - 571.43 / 2445.5, network="resnet-50", **waits))
@@ -550,7 +556,7 @@ def test_a_sheet_in_every_format_is_filled_in_and_checked(
     sheet.write_text(text.replace(blank, blank.replace("null", "").rstrip() + f" {right}"), encoding="utf-8")
     status, out, err = roof(capsys, monkeypatch, "check", str(sheet), *command, "--format", "json")
     assert (status, err, json.loads(out)["right"]) == (0, "", 1)
-    assert roof(capsys, monkeypatch, *new)[0] == 2  # it has answers now
+    assert roof(capsys, monkeypatch, *new)[0] == 2  # now the sheet has answers
 
 
 def test_a_key_without_a_seed_gives_a_note(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def test_ranks_are_compared_although_a_missing_stage_prevents_a_replay(tmp_path:
 
 
 def test_a_missing_worker_removes_no_other_worker_from_the_comparison(tmp_path: Path) -> None:
-    # Without rank 3, which is stage 1 of data-parallel rank 0, rank 0 has all its computations.
+    # Rank 3 (stage 1 of data-parallel rank 0) is missing; rank 0 has all its computations.
     def seconds(key: Key, step: int) -> float:
         slow = key[:2] == (0, 0) and key[2:] == ("backward-compute", 1)
         return 0.07 if slow else late_rank(key, step)
@@ -93,7 +93,7 @@ def test_a_missing_worker_removes_no_other_worker_from_the_comparison(tmp_path: 
     for late in found.lateness:
         # Of five ranks, rank 0 is slower by 30 ms and rank 4 by 10 ms: 8 ms on average.
         assert late.tolist() == pytest.approx([0.022, -0.008, -0.008, 0.002, -0.008])
-    assert {(step.latest_rank, step.cause) for step in found.steps} == {(0, None)}  # it is not replayed
+    assert {(step.latest_rank, step.cause) for step in found.steps} == {(0, None)}  # the worker is not replayed
     assert found.warnings[0].endswith("; its rank 0 is compared")
 
 

@@ -1,4 +1,4 @@
-"""Causes of lost time in pipelines: published traces, and jobs with one planted cause."""
+"""Causes of lost time in pipelines, in published traces and in jobs with one planted cause."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_computations_without_time_leave_finite_evidence(
 
 
 def test_a_stage_without_forward_time_is_balanced_with_the_mean_of_the_stages(tmp_path: Path) -> None:
-    """Stage 1 takes 40 ms for each forward computation and stage 0 none: both would take 20 ms."""
+    """Stage 1 takes 40 ms per forward computation and stage 0 no time; balanced, both would take 20 ms."""
 
     def seconds(key: Key, step: int) -> float:
         if key[2] == "forward-compute":

@@ -42,7 +42,7 @@ def stored(files: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def result(found: Jitter) -> dict[str, Any]:
-    """The result without names of files."""
+    """The result without file names."""
     content = document(found)
     for rank in content["ranks"]:
         del rank["file"]

@@ -132,7 +132,7 @@ def test_a_pipeline_of_two_stages_has_the_slowdowns_derived_by_hand(tmp_path: Pa
     assert found.by_stage[1] == pytest.approx(21 / 19)
     assert found.by_dp_rank == {0: pytest.approx(20 / 19)}
     assert found.by_worker == {Worker(0, 0): pytest.approx(18 / 19), Worker(0, 1): pytest.approx(20 / 19)}
-    # With stage 1 ideal the step takes 18 s: (20 - 18) / (20 - 19).
+    # With an ideal stage 1, the step takes 18 s: (20 - 18) / (20 - 19).
     assert found.m_s == pytest.approx(2)
     assert found.worst_workers == (Worker(0, 1),)
     assert found.m_w == pytest.approx(2)

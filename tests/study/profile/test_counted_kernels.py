@@ -348,7 +348,7 @@ def test_elementwise_operators_read_and_write_each_tensor_once():
     x, bias = meta(4, 197, 768), meta(768)
     assert work("add", x, bias, 1) == Work(0, x.numel(), 2 * (2 * x.numel() + 768), "bf16")
     assert work("add_", x, x, 1).bytes == 3 * 2 * x.numel()  # reads both, writes one
-    assert work("gt", x, 0).bytes == (2 + 1) * x.numel()  # truth values take a byte
+    assert work("gt", x, 0).bytes == (2 + 1) * x.numel()  # booleans: one byte
     assert work("gelu", x, "none").vector_flops == 5 * x.numel()
     expanded = bias.expand(4, 197, 768)
     assert work("mul", x, expanded).bytes == 2 * (2 * x.numel() + 768)  # strides of 0: the same 768 elements

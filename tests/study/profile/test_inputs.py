@@ -72,11 +72,11 @@ def test_the_files_of_one_device_are_one_run() -> None:
 
 def test_times_replace_those_of_their_device(folder: Path) -> None:
     (folder / "t.csv").write_text(TIMES, encoding="utf-8")
-    one, other = inputs.read_runs(["a.csv@a100", "b.csv@v100"], None, ["t.csv@v100"])
-    assert one.profile.kernels[0].seconds == 10e-6  # its own
-    assert other.profile.kernels[0].seconds == pytest.approx(20e-6)
-    (only,) = inputs.read_runs(["a.csv@a100"], None, ["t.csv"])  # a single device needs no name
-    assert only.profile.kernels[0].seconds == pytest.approx(20e-6)
+    a100, v100 = inputs.read_runs(["a.csv@a100", "b.csv@v100"], None, ["t.csv@v100"])
+    assert a100.profile.kernels[0].seconds == 10e-6  # unchanged
+    assert v100.profile.kernels[0].seconds == pytest.approx(20e-6)
+    (single,) = inputs.read_runs(["a.csv@a100"], None, ["t.csv"])  # a single device needs no name
+    assert single.profile.kernels[0].seconds == pytest.approx(20e-6)
     with pytest.raises(RoofError, match="times=FILE@HW; the profiler files are of a100-sxm-80gb, v100-sxm2-32gb"):
         inputs.read_runs(["a.csv@a100", "b.csv@v100"], None, ["t.csv"])
 
