@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from roofmodel.study.benchmark.routing import Load, busiest_gpu
+from roofmodel.study.benchmark.routing import ExpertGroups, Load, busiest_gpu
 
 ON_ONE_WORKER = (
     "tests/views/explore/test_page.py", "tests/study/test_explore.py",
@@ -47,20 +47,21 @@ def only_times_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"roofmodel.study.estimate.estimate.{limit}", lambda *_: None)
 
 
-KNOWN_LOADS = dict[tuple[Any, ...], Load]()
+KNOWN_LOADS = dict[tuple[str, ExpertGroups | None], dict[tuple[float, ...], Load]]()
 
 
 @pytest.fixture
 def each_load_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The load of the busiest GPU, by row of a table: the tables of all devices have the same few thousand shapes."""
 
-    def load(distribution: str, *columns: Any) -> Load:
-        columns = np.broadcast_arrays(*columns)
-        rows = [(distribution, *row) for row in zip(*(column.ravel().tolist() for column in columns), strict=True)]
-        if unknown := [row for row in dict.fromkeys(rows) if row not in KNOWN_LOADS]:
-            found = busiest_gpu(distribution, *map(np.array, list(zip(*unknown, strict=True))[1:]))
-            KNOWN_LOADS.update(zip(unknown, map(Load, *found), strict=True))
-        loads = np.array([KNOWN_LOADS[row] for row in rows]).T
+    def load(distribution: str, tokens: Any, active: Any, experts: Any, gpus: Any, groups: ExpertGroups | None) -> Load:
+        columns = np.broadcast_arrays(tokens, active, experts, gpus)
+        rows = list(zip(*(column.ravel().tolist() for column in columns), strict=True))
+        known = KNOWN_LOADS.setdefault((distribution, groups), {})
+        if unknown := [row for row in dict.fromkeys(rows) if row not in known]:
+            found = busiest_gpu(distribution, *map(np.array, zip(*unknown, strict=True)), groups)
+            known.update(zip(unknown, map(Load, *found), strict=True))
+        loads = np.array([known[row] for row in rows]).T
         return Load(*loads.reshape(2, *columns[0].shape))
 
     monkeypatch.setattr("roofmodel.study.benchmark.operations.busiest_gpu", load)
