@@ -73,7 +73,7 @@ class Training(NamedTuple):
 
 
 SEQ = 2048
-TRAININGS = (Training("22B", 6144, 48, 64, 64, 512),)
+TRAININGS = (Training("1.7B", 2304, 24, 24, 32, 512), Training("22B", 6144, 48, 64, 64, 512))
 TITLES = (
     "| service, TTFT, TPOT, mode | aiconfigurator | tokens/s/GPU | roofmodel | tokens/s/GPU | "
     "roofmodel, same engines | processor s |\n|---|---|---:|---|---:|---:|---:|\n"
@@ -251,12 +251,13 @@ def _on_engines(asked: Service, mode: str, row: Mapping[str, str] | None) -> str
 
 
 def _trained(asked: Training, restricted: Mapping[str, Any]) -> Any:
-    """The plan of `roof plan --train`, with the attention of the time of Megatron-LM, which stores the scores."""
+    """The plan of `roof plan --train`, with the attention of the time of Megatron-LM, which stores the scores, and with
+    all of the memory, as Calculon plans."""
     sizes = {"n_embd": asked.hidden, "n_layer": asked.layers, "n_head": asked.heads, "n_positions": SEQ}
     config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 51200, **sizes}
     options = {
         "hw": "a100", "gpus": asked.gpus, "tokens": "300B", "batch": asked.batch, "seq": SEQ, "dtype": "fp16",
-        "attention": "eager", **restricted,
+        "attention": "eager", "memory_utilization": 1, **restricted,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(config))
