@@ -96,12 +96,12 @@ def gradients(operator: Operator, wanted: set[str]) -> Iterator[Operator]:
     elif operator.kind == "gather":
         yield _scatter(operator, line)
     elif line.contracted:
-        yield from _of_contraction(operator, line, wanted)
-        yield from _of_terms(operator, line, wanted)
+        yield from _contraction_gradients(operator, line, wanted)
+        yield from _term_gradients(operator, line, wanted)
     elif line.terms:
-        yield from _of_terms(operator, line, wanted)
+        yield from _term_gradients(operator, line, wanted)
     else:
-        yield _of_vector_work(operator, line, wanted)
+        yield _vector_work_gradient(operator, line, wanted)
 
 
 def grad(tensor: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ def _output_gradient(line: OperatorLine) -> Tensor:
     return Tensor(f"grad.{''.join(t.name for t in line.outputs)}", axes)
 
 
-def _of_contraction(operator: Operator, line: OperatorLine, wanted: set[str]) -> Iterator[Operator]:
+def _contraction_gradients(operator: Operator, line: OperatorLine, wanted: set[str]) -> Iterator[Operator]:
     output_gradient, matmul = _output_gradient(line), 2 * product(operator.sizes[axis] for axis in line.axes)
     for tensor, other in (line.factors, line.factors[::-1]):
         if tensor.name in wanted:
@@ -127,7 +127,7 @@ def _of_contraction(operator: Operator, line: OperatorLine, wanted: set[str]) ->
             yield replace(result, touched={**operator.touched, **touched})
 
 
-def _of_terms(operator: Operator, line: OperatorLine, wanted: set[str]) -> Iterator[Operator]:
+def _term_gradients(operator: Operator, line: OperatorLine, wanted: set[str]) -> Iterator[Operator]:
     """Gradients of added terms: the gradient of the output, summed over the axes that a term lacks or scattered."""
     output_gradient = _output_gradient(line)
     for tensor in line.terms:
@@ -137,7 +137,7 @@ def _of_terms(operator: Operator, line: OperatorLine, wanted: set[str]) -> Itera
             yield _with_line(operator, f"grad_{tensor.name}", text, group="bias", kind="reduction", flops=flops)
 
 
-def _of_vector_work(operator: Operator, line: OperatorLine, wanted: set[str]) -> Operator:
+def _vector_work_gradient(operator: Operator, line: OperatorLine, wanted: set[str]) -> Operator:
     masks = line.outputs[1:] if operator.keeps == "mask" else ()
     output_gradients = [grad(t) for t in line.outputs if t not in masks]
     given = [grad(t) for t in line.inputs if t.name in wanted]

@@ -60,7 +60,7 @@ def receive_activations(stack: Stack, step: Step) -> Iterator[Operator]:
     """
     part = _stage_shard(step)
     yield from _stage_exchange(
-        stack, step, stack.stage_slice.received, _between_stages("receive", step), f"{part} -> {part}"
+        stack, step, stack.stage_slice.received, _stage_collective("receive", step), f"{part} -> {part}"
     )
     if part == "x[b t dt]":
         collective = Collective("all_gather", step.parallel.tp)
@@ -73,7 +73,9 @@ def send_activations(stack: Stack, step: Step) -> Iterator[Operator]:
     if part == "x[b t dt]":
         collective = Collective("split", step.parallel.tp)
         yield from _stage_exchange(stack, step, stack.stage_slice.sent, collective, f"x[b t d] -> {part}")
-    yield from _stage_exchange(stack, step, stack.stage_slice.sent, _between_stages("send", step), f"{part} -> {part}")
+    yield from _stage_exchange(
+        stack, step, stack.stage_slice.sent, _stage_collective("send", step), f"{part} -> {part}"
+    )
 
 
 def _stage_shard(step: Step) -> str:
@@ -81,7 +83,7 @@ def _stage_shard(step: Step) -> str:
     return f"x[b {step.parallel.rows} d]" if step.parallel.unsharded or step.parallel.sequence else "x[b t dt]"
 
 
-def _between_stages(name: str, step: Step) -> Collective:
+def _stage_collective(name: str, step: Step) -> Collective:
     """The send or receive between neighboring pipeline stages, over the slowest link between any two of them."""
     return Collective(name, step.parallel.pp, step.parallel.gpus_of_stage(step.phase == "train"))
 

@@ -169,7 +169,7 @@ def read(
     for name, wanted in by_source.items():
         find = cache(partial(_transferred_kinds, device, like, wanted))
         transferred_kinds[name if deferred else find().device] = list(wanted)
-        reads = {kind: partial(_of_kind, find, kind) for kind in wanted}
+        reads = {kind: partial(_sets_of_kind, find, kind) for kind in wanted}
         sets |= {kind: DeferredSets(read) if deferred else read()[0] for kind, read in reads.items()}
     return Calibration(device_id, transferred_kinds, **sets)
 
@@ -223,7 +223,7 @@ def _memory_family(device: CalibratedDevice) -> str:
     return (memory.kind or "").rstrip("0123456789EeXx") if memory else ""
 
 
-def _of_kind(find: Callable[[], Calibration], kind: str) -> tuple[Sets[Any], float]:
+def _sets_of_kind(find: Callable[[], Calibration], kind: str) -> tuple[Sets[Any], float]:
     """The sets of a kind, and the exponent that widened their intervals."""
     sets: Sets[Any] = getattr(find(), kind)
     return sets, _exponent(sets)

@@ -131,7 +131,7 @@ def count(
         counted = _run(module, printable(os.path.basename(target)), shapes, tuple(inputs), dtype, device)
     try:
         with user_errors("training mode"):
-            return counted._replace(memory=training_memory(module, _on_meta(shapes), dtype, optimizer))
+            return counted._replace(memory=training_memory(module, _meta_inputs(shapes), dtype, optimizer))
     except WorkloadError as error:
         return counted._replace(memory_error=str(error))
 
@@ -245,7 +245,7 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
         return hook
 
     hooks = [one.register_forward_hook(leaf(path)) for path, one in module.named_modules() if not [*one.children()]]
-    on_meta = _on_meta(shapes)
+    on_meta = _meta_inputs(shapes)
     with torch.no_grad(), tracker, Recorder():  # type: ignore[no-untyped-call]
         module(*on_meta)
     for hook in hooks:
@@ -289,7 +289,7 @@ def _dispatched(
     return DispatchedOperator(path, operator, shape, known, cost, place(cost, device, dtype) if device else None)
 
 
-def _on_meta(shapes: list[tuple[bool, tuple[int, ...]]]) -> tuple[Any, ...]:
+def _meta_inputs(shapes: list[tuple[bool, tuple[int, ...]]]) -> tuple[Any, ...]:
     """Inputs of these shapes, of integers or floats, on the meta device."""
     import torch
 

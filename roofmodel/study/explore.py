@@ -202,10 +202,10 @@ def smallest_length(arch: Architecture, length: Length) -> int:
     """The smallest value of a length."""
     if length != "image":
         return MIN_VALUES[length]
-    return next(size for size in count(1) if _fits(arch, size))
+    return next(size for size in count(1) if _filters_fit(arch, size))
 
 
-def _fits(arch: Architecture, size: int) -> bool:
+def _filters_fit(arch: Architecture, size: int) -> bool:
     """Whether all filters fit into an image of this size."""
     try:
         phases.operators(arch, workload(arch, image=size)[0].steps()[0])

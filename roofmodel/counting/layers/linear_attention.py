@@ -52,7 +52,7 @@ def delta_rule(mixer: DeltaRule, block: BlockContext) -> Iterator[Operator]:
         **{"h'": mixer.value_dim, "mw": 2 * mixer.value_heads},
     )  # fmt: skip
     for names in mixer.projections:
-        yield from _given(build, mixer, block, names)
+        yield from _projection(build, mixer, block, names)
     separate_inputs = [FILTERED[name] for (name, *_) in mixer.projections if name in ("q", "k", "v")]
     outputs = "q[b t k h] key[b t k h] value[b t k m h']"
     yield from causal_filter(build, step, GROUP, False, mixer.activation, outputs, separate_inputs)
@@ -70,7 +70,7 @@ def delta_rule(mixer: DeltaRule, block: BlockContext) -> Iterator[Operator]:
     yield build.operator(f"{GROUP}.output", GROUP, f"y[b t k m h'] W_linear_out[k m h' d] -> {block.output}")
 
 
-def _given(build: Builder, mixer: DeltaRule, block: BlockContext, names: tuple[str, ...]) -> Iterator[Operator]:
+def _projection(build: Builder, mixer: DeltaRule, block: BlockContext, names: tuple[str, ...]) -> Iterator[Operator]:
     """The projection of `names` with one matrix; decay and gate may use two low-rank matrices."""
     columns = {**COLUMNS, "forget": _decays(mixer)}
     given = " ".join(FILTERED.get(name, f"{name}[b t {columns[name]}]") for name in names)

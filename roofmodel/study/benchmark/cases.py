@@ -101,7 +101,7 @@ def sweep(ops: Iterable[str], dtypes: Sequence[str], limits: Limits, seed: int =
     for op in ops:
         for number, shape in enumerate(_shapes(op, random.Random(f"{seed} {op}"))):
             for case in _cases_of_shape(op, dtypes, shape):
-                if _within(case, limits):
+                if _is_within_limits(case, limits):
                     queues.setdefault((case.kind, number % GEMM_SHARE if op == "gemm" else 0), {})[case] = None
     draw = random.Random(seed)
     shuffled = [draw.sample(list(queue), len(queue)) for queue in queues.values()]
@@ -217,6 +217,6 @@ def _log(draw: random.Random, low: int, high: int) -> int:
     return round(low * math.exp(draw.random() * math.log(high / low)))
 
 
-def _within(case: BenchmarkCase, limits: Limits) -> bool:
+def _is_within_limits(case: BenchmarkCase, limits: Limits) -> bool:
     cost = case.operator.cost
     return bool(cost.flops <= limits.flops and cost.bytes <= limits.bytes)

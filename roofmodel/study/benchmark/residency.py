@@ -39,13 +39,13 @@ def copies(group: RowGroup, device: Device) -> tuple[Number, Number]:
         return 6, 6
     stored = group.operator.widths.format(group.operator.lines[0].factors[1])
     if name == "vllm":
-        return 1, 1 if stored.name in ("fp8_block", "nvfp4") and _at_least(version, 0, 19) else 6
-    if name == "trtllm" and _at_least(version, 1, 3):
+        return 1, 1 if stored.name in ("fp8_block", "nvfp4") and _is_version_at_least(version, 0, 19) else 6
+    if name == "trtllm" and _is_version_at_least(version, 1, 3):
         return 1, np.clip(np.ceil(l2_bytes(device) / (work.n * work.k * stored.bits / 8)), 1, 5)
     return DEFAULT_COPIES
 
 
-def _at_least(version: str, *wanted: int) -> bool:
+def _is_version_at_least(version: str, *wanted: int) -> bool:
     """Whether a version such as 1.3.0rc20 is at least the wanted one, by its first numbers."""
     return tuple(map(int, re.findall(r"\d+", version)[: len(wanted)])) >= wanted
 

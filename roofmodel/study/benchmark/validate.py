@@ -147,7 +147,7 @@ def _predicted(found: Sequence[RowGroup], notes: Array, device: Device) -> tuple
                 name = by.implementation
                 sets[group.rows] = f"{group.op}: {name}{'' if name in (group.kernel, 'any') else ' (default)'}"
             if group.l2 == "warm":
-                inside, resident = _in_l2(placed, device)
+                inside, resident = _l2_bounds(placed, device)
                 rows = group.rows[inside]
                 bound[rows] = resident[inside]
                 for times in (expected, low, high):  # the timing model assumes data in DRAM
@@ -168,7 +168,7 @@ def _sizes(bound: Array) -> dict[str, Array]:
     return {name: size == i for i, name in enumerate(names)}
 
 
-def _in_l2(placed: Placement, device: Device) -> tuple[Array, Array]:
+def _l2_bounds(placed: Placement, device: Device) -> tuple[Array, Array]:
     """Mask of rows whose data fit in the L2, and their bound with data there: NaN if the L2 bandwidth is unknown."""
     l2 = device.levels.get("l2") or Level("l2")
     data = np.asarray(placed.cost.bytes, dtype=float)

@@ -70,7 +70,7 @@ def compare(
     identified = identify(profile.evidence, runs[0].hw, profile.files)
     predicted = estimate(architecture, identified.device, **workload)
     refuse_stages(predicted.workload, "a profile is compared with one pass through all layers")
-    kernels = _of_one_device(profile, device)
+    kernels = _kernels_of_device(profile, device)
     matched = _match(kernels, predicted, steps, profile)
     notes = (
         *_assumed_workload(kernels, matched.chosen.passes, predicted, workload),
@@ -122,8 +122,8 @@ def _match(kernels: Sequence[Kernel], predicted: Estimate, steps: int | None, pr
     if any(kernel.invocations > 1 for kernel in kernels):
         if len(phases) > 1:
             raise WorkloadError("a summary by kernel name does not separate prefill and decode; use ", one_phase)
-        return _by_kind(kernels, orders[0], phases[0], predicted.device, steps, profile)
-    return _in_order(kernels, orders, phases, predicted.device, steps, profile, predicted.architecture.name)
+        return _match_summary(kernels, orders[0], phases[0], predicted.device, steps, profile)
+    return _match_trace(kernels, orders, phases, predicted.device, steps, profile, predicted.architecture.name)
 
 
 def _comparison(
@@ -159,14 +159,14 @@ def _comparison(
     )
 
 
-def _in_order(
+def _match_trace(
     kernels: Sequence[Kernel], orders: Sequence[Sequence[Sequence[Occurrence]]], phases: Sequence[str], device: Device,
     steps: int | None, profile: Profile, model: str,
 ) -> _Matched:  # fmt: skip
     """Match a trace, whose kernels are in launch order."""
     groups = kernel_groups.group_kernels(kernels, device, _fuses_attention(orders[0]))
     matched, sequences = _cheapest(groups, orders, phases)
-    if not _fits(matched, groups, sequences):
+    if not _is_of_model(matched, groups, sequences):
         categories = Counter(category_of(kernel.name) for kernel in kernels)
         listed = ", ".join(f"{n} {category}" for category, n in categories.most_common(4))
         raise ProfileError(
@@ -267,7 +267,7 @@ def _phase_doubt(
         )
 
 
-def _by_kind(
+def _match_summary(
     kernels: Sequence[Kernel], sequences: Sequence[Sequence[Occurrence]], phase: str, device: Device, steps: int | None,
     profile: Profile,
 ) -> _Matched:  # fmt: skip
@@ -280,7 +280,7 @@ def _names(profile: Profile) -> str:
     return ", ".join(profile.files[:3])
 
 
-def _of_one_device(profile: Profile, device: str | None) -> list[Kernel]:
+def _kernels_of_device(profile: Profile, device: str | None) -> list[Kernel]:
     """The kernels of one GPU in launch order. Raises ProfileError for no kernels or an ambiguous GPU."""
     where = _names(profile)
     if not profile.kernels:
@@ -327,7 +327,7 @@ def _option_hints(matched: Matching, phases: Sequence[str]) -> Iterator[Text]:
         )
 
 
-def _fits(matched: Matching, groups: Sequence[WorkGroup], sequences: Sequence[Sequence[Occurrence]]) -> bool:
+def _is_of_model(matched: Matching, groups: Sequence[WorkGroup], sequences: Sequence[Sequence[Occurrence]]) -> bool:
     """Whether more than half of the anchors of some pass, or of the anchor kernels of the file, are matched."""
     fixed = [unit for unit in matched.units if unit.kernel_group.kind]
     places = {(unit.step, unit.phase, place) for unit in fixed for place in unit.operators}

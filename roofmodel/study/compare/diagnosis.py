@@ -133,13 +133,13 @@ def _anchor(row: ComparisonRow) -> str | None:
 
 def findings(comparison: Comparison) -> tuple[ComparisonFinding, ...]:
     """The three most important findings: at most two doubts about the comparison, then the largest costs."""
-    found = [finding for passes in comparison.passes for finding in _of_phase(comparison, passes)]
+    found = [finding for passes in comparison.passes for finding in _phase_findings(comparison, passes)]
     doubts = [f for f in found if f.is_doubt]
     costs = sorted((f for f in found if not f.is_doubt), key=lambda f: -f.seconds)
     return tuple([*doubts[:MAX_DOUBTS], *costs][:MAX_FINDINGS])
 
 
-def _of_phase(comparison: Comparison, passes: Passes) -> Iterator[ComparisonFinding]:
+def _phase_findings(comparison: Comparison, passes: Passes) -> Iterator[ComparisonFinding]:
     phase, pass_seconds = passes.phase, passes.seconds
     rows = [row for row in comparison.rows if row.phase == phase]
     yield from _gemm_shapes(comparison, phase)

@@ -87,7 +87,7 @@ class Tally(NamedTuple):
             measured_flops=None if uncounted else flops / passes,
             measured_bytes=None if dram_bytes is None else dram_bytes / passes,
             measured_seconds=None if seconds is None else seconds / passes,
-            kernel_names=_longest(kernels),
+            kernel_names=_names_by_time(kernels),
             sample_occurrences=tuple(samples.values()),
         )
 
@@ -169,7 +169,7 @@ def _mean(times: int, passes: int, cost: Cost) -> Cost:
     return (times / passes if rest else whole) * cost
 
 
-def _longest(kernels: Sequence[Kernel]) -> tuple[str, ...]:
+def _names_by_time(kernels: Sequence[Kernel]) -> tuple[str, ...]:
     """Kernel names by their total time, longest first."""
     seconds: dict[str, float] = {}
     for kernel in kernels:

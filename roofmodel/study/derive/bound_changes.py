@@ -96,7 +96,7 @@ def changes(
         if not sizes:
             high = first_size(bound, low, high)
             low = high - 1
-        equation, exact, solved = _between(cost, collective, variable, device, dtype, (low, high))
+        equation, exact, solved = _change_between(cost, collective, variable, device, dtype, (low, high))
         value = math.ceil(exact) if exact and solved and not sizes else high
         found.append(Change(value, exact, bound(low), bound(high), equation, solved))
     return Changes(name, bound(start), tuple(found), (float(cost(start).intensity), float(cost(asked[-1]).intensity)))
@@ -166,7 +166,7 @@ def _roots(equation: CeilingEquation, variable: Any) -> list[float]:
     return [float(root) for root in sympy.Poly(difference, variable).real_roots() if root.is_positive]
 
 
-def _between(
+def _change_between(
     cost: Costs, collective: Collectives, variable: Any, device: Device, dtype: str, sizes: tuple[int, int]
 ) -> tuple[CeilingEquation | None, float | None, bool]:
     """The equation of the bounds at both sizes, its solution between them, and whether it was solved exactly."""

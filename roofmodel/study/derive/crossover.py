@@ -80,14 +80,16 @@ def crossover(
     With `derive`, a single operator is also derived in the model's symbols. Raises RoofError.
     """
     if isinstance(model, str) and model in textbook_kernels.KERNELS:
-        return _of_kernel(model, device, over, op, options)
+        return _kernel_crossover(model, device, over, op, options)
     over = over or "batch"
     if over not in VARIABLES:
         raise WorkloadError(Option("over"), f": unknown variable {over!r}{choices(over, VARIABLES)}")
-    return _of_model(load_model(model, family), device, over, op, options, derive)
+    return _model_crossover(load_model(model, family), device, over, op, options, derive)
 
 
-def _of_kernel(name: str, device: Device, over: str | None, op: str | None, options: dict[str, Any]) -> Crossover:
+def _kernel_crossover(
+    name: str, device: Device, over: str | None, op: str | None, options: dict[str, Any]
+) -> Crossover:
     dtype = options.get("dtype", "fp16")
     check_kernel(1, dtype)
     widths = Workload((), dtype=dtype).widths
@@ -106,7 +108,7 @@ def _of_kernel(name: str, device: Device, over: str | None, op: str | None, opti
 # --- A model ----------------------------------------------------------------------------------------
 
 
-def _of_model(
+def _model_crossover(
     arch: Architecture, device: Device, over: str, op: str | None, options: dict[str, Any], derive: bool
 ) -> Crossover:
     varies = OPTION_NAMES.get(over, over)
@@ -224,9 +226,9 @@ class _OperatorsBySize:
         self.sizes = _gpu_counts(arch, options) if over == "gpus" else None  # None: all integers from `start`
         # one token may have other operators; one GPU has no communication
         self.start = self.sizes[0] if self.sizes else 2 if over == "seq" else 1
-        self.at = cache(self._at)
+        self.at = cache(self._operators_at)
 
-    def _at(self, n: Number) -> tuple[Operator, ...]:
+    def _operators_at(self, n: Number) -> tuple[Operator, ...]:
         work = self.sized(n)[0] if isinstance(n, int) else self._symbolic()
         return phases.operators(self.arch, work.steps()[0])
 

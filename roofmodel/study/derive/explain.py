@@ -272,7 +272,7 @@ def _section(
     device: Device | None, work: Workload, phase: PhaseEstimate | None,
 ) -> ExplainedPhase:  # fmt: skip
     if phase:
-        step, symbolic_step = phase.step, _at_stage(symbolic_step, phase.step)
+        step, symbolic_step = phase.step, _step_of_stage(symbolic_step, phase.step)
     placed: Iterable[Any] = phase.placed if phase else ()
     operators = [p.operator for p in placed] or phases.operators(arch, step)
     symbols = phases.operators(shape, symbolic_step)
@@ -293,7 +293,7 @@ def _section(
     )
 
 
-def _at_stage(step: Step, of: Step) -> Step:
+def _step_of_stage(step: Step, of: Step) -> Step:
     """The step on a GPU of the same pipeline stage as `of`."""
     return step._replace(parallel=step.parallel._replace(stage=of.parallel.stage))
 
@@ -364,7 +364,7 @@ def _memory(
 ) -> tuple[tuple[Quantity, ...], tuple[str, tuple[Quantity, ...]] | None]:
     """The peak memory by role, and except for training the live activations at the peak."""
     steps = [
-        (staged, _at_stage(symbolic_step, staged))
+        (staged, _step_of_stage(symbolic_step, staged))
         for step, symbolic_step in zip(work.steps(), symbolic_work.steps(), strict=True)
         for _, staged in phases.distinct_stages(arch, step)
     ]

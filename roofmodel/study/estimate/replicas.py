@@ -89,7 +89,7 @@ def with_replicas(
     waiting = work and slowest_of(int(step.parallel.dp)) * work
     gradients = _gradients(placed, step)
     if wrapper == "dataparallel":
-        timed = {one.operator.name: _in_chunks(one, step, device) for one in placed if _is_exchange(one)}
+        timed = {one.operator.name: _chunked_exchange_seconds(one, step, device) for one in placed if _is_exchange(one)}
         return _replaced(placed, timed), ReplicaTimes(_gathered(placed, gradients, step, device), NO_TIME, waiting)
     copies = _bucketed(gradients, buffers, step, device)
     return _overlapped(placed, step, device, ReplicaTimes(copies, NO_TIME, waiting))
@@ -171,7 +171,7 @@ def _overlap(one: Placed, last_pass: Expected, step: Step, device: Device) -> _O
     op = one.operator
     bucket_sizes = buckets(float(op.widths.weights.bytes(op.sizes["W"])))
     first, full, last = (
-        _of_size(one, size / bucket_sizes.total, step, device)
+        _exchange_seconds(one, size / bucket_sizes.total, step, device)
         for size in (bucket_sizes.first, BUCKET_BYTES, bucket_sizes.last)
     )
     if first is None or full is None or last is None:
@@ -195,13 +195,13 @@ def _replaced(placed: Sequence[Placed], timed: Mapping[str, Expected | None]) ->
     return [one._replace(expected=timed[one.operator.name]) if one.operator.name in timed else one for one in placed]
 
 
-def _of_size(one: Placed, share: float, step: Step, device: Device) -> Expected | None:
+def _exchange_seconds(one: Placed, share: float, step: Step, device: Device) -> Expected | None:
     """The expected time of an exchange of a share of the bytes."""
     sizes = {axis: size * share for axis, size in one.operator.sizes.items()}
     return expect(replace(one.operator, sizes=sizes), device, step.widths.compute)
 
 
-def _in_chunks(one: Placed, step: Step, device: Device) -> Expected | None:
+def _chunked_exchange_seconds(one: Placed, step: Step, device: Device) -> Expected | None:
     """The broadcast of the weights and the reduction of the gradients in chunks.
 
     Together they send n / (n - 1) times the bytes of a ring all-reduce.
@@ -209,7 +209,7 @@ def _in_chunks(one: Placed, step: Step, device: Device) -> Expected | None:
     assert one.operator.collective is not None
     gpus, size = one.operator.collective.gpus, float(one.operator.widths.weights.bytes(one.operator.sizes["W"]))
     count = max(1.0, size / CHUNK_BYTES)
-    each = _of_size(one, 1 / count, step, device)
+    each = _exchange_seconds(one, 1 / count, step, device)
     return each and (count * gpus / (gpus - 1)) * each
 
 

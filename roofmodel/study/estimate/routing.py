@@ -54,7 +54,7 @@ def read_routing(given: object) -> Routing:
 def _numbers(where: str, text: str) -> list[float]:
     """The numbers of a file: a JSON list or object, or lines of text; with two per line, the first is the expert."""
     if text.lstrip()[:1] in ("[", "{"):
-        return _of_json(where, text)
+        return _json_numbers(where, text)
     lines = [(at, re.split(r"[\s,;]+", line.strip(" \t,;\r"))) for at, line in enumerate(text.splitlines(), 1)]
     rows = [(f"line {at}", cells) for at, cells in lines if cells != [""] and not cells[0].startswith("#")]
     if rows and not any(map(_is_number, rows[0][1])):
@@ -69,7 +69,7 @@ def _numbers(where: str, text: str) -> list[float]:
     return [_number(where, place, cells[0]) for place, cells in rows]
 
 
-def _of_json(where: str, text: str) -> list[float]:
+def _json_numbers(where: str, text: str) -> list[float]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -120,7 +120,7 @@ def _systematic(parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], step
     for cause, members in _slow_hosts(parts, ranks, step_seconds):
         yield cause
         parts = {name: _without_excess(values, members) for name, values in parts.items()}
-    yield from _of_ranks(list(_delays(parts, step_seconds)), ranks, step_seconds)
+    yield from _rank_causes(list(_delays(parts, step_seconds)), ranks, step_seconds)
 
 
 def kind_in_step(parts: Mapping[str, Floats], step: int, rank: int, late: float) -> str | None:
@@ -336,7 +336,7 @@ def _host_cause(
     )
 
 
-def _of_ranks(delays: list[_Delay], ranks: Sequence[ComparedRank], step_seconds: float) -> Iterator[Cause]:
+def _rank_causes(delays: list[_Delay], ranks: Sequence[ComparedRank], step_seconds: float) -> Iterator[Cause]:
     """A cause per delay; equal delays of consecutive ranks are one cause if the files do not state the hosts."""
     by_kind: dict[str, list[_Delay]] = {}
     for delay in delays:

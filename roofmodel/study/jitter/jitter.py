@@ -120,13 +120,13 @@ def jitter(
     expanded = [file for argument in files for file in expanded_files(str(argument))]
     stored = [file for file in expanded if is_rank_file(file)]
     if not stored and are_operation_tables(expanded):
-        return _of_operations(_read_operations(expanded, options), options, repeated)
+        return _job_jitter(_read_operations(expanded, options), options, repeated)
     if cluster is not None and cache is None and len(stored) < len(expanded):
         raise WorkloadError(
             Option("cluster"), " needs Parquet files of the ranks, in a folder that all workers can read: add ",
             Option("cache", "FOLDER"),
         )  # fmt: skip
-    return _of_kernels(expanded, frozenset(stored), options, repeated)
+    return _kernel_jitter(expanded, frozenset(stored), options, repeated)
 
 
 class _Options(NamedTuple):
@@ -142,7 +142,7 @@ class _Options(NamedTuple):
     cluster: str | None  # address
 
 
-def _of_kernels(files: Sequence[str], stored: frozenset[str], options: _Options, warnings: Sequence[str]) -> Jitter:
+def _kernel_jitter(files: Sequence[str], stored: frozenset[str], options: _Options, warnings: Sequence[str]) -> Jitter:
     """The comparison of the ranks of profiler files. Raises RoofError if they have no common steps."""
     with mapped_pieces(options.cluster) as map_pieces:
         run = read_run(files, stored, options.cache, map_pieces, warnings)
@@ -192,7 +192,7 @@ def _read_operations(files: Sequence[str], options: _Options) -> OperationJitter
     return operations
 
 
-def _of_operations(found: OperationJitter, options: _Options, warnings: Sequence[Text]) -> Jitter:
+def _job_jitter(found: OperationJitter, options: _Options, warnings: Sequence[Text]) -> Jitter:
     """The comparison of the ranks of a table of operations; computations take the place of kernels."""
     curves = found.curves
     nothing = np.zeros_like(curves.durations)

@@ -38,7 +38,7 @@ class StepKernels(NamedTuple):
 
     def row(self, number: int) -> StepKernels:
         """One row, as a matrix."""
-        return _of_columns(self.layout, (values[number : number + 1] for values in self[1:]))
+        return _from_columns(self.layout, (values[number : number + 1] for values in self[1:]))
 
 
 def stacked(rows: list[StepKernels]) -> StepKernels:
@@ -81,10 +81,10 @@ def _step_kernels(kernels: Kernels, layout: StepLayout, rows: Integers, extra: I
     if last - first + 1 == rows.size and (np.diff(rows.reshape(-1)) == 1).all():
         chosen = slice(first, last + 1)  # a copy is not needed
     columns = (getattr(kernels, name)[chosen].reshape(rows.shape) for name in _COLUMNS)
-    return _of_columns(layout, [*columns, extra])
+    return _from_columns(layout, [*columns, extra])
 
 
-def _of_columns(layout: StepLayout, columns: Iterable[Any]) -> StepKernels:
+def _from_columns(layout: StepLayout, columns: Iterable[Any]) -> StepKernels:
     return StepKernels(layout, *columns)
 
 

@@ -65,7 +65,7 @@ def work(name: str, args: Arguments) -> Work | None:
     Raises NotCounted if the recorded arguments do not suffice.
     """
     if name.startswith("_foreach_"):
-        return _of_lists(name.removeprefix("_foreach_"), args)
+        return _foreach(name.removeprefix("_foreach_"), args)
     for inputs, table in enumerate(_ELEMENTWISE, 1):
         if name in table:
             return _elementwise(name, args, inputs, table[name])
@@ -90,7 +90,7 @@ def _result(operands: list[RecordedTensor]) -> RecordedTensor:
     return max(operands, key=lambda each: (bool(each.shape), each.form in FLOATS, each.form != "bool", each.width))
 
 
-def _of_lists(name: str, args: Arguments) -> Work | None:
+def _foreach(name: str, args: Arguments) -> Work | None:
     """Operators such as `_foreach_add_(self, other)`: the same on each tensor of the lists."""
     lists = _tensor_lists(args)
     if not lists:

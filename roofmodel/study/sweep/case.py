@@ -192,12 +192,12 @@ def slowest_totals(staged: Sequence[PhaseEstimate]) -> dict[str, Any]:
     (longest, *others), found = busy_seconds(staged), _totals(staged[0])
     for phase, seconds in zip(staged[1:], others, strict=True):
         is_slower, totals = seconds > longest, _totals(phase)
-        found = {name: _of_slower(is_slower, totals[name], old) for name, old in found.items()}
+        found = {name: _slower_value(is_slower, totals[name], old) for name, old in found.items()}
         longest = maximum(longest, seconds)
     return found
 
 
-def _of_slower(is_slower: Any, totals: Any, old: Any) -> Any:
+def _slower_value(is_slower: Any, totals: Any, old: Any) -> Any:
     """The value of the slower of two stages; NaN where that stage has none, None where neither has one."""
     if totals is None and old is None:
         return None

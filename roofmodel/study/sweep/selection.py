@@ -26,7 +26,7 @@ def selected(sweep: Sweep, where: Sequence[Condition], sort: Order | None) -> Sw
         for condition in where:
             holds = condition.holds(block) if holds is None else holds & condition.holds(block)
             unknown[condition] += _count_unknown(block, condition.column)
-        chosen = block if holds is None else _of_points(block, holds)
+        chosen = block if holds is None else _select_points(block, holds)
         empty = empty or chosen
         if len(chosen["batch"]):
             kept.append(chosen)
@@ -62,7 +62,7 @@ def _count_unknown(block: Columns, column: str) -> int:
     return int(numpy.isnan(as_floats(full_column(block, column))).sum())
 
 
-def _of_points(block: Columns, holds: Any) -> Columns:
+def _select_points(block: Columns, holds: Any) -> Columns:
     """The block with some of its points."""
     import numpy
 

@@ -55,7 +55,7 @@ def findings(
     every = list(ranks)
     for rank, steps, copies, stretches in every:
         prefix = f"{rank.label}: " if len(every) > 1 or rank.run else ""
-        for finding in _of_rank(rank, steps, copies, stretches, device):
+        for finding in _rank_findings(rank, steps, copies, stretches, device):
             known = found.get(finding.kind)
             if known is None or finding.seconds > known.seconds:
                 found[finding.kind] = finding._replace(text=prefix + finding.text)
@@ -64,7 +64,7 @@ def findings(
     return sorted(found.values(), key=lambda finding: -finding.seconds)
 
 
-def _of_rank(
+def _rank_findings(
     rank: Rank, steps: Steps, copies: list[Copies], stretches: dict[str, Intervals], device: Device | None
 ) -> Iterator[Finding]:
     wall = rank.wall / 1e9

@@ -69,11 +69,11 @@ def lecture_shares(rank: Rank) -> LectureShares | None:
     whole = int(durations.sum())
     if not whole:
         return None
-    memory = np.array(_of_names(lecture_category)(rank, Steps([]))) == "memory_mgmt"
+    memory = np.array(_by_name_only(lecture_category)(rank, Steps([]))) == "memory_mgmt"
     return LectureShares(int(durations[memory].sum()) / whole, int(durations[rank.is_collective].sum()) / whole)
 
 
-def _of_names(label: Callable[[str], str]) -> Callable[[Rank, Steps], object]:
+def _by_name_only(label: Callable[[str], str]) -> Callable[[Rank, Steps], object]:
     """A grouping that depends on the name alone."""
 
     def keys(rank: Rank, steps: Steps) -> object:
@@ -86,7 +86,7 @@ def _of_names(label: Callable[[str], str]) -> Callable[[Rank, Steps], object]:
 
 def _kinds(rank: Rank, steps: Steps) -> object:
     """The category of kernels; copies and memsets apart, copies by direction."""
-    keys = np.array(_of_names(category)(rank, steps), dtype=object)
+    keys = np.array(_by_name_only(category)(rank, steps), dtype=object)
     copies = (rank.work["kind"] == COPY).to_numpy()
     keys[copies] = "copy " + rank.work["direction"].astype(object).fillna("")[copies]
     keys[(rank.work["kind"] == MEMSET).to_numpy()] = MEMSET
@@ -124,8 +124,8 @@ def _column(name: str) -> Callable[[Rank, Steps], object]:
 
 GROUPINGS: Mapping[str, Callable[[Rank, Steps], object]] = {
     "group": _kinds,
-    "lecture": _of_names(lecture_category),
-    "name": _of_names(str),
+    "lecture": _by_name_only(lecture_category),
+    "name": _by_name_only(str),
     "nvtx": _ranges,
     "operator": _operators,
     "device": _column("device"),

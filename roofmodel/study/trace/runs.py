@@ -42,10 +42,10 @@ def read(files: Sequence[str], before: Sequence[str] = (), one_run: bool = False
     timelines = reading.read([path for side in sides for path in side])
     if len(sides) != 2 or one_run:
         return Runs(timelines, [])
-    return _of_two([[t for t in timelines if _place(t.file) in map(_place, side)] for side in sides])
+    return _runs_of_arguments([[t for t in timelines if _place(t.file) in map(_place, side)] for side in sides])
 
 
-def _of_two(sides: list[list[Timeline]]) -> Runs:
+def _runs_of_arguments(sides: list[list[Timeline]]) -> Runs:
     """One run or two, from the timelines of each of two arguments."""
     first, second = sides
     if not first or not second:  # a file that is not a profile was skipped

@@ -37,7 +37,7 @@ def summary(estimate: Estimate) -> list[Answer]:
         *_rates(estimate.phases),
         *(Answer("utilization", text) for text in _utilization(estimate.phases)),
         *_input(estimate),
-        Answer("limited by", _of_phases(estimate.phases, [_limit(phase) for phase in estimate.phases])),
+        Answer("limited by", _join_phases(estimate.phases, [_limit(phase) for phase in estimate.phases])),
         Answer("memory", describe_memory(estimate)),
         Answer("max batch", describe_largest(estimate)),
     ]
@@ -84,7 +84,7 @@ def _rates(phases: tuple[PhaseEstimate, ...]) -> Iterator[Answer]:
             text += f" · {user} per user, {gpu} per GPU · total time {times}"
         texts.append(text)
     unit = "images/s" if phases[0].is_vision else "tokens/s"
-    yield Answer(unit, _of_phases(phases, texts).replace(f" {unit}", ""))
+    yield Answer(unit, _join_phases(phases, texts).replace(f" {unit}", ""))
 
 
 def _utilization(phases: tuple[PhaseEstimate, ...]) -> Iterator[str]:
@@ -140,7 +140,7 @@ def _limit(phase: PhaseEstimate) -> str:
     return f"{largest}, {plain(ceilings[largest]) / plain(phase.bound_seconds):.0%} of the bound"
 
 
-def _of_phases(phases: tuple[PhaseEstimate, ...], texts: list[str]) -> str:
+def _join_phases(phases: tuple[PhaseEstimate, ...], texts: list[str]) -> str:
     """`prefill: … · decode: …`; a single phase is not named."""
     if len(texts) == 1:
         return texts[0]

@@ -53,10 +53,10 @@ def _blocks(jitter: Jitter) -> Iterator[RenderableType]:
     yield Text(alignment_text(jitter), style="dim")
     yield Text()
     yield _ranks(jitter)
-    yield from _more(len(jitter.ranks) - MAX_ROWS)
+    yield from _omitted_rows(len(jitter.ranks) - MAX_ROWS)
     yield Text()
     yield _steps(jitter)
-    yield from _more(len(jitter.steps) - MAX_ROWS)
+    yield from _omitted_rows(len(jitter.steps) - MAX_ROWS)
     if jitter.what_if is not None:
         yield Text()
         yield Text(what_if_text(jitter.what_if))
@@ -184,6 +184,6 @@ def _slowdowns(found: WhatIf) -> RenderableType:
     return shown
 
 
-def _more(rest: int) -> Iterator[RenderableType]:
+def _omitted_rows(rest: int) -> Iterator[RenderableType]:
     if rest > 0:
         yield Text(f"and {rest} more with smaller deviations; {Option('format', 'json')} lists all", style="dim")

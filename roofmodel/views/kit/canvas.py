@@ -188,7 +188,7 @@ def draw_ceiling_names(
     """
     dpi = axes.figure.dpi
     for slope in slopes:
-        _along(axes, slope, dpi)
+        _draw_name_along_line(axes, slope, dpi)
     point, right, free = dpi / 72, axes.get_xlim()[1], -math.inf
     for pipe, style in sorted(pipes, key=lambda item: item[0].peak):
         label = f"{pipe.name}  {units.si(pipe.peak, 'FLOP/s', 4)}"
@@ -199,7 +199,7 @@ def draw_ceiling_names(
         free = axes.transData.transform(text.get_position())[1] + point * 10
 
 
-def _along(axes: Axes, slope: BandwidthCeiling, dpi: float) -> None:
+def _draw_name_along_line(axes: Axes, slope: BandwidthCeiling, dpi: float) -> None:
     """Write the name of a bandwidth ceiling along its line, near the lower third, for further devices higher up."""
     left, above = axes.get_xlim()[0], slope.rank >= 0
     low, high = axes.transData.transform([(x, x * slope.bandwidth) for x in (left, slope.ridge)])

@@ -103,7 +103,7 @@ def _marks(axes: Axes, point: float) -> Iterator[Box]:
             centers = axes.transData.transform(marks.get_offsets())
             sizes = cycle(marks.get_sizes())  # one size for all marks where they are equal
             for center, area in zip(centers, sizes, strict=False):
-                yield _around(center, math.sqrt(area) / 2 * point)
+                yield _square_box(center, math.sqrt(area) / 2 * point)
 
 
 def _text_boxes(text: Text, point: float) -> Iterator[Box]:
@@ -119,10 +119,10 @@ def _chain(start: Place, end: Place, half: float) -> Iterator[Box]:
     steps = max(1, math.ceil(math.dist(start, end) / (2 * half)))
     for i in range(steps + 1):
         part = i / steps
-        yield _around((start[0] + part * (end[0] - start[0]), start[1] + part * (end[1] - start[1])), half)
+        yield _square_box((start[0] + part * (end[0] - start[0]), start[1] + part * (end[1] - start[1])), half)
 
 
-def _around(center: Place, half: float) -> Box:
+def _square_box(center: Place, half: float) -> Box:
     return center[0] - half, center[1] - half, center[0] + half, center[1] + half
 
 

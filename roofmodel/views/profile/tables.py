@@ -65,7 +65,7 @@ def _kernels(run: DeviceProfile) -> Iterator[RenderableType]:
         )
     yield table
     if rest := len(profile.kernels) - len(longest):
-        yield _more(rest)
+        yield _omitted_rows(rest)
 
 
 def points_table(plot: RooflinePlot) -> Group:
@@ -114,10 +114,10 @@ def _points(
         )
     yield table
     if rest := len(found) - len(table.rows):
-        yield _more(rest)
+        yield _omitted_rows(rest)
 
 
-def _more(rest: int) -> Text:
+def _omitted_rows(rest: int) -> Text:
     return Text(f"and {rest} more; {Option('format', 'csv')} and {Option('format', 'json')} list all", style="dim")
 
 

@@ -189,7 +189,7 @@ def _steps(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
         for step in steps[:MAX_ROWS]:
             shown.add(step.label, units.seconds(step.length / 1e9), *_step_parts(step), str(step.kernels))
         yield shown
-        yield from _more(len(steps) - MAX_ROWS)
+        yield from _omitted_rows(len(steps) - MAX_ROWS)
 
 
 def _groups(trace: Trace) -> Iterator[RenderableType]:
@@ -199,7 +199,7 @@ def _groups(trace: Trace) -> Iterator[RenderableType]:
         yield Text()
         yield Text(f"GPU work by {trace.by}{where}", style="bold")
         yield _times(trace.by, rows[:MAX_ROWS], several=False)
-        yield from _more(len(rows) - MAX_ROWS)
+        yield from _omitted_rows(len(rows) - MAX_ROWS)
         if trace.by == "lecture" and (shares := lecture_shares(report.rank)):
             text = f"communication (memory_mgmt) {shares.memory_mgmt:.2%}; collectives alone {shares.collectives:.2%}"
             yield Text(text, style="dim")
@@ -229,7 +229,7 @@ def _times(title: str, rows: Iterable[GroupTime], several: bool) -> RenderableTy
     return shown
 
 
-def _more(rest: int) -> Iterator[RenderableType]:
+def _omitted_rows(rest: int) -> Iterator[RenderableType]:
     if rest > 0:
         yield Text(f"and {rest} more; {Option('format', 'json')} lists all", style="dim")
 
