@@ -41,6 +41,8 @@ class GemmTiming(NamedTuple):
     resident: Annotated[float, "fraction of L2 that keeps operands from launch to launch; 0: all come from DRAM"] = 0.0
     cast: Annotated[float, "seconds per element of A that an SM quantizes; 0 where DRAM or `row` limit"] = 0.0
     balanced: Annotated[float, "1: the SMs share the tiles of the last wave (stream-K); 0: whole tiles"] = 0.0
+    cached: Annotated[float, "time to stream a byte that L2 keeps, relative to a byte of DRAM"] = 0.0
+    unsplit: Annotated[float, "1: K of a small GEMM is not split; 0: it may be"] = 0.0
 
 
 class ContextTiming(NamedTuple):

@@ -18,10 +18,13 @@ MIN_K_PER_PART: Annotated[int, "least elements of K in a part"] = 64
 FILL_HALF_K: Annotated[int, "elements of K after which half of `fill` has passed"] = 64
 SKINNY_ROWS: Annotated[int, "rows up to which libraries have special kernels"] = 16
 SMALL_GEMM: Annotated[float, "multiplications below which a GEMM with more than 16 rows takes `extra_latency`"] = 2.5e6
+UNSPLIT_GEMM: Annotated[int, "multiplications below which `unsplit` applies"] = 2**21  # from L40S and RTX PRO 6000
+UNSPLIT_K: Annotated[int, "elements of K up to which `unsplit` applies"] = 8192
 SUSTAINED_HALF_SECONDS: Annotated[float, "seconds at the peak after which half of `sustained` applies"] = 1.2e-3
 RAMP_HALF_BYTES: Annotated[float, "bytes after which half of `ramp` has passed"] = 512e6
 PARTIAL_SUM_BANDWIDTH: Annotated[float, "fraction of the L2 ports' bandwidth for partial sums, mostly in L2"] = 0.31
 EVICTION: Annotated[float, "share by which operands exceed the capacity of L2 when none of them stay"] = 0.2
+C_AGAIN: Annotated[float, "how often C counts again in the bytes that pass until it is written again"] = 0.5
 L2_SHARE: Annotated[float, "fraction of L2 that keeps the quantized A for the next kernel"] = 0.7
 OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 3.5
 ROUNDING_MARGIN = 1 - 1e-9  # factor on lower bounds of a time, because they round differently than the time itself
@@ -47,9 +50,10 @@ DESCRIPTION = FormulaDescription(
     notes=(
         "The time is at least `host`, where kernels were not captured in a graph.",
         "Some libraries have only tall tiles: at least `tall` rows, or all rows of C if fewer. `parts` is the largest "
-        "number of parts into which a library splits K.",
-        "A stays in L2 if A, B and C fit in `resident` of it, and C if A, B and twice C fit. B stays if a benchmark "
-        "repeats the GEMM and all copies of A and B that it uses in turn fit.",
+        "number of parts into which a library splits K; with `unsplit`, it does not split K of a small GEMM.",
+        "A stays in L2 if A, B and C fit in `resident` of it, and C if A, B and 1.5 C fit. B stays if a benchmark "
+        "repeats the GEMM and all copies of A and B that it uses in turn fit. Bytes in L2 take `cached` of the time of "
+        "bytes from DRAM.",
         "With weights narrower than the compute format, each element of K of a part takes `convert` more. With A "
         "quantized at run time, a kernel reads and writes A first: what L2 does not keep at the DRAM bandwidth, slower "
         "by `spill` where A does not fit in L2, and at least `row` for each row or `cast` for each element of an SM.",
@@ -63,8 +67,9 @@ DESCRIPTION = FormulaDescription(
     f"Tile shapes, parts and constants: {UNFITTED} "
     "PARTIAL_SUM_BANDWIDTH is 1.5 × the DRAM bandwidth of an A100 / the bandwidth of its L2 ports.",
     constants=(
-        "K_SLICE", "MIN_K_PER_PART", "FILL_HALF_K", "SKINNY_ROWS", "SMALL_GEMM", "SUSTAINED_HALF_SECONDS",
-        "RAMP_HALF_BYTES", "PARTIAL_SUM_BANDWIDTH", "EVICTION", "L2_SHARE", "OVERLAP",
+        "K_SLICE", "MIN_K_PER_PART", "FILL_HALF_K", "SKINNY_ROWS", "SMALL_GEMM", "UNSPLIT_GEMM", "UNSPLIT_K",
+        "SUSTAINED_HALF_SECONDS", "RAMP_HALF_BYTES", "PARTIAL_SUM_BANDWIDTH", "EVICTION", "C_AGAIN", "L2_SHARE",
+        "OVERLAP",
     ),
 )  # fmt: skip
 
@@ -134,7 +139,7 @@ def candidate_seconds(work: GemmWork, candidate: Sequence[Number], chip: Chip, t
     k_per_part, fixed = _k_per_part(work, parts, chip, timing)
     sm_seconds = _sm_seconds(*_stage_seconds(work, (rows, columns), parts, k_per_part, chip, timing))
     seconds = fixed + (sm_seconds**OVERLAP + streamed) ** (1 / OVERLAP)
-    seconds = seconds * (1 + EXCLUSION_FACTOR * (parts > timing.parts))
+    seconds = seconds * _exclusion(work, parts, timing)
     if timing.few:
         seconds = either(work.m > timing.few, seconds, minimum(seconds, _dots_seconds(work, chip, timing, streamed)))
     return maximum(seconds + _quantize(work, moved.quantizing, chip, timing), timing.host)
@@ -144,7 +149,7 @@ class _DramBytes(NamedTuple):
     """Bytes between L2 and DRAM: what L2 does not keep."""
 
     quantizing: Number  # of the kernel that quantizes A
-    streamed: Number  # of the GEMM
+    streamed: Number  # of the GEMM, with bytes in L2 as the bytes that DRAM moves in the same time
 
 
 def _dram_bytes(work: GemmWork, chip: Chip, timing: GemmTiming) -> _DramBytes:
@@ -155,13 +160,14 @@ def _dram_bytes(work: GemmWork, chip: Chip, timing: GemmTiming) -> _DramBytes:
     capacity = part("resident_bytes", timing.resident * chip.l2, "B")
     of_a = _evicted(either(work.copies_a > 1, in_turn, once), capacity)
     of_b = either(work.copies_b > 0, _evicted(in_turn, capacity), 1)
-    # On an L40S, a C of 0.45 times L2 is written at the rate of L2, a C of 0.6 times L2 at the rate of DRAM.
-    of_c = _evicted(once + c, capacity)
+    # On an L40S, a C of 0.6 times L2 is written at the rate of L2, a C of 0.75 times L2 at the rate of DRAM.
+    of_c = _evicted(once + C_AGAIN * c, capacity)
     read = minimum(a, work.quantized)
     of_quantized = _evicted(work.quantized, capacity)
     written = work.quantized - read
     quantizing = part("quantizing_bytes", read * of_a + written * of_quantized, "B")
     of_a = either(work.quantized > 0, of_quantized, of_a)  # the GEMM reads A where the kernel before wrote it
+    of_a, of_b, of_c = (share + timing.cached * (1 - share) for share in (of_a, of_b, of_c))
     return _DramBytes(quantizing, part("streamed_bytes", a * of_a + b * of_b + c * of_c, "B"))
 
 
@@ -189,7 +195,13 @@ def _split_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, s
     k_per_part, fixed = _k_per_part(work, split, chip, timing)
     sm_seconds = _best_tile(work, split, k_per_part, chip, timing)
     seconds = fixed + (sm_seconds**OVERLAP + streamed) ** (1 / OVERLAP)
-    return seconds * (1 + EXCLUSION_FACTOR * (split > timing.parts))
+    return seconds * _exclusion(work, split, timing)
+
+
+def _exclusion(work: GemmWork, parts: Number, timing: GemmTiming) -> Number:
+    """A large factor on the time of parts that the library does not use, else 1."""
+    unsplit = (parts > 1) * (work.m * work.n * work.k < UNSPLIT_GEMM) * (work.k <= UNSPLIT_K) * timing.unsplit
+    return 1 + EXCLUSION_FACTOR * ((parts > timing.parts) + unsplit)
 
 
 def _best_tile(work: GemmWork, split: Number, k_per_part: Number, chip: Chip, timing: GemmTiming) -> Number:

@@ -111,6 +111,27 @@ def test_a_that_stays_in_l2_is_quantized_without_dram() -> None:
     assert gemm.seconds(work, chip, timing._replace(resident=0.5)) == pytest.approx(1e-6)
 
 
+def test_bytes_in_l2_take_a_share_of_the_time_of_dram() -> None:
+    """A and C of 1 MB each stay in L2 and B of 1 MB does not: 1 us at 1 TB/s for B, and 0.25 us each for A and C."""
+    timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, resident=0.5, cached=0.25)
+    work, chip = GemmWork(1, 500, 500, 1000, 3e6, a=2, b=2, c=4), PLAIN._replace(peak=1e18, l2=14e6)
+    assert gemm.seconds(work, chip, timing) == pytest.approx(1.5e-6)
+
+
+def test_a_library_may_not_split_k_of_a_small_gemm() -> None:
+    """7 x 64 x 4096 is less than 2^21, 8 x 64 x 4096 is not; at k = 8192 the limit is 4 rows. Beyond, K is split."""
+    timing = GemmTiming(1e-6, 0, 4e-9, 1e-6, 1.0, 0, 1e9, 1e9, 1.0, 0)
+    unsplit = timing._replace(unsplit=1)
+
+    def slower(m: int, k: int) -> bool:
+        work = GemmWork(1, m, 64, k, 2 * 64 * k)
+        return gemm.seconds(work, PLAIN, unsplit) > 2 * gemm.seconds(work, PLAIN, timing)
+
+    assert [slower(m, 4096) for m in (7, 8)] == [True, False]
+    assert [slower(m, 8192) for m in (3, 4)] == [True, False]
+    assert not slower(1, 16384)
+
+
 def test_a_balanced_last_wave_takes_as_long_as_its_tiles() -> None:
     """101 tiles on 100 SMs take two waves, or 1.01 waves where the SMs share the last tile; one tile takes one wave."""
     timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0)
@@ -141,12 +162,12 @@ def test_launch_overhead_hides_shorter_kernels() -> None:
 
 
 def test_a_repeated_gemm_reads_from_l2_what_fits_there() -> None:
-    """A, C and B have 1, 2 and 3 MB. 6 MB pass between two uses of A; C counts twice for itself, so 8 MB must fit.
+    """A, C and B have 1, 2 and 3 MB. 6 MB pass between two uses of A; C counts half again for itself, so 7 MB must fit.
     With 5 copies of B, 18 MB pass between two uses of B; with 6 copies of A and B, 26 MB between two uses of both. Half
     of an operand stays in L2 if these bytes exceed L2 by 10 %."""
     work = GemmWork(1, 1000, 1500, 1000, 6_000_000, 1.0, 2.0, 4 / 3)
     for l2, copies, streamed in (
-        (5e6, (1, 1), 6e6), (6e6, (1, 1), 2e6), (8e6 / 1.1, (1, 1), 1e6), (8e6, (1, 1), 0), (9e6, (1, 0), 3e6),
+        (5e6, (1, 1), 6e6), (6e6, (1, 1), 2e6 / 1.2), (7e6 / 1.1, (1, 1), 1e6), (7e6, (1, 1), 0), (9e6, (1, 0), 3e6),
         (15e6, (1, 5), 3e6), (18e6 / 1.1, (1, 5), 1.5e6), (18e6, (1, 5), 0), (21e6, (6, 6), 4e6), (26e6, (6, 6), 0),
     ):  # fmt: skip
         timing = GemmTiming(0, 0, 0, 0, 1e9, 0, 1e9, 1e9, 1.0, 0, resident=1.0)
