@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from roofmodel.algebra import quotient
+from roofmodel.algebra import maximum, minimum, quotient
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
 from roofmodel.counting.communication import replicated_input
@@ -25,11 +25,13 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
     step, x = block.step, block.input
 
     def keys_and_pairs(step: Step) -> Sizes:
-        return {
+        sizes = {
             "s": attended(step, att.window, att.window_evicts, att.chunked),
             "t:s": pairs(step, att.window, block.causal, att.window_evicts, att.chunked),
-            **({} if att.window is None else {"windowed": 1 * (step.reach > att.window)}),  # whether it hides keys
         }
+        if att.window is not None:
+            sizes["windowed"] = minimum(maximum(step.reach - att.window, 0), 1)  # 1 if the window hides keys
+        return sizes
 
     build = _build(att, block, keys_and_pairs(step))
     cache = "cache." if step.cached and block.causal else ""
