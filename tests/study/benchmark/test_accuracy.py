@@ -18,7 +18,7 @@ OPERATIONS = {  # device, table: limits of the mean absolute error of expected t
     ("a100", "GEMM, a framework that no fit used"): (8.3, 8.3),
     ("a100", "attention, prefill"): (6.6, 6.9),
     ("a100", "attention, decode"): (8.4, 8.4),
-    ("a100", "MoE, fused"): (11.2, 11.0),
+    ("a100", "MoE, fused"): (11.1, 10.9),
     ("a100", "NCCL collectives, 2 to 8 GPUs"): (10.1, 10.7),
     ("a100", "all-reduce of inference engines"): (9.1, 7.6),
     ("a100", "norms, activations, residual adds, lookups"): (
@@ -48,7 +48,7 @@ OPERATIONS = {  # device, table: limits of the mean absolute error of expected t
     ("l40s", "GEMM, 16-bit and quantized"): (11.1, 11.5),
     ("l40s", "attention, prefill"): (15.1, 15.2),
     ("l40s", "attention, decode"): (10.8, 11.5),
-    ("l40s", "MoE, fused"): (10.9, 11.2),
+    ("l40s", "MoE, fused"): (10.6, 10.7),
     ("rtx-pro-6000-server", "GEMM, 16-bit and quantized"): (9.4, 10.1),
     ("rtx-pro-6000-server", "attention, prefill"): (13.1, 14.7),
     ("rtx-pro-6000-server", "attention, decode"): (11.0, 11.5),
