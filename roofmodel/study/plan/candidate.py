@@ -15,6 +15,8 @@ from roofmodel.study.plan.step_times import Engine, StepTimes
 
 Mode = Literal["mixed", "disaggregated"]
 """Prefill and decode on the same engines, or on engines of their own."""
+EQUAL = 1e-9
+"""Two rates or latencies with a smaller relative difference are equal."""
 
 
 class Interval(NamedTuple):

@@ -22,6 +22,7 @@ import numpy as np
 from roofmodel.algebra import Number
 from roofmodel.devices.device import Device
 from roofmodel.study.plan.candidate import (
+    EQUAL,
     Candidate,
     Interval,
     PrefillEngines,
@@ -154,9 +155,10 @@ def matched(
 def _best_and_front(
     two: DecodeRates, pairs: Sequence[Pair], common: Matching
 ) -> tuple[int, Candidate, list[Candidate]]:
-    """The number of candidates of a decode engine, the best one, and the Pareto front."""
-    rate, missed, tpot, pair_of, place_of = (np.concatenate(parts) for parts in zip(*(
-        (pair.rate.ravel(), pair.missed.ravel(), np.tile(two.tpot[0], len(pair.decoders)),
+    """The number of candidates of a decode engine, the best one, and the Pareto front. At an equal rate, both take the
+    pair with the lowest TTFT."""
+    rate, missed, ttft, tpot, pair_of, place_of = (np.concatenate(parts) for parts in zip(*(
+        (pair.rate.ravel(), pair.missed.ravel(), pair.ttft.ravel(), np.tile(two.tpot[0], len(pair.decoders)),
          np.full(pair.rate.size, number), np.arange(pair.rate.size))
         for number, pair in enumerate(pairs)
     ), strict=True))  # fmt: skip
@@ -167,43 +169,62 @@ def _best_and_front(
         return _candidate(pair, two, int(number), int(batch), common)
 
     met = missed <= 1
-    best = np.lexsort((tpot, -rate, ~met))[0] if met.any() else np.argmin(missed)
+    best = np.argmin(missed)
+    if met.any():
+        highest = np.flatnonzero(met & (rate >= rate[met].max() * (1 - EQUAL)))
+        best = min(highest, key=lambda place: (ttft[place] > ttft[highest].min() * (1 + EQUAL), tpot[place]))
     shown = np.flatnonzero(np.array([pair.in_time for pair in pairs])[pair_of])
+    shown = shown[np.argsort(ttft[shown], kind="stable")]
     return len(rate), at(best), [at(place) for place in shown[pareto(tpot[shown], rate[shown])]]
 
 
 class Pair(NamedTuple):
-    """A prefill and a decode engine: the numbers of each, by the number of decode engines; the rate and the largest
-    violation of a target, by that number and by batch."""
+    """A prefill and a decode engine: the numbers of each, by the number of decode engines; the other arrays by that
+    number and by batch."""
 
     one: PrefillRates
-    prompts: int  # place of the batch of the prefill engine
+    prompts: Array  # place of the batch of the prefill engine
     transfer: float
     prefillers: Array
     decoders: Array
+    ttft: Array
     rate: Array
-    missed: Array
+    missed: Array  # the largest violation of a target
     in_time: bool  # whether TTFT meets its target
 
 
 def _pair(one: PrefillRates, two: DecodeRates, common: Matching) -> Pair | None:
     """All numbers of two engines that use no more GPUs than there are; None if one of each does not fit in them."""
     transfer, limit = max(one.cache, two.cache) / common.bandwidth, common.targets.ttft
-    ready = one.ttft[0] + transfer <= (np.inf if limit is None else limit)
-    prompts = int(np.argmax(np.where(ready, one.requests[0], -1))) if ready.any() else int(np.argmin(one.ttft[0]))
     decoders = np.arange(1, (common.gpus - one.layout.gpus) // two.layout.gpus + 1)
     if not len(decoders):
         return None
     prefillers = (common.gpus - decoders * two.layout.gpus) // one.layout.gpus
+    prompts, in_time = _prompts(one, two, prefillers, decoders, np.inf if limit is None else limit - transfer)
     rate = np.minimum(prefillers[:, None] * one.requests[0][prompts], decoders[:, None] * two.requests[0])
-    ttft = np.full(rate.shape, one.ttft[0][prompts] + transfer)
+    ttft = one.ttft[0][prompts] + transfer
     missed = common.targets.violation(ttft, np.broadcast_to(two.tpot[0], rate.shape), rate)
-    return Pair(one, prompts, transfer, prefillers, decoders, rate, missed, bool(ready.any()))
+    return Pair(one, prompts, transfer, prefillers, decoders, ttft, rate, missed, in_time)
+
+
+def _prompts(
+    one: PrefillRates, two: DecodeRates, prefillers: Array, decoders: Array, limit: float
+) -> tuple[Array, bool]:
+    """The place of the batch of prompts with the shortest pass that does not lower the rate, by the number of decode
+    engines and by batch; and whether a pass takes at most `limit` seconds. If none does, the shortest pass."""
+    ready = np.flatnonzero(one.ttft[0] <= limit)
+    found = np.full((len(decoders), len(two.batch)), np.argmin(one.ttft[0]))
+    if not len(ready):
+        return found, False
+    needed = np.minimum((prefillers * one.requests[0][ready].max())[:, None], decoders[:, None] * two.requests[0])
+    for place in ready[np.argsort(-one.ttft[0][ready], kind="stable")]:
+        found[(prefillers * one.requests[0][place])[:, None] >= needed * (1 - EQUAL)] = place
+    return found, True
 
 
 def _candidate(pair: Pair, two: DecodeRates, engines: int, place: int, common: Matching) -> Candidate:
     """The candidate with the number of engines at `engines` and the batch at `place`."""
-    one, prompts, transfer = pair.one, pair.prompts, pair.transfer
+    one, prompts, transfer = pair.one, int(pair.prompts[engines, place]), pair.transfer
     prefillers, decoders = int(pair.prefillers[engines]), int(pair.decoders[engines])
     requests = Interval(*(
         min(prefillers * float(rate[prompts]), decoders * float(other[place]))

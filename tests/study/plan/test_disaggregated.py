@@ -50,6 +50,19 @@ def test_no_number_of_prefill_and_decode_engines_is_better() -> None:
     assert found.prefill.layout.gpus + found.layout.gpus <= 4
 
 
+def test_at_an_equal_rate_the_first_token_comes_as_early_as_possible() -> None:
+    """Where decode limits the rate, neither more prompts in a pass nor slower prefill engines are chosen."""
+    found = plan(
+        hub.load(MODEL), [H100], gpus=4, isl=256, osl=1024, mode="disaggregated", dtype="bf16", kv="bf16", pp=1,
+        tp=[1, 2],
+    )  # fmt: skip
+    assert not any(each.candidate.prefill and each.candidate.prefill.limits for each in found.ranked)
+    assert {each.candidate.prefill.batch for each in found.ranked if each.candidate.prefill} == {1}
+    (two,) = (each.candidate for each in found.ranked if each.candidate.layout.tp == 2)
+    assert two.prefill is not None
+    assert two.prefill.layout.tp == 2  # two engines with tp 1 compute more prompts, but each of them takes longer
+
+
 def test_decode_engines_meet_a_target_that_mixed_steps_miss() -> None:
     mixed = plan(hub.load(MODEL), [H100], gpus=2, isl=ISL, osl=OSL, tpot="7ms", mode="mixed", dtype="bf16", kv="bf16")
     assert best(2, "7ms").tpot.value <= 7e-3
