@@ -105,7 +105,7 @@ def plan_command(
         str | None, panel_option(TRAINING, "Only 0, or only 1: replicas shard the optimizer state (default: both).")
     ] = None,
     family: Family = None,
-    top: Annotated[int, panel_option(OUTPUT, "Number of candidates that are shown.")] = 8,
+    top: Annotated[int, panel_option(OUTPUT, "Number of candidates that are shown, at least one per device.")] = 8,
     cluster: Annotated[
         str | None,
         typer.Option(help="Compute with Dask: the address of a scheduler, or local for processes on this machine."),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from math import log, sqrt
 from typing import NamedTuple
 
 from roofmodel import units
-from roofmodel.study.plan.candidate import Candidate, Interval
+from roofmodel.study.plan.candidate import EQUAL, Candidate, Interval
 from roofmodel.study.plan.layouts import Layout
 
 SHARED_ERROR = 0.6
@@ -34,20 +35,37 @@ class Ranked(NamedTuple):
 
 
 def ranked(candidates: Iterable[Candidate], count: int) -> list[Ranked]:
-    """The first candidates in order: those that meet the targets by rate per GPU (by cost, if all have prices), then
-    the others by how far they miss them."""
-    ordered = sorted(candidates, key=_order)
-    priced = all(one.price is not None for one in ordered)
-    ordered.sort(key=lambda one: (_order(one)[0], -_merit(one, priced).value if one.meets else 0))
-    shown = ordered[:count]
+    """The first candidates in order, and the best one of each device. Those that meet the targets come first, by rate
+    per GPU (by cost, if all have prices), at an equal rate by TTFT and TPOT; then the others by how far they miss
+    them."""
+    found = list(candidates)
+    priced = all(one.price is not None for one in found)
+    meeting = sorted((one for one in found if one.meets), key=lambda one: -_merit(one, priced).value)
+    missing = sorted((one for one in found if not one.meets), key=lambda one: (one.violation, one.tpot.value))
+    ordered = [*_by_latency(meeting, priced), *missing]
+    shown = _shown(ordered, count)
     return [
         Ranked(one, rank, _ties(one, rank, shown, priced), reason(one, rank, ordered), limit(one))
-        for rank, one in enumerate(shown, 1)
+        for rank, one in shown.items()
     ]
 
 
-def _order(one: Candidate) -> tuple[bool, float, float]:
-    return not one.meets, 0.0 if one.meets else one.violation, one.tpot.value
+def _shown(ordered: Sequence[Candidate], count: int) -> dict[int, Candidate]:
+    """The first candidates by rank. The best candidate of each device replaces the last of them where it is missing."""
+    first = {one.device: rank for rank, one in reversed([*enumerate(ordered, 1)])}
+    best = sorted(first.values())
+    others = (rank for rank in range(1, len(ordered) + 1) if rank not in best)
+    ranks = sorted([*best, *islice(others, max(0, count - len(best)))])
+    return {rank: ordered[rank - 1] for rank in ranks}
+
+
+def _by_latency(ordered: Sequence[Candidate], priced: bool) -> Iterator[Candidate]:
+    """The candidates, which are ordered by falling rate; those of equal rate by TTFT, then TPOT."""
+    start = 0
+    for end, one in enumerate([*ordered[1:], None], 1):
+        if one is None or _merit(one, priced).value < _merit(ordered[start], priced).value * (1 - EQUAL):
+            yield from sorted(ordered[start:end], key=lambda each: (each.ttft.value, each.tpot.value))
+            start = end
 
 
 def _merit(one: Candidate, priced: bool) -> Interval:
@@ -56,8 +74,8 @@ def _merit(one: Candidate, priced: bool) -> Interval:
     return Interval(*(rate / per for rate in one.per_gpu))
 
 
-def _ties(one: Candidate, rank: int, shown: Sequence[Candidate], priced: bool) -> tuple[int, ...]:
-    others = ((place, other) for place, other in enumerate(shown, 1) if place != rank and other.meets and one.meets)
+def _ties(one: Candidate, rank: int, shown: Mapping[int, Candidate], priced: bool) -> tuple[int, ...]:
+    others = ((place, other) for place, other in shown.items() if place != rank and other.meets and one.meets)
     return tuple(
         place
         for place, other in others

@@ -13,10 +13,10 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
-from roofmodel.study.plan.candidate import Interval
+from roofmodel.study.plan.candidate import Candidate, Interval
 from roofmodel.study.plan.layouts import Layout, formats, layouts
 from roofmodel.study.plan.plan import Plan, plan
-from roofmodel.study.plan.ranking import reason, ties
+from roofmodel.study.plan.ranking import ranked, reason, ties
 from roofmodel.study.plan.serving import batches, chunks
 
 MODEL, ISL, OSL = "llama-3.1-8b", 1024, 128
@@ -52,6 +52,30 @@ def test_every_reported_layout_fits_and_meets_the_targets() -> None:
         assert each.layout.gpus + (each.prefill.layout.gpus if each.prefill else 0) == each.gpus == 2
         assert each.ttft.low <= each.ttft.value <= each.ttft.high
         assert each.requests.low <= each.requests.value <= each.requests.high
+
+
+def test_at_an_equal_rate_the_earlier_first_token_comes_first() -> None:
+    one = planned().ranked[0].candidate
+    later = one._replace(
+        ttft=Interval(*(2 * t for t in one.ttft)), requests=Interval(*(rate * (1 + 1e-12) for rate in one.requests))
+    )
+    assert [each.candidate for each in ranked([later, one], 2)] == [one, later]
+    faster = later._replace(requests=Interval(*(rate * 1.001 for rate in one.requests)))
+    assert [each.candidate for each in ranked([one, faster], 2)] == [faster, one]
+
+
+def test_the_best_row_of_each_device_is_shown_with_its_rank() -> None:
+    one = planned().ranked[0].candidate
+
+    def slower(device: str, factor: float) -> Candidate:
+        return one._replace(device=device, requests=Interval(*(rate / factor for rate in one.requests)))
+
+    candidates = [slower("a", 1), slower("a", 2), slower("a", 3), slower("b", 4), slower("b", 5), slower("c", 6)]
+    found = ranked(candidates, 4)
+    assert [(each.rank, each.candidate.device) for each in found] == [(1, "a"), (2, "a"), (4, "b"), (6, "c")]
+    assert [each.rank for each in ranked(candidates, 1)] == [1, 4, 6]
+    tied = [one, one, slower("b", 1.0000001)]
+    assert [(each.rank, each.ties_with) for each in ranked(tied, 2)] == [(1, (3,)), (3, (1,))]
 
 
 def test_memory_holds_the_cache_of_all_requests_at_full_length() -> None:
