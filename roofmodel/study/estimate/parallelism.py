@@ -14,6 +14,8 @@ from roofmodel.models.pipeline_stages import pipeline_obstacles
 from roofmodel.models.sharding import MAX_SUGGESTED_EXPERT_GPUS, MAX_SUGGESTED_GPUS, obstacles
 from roofmodel.option_values import DataParallel
 
+NO_REPLICAS = Message("no replicas (", Option("dp", 1), ") that could shard optimizer state")
+"""Why `zero` is ignored."""
 GPUS = tuple(ONE_GPU.ways)
 """The options of the parallel layout."""
 
@@ -67,7 +69,7 @@ def parallel(
         )
     zero = layout.zero
     if zero and dp == 1:
-        notes.append(ignored("zero", Message("no replicas (", Option("dp", 1), ") that could shard optimizer state")))
+        notes.append(ignored("zero", NO_REPLICAS))
         zero = 0
     return Parallel(tp, dp, pp, ep, vpp, experts_span_replicas=ep > tp, sequence=sequence, zero=zero), tuple(notes)
 

@@ -109,7 +109,7 @@ def formats(arch: Architecture, device: Device, given: Mapping[str, Sequence[str
     computes = given.get("dtype") or (half, *([QUANTIZED_COMPUTE] * narrow))
     found: dict[Formats, None] = {}
     for dtype in dict.fromkeys(half if name == "auto" else name for name in computes):
-        if not _has_pipe(device, dtype):
+        if not has_pipe(device, dtype):
             continue
         working = half if FORMATS[dtype].bits < 16 else dtype
         for weights, kv, activations in product(
@@ -121,7 +121,8 @@ def formats(arch: Architecture, device: Device, given: Mapping[str, Sequence[str
     return list(found)
 
 
-def _has_pipe(device: Device, dtype: str) -> bool:
+def has_pipe(device: Device, dtype: str) -> bool:
+    """Whether the device multiplies matrices in this format."""
     try:
         device.matmul_pipe(dtype)
     except WorkloadError:

@@ -55,8 +55,17 @@ def comparable(devices: Sequence[Device]) -> Sequence[Device]:
     return [replace(device, calibration=None) for device in devices]
 
 
-def calibration_notes(devices: Sequence[Device]) -> Iterator[Text]:
-    """What the times of these devices are, if some of them are not calibrated."""
+def device_notes(devices: Sequence[Device], searched: Sequence[Device]) -> Iterator[Text]:
+    """The devices that are not searched, and what the times of the others are if some are not calibrated."""
+    ids = {device.id for device in searched}
+    for device in devices:
+        if device.id not in ids:
+            formats = _formats_of([device])
+            yield f"{device.id} is left out: it has no pipe for the formats of the search; it has {formats}"
+    yield from _calibration_notes(searched)
+
+
+def _calibration_notes(devices: Sequence[Device]) -> Iterator[Text]:
     uncalibrated = list(dict.fromkeys(device.id for device in devices if device.calibration is None))
     if not uncalibrated:
         return
@@ -145,9 +154,13 @@ def layout_restrictions(given: Mapping[str, Any], also: Sequence[str] = ()) -> d
 
 def no_format(devices: Sequence[Device], given: Mapping[str, Sequence[Any]]) -> Iterator[Text]:
     """Why there are no formats to search."""
-    known = ", ".join(sorted({kind for device in devices for kind in device.types if kind in CHOICES["dtype"]}))
-    asked = given.get("dtype", ["fp16"])
-    yield from (Option("dtype", ",".join(map(str, asked))), f": no device has a pipe for it; they have {known}")
+    asked = ",".join(map(str, given.get("dtype", ["fp16"])))
+    yield from (Option("dtype", asked), f": no device has a pipe for it; they have {_formats_of(devices)}")
+
+
+def _formats_of(devices: Sequence[Device]) -> str:
+    """The compute formats of which some device has a pipe."""
+    return ", ".join(sorted({kind for device in devices for kind in device.types if kind in CHOICES["dtype"]}))
 
 
 def no_layout(

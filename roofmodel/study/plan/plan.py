@@ -23,11 +23,11 @@ from roofmodel.study.plan.candidate import Candidate
 from roofmodel.study.plan.disaggregated import Matching, link_bandwidth, matched
 from roofmodel.study.plan.layouts import formats, layouts
 from roofmodel.study.plan.options import (
-    calibration_notes,
     check_count,
     check_generates,
     choices_of,
     comparable,
+    device_notes,
     layout_restrictions,
     no_format,
     no_layout,
@@ -101,15 +101,15 @@ def plan(
     check_count("top", top, 1, MAX_VALUE)
     restricted = layout_restrictions(given)
     prices = prices_by_device(price, devices)
+    searched = [device for device in devices if formats(arch, device, restricted)]
     pieces = [
         Piece(arch, device, layout, form, service, prices.get(device.id))
-        for device in comparable(devices)
+        for device in comparable(searched)
         for form in formats(arch, device, restricted)
         for layout in layouts(arch, gpus, restricted)
     ]
     if not pieces:
-        missing = not any(formats(arch, device, restricted) for device in devices)
-        raise WorkloadError(*(no_format(devices, restricted) if missing else no_layout(arch, gpus, restricted)))
+        raise WorkloadError(*(no_layout(arch, gpus, restricted) if searched else no_format(devices, restricted)))
     found = list(_reported(_evaluated(pieces, cluster), len(pieces), progress))
     pairs, apart, apart_points = _disaggregated(found, devices, service, prices)
     points = [*(point for one in found for point in one.front), *apart_points]
@@ -121,7 +121,7 @@ def plan(
         shortage=None if best or not shortages else min(shortages, key=lambda one: one.needed / one.usable),
         searched=pairs + sum(one.points for one in found), layouts=len(pieces), notes=(),
     )  # fmt: skip
-    remarks = (*_notes(result, pieces, prices), *calibration_notes(devices))
+    remarks = (*_notes(result, pieces, prices), *device_notes(devices, searched))
     return result._replace(notes=(*arch.notes, *routing_remarks, *remarks))
 
 

@@ -18,23 +18,25 @@ from roofmodel.algebra import Number
 from roofmodel.counting import phases
 from roofmodel.counting.workload import MEMORY_UTILIZATION, Step, Workload
 from roofmodel.devices.device import Device
-from roofmodel.errors import Option, Text, WarningNote, WorkloadError, shorten
+from roofmodel.errors import Option, Text, WarningNote, WorkloadError, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Patches
 from roofmodel.study.estimate.capacity import usable_memory
-from roofmodel.study.estimate.options import MAX_VALUE, check_choice, memory_utilization, workload
+from roofmodel.study.estimate.options import DEFAULTS, MAX_VALUE, check_choice, memory_utilization, workload
+from roofmodel.study.estimate.parallelism import NO_REPLICAS
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.study.estimate.pipeline import estimates_by_stage
 from roofmodel.study.estimate.similar_steps import SimilarSteps
 from roofmodel.study.plan.candidate import Interval, Shares
-from roofmodel.study.plan.layouts import HALF_FORMATS, Formats, Layout, divisors, layouts
+from roofmodel.study.plan.layouts import HALF_FORMATS, Formats, Layout, divisors, has_pipe, layouts
 from roofmodel.study.plan.options import (
     MAX_GPUS,
-    calibration_notes,
     check_count,
     choices_of,
     comparable,
+    device_notes,
     layout_restrictions,
+    no_format,
     no_layout,
     number_of_tokens,
 )
@@ -74,9 +76,9 @@ class Run(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """What a layout leaves open, except the microbatch: parts per pipeline stage, recomputation, what else is sharded.
+    """The options of a layout apart from its sizes and the microbatch.
 
-    `zero`: 1 if the replicas shard the optimizer state, else 0.
+    `vpp`: the number of model parts per pipeline stage. `zero`: 1 if the replicas shard the optimizer state, else 0.
     """
 
     vpp: int
@@ -194,17 +196,20 @@ def plan_training(
     restricted = layout_restrictions(given, also=("vpp", "micro_batch"))
     recomputing = _recomputation(recompute, attention)
     sharding = choices_of("sequence_parallel", sequence_parallel, ("off", "on"))
-    stages_of_zero = (0, 1) if zero is None else grid.numbers("zero", zero, 0, 1)
+    zero_stages = (0, 1) if zero is None else grid.numbers("zero", zero, 0, 1)
     prices = prices_by_device(price, devices)
+    searched = [device for device in devices if has_pipe(device, run.dtype)]
+    if not searched:
+        raise WorkloadError(*no_format(devices, {"dtype": [run.dtype]}))
     possible = [one for one in layouts(arch, gpus, restricted, is_training=True) if run.batch % one.dp == 0]
     pieces = [
         TrainingPiece(arch, device, layout, Choices(vpp, kept, sharded, stage), run, prices.get(device.id))
-        for device in comparable(devices)
+        for device in comparable(searched)
         for layout in possible
         for vpp in _parts(arch, layout.pp, restricted.get("vpp"))
         for kept in recomputing
         for sharded in (sharding if layout.tp > 1 else ("off",))
-        for stage in (stages_of_zero if layout.dp > 1 else (0,))
+        for stage in (zero_stages if layout.dp > 1 else (0,))
     ]
     if not pieces:
         raise WorkloadError(*no_layout(arch, gpus, restricted, training=True))
@@ -215,11 +220,11 @@ def plan_training(
     fitting = sorted((one.best for one in found if one.best is not None), key=lambda one: -one.per_gpu.value)
     short = [one.shortage for one in found if one.shortage is not None]
     nearest = None if fitting or not short else min(short, key=lambda one: one.needed / one.usable)
-    ranked = tuple(_ranked(fitting, top, searches_unsharded=0 in stages_of_zero))
+    ranked = tuple(_ranked(fitting, top, searches_unsharded=0 in zero_stages))
     return TrainingPlan(
         model=arch.name, devices=tuple(device.id for device in devices), run=run, ranked=ranked,
         shortage=nearest, searched=sum(one.points for one in found), layouts=len(pieces),
-        notes=(*arch.notes, *_notes(nearest), *calibration_notes(devices)),
+        notes=(*arch.notes, *_zero_notes(zero, pieces), *_notes(nearest), *device_notes(devices, searched)),
     )  # fmt: skip
 
 
@@ -371,11 +376,20 @@ def _ranked(fitting: Sequence[TrainingCandidate], count: int, searches_unsharded
             for place, other in enumerate(shown, 1)
             if place != rank and ties(one.per_gpu, other.per_gpu, SHARED_ERROR * (one.device == other.device))
         )
-        other = shown[0] if rank > 1 else next((each for each in fitting[1:] if each.layout != one.layout), None)
+        other = shown[0] if rank > 1 else _runner_up(fitting)
         reason, unsharded = _reason(one, other), (one.device, one.layout, one.choices._replace(zero=0))
         if searches_unsharded and unsharded not in fit:
             reason += f"; it does not fit without ZeRO-{one.choices.zero}"
         yield RankedTraining(one, rank, tuple(tied), reason)
+
+
+def _runner_up(fitting: Sequence[TrainingCandidate]) -> TrainingCandidate | None:
+    """The fastest candidate with another layout than the first, else with another device."""
+    first, *others = fitting
+    return next(
+        (one for one in others if one.layout != first.layout),
+        next((one for one in others if one.device != first.device), None),
+    )
 
 
 def _reason(one: TrainingCandidate, other: TrainingCandidate | None) -> str:
@@ -388,25 +402,29 @@ def _reason(one: TrainingCandidate, other: TrainingCandidate | None) -> str:
         ("pipeline stages idle", one.shares.idle, other.shares.idle),
     )
     found = [
-        (abs(a - b), f"{what} {a:.0%} of its step, not {b:.0%}") for what, a, b in pairs if (a < b) == (change > 0)
+        (abs(a - b), f"{what} {a:.0%} of its step, not {b:.0%}")
+        for what, a, b in pairs
+        if (a < b) == (change > 0) and f"{a:.0%}" != f"{b:.0%}"
     ]
-    own, theirs = one.choices, other.choices
-    if own.recompute != theirs.recompute:
-        found.append((0.25, f"recomputation {own.recompute}, not {theirs.recompute}"))
-    if own.vpp != theirs.vpp:
-        found.append((0.02, f"{_schedule(own)}, not {_schedule(theirs)}"))
+    if one.device != other.device:
+        found.append((0.4, f"{one.device}, not {other.device}"))
+    chosen, others = one.choices, other.choices
+    if chosen.recompute != others.recompute:
+        found.append((0.25, f"recomputation {chosen.recompute}, not {others.recompute}"))
+    if chosen.vpp != others.vpp:
+        found.append((0.02, f"{_schedule(chosen)}, not {_schedule(others)}"))
     if one.micro_batch != other.micro_batch:
         found.append((0.02, f"microbatches of {one.micro_batch}, not {other.micro_batch}"))
-    if own.sequence_parallel != theirs.sequence_parallel:
-        found.append((0.02, f"sequence parallelism {own.sequence_parallel}"))
-    if own.zero != theirs.zero:
-        found.append((0.02, f"optimizer state {'sharded' if own.zero else 'on each replica'}"))
+    if chosen.sequence_parallel != others.sequence_parallel:
+        found.append((0.02, f"sequence parallelism {chosen.sequence_parallel}"))
+    if chosen.zero != others.zero:
+        found.append((0.02, f"optimizer state {'sharded' if chosen.zero else 'on each replica'}"))
     cause = max(found)[1] if found else "no part of the step differs by much"
     return f"{abs(change):.0%} {'faster' if change >= 0 else 'slower'} than {training_name(other)}: {cause}"
 
 
-def _schedule(own: Choices) -> str:
-    return f"{own.vpp} model parts per stage" if own.vpp > 1 else "no interleaving"
+def _schedule(choices: Choices) -> str:
+    return f"{choices.vpp} model parts per stage" if choices.vpp > 1 else "no interleaving"
 
 
 def training_name(one: TrainingCandidate) -> str:
@@ -440,7 +458,14 @@ def _run(
     half = arch.dtype if arch.dtype in HALF_FORMATS else "bf16"
     if dtype is not None and not isinstance(dtype, str):
         raise WorkloadError(Option("dtype"), f" is {shorten(dtype)}; give one format such as bf16")
+    if dtype == "auto":
+        dtype = arch.dtype or DEFAULTS["dtype"]
     return Run(number_of_tokens(tokens), sequences, length, gpus, dtype or half, attention, memory_utilization(share))
+
+
+def _zero_notes(given: object, pieces: Sequence[TrainingPiece]) -> Iterator[Text]:
+    if given is not None and 1 in grid.numbers("zero", given, 0, 1) and all(one.layout.dp == 1 for one in pieces):
+        yield ignored("zero", NO_REPLICAS)
 
 
 def _notes(short: Shortage | None) -> Iterator[Text]:

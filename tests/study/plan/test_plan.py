@@ -189,6 +189,18 @@ def test_a_device_without_calibration_is_compared_by_the_bounds_of_both() -> Non
     assert planned().ranked[0].candidate.tpot.low < planned().ranked[0].candidate.tpot.high
 
 
+def test_a_device_without_candidates_does_not_turn_the_times_of_others_into_bounds() -> None:
+    options: dict[str, Any] = {"gpus": 1, "isl": 64, "osl": 16, "mode": "mixed", "dtype": "fp8", "kv": "fp8"}
+    h100, tpu = Device.load("h100"), Device.load("tpu-v4")  # without fp8, and not calibrated
+    found, alone = (plan(hub.load("gpt2"), devices, **options) for devices in ([h100, tpu], [h100]))
+    assert found.ranked == alone.ranked
+    assert found.ranked[0].candidate.tpot.low < found.ranked[0].candidate.tpot.high
+    assert not any("not calibrated" in str(note) for note in found.notes)
+    assert "tpu-v4 is left out: it has no pipe for the formats of the search; it has bf16, int8" in map(
+        str, found.notes
+    )
+
+
 def test_layouts_use_all_gpus_and_shard_experts() -> None:
     found = set(layouts(hub.load("mixtral-8x7b-v0.1"), 8, {}))
     assert all(one.gpus == 8 for one in found)

@@ -11,7 +11,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.study.plan.options import number_of_tokens
-from roofmodel.study.plan.training import TrainingCandidate, TrainingPlan, plan_training
+from roofmodel.study.plan.training import TrainingCandidate, TrainingPlan, _reason, plan_training
 
 MODEL, BATCH, SEQ = "gpt2-xl", 64, 1024
 
@@ -100,6 +100,44 @@ def test_no_other_layout_is_faster() -> None:
         other = {"tp": tp, "pp": pp, "dp": dp, "recompute": recompute, "sequence_parallel": "off", "micro_batch": 1}
         seconds, memory = estimated(best, **other)
         assert seconds >= best.step.value * (1 - 1e-9) or not memory["fits"]
+
+
+def of_two_devices(other: str, **options: Any) -> TrainingPlan:
+    asked: dict[str, Any] = {"gpus": 1, "tokens": "1B", "batch": 16, "dtype": "fp16", "recompute": "none", **options}
+    return plan_training(hub.load("gpt2"), [Device.load("h100"), Device.load(other)], **asked)
+
+
+def test_the_same_layout_on_another_device_differs_by_the_device() -> None:
+    first, second = (each.reason for each in of_two_devices("v100").ranked)
+    assert first.endswith("faster than tp 1: h100-sxm, not v100-sxm2-32gb")
+    assert second.endswith("slower than tp 1: v100-sxm2-32gb, not h100-sxm")
+
+
+def test_equal_shares_are_no_reason() -> None:
+    first, second = (each.candidate._replace(device="one") for each in of_two_devices("v100").ranked)
+    assert _reason(second, first).endswith("slower than tp 1: no part of the step differs by much")
+
+
+def test_a_device_without_candidates_does_not_turn_the_times_of_others_into_bounds() -> None:
+    found = of_two_devices("tpu-v4")
+    assert [each.candidate.device for each in found.ranked] == ["h100-sxm"]
+    assert found.ranked[0].candidate.step.low < found.ranked[0].candidate.step.high
+    assert "tpu-v4 is left out: it has no pipe for the formats of the search; it has bf16, int8" in map(
+        str, found.notes
+    )
+    with pytest.raises(WorkloadError, match="no device has a pipe for it; they have bf16, int8"):
+        plan_training(hub.load("gpt2"), [Device.load("tpu-v4")], gpus=1, tokens="1B", batch=16, dtype="fp16")
+
+
+@pytest.mark.parametrize(
+    ("options", "is_noted"), [({"dp": 1, "zero": 1}, True), ({"dp": 1}, False), ({"zero": 1}, False)]
+)
+def test_zero_without_replicas_is_noted_as_in_an_estimate(options: dict[str, Any], is_noted: bool) -> None:
+    found = planned(
+        **options, tp=None if options.get("dp") else 1, recompute="none", micro_batch=1, sequence_parallel="off"
+    )
+    note = "zero is ignored: no replicas (dp=1) that could shard optimizer state"
+    assert (note in map(str, found.notes)) is is_noted
 
 
 def test_days_and_cost_follow_from_the_step() -> None:
