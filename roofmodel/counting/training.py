@@ -159,12 +159,12 @@ def exchanged_totals(head: Operator, step: Step) -> Iterator[Operator]:
 
 
 class ParameterSet(NamedTuple):
-    """Parameters of one GPU that the same `gpus` replicas have, whose ranks are `apart` apart."""
+    """Parameters of one GPU that the same `gpus` replicas have, whose ranks differ by `rank_stride`."""
 
     prefix: str  # of the names of its operators
     elements: Number
     gpus: Number
-    apart: Number
+    rank_stride: Number
     zero: int
 
     @property
@@ -184,7 +184,10 @@ class ParameterSet(NamedTuple):
 
 
 def _parameter_sets(passed: Sequence[Operator], parameters: Number, step: Step) -> list[ParameterSet]:
-    """All parameters, and apart from them the experts if replicas share these: each is on `dp / replicas` GPUs."""
+    """One set of all parameters; two sets if the experts are sharded over replicas.
+
+    Then the second set has the experts, each of which is on `dp / replicas` GPUs, and the first set the rest.
+    """
     parallel, sets = step.parallel, []
     if parallel.experts_span_replicas:
         experts = sum(
@@ -208,17 +211,18 @@ def exchanged_gradients(sets: Sequence[ParameterSet], step: Step, tied: Number |
     if tied is not None:  # between the first and the last stage
         sets = (*sets, ParameterSet("tied_", tied, 2, ceil_div(step.parallel.gpus, 2), 0))
     for each in sets:
-        name, own = ("reduce_scatter", "Ws") if each.is_sharded else ("all_reduce", "W")
+        name, axis = ("reduce_scatter", "Ws") if each.is_sharded else ("all_reduce", "W")
         if not is_just(each.gpus, 1):
-            text = f"grad.W_all[W] -> grad.W_all[{own}]"
-            yield _exchange(f"gradients.{each.prefix}{name}", text, each, Collective(name, each.gpus, each.apart), step)
+            text = f"grad.W_all[W] -> grad.W_all[{axis}]"
+            collective = Collective(name, each.gpus, each.rank_stride)
+            yield _exchange(f"gradients.{each.prefix}{name}", text, each, collective, step)
 
 
 def gathered_weights(sets: Sequence[ParameterSet], step: Step) -> Iterator[Operator]:
     """The all-gather of the weights over the replicas after each has updated its shard."""
     for each in sets:
         if each.is_sharded:
-            collective, text = Collective("all_gather", each.gpus, each.apart), "W_all[Ws] -> W_all[W]"
+            collective, text = Collective("all_gather", each.gpus, each.rank_stride), "W_all[Ws] -> W_all[W]"
             gather = _exchange(f"weights.{each.prefix}all_gather", text, each, collective, step)
             yield replace(gather, stage="optimizer")
 
@@ -246,10 +250,10 @@ def optimizer_step(parameters: Number, widths: Widths, optimizer: Optimizer, upd
     `updated`: the number of parameters that the GPU updates, if the replicas shard the optimizer state.
     """
     states = _states(widths, optimizer)
-    own = "W" if updated is None else "Ws"
-    state = "".join(f" state.{name}[{own}]" for name in states)
-    text = f"grad.W_all[{own}]{'' if 'master' in states else f' W_all[{own}]'}{state} -> W_all[{own}]{state}"
-    build = Builder({"W": parameters, **({} if updated is None else {own: updated})}, widths)
+    axis = "W" if updated is None else "Ws"
+    state = "".join(f" state.{name}[{axis}]" for name in states)
+    text = f"grad.W_all[{axis}]{'' if 'master' in states else f' W_all[{axis}]'}{state} -> W_all[{axis}]{state}"
+    build = Builder({"W": parameters, **({} if updated is None else {axis: updated})}, widths)
     step = build.operator(
         "optimizer.step", "optimizer", text, kind="optimizer", flops=vector_flops.OPTIMIZER[optimizer]
     )
