@@ -85,7 +85,7 @@ def with_replicas(
     """
     if step.phase != "train" or wrapper in (None, "sequential"):
         return [*placed], ReplicaTimes()
-    work = sum_of(one for one in placed if not _is_exchange(one))
+    work = sum_of(one for one in placed if not (_is_exchange(one) or _gathers_weights(one)))
     waiting = work and slowest_of(int(step.parallel.dp)) * work
     gradients = _gradients(placed, step)
     if wrapper == "dataparallel":
@@ -98,6 +98,11 @@ def with_replicas(
 def _is_exchange(one: Placed) -> bool:
     """Whether the operator exchanges gradients between replicas."""
     return one.operator.name.startswith("gradients.")
+
+
+def _gathers_weights(one: Placed) -> bool:
+    """Whether the operator gathers the weights that other replicas updated."""
+    return one.operator.name.startswith("weights.")
 
 
 class _Gradients(NamedTuple):

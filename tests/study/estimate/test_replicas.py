@@ -9,6 +9,7 @@ import pytest
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
+from roofmodel.prediction.replicas import slowest_of
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.phase import PhaseEstimate, totals
 from roofmodel.study.estimate.placed import sum_of
@@ -37,6 +38,13 @@ def test_the_backward_pass_overlaps_part_of_the_exchange() -> None:
     assert exposed["expected_communication_exposed_seconds"] == exposed["expected_communication_seconds"]
     assert hidden["communication_exposed_seconds"] == 0  # the bound of the exchange is below that of the backward pass
     assert exposed["communication_exposed_seconds"] == exposed["communication_seconds"] > 0
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_only_the_computation_waits_for_the_slowest_replica(zero: int) -> None:
+    step = train(8, model="gpt2", zero=zero)
+    computed = sum_of(one for one in step.placed if not one.operator.collective)
+    assert step.replicas.waiting.seconds == pytest.approx(slowest_of(8) * computed.seconds)
 
 
 def test_an_overlapped_exchange_does_not_narrow_the_interval_of_the_kernels() -> None:
