@@ -7,7 +7,7 @@ import random
 from roofmodel.devices.device import Device
 from roofmodel.models.config import architecture
 from roofmodel.study.estimate.estimate import estimate
-from roofmodel.views.kit.operator_names import LABELS
+from roofmodel.views.kit.operator_names import LABELS, label
 from tests import draws
 from tests.views.estimates import MODELS, run
 
@@ -15,6 +15,18 @@ FILTERS = {
     "model_type": "lfm3", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128,
     "intermediate_size": 32, "layer_types": ["conv", "full_attention"],
 }  # fmt: skip
+
+
+def test_the_exchange_of_a_sharded_optimizer_has_labels() -> None:
+    phases = run("mixtral-8x7b-v0.1", phase="train", dp=4, ep=2, batch=4, zero=1).phases
+    operators = [placed.operator for phase in phases for placed in phase.placed]
+    found = {one.name: label(one) for one in operators if one.name.startswith(("gradients.", "weights."))}
+    assert found == {
+        "gradients.reduce_scatter": "reduce-scatter of gradients",
+        "gradients.expert_reduce_scatter": "reduce-scatter of expert gradients",
+        "weights.all_gather": "all-gather of updated weights",
+        "weights.expert_all_gather": "all-gather of updated expert weights",
+    }
 
 
 def test_every_label_is_of_an_operator_that_exists() -> None:
@@ -36,7 +48,7 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
     of_several += [run("gpt2", tp=2), run("mixtral-8x7b-v0.1", dp=2, ep=2, batch=2)]
     of_several += [run("gpt2", phase="train", tp=2, pp=2, vpp=2, batch=2)]
     of_several += [run("gpt2", phase="train", tp=2, sequence_parallel="on")]
-    of_several += [run("mixtral-8x7b-v0.1", phase="train", dp=4, ep=2, batch=4)]
+    of_several += [run("mixtral-8x7b-v0.1", phase="train", dp=4, ep=2, batch=4, zero=zero) for zero in (0, 1)]
     filters = architecture(FILTERS, "x", "x")
     of_several += [estimate(filters, Device.load("h100"), phase="train", tp=2, seq=8)]
     for each in of_several:
