@@ -34,3 +34,9 @@ def test_a_config_without_dropout_has_the_default_of_its_class(name: str) -> Non
     expected = tuple(any(config.get(key) for key in keys) for keys in (PROBABILITIES, rows))
     assert read(config, name) == expected
     assert read(without_dropout, name) == expected
+
+
+@pytest.mark.parametrize("key", ["embedding_dropout", "mlp_dropout", "attention_dropout"])
+def test_null_is_no_dropout_in_modernbert(key: str) -> None:
+    config = {"model_type": "modernbert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    assert not any(architecture(config | {"vocab_size": 64, key: None}, "x", "x").code.dropout)

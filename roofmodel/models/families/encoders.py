@@ -246,8 +246,8 @@ FAMILIES: dict[str, Family] = {
         dropout=0.0,
         attention_dropout=NO_DROPOUT["attention_dropout"],
         attention_output_dropout=lambda f: f["attention_dropout"],
-        embedding_dropout=key("embedding_dropout", default=0.0),
-        activation_dropout=key("mlp_dropout", default=0.0),
+        embedding_dropout=key("embedding_dropout", default=0.0, null=0.0),
+        activation_dropout=key("mlp_dropout", default=0.0, null=0.0),
     ),
     "nomic_bert": BERT.like(
         "NomicBert",
