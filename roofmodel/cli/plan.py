@@ -102,7 +102,10 @@ def plan_command(
     ] = None,
     sequence_parallel: Annotated[str | None, panel_option(TRAINING, "Only off or on (default: both).")] = None,
     zero: Annotated[
-        str | None, panel_option(TRAINING, "Only 0, or only 1: replicas shard the optimizer state (default: both).")
+        str | None,
+        panel_option(
+            TRAINING, "1: the replicas shard the optimizer state; 0: each stores all of it (default: search both)."
+        ),
     ] = None,
     family: Family = None,
     top: Annotated[int, panel_option(OUTPUT, "Number of candidates that are shown, at least one per device.")] = 8,
