@@ -76,17 +76,19 @@ def _simulated(
         here = (experts == count) & (gpus == num_gpus)
         cases, inverse = np.unique(np.stack((tokens[here], active[here])), axis=1, return_inverse=True)
         uniform = np.random.default_rng(0).random((GROUPED_DRAWS if groups else DRAWS, int(count)))
+        experts_per_gpu = int(ceil_div(count, num_gpus))
         each = []
         for t, k in cases.T:
             if exponent is None:
                 choices = [_balanced(int(t), int(k), int(count))]
             else:
                 counts = _counts(_shares(exponent, uniform, t, t * k), t, t * k, int(num_gpus))
-                choices = [_choices(one, int(t), int(k)) for one in counts] if groups else []
+                busiest = counts[np.arange(len(counts)), counts.sum(2).argmax(1)]
+                ordered = [_busiest_first(one, int(count)) for one in counts] if groups else []
+                choices = [_choices(one, int(t), int(k)) for one in ordered]
             if groups:
-                counts = np.array([_in_groups(*one, int(count), groups) for one in choices])
-                counts = counts.reshape(len(counts), int(num_gpus), -1)[:, :1]
-            each.append(_mean_load(counts))
+                busiest = np.array([_in_groups(*one, int(count), groups)[:experts_per_gpu] for one in choices])
+            each.append(_mean_load(busiest))
         load[:, here] = np.array(each).T[:, inverse.ravel()]
     return load
 
@@ -103,7 +105,7 @@ def _shares(exponent: float, uniform: Array, tokens: float, rows: float) -> Arra
 
 
 def _counts(shares: Array, tokens: float, rows: float, gpus: int) -> Array:
-    """Rows of the experts, [draws, gpus, experts], in proportion to shares [draws, experts]; the busiest GPU is first.
+    """Rows of the experts, [draws, gpus, experts], in proportion to shares [draws, experts].
 
     As in `_generate_power_law_distribution` of aiconfigurator's collectors (ai-dynamo/aiconfigurator@095f58a5,
     collector/helper.py): the rows of each expert are rounded and limited to the number of tokens. The GPUs in turn
@@ -118,18 +120,23 @@ def _counts(shares: Array, tokens: float, rows: float, gpus: int) -> Array:
     counts = np.minimum(counts, limits)
     missing = rows - counts.sum((1, 2))
     counts = _add_to_smallest(counts, np.maximum(missing, 0), limits)
-    counts = -_add_to_smallest(-counts, np.maximum(-missing, 0), 0 * limits)
-    draw, busiest = np.arange(draws), counts.sum(2).argmax(1)
-    first = counts[:, 0].copy()
-    counts[:, 0] = counts[draw, busiest]
-    counts[draw[busiest > 0], busiest[busiest > 0]] = first[busiest > 0]
-    return counts
+    return -_add_to_smallest(-counts, np.maximum(-missing, 0), 0 * limits)
+
+
+def _busiest_first(counts: Array, experts: int) -> Array:
+    """Rows [experts] from counts [gpus, experts] of one draw: the busiest GPU and the first one change places.
+
+    If the GPUs do not divide the experts, the last GPUs have fewer; their empty places are left out.
+    """
+    order, busiest = np.arange(len(counts)), counts.sum(1).argmax()
+    order[[0, busiest]] = busiest, 0
+    places = np.arange(counts.size).reshape(counts.shape)[order].ravel()
+    return np.asarray(counts.ravel()[places[places < experts]])
 
 
 def _mean_load(counts: Array) -> tuple[float, float]:
-    """Rows and touched experts of the first GPU, as means over the draws."""
-    first = counts[:, 0]
-    return max(first.sum(1).mean(), 1.0), max((first > 0).sum(1).mean(), 1.0)
+    """Rows and touched experts of a GPU with counts [draws, experts], as means over the draws."""
+    return max(counts.sum(1).mean(), 1.0), max((counts > 0).sum(1).mean(), 1.0)
 
 
 def _add_to_smallest(counts: Array, added: Array, limits: Array) -> Array:

@@ -126,9 +126,19 @@ def test_an_expert_gets_each_token_at_most_once() -> None:
 
 def test_loads_of_columns_equal_those_of_single_numbers_and_gpus_need_not_divide_experts() -> None:
     shapes = [(1, 2, 10, 4), (300, 2, 10, 4), (50, 8, 64, 8)]
-    columns = busiest_gpu("power_law_1", *(np.array(column, dtype=float) for column in zip(*shapes, strict=True)))
-    for i, shape in enumerate(shapes):
-        assert (columns.rows[i], columns.touched[i]) == busiest_gpu("power_law_1", *shape)
+    for distribution, groups in (
+        ("power_law_1", None), ("power_law_1", ExpertGroups(2, 1)), ("balanced", ExpertGroups(2, 1))
+    ):  # fmt: skip
+        shape_columns = (np.array(column, dtype=float) for column in zip(*shapes, strict=True))
+        columns = busiest_gpu(distribution, *shape_columns, groups)
+        for i, shape in enumerate(shapes):
+            assert (columns.rows[i], columns.touched[i]) == busiest_gpu(distribution, *shape, groups)
+
+
+def test_the_last_gpu_has_fewer_experts_where_the_gpus_do_not_divide_them() -> None:
+    """One token uses all experts of one of two groups; 3 GPUs have 4, 4 and 2 of the 10 experts."""
+    assert busiest_gpu("balanced", 1, 5, 10, 3, ExpertGroups(2, 1)) == (4, 4)
+    assert busiest_gpu("balanced", 10, 5, 10, 3, ExpertGroups(2, 1)).rows == 40
 
 
 @pytest.mark.parametrize(
