@@ -252,6 +252,8 @@ def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValu
     for name, value in zip(timing._fields, values, strict=True):
         if name in POSITIVE and name in entries and value <= 0:
             raise entries[name].error(f"{entries[name].path} is {value:g}; it must be greater than zero")
+        if name == "elsewhere" and value not in (0, 1, 2, 3):
+            raise entries[name].error(f"{entries[name].path} is {value:g}; it must be 0, 1, 2 or 3")
     return Fitted(
         timing._make(values),
         Fit(

@@ -251,6 +251,15 @@ def test_sets_without_source_and_date_have_those_of_their_kind(tmp_path: Path) -
         ("like: a100\n  gemm: {}", "has both 'like' and its own parameter sets"),
         ("gemm: {any: {fp16/fp16: {latency: 3}}}", "lacks the key 'fill'"),
         ("stream: {like: nothing}", "unknown device 'nothing'"),
+        *(
+            (
+                "experts: {any: {fp16/fp16: {latency: 1 us, expert: 1 ns, pipe: 1, l2: 1, dram: 1, rows: 1, "
+                f"elsewhere: {value}, fit: {{rows: 9, held_out: 4, error: 0.1, low: 0.9, high: 1.1, source: ours, "
+                "date: 2026-01-02}}}}",
+                f"calibration.experts.any.fp16/fp16.elsewhere is {value}; it must be 0, 1, 2 or 3",
+            )
+            for value in ("7", "4", "0.5")
+        ),
     ],
 )
 def test_an_invalid_calibration_is_refused(tmp_path: Path, section: str, message: str) -> None:
