@@ -176,8 +176,8 @@ def training_step(arch: Architecture, step: Step) -> TrainingStep:
 class TrainingShare:
     """The training step of one GPU, whose passes are built once for all kinds of recomputation and of optimizer.
 
-    `passed` is its forward pass without the loss, and `whole` that of all layers, if already counted. Other steps must
-    have the same layout, and the same sizes except the number of microbatches.
+    `passed` is its forward pass without the loss, and `whole` the forward pass of all layers, if already counted. Other
+    steps must have the same layout, and the same sizes except the number of microbatches.
     """
 
     def __init__(

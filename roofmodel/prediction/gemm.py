@@ -24,7 +24,7 @@ SUSTAINED_HALF_SECONDS: Annotated[float, "seconds at the peak after which half o
 RAMP_HALF_BYTES: Annotated[float, "bytes after which half of `ramp` has passed"] = 512e6
 PARTIAL_SUM_BANDWIDTH: Annotated[float, "fraction of the L2 ports' bandwidth for partial sums, mostly in L2"] = 0.31
 EVICTION: Annotated[float, "share by which operands exceed the capacity of L2 when none of them stay"] = 0.2
-C_AGAIN: Annotated[float, "how often C counts again in the bytes that pass until it is written again"] = 0.5
+C_AGAIN: Annotated[float, "fraction of C added to A, B and C: L2 keeps C if the sum fits"] = 0.5
 L2_SHARE: Annotated[float, "fraction of L2 that keeps the quantized A for the next kernel"] = 0.7
 OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 3.5
 ROUNDING_MARGIN = 1 - 1e-9  # factor on lower bounds of a time, because they round differently than the time itself

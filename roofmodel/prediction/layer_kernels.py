@@ -117,9 +117,10 @@ def _attention_kind(operator: Operator) -> str:
 
 
 def is_decode(operator: Operator) -> bool:
-    """Whether an attention has keys from before and one query per sequence, or one more than drafted tokens to verify.
+    """Whether an attention has cached keys and few queries.
 
-    For arrays, whether all have. One token alone is a prefill.
+    These are one query per sequence, or, where a model verifies k drafted tokens, k + 1. Of an array, all elements must
+    be decodes. One token without cached keys is a prefill.
     """
     sizes = operator.sizes
     return _all(sizes["t"] == 1 + sizes.get("drafts", 0)) and _all(sizes["s"] > sizes["t"])

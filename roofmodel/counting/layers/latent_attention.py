@@ -86,6 +86,7 @@ def queries(att: LatentAttention, block: BlockContext, build: Builder) -> Iterat
     bias = " + B_q_down[zq]" if att.down_bias else ""
     yield build.operator("attention.q_down", "attention", f"{x} W_q_down[d zq]{bias} -> query_latent[b t zq]")
     yield latent_norm(att, build, "query_latent", "zq", "query_latent[b t zq]")
+    # `asked` is an earlier name of this tensor. Operator names do not change, because users' outputs contain them.
     yield from replicated_input(build, block.step, "attention.asked", "query_latent[b t zq]")
     yield build.operator("attention.q_up", "attention", f"query_latent[b t zq] W_q_up[zq k hr] -> {out}")
 

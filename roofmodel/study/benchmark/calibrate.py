@@ -359,7 +359,7 @@ class _Fitter(NamedTuple):
         """A fitted set with its errors; None if there are too few rows.
 
         The search also starts from `before`, the parameters that the device's file has, and keeps them unless it finds
-        lower errors. Calibrating again from the same tables therefore gives the same file.
+        lower errors. Calibrating again from the same tables therefore usually keeps the sets.
         """
         if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(start):
             return None
