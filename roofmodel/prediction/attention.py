@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, formula, is_array, maximum, minimum, part
 from roofmodel.devices.calibration import ContextTiming, GenerationTiming
-from roofmodel.prediction.formula import PORT, UNFITTED, Chip, FormulaDescription, dram_share
+from roofmodel.prediction.formula import PORT, UNFITTED, Chip, FormulaDescription, dram_share, overlap
 
 TILE_KEYS: Annotated[int, "keys that a tile processes at a time"] = 64
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)  # of a sequence's KV cache
@@ -138,7 +138,7 @@ def context_seconds(att: AttentionWork, chip: Chip, timing: ContextTiming) -> Nu
     stream = part("stream", att.bytes / (timing.dram * chip.bandwidth), "s")
     from_dram = _from_dram(att, chip, timing)
     append = part("append", timing.append * _appended_bytes(att) / (timing.dram * chip.bandwidth), "s")
-    return timing.latency + _overlap(sm_seconds, stream * from_dram) + append * from_dram
+    return timing.latency + overlap(sm_seconds, stream * from_dram, OVERLAP) + append * from_dram
 
 
 def _computed_pairs(att: AttentionWork, timing: ContextTiming) -> Number:
@@ -158,10 +158,6 @@ def _appended_bytes(att: AttentionWork) -> Number:
 def _from_dram(att: AttentionWork, chip: Chip, timing: ContextTiming | GenerationTiming) -> Number:
     """The share of the bytes that comes from DRAM; L2 keeps the rest from the launch before."""
     return part("from_dram", 1 - att.repeated * (1 - dram_share(att.bytes, timing.resident * chip.l2)))
-
-
-def _overlap(sm_seconds: Number, stream: Number) -> Number:
-    return (sm_seconds**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
 
 
 @formula
@@ -236,7 +232,8 @@ def _split_seconds(
     reread = part("reread", att.kv_bytes * (terms.blocks_per_group - 1) / (REREAD_BANDWIDTH * chip.port), "s")
     waves = part("waves", ceil_div(blocks, chip.multiprocessors))
     read = part("read", block_bytes / terms.sm_bandwidth, "s")
-    time = terms.wave * waves + (_overlap(waves * read, terms.stream) if timing.queue else read + terms.stream) + reread
+    moved = overlap(waves * read, terms.stream, OVERLAP) if timing.queue else read + terms.stream
+    time = terms.wave * waves + moved + reread
     if is_array(split) or split > 1:
         combine = timing.split + 4 * split * terms.other_bytes / terms.bandwidth
         time = time + (combine * (split > 1) if is_array(split) else combine)

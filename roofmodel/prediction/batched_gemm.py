@@ -6,7 +6,7 @@ from typing import Annotated
 
 from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum, part
 from roofmodel.devices.calibration import BatchedTiming
-from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate
+from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
 from roofmodel.prediction.gemm import GemmWork
 
 TILES = ((128, 128), (64, 128), (128, 64), (64, 64), (32, 64), (16, 64))  # rows, columns
@@ -51,4 +51,4 @@ def seconds(work: GemmWork, chip: Chip, timing: BatchedTiming) -> Number:
     stream = part("stream", stream, "s")
     rows = ceil_div(work.batch * work.m, chip.multiprocessors) * (work.quantized > 0)
     quantize = part("quantize", rows * timing.row, "s")
-    return timing.latency + (best**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP) + quantize
+    return timing.latency + overlap(best, stream, OVERLAP) + quantize

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, either, expm1, formula, maximum, minimum, part
 from roofmodel.devices.calibration import ExpertsTiming
-from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription
+from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, overlap
 
 TILES = ((16, 128), (32, 128), (64, 128), (128, 128), (128, 256))  # rows, columns
 GROUPED_ROWS: Annotated[int, "rows of an expert that share one pass over its weights with Triton's default tiles"] = 512
@@ -214,4 +214,4 @@ def _tile_seconds(
     )
     load = part("load", loaded_bytes * minimum(tiles, chip.multiprocessors) / (timing.l2 * chip.port), "s")
     sm_seconds = part("sm_time", waves * (padded_k + timing.fill) * maximum(multiply, load), "s")
-    return (sm_seconds**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
+    return overlap(sm_seconds, stream, OVERLAP)

@@ -60,6 +60,11 @@ def dram_share(data: Number, capacity: Number) -> Number:
     return minimum(maximum(data - capacity, 0) / maximum(capacity, 1), 1)
 
 
+def overlap(first: Number, second: Number, power: float) -> Number:
+    """Seconds of two parts of a kernel that overlap, but not perfectly: between the longer one and the sum of both."""
+    return (first**power + second**power) ** (1 / power)
+
+
 UNFITTED = (
     "set by hand while this formula was developed on aiconfigurator's tables of A100 and H100; `roof calibrate` does "
     "not fit them."

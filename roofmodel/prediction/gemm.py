@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 from roofmodel.algebra import Number, ceil_div, either, formula, is_array, lowered, maximum, minimum, part
 from roofmodel.devices.calibration import GemmTiming
-from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription
+from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, overlap
 
 TILES = (  # rows, columns
     (256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64),
@@ -97,30 +97,30 @@ def seconds(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     Splits and tiles whose lower bound exceeds the best time so far are skipped.
     """
     moved = _dram_bytes(work, chip, timing)
-    streamed = _stream(moved.streamed, chip, timing) ** OVERLAP
+    stream = _stream(moved.streamed, chip, timing)
 
-    def least(split: int, streamed: Number, *fields: Number) -> Number:
-        return _least_seconds(GemmWork(*fields), split, chip, timing, streamed)
+    def least(split: int, stream: Number, *fields: Number) -> Number:
+        return _least_seconds(GemmWork(*fields), split, chip, timing, stream)
 
-    def by_split(split: int, best: Number, streamed: Number, *fields: Number) -> Number:
-        return minimum(best, _split_seconds(GemmWork(*fields), split, chip, timing, streamed))
+    def by_split(split: int, best: Number, stream: Number, *fields: Number) -> Number:
+        return minimum(best, _split_seconds(GemmWork(*fields), split, chip, timing, stream))
 
-    def by_splits(best: Number, streamed: Number, *fields: Number) -> Number:
-        best = by_split(SPLITS[1], best, streamed, *fields)
+    def by_splits(best: Number, stream: Number, *fields: Number) -> Number:
+        best = by_split(SPLITS[1], best, stream, *fields)
         for split in SPLITS[2:]:
-            best = lowered(best, partial(least, split), partial(by_split, split), streamed, *fields)
+            best = lowered(best, partial(least, split), partial(by_split, split), stream, *fields)
         return best
 
     def least_dots(_: Number, *fields: Number) -> Number:
         return either(GemmWork(*fields).m > timing.few, float("inf"), 0.0)
 
-    def by_dots(best: Number, streamed: Number, *fields: Number) -> Number:
+    def by_dots(best: Number, stream: Number, *fields: Number) -> Number:
         tried = GemmWork(*fields)
-        return either(tried.m > timing.few, best, minimum(best, _dots_seconds(tried, chip, timing, streamed)))
+        return either(tried.m > timing.few, best, minimum(best, _dots_seconds(tried, chip, timing, stream)))
 
-    best = _split_seconds(work, SPLITS[0], chip, timing, streamed)
-    best = lowered(best, partial(least, SPLITS[1]), by_splits, streamed, *work)  # the lower bound grows with the parts
-    best = lowered(best, least_dots, by_dots, streamed, *work)
+    best = _split_seconds(work, SPLITS[0], chip, timing, stream)
+    best = lowered(best, partial(least, SPLITS[1]), by_splits, stream, *work)  # the lower bound grows with the parts
+    best = lowered(best, least_dots, by_dots, stream, *work)
     return maximum(best + _quantize(work, moved.quantizing, chip, timing), timing.host)
 
 
@@ -135,13 +135,13 @@ def candidate_seconds(work: GemmWork, candidate: Sequence[Number], chip: Chip, t
     """
     rows, columns, parts = candidate
     moved = _dram_bytes(work, chip, timing)
-    streamed = _stream(moved.streamed, chip, timing) ** OVERLAP
+    stream = _stream(moved.streamed, chip, timing)
     k_per_part, fixed = _k_per_part(work, parts, chip, timing)
     sm_seconds = _sm_seconds(*_stage_seconds(work, (rows, columns), parts, k_per_part, chip, timing))
-    seconds = fixed + (sm_seconds**OVERLAP + streamed) ** (1 / OVERLAP)
+    seconds = fixed + overlap(sm_seconds, stream, OVERLAP)
     seconds = seconds * _exclusion(work, parts, timing)
     if timing.few:
-        seconds = either(work.m > timing.few, seconds, minimum(seconds, _dots_seconds(work, chip, timing, streamed)))
+        seconds = either(work.m > timing.few, seconds, minimum(seconds, _dots_seconds(work, chip, timing, stream)))
     return maximum(seconds + _quantize(work, moved.quantizing, chip, timing), timing.host)
 
 
@@ -189,12 +189,12 @@ def _evicted(used: Number, capacity: Number) -> Number:
     return minimum(maximum(used - capacity, 0) / maximum(EVICTION * capacity, 1), 1)
 
 
-def _split_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
-    """Seconds with the best tile and K in `split` parts; `streamed` is the stream time to the power of OVERLAP."""
+def _split_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, stream: Number) -> Number:
+    """Seconds with the best tile and K in `split` parts."""
     split = part("parts", split)
     k_per_part, fixed = _k_per_part(work, split, chip, timing)
     sm_seconds = _best_tile(work, split, k_per_part, chip, timing)
-    seconds = fixed + (sm_seconds**OVERLAP + streamed) ** (1 / OVERLAP)
+    seconds = fixed + overlap(sm_seconds, stream, OVERLAP)
     return seconds * _exclusion(work, split, timing)
 
 
@@ -234,20 +234,20 @@ def _least_sm_seconds(
     return ROUNDING_MARGIN * split * element * work.batch * work.n * work.m
 
 
-def _dots_seconds(work: GemmWork, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
+def _dots_seconds(work: GemmWork, chip: Chip, timing: GemmTiming, stream: Number) -> Number:
     """Seconds of the dot-product kernel for few rows: limited by its columns or by K."""
     columns = part("multiply", timing.column * (work.batch * work.n / chip.multiprocessors), "s")
     sm_seconds = part("sm_time", maximum(columns, part("step", timing.dot * work.k, "s")), "s")
-    return timing.latency + (sm_seconds**OVERLAP + streamed) ** (1 / OVERLAP)
+    return timing.latency + overlap(sm_seconds, stream, OVERLAP)
 
 
-def _least_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, streamed: Number) -> Number:
+def _least_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, stream: Number) -> Number:
     """Lower bound for K in `split` parts: work and stores divided evenly, no padding at the edges."""
     area = 2 * work.batch * work.n * work.m
     multiply = area * (work.k / (chip.peak * timing.pipe)) * _sustained_slowdown(work, chip, timing)
     sm_seconds = multiply + area * (work.c / (timing.store * chip.port))
     fixed = timing.latency + _add_parts(work, split, chip, timing)
-    return ROUNDING_MARGIN * (fixed + (sm_seconds**OVERLAP + streamed) ** (1 / OVERLAP))
+    return ROUNDING_MARGIN * (fixed + overlap(sm_seconds, stream, OVERLAP))
 
 
 def _k_per_part(work: GemmWork, split: Number, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:

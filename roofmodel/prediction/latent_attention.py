@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 from roofmodel.algebra import Number, ceil_div, doublings, either, formula, maximum, minimum, part, plain
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import LatentGenerationTiming
-from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate
+from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
 
 TILE_KEYS: Annotated[int, "keys that a block processes at a time"] = 64
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)  # of a sequence's cache
@@ -139,7 +139,7 @@ def _split_seconds(
     waves = part("waves", ceil_div(terms.blocks * parts, chip.multiprocessors))
     sm_seconds = part("sm_time", waves * (timing.wave + keys * terms.per_key) + launched, "s")
     moved = terms.read + att.other_bytes + 2 * parts * att.other_bytes * (parts > 1)
-    return _overlap(sm_seconds, part("stream", moved * terms.per_byte + terms.again, "s"))
+    return overlap(sm_seconds, part("stream", moved * terms.per_byte + terms.again, "s"), OVERLAP)
 
 
 def _adaptive_parts(keys: Number, blocks: Number, most: Number, chip: Chip) -> Number:
@@ -157,15 +157,11 @@ def _cluster_seconds(att: LatentDecodeWork, terms: DecodeTerms, chip: Chip, timi
         keys * att.heads * att.pair_flops / (CLUSTER_SMS * _sm_rate("cluster_sm_rate", timing.cluster_pipe, chip))
     )
     sm_seconds = part("cluster_time", waves * (timing.cluster_wave + multiply), "s")
-    return timing.cluster_latency + _overlap(sm_seconds, (terms.read + att.other_bytes) * terms.per_byte)
+    return timing.cluster_latency + overlap(sm_seconds, (terms.read + att.other_bytes) * terms.per_byte, OVERLAP)
 
 
 def _sm_rate(name: str, pipe: Number, chip: Chip) -> Number:
     return part(name, chip.peak / chip.multiprocessors * pipe, "FLOP/s")
-
-
-def _overlap(sm_seconds: Number, stream: Number) -> Number:
-    return (sm_seconds**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
 
 
 def work(operator: Operator) -> LatentDecodeWork:

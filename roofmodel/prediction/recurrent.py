@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 from roofmodel.algebra import Number, ceil_div, either, formula, maximum, minimum, part, plain
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import ChunkTiming, FilterTiming, RecurrenceTiming
-from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate
+from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
 
 BLOCK_TOKENS: Annotated[int, "tokens of a block, where blocks share the tokens of a sequence"] = 8
 BLOCK_CHANNELS: Annotated[int, "channels of a block, where blocks share the tokens of a sequence"] = 256
@@ -112,7 +112,7 @@ def filter_seconds(work: FilterWork, chip: Chip, timing: FilterTiming) -> Number
     serial = part("serial", timing.token * (minimum(work.tokens, BLOCK_TOKENS) if timing.tiles else 1), "s")
     block_seconds = maximum(blocks / chip.multiprocessors, 1) * timing.block
     stream = _stream_seconds(work.read, work.written, chip, timing.dram, timing.l2)
-    return work.launches * (timing.latency + serial) + (block_seconds**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
+    return work.launches * (timing.latency + serial) + overlap(block_seconds, stream, OVERLAP)
 
 
 @formula
@@ -130,7 +130,7 @@ def chunk_seconds(work: ChunkWork, chip: Chip, timing: ChunkTiming) -> Number:
     spilled = part("spilled", token_heads * wider * timing.spill * missed, "B")
     stream = part("stream", (work.bytes + spilled) / (STREAM_SHARE * chip.bandwidth), "s")
     first = part("first", timing.token * minimum(work.tokens, CHUNK_TOKENS), "s")
-    return timing.latency + first + ((parallel + loop) ** OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
+    return timing.latency + first + overlap(parallel + loop, stream, OVERLAP)
 
 
 @formula
@@ -138,7 +138,7 @@ def recurrence_seconds(work: RecurrenceWork, chip: Chip, timing: RecurrenceTimin
     """Seconds of an update of a state, by RECURRENCE; elementwise for arrays."""
     blocks = part("block_time", maximum(work.blocks / chip.multiprocessors, 1) * timing.block, "s")
     stream = _stream_seconds(work.read, work.written, chip, timing.dram, timing.l2)
-    return timing.latency + (blocks**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
+    return timing.latency + overlap(blocks, stream, OVERLAP)
 
 
 def _stream_seconds(read: Number, written: Number, chip: Chip, dram: Number, l2: Number) -> Number:

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum, part, plain, product
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import TiledTiming
-from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate
+from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
 
 TILE_KEYS: Annotated[int, "keys that a tile processes at a time"] = 64
 RESIDENT_BLOCKS: Annotated[int, "tiles that an SM processes at the same time, where they read keys again"] = 2
@@ -86,7 +86,7 @@ def seconds(att: TiledAttentionWork, chip: Chip, timing: TiledTiming) -> Number:
         again = head_groups * processed_keys * key_bytes * alone * miss_rate(att.kv_bytes, chip)
         stream = maximum(stream, again / (timing.dram * chip.bandwidth))
     stream = part("stream", stream, "s")
-    time = timing.latency + (sm_seconds**OVERLAP + stream**OVERLAP) ** (1 / OVERLAP)
+    time = timing.latency + overlap(sm_seconds, stream, OVERLAP)
     return maximum(time, timing.host)
 
 
