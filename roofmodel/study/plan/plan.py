@@ -193,9 +193,25 @@ def _notes(found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float]) ->
         )
     if prices and (missing := sorted({device for device in found.devices if device not in prices})):
         yield Message(Option("price"), f" is missing for {', '.join(missing)}: candidates are ranked by rate per GPU")
-    limit, longest = pieces[0].arch.max_tokens, sum(found.service.traffic)
-    if limit is not None and longest > limit:
+    yield from _request_notes(pieces[0].arch, found.service)
+
+
+def _request_notes(arch: Architecture, service: Service) -> Iterator[Text]:
+    """Warnings on requests with more tokens than a model has positions, and on a draft model with another
+    vocabulary."""
+    speculation, (isl, osl) = service.speculation, service.traffic
+    models = [arch]
+    if speculation is not None and not speculation.is_mtp:
+        models.append(speculation.draft)
+    for one in models:
+        if one.max_tokens is not None and isl + osl > one.max_tokens:
+            yield WarningNote(
+                Option("isl", isl), " and ", Option("osl", osl),
+                f" exceed the maximum positions of {one.name}, {one.max_tokens}; the limit is not enforced",
+            )  # fmt: skip
+    own, *others = (one.facts["vocabulary"].value for one in models)
+    if others and others[0] != own:
         yield WarningNote(
-            Option("isl", found.service.traffic.isl), " and ", Option("osl", found.service.traffic.osl),
-            f" exceed the maximum positions of {found.model}, {limit}; the limit is not enforced",
+            Option("draft"), f": {models[1].name} has a vocabulary of {others[0]} tokens, {arch.name} one of {own}; "
+            "engines need a draft model with the same tokenizer",
         )  # fmt: skip

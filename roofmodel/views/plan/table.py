@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roofmodel import units
+from roofmodel.study.plan.options import MTP
 from roofmodel.study.plan.plan import Plan
 from roofmodel.study.plan.ranking import SHARED_ERROR, Ranked, format_text, name
 from roofmodel.views.kit.columns import bare, fitting
@@ -58,7 +59,7 @@ def candidate_table(
 
 
 def heading(plan: Plan) -> str:
-    """The model, devices, request lengths and targets of a plan as text."""
+    """The model, devices, request lengths, targets and speculative decoding of a plan as text."""
     service = plan.service
     words = [plan.model, f"{service.gpus} × {' or '.join(plan.devices)}"]
     words += [f"isl {service.traffic.isl}", f"osl {service.traffic.osl}"]
@@ -66,6 +67,10 @@ def heading(plan: Plan) -> str:
         words += [f"{label} ≤ {units.seconds(seconds)}"] if seconds is not None else []
     if service.targets.requests is not None:
         words.append(f"{units.significant(service.targets.requests)} requests/s")
+    if (drafts := service.speculation) is not None:
+        tokens = f"{drafts.tokens} token{'s' if drafts.tokens > 1 else ''}"
+        source = MTP if drafts.is_mtp else drafts.draft.name
+        words.append(f"drafts: {source}, {tokens}, acceptance {units.significant(drafts.acceptance)}")
     return " · ".join(words)
 
 

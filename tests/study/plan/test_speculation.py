@@ -8,6 +8,7 @@ from roofmodel.counting.phases import operators
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
+from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import formula
 from roofmodel.study.estimate.options import workload
@@ -91,3 +92,18 @@ def test_options_of_speculation_need_a_draft_model() -> None:
         best(acceptance=0.5)
     with pytest.raises(WorkloadError, match="acceptance is 2; it must be a number from 0 to 1"):
         best(draft="mtp", acceptance=2)
+
+
+def test_a_draft_model_with_another_vocabulary_or_fewer_positions_is_a_warning() -> None:
+    def notes(draft: Architecture | str, isl: int = 512) -> list[str]:
+        found = plan(
+            MODEL, [Device.load("h100")], gpus=1, isl=isl, osl=64, dtype="bf16", kv="bf16", mode="mixed", draft=draft
+        )
+        return [str(note) for note in found.notes]
+
+    assert notes(SMALL) == notes("mtp") == []
+    vocabulary, positions = "has a vocabulary of 50257 tokens", "exceed the maximum positions of openai-community/gpt2"
+    (other,) = notes(hub.load("gpt2"))
+    assert vocabulary in other
+    assert "same tokenizer" in other
+    assert any(positions in note for note in notes(hub.load("gpt2"), 2048))

@@ -33,6 +33,17 @@ def test_the_table_names_layout_rate_cost_and_reason(report: PlanReport) -> None
     assert any("a higher rate needs" in line for line in lines)
 
 
+@pytest.mark.parametrize(("draft", "tokens", "said"), [
+    ("mtp", None, "drafts: mtp, 3 tokens, acceptance 0.7"),
+    ("llama-3.2-1b", 1, "drafts: meta-llama/Llama-3.2-1B, 1 token, acceptance 0.7"),
+])  # fmt: skip
+def test_the_heading_states_the_drafts(draft: str, tokens: int | None, said: str) -> None:
+    found = roofmodel.plan(
+        "llama-3.1-8b", "h100", gpus=1, isl=512, osl=64, dtype="bf16", draft=draft, draft_tokens=tokens
+    )
+    assert printed(found, 200).splitlines()[0].endswith(f" · {said}")
+
+
 def test_a_narrow_terminal_cuts_no_cell(report: PlanReport) -> None:
     narrow = printed(report, 80)
     assert max(map(len, narrow.splitlines())) <= 80
