@@ -191,7 +191,7 @@ def _notes(found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float]) ->
             f"TTFT does not include a queue: the prefill engines of rank {units.ranges(busy)} are busy all the time at "
             "the stated rate, so requests wait longer and longer; a lower rate or more prefill engines shorten the wait"
         )
-    if prices and (missing := sorted({device for device in found.devices if device not in prices})):
+    if prices and (missing := sorted({piece.device.id for piece in pieces if piece.price is None})):
         yield Message(Option("price"), f" is missing for {', '.join(missing)}: candidates are ranked by rate per GPU")
     yield from _request_notes(pieces[0].arch, found.service)
 

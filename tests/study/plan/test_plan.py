@@ -201,6 +201,12 @@ def test_a_device_without_candidates_does_not_turn_the_times_of_others_into_boun
     )
 
 
+def test_a_device_without_candidates_needs_no_price() -> None:
+    options: dict[str, Any] = {"gpus": 1, "isl": 64, "osl": 16, "mode": "mixed", "dtype": "fp8", "kv": "fp8"}
+    found = plan(hub.load("gpt2"), [Device.load("h100"), Device.load("tpu-v4")], price="h100=2", **options)
+    assert not any("missing" in str(note) for note in found.notes)
+
+
 def test_layouts_use_all_gpus_and_shard_experts() -> None:
     found = set(layouts(hub.load("mixtral-8x7b-v0.1"), 8, {}))
     assert all(one.gpus == 8 for one in found)
