@@ -16,10 +16,6 @@ from roofmodel.views.kit.columns import bare, fitting
 
 EXPENDABLE = ("chunk", "memory", "requests/s", "bound by", "ties", "TTFT", "batch", "device")
 """Columns that a narrow terminal leaves out, in this order."""
-TIES = (
-    "ties: ranks whose intervals of the rate do not separate; errors on one device are assumed to have a correlation "
-    f"of {SHARED_ERROR}"
-)
 LEFT = ("device", "layout", "formats", "bound by")
 
 
@@ -38,10 +34,21 @@ class PlanView:
         table, kept = candidate_table(cells, EXPENDABLE, LEFT, options.max_width)
         yield table
         yield from (Text(line) for line in _reasons(self.plan.ranked))
+        counted = [title for title in ("tokens/s/GPU", "$/M") if title in kept]
         if any(one.candidate.prefill for one in self.plan.ranked):
             yield Text("→: prefill engines → decode engines", style="dim")
+        if counted:
+            yield Text(f"{' and '.join(counted)}: only output tokens are counted", style="dim")
         if "ties" in kept:
-            yield Text(TIES, style="dim")
+            yield Text(ties_legend("rate"), style="dim")
+
+
+def ties_legend(quantity: str) -> str:
+    """What the column of ties means, where candidates are compared by this quantity."""
+    return (
+        f"ties: ranks whose intervals of the {quantity} do not separate; errors on one device are assumed to have a "
+        f"correlation of {SHARED_ERROR}"
+    )
 
 
 def candidate_table(

@@ -12,11 +12,17 @@ from roofmodel import output_files, units
 from roofmodel.study.plan.training import RankedTraining, TrainingPlan, training_layout
 from roofmodel.views.kit.encoding import as_csv, as_json
 from roofmodel.views.plan.data import interval, shortage
-from roofmodel.views.plan.table import candidate_table
+from roofmodel.views.plan.table import candidate_table, ties_legend
 
 SUFFIXES = FORMATS = ("json", "csv")
 EXPENDABLE = ("idle", "communication", "ties", "memory", "device")
 LEFT = ("device", "layout", "recompute")
+LEGENDS = {
+    "SP": "SP: sequence parallelism",
+    "MFU": "MFU: FLOPs of the model / peak FLOP/s of all GPUs during the step",
+    "ties": ties_legend("step time"),
+}
+"""The meaning of each column that its title does not explain."""
 
 
 class TrainingPlanView:
@@ -36,9 +42,10 @@ class TrainingPlanView:
         if not self.plan.ranked:
             return
         cells = [_cells(one, len(self.plan.devices) > 1) for one in self.plan.ranked]
-        table, _ = candidate_table(cells, EXPENDABLE, LEFT, options.max_width)
+        table, kept = candidate_table(cells, EXPENDABLE, LEFT, options.max_width)
         yield table
         yield from (Text(f"{one.rank}  {one.reason}") for one in self.plan.ranked)
+        yield from (Text(line, style="dim") for title, line in LEGENDS.items() if title in kept)
 
 
 def _cells(one: RankedTraining, several_devices: bool) -> dict[str, str]:

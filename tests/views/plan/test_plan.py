@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,3 +79,20 @@ def test_a_model_that_does_not_fit_has_no_rows_but_a_shortage(impossible: PlanRe
     assert "does not fit" in impossible.remarks()[0]
     assert "0 candidates" in printed(impossible)
     assert "There is no front: no candidate fits in the memory." in impossible.save(tmp_path / "front.svg").read_text()
+
+
+def test_legends_explain_the_columns_that_are_shown(report: PlanReport) -> None:
+    counted = "tokens/s/GPU and $/M: only output tokens are counted"
+    assert counted in printed(report).splitlines()
+    unpriced = roofmodel.plan("gpt2", "h100", gpus=1, isl=512, osl=64, dtype="bf16", mode="mixed")
+    assert "tokens/s/GPU: only output tokens are counted" in printed(unpriced).splitlines()
+    options: dict[str, Any] = {"gpus": 2, "tokens": "1B", "batch": 8, "dtype": "bf16", "tp": [1, 2], "pp": 1, "zero": 0}
+    training = roofmodel.plan_training("gpt2", "h100", **options)
+    lines = printed(training, 200).splitlines()
+    assert "SP: sequence parallelism" in lines
+    assert "MFU: FLOPs of the model / peak FLOP/s of all GPUs during the step" in lines
+    assert ("ties" in lines[2]) == any(
+        line.startswith("ties: ranks whose intervals of the step time") for line in lines
+    )
+    off = printed(roofmodel.plan_training("gpt2", "h100", sequence_parallel="off", **options), 200)
+    assert "SP: " not in off
