@@ -135,10 +135,16 @@ class Candidate(NamedTuple):
     @property
     def gpus_needed(self) -> int | None:
         """The GPUs of the engines that the required rate needs; None without a required rate."""
+        sufficient = self.sufficient_gpus
+        return None if sufficient is None else min(self.gpus, sufficient)
+
+    @property
+    def sufficient_gpus(self) -> int | None:
+        """The GPUs of so many of these engines that they reach the required rate; None without a required rate."""
         if self.required is None:
             return None
         units = 1 if self.prefill else self.layout.engines  # disaggregated engines are matched to each other
-        return min(self.gpus, ceil(self.required / (self.requests.value / units)) * self.gpus // units)
+        return ceil(self.required / (self.requests.value / units)) * self.gpus // units
 
 
 def candidate(

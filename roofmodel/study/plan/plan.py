@@ -182,8 +182,8 @@ def _notes(found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float]) ->
     elif not found.meets and found.ranked:
         nearest, targets = found.ranked[0].candidate, found.service.targets
         yield WarningNote(
-            f"no layout meets the targets; the nearest is {name(nearest)}, {format_text(nearest)}, batch "
-            f"{nearest.batch} on {nearest.device}: {violation_text(nearest, targets.ttft, targets.tpot)}"
+            f"no layout meets the targets; the nearest is {_described(nearest)}: "
+            f"{violation_text(nearest, targets.ttft, targets.tpot)}{_reachable_rate(found, nearest)}"
         )
     busy = [one.rank for one in found.ranked if one.candidate.prefill and one.candidate.prefill.limits]
     if busy:
@@ -194,6 +194,25 @@ def _notes(found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float]) ->
     if prices and (missing := sorted({piece.device.id for piece in pieces if piece.price is None})):
         yield Message(Option("price"), f" is missing for {', '.join(missing)}: candidates are ranked by rate per GPU")
     yield from _request_notes(pieces[0].arch, found.service)
+
+
+def _described(one: Candidate) -> str:
+    return f"{name(one)}, {format_text(one)}, batch {one.batch} on {one.device}"
+
+
+def _reachable_rate(found: Plan, nearest: Candidate) -> str:
+    """The highest rate within the latencies, and the GPUs that reach the required rate with the same engines; no text
+    if no candidate has such latencies or no rate is required."""
+    limit = found.service.targets.tpot
+    in_time = [one for one in found.front if limit is None or one.tpot.value <= limit]  # all meet the limit of TTFT
+    if not in_time or in_time[0].sufficient_gpus is None:
+        return ""
+    highest = max(in_time, key=lambda one: one.requests.value)
+    enough = f"{highest.sufficient_gpus} GPUs suffice at this rate per GPU"
+    if highest == nearest:
+        return f"; {enough}"
+    rate = units.significant(highest.requests.value)
+    return f"; with these latencies, the highest rate is {rate} requests/s, of {_described(highest)}; {enough}"
 
 
 def _request_notes(arch: Architecture, service: Service) -> Iterator[Text]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -144,6 +145,23 @@ def test_targets_that_nothing_meets_name_the_nearest_layout() -> None:
     assert violations == sorted(violations)
     assert violations[0] > 1
     assert any("no layout meets the targets; the nearest is tp 2" in str(note) for note in found.notes)
+
+
+def test_a_rate_that_no_layout_reaches_names_the_highest_rate_and_the_gpus_that_suffice() -> None:
+    def warning(**options: Any) -> str:
+        return next(str(note) for note in planned(**options).notes if "no layout meets the targets" in str(note))
+
+    latencies = {"ttft": "200ms", "tpot": "12ms"}
+    highest = planned(**latencies).ranked[0].candidate.requests.value
+    required = 5.5 * highest
+    text = warning(requests=required, **latencies)
+    assert f"with these latencies, the highest rate is {highest:.3g} requests/s" in text
+    gpus = int(re.search(r"(\d+) GPUs suffice", text)[1])  # type: ignore[index]
+    assert planned(requests=required, **latencies | {"gpus": gpus}).meets
+    assert gpus in (11, 12)  # of engines with one GPU, or two
+    assert re.search(r"requests/s; \d+ GPUs suffice at this rate per GPU$", warning(requests=1e4))
+    assert "suffice" not in warning(requests=required, tpot="1us")
+    assert "suffice" not in warning(tpot="1us")
 
 
 def test_a_model_that_does_not_fit_names_the_layout_that_lacks_least() -> None:
