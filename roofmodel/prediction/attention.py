@@ -105,7 +105,7 @@ class AttentionWork(NamedTuple):
     flops: Annotated[Number, "FLOPs of its matrix multiplications"]
     bytes: Annotated[Number, "bytes read and written"]
     kv_bytes: Annotated[Number, "bytes of keys and values among them"]
-    windowed: Annotated[Number, "1: with a sliding window; 0: without, or unknown"] = 0
+    windowed: Annotated[Number, "1: a sliding window hides keys; 0: none does, or unknown"] = 0
     repeated: Annotated[int, "1: a benchmark repeats the attention with the same tensors; 0: the KV cache is new"] = 0
 
 

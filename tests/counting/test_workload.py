@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import pytest
 import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roofmodel.counting.phases import one_pass
 from roofmodel.counting.workload import Step, Workload, attended, pairs
+from roofmodel.models import hub
+from roofmodel.option_values import Phase
 
 WIDTHS = Workload(("prefill",)).widths
 
@@ -80,3 +86,30 @@ def test_with_prefill_and_decode_a_given_context_applies_to_the_decode() -> None
     assert [(s.tokens, s.context) for s in both] == [(64, 0), (1, 300)]
     assert Workload(("prefill",), seq=64, context=300).steps()[0].context == 300
     assert Workload(("decode",), seq=64).steps()[0].context == 64
+
+
+def attention_sizes(model: str, phase: Phase, tokens: int, context: int) -> list[Mapping[str, int]]:
+    """Sizes of the model's attention operators, by kind of layer."""
+    found = one_pass(hub.load(model), step(tokens, context)._replace(phase=phase))
+    return [operator.sizes for operator in found if operator.name == "attention.flash"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "tokens", "drafts"), [("prefill", 1, None), ("prefill", 4, None), ("decode", 1, None), ("decode", 4, 3)]
+)
+def test_only_a_decode_of_several_tokens_verifies_drafts(phase: Phase, tokens: int, drafts: int | None) -> None:
+    for sizes in attention_sizes("gpt2", phase, tokens, 100):
+        assert sizes.get("drafts") == drafts
+
+
+@pytest.mark.parametrize("model", ["gemma-2-2b", "Mistral-7B-v0.1"])  # windows of 4096 tokens
+@pytest.mark.parametrize(
+    ("phase", "tokens", "context"),
+    [("prefill", 4096, 0), ("prefill", 96, 4000), ("decode", 1, 4095), ("decode", 4, 4092)],
+)
+def test_a_window_is_an_operators_size_where_it_hides_keys(model: str, phase: Phase, tokens: int, context: int) -> None:
+    for more in range(3):
+        layers = [sizes for sizes in attention_sizes(model, phase, tokens, context + more) if "windowed" in sizes]
+        assert len(layers) == 1
+        hidden = pairs(step(tokens, context + more), None, causal=True) - layers[0]["t:s"]
+        assert layers[0]["windowed"] == (hidden > 0) == (more > 0)

@@ -125,6 +125,14 @@ def test_a_size_with_equal_times_is_the_crossover(tmp_path: Path) -> None:
     assert (answer["value"], answer["exact"]) == (300, 300.0)
 
 
+@pytest.mark.parametrize("model", ["gemma-2-2b", "Mistral-7B-v0.1"])
+def test_prefills_with_a_sliding_window_are_derived_and_have_a_crossover_over_their_tokens(model: str) -> None:
+    value = found(model, "h100", over="seq", op="attention.flash")["value"]
+    around = [bounds(model, "h100", phase="prefill", seq=size)["attention.flash"] for size in (value - 1, value)]
+    assert around == ["memory", "compute"]
+    assert roofmodel.explain(model, op="attention.flash", hw="h100", phase="prefill", seq=5000).to_markdown()
+
+
 def test_a_phase_lists_its_operators() -> None:
     answer = found("bert-base-uncased", "a100", over="seq")
     assert answer["phase"] == "forward"
