@@ -420,7 +420,14 @@ def memory_utilization(share: object) -> float:
 
 def _check_whole_number(option: str, value: object, low: int, high: int = MAX_VALUE) -> None:
     if type(value) is not int or not low <= value <= high:
-        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {high}")
+        raise out_of_range(option, value, low, high)
+
+
+def out_of_range(option: str, value: object, low: int, high: int) -> WorkloadError:
+    """The error for a value that is no whole number from `low` to `high`, or a stage of ZeRO that is not supported."""
+    if option == "zero" and isinstance(value, int) and value in (2, 3):
+        return WorkloadError("ZeRO stages 2 and 3 are not supported; try ", Option("zero", 1))
+    return WorkloadError(Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {high}")
 
 
 def non_default_options(options: Mapping[str, Any], used: Collection[str] = ("dtype",)) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TypedDict
 
 from roofmodel.errors import Message, Option, WorkloadError, shorten
 from roofmodel.option_values import RoutingOption
+from roofmodel.study.estimate.options import out_of_range
 
 MAX_VALUES = 10**7
 """Limit of the values of one axis."""
@@ -144,7 +145,7 @@ def _whole(option: str, value: object, low: int, high: int) -> int:
     except TypeError:
         number = low - 1
     if isinstance(value, bool) or not low <= number <= high:
-        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {high}")
+        raise out_of_range(option, value, low, high)
     return number
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -116,12 +116,21 @@ def remarks(scaling: Scaling, found: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield "replicas: copies of gradients into buckets, slower backward pass, wait for the slowest GPU; in the time"
     if any(row["fits"] is False for row in found):
         yield "! does not fit in the usable memory"
-    if any(row["phase"] == "train" and (row["dp"] or 1) > 1 for row in found):
-        yield "memory: each of the --dp replicas stores all gradients and all of the optimizer state"
+    yield from _replica_memory({row["zero"] for row in found if row["phase"] == "train" and (row["dp"] or 1) > 1})
     for of, law in sorted(scaling.fits, key=lambda each: (each[0] == "measured", not _suits(each[1], scaling.mode))):
         if of == "measured" or _suits(law, scaling.mode):
             yield f"{of}: {describe_fit(law, scaling.mode)}"
     yield from dict.fromkeys(f"– {row['note']}" for row in found if row["bound_seconds"] is None and row["note"])
+
+
+def _replica_memory(stages: Collection[int]) -> Iterator[str]:
+    """What each replica stores in training, with these stages of ZeRO; nothing for no stage."""
+    if 0 in stages:
+        without = f" without {Option('zero', 1)}" if 1 in stages else ""
+        yield f"memory{without}: each of the --dp replicas stores all gradients and all of the optimizer state"
+    if 1 in stages:
+        sharded = f" with {Option('zero', 1)}" if 0 in stages else ""
+        yield f"memory{sharded}: each of the --dp replicas stores all gradients; they shard the optimizer state"
 
 
 def describe_fit(law: LawFit, mode: str) -> str:

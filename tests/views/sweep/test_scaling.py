@@ -67,6 +67,19 @@ def test_replicas_that_store_the_whole_optimizer_are_stated() -> None:
         assert (note in console.export_text()) == is_stated
 
 
+def test_replicas_that_shard_the_optimizer_state_are_stated() -> None:
+    texts = []
+    for zero in (1, [0, 1]):
+        report = roofmodel.sweep("gpt2", "a100", phase="train", batch=8, scaling="weak", gpus=[1, 2], zero=zero)
+        console = Console(width=130, record=True, file=StringIO())
+        console.print(report)
+        texts.append(console.export_text())
+    assert "memory: each of the --dp replicas stores all gradients; they shard the optimizer state" in texts[0]
+    assert "all of the optimizer state" not in texts[0]
+    assert "memory without zero=1: each of the --dp replicas stores all gradients and all of the" in texts[1]
+    assert "memory with zero=1: each of the --dp replicas stores all gradients; they shard" in texts[1]
+
+
 def test_a_picture_of_scaling_needs_scaling(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match='needs scaling="strong"'):
         roofmodel.sweep("gpt2", "a100").save(tmp_path / "x.png", "scaling")
