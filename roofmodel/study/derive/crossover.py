@@ -133,7 +133,7 @@ def _model_crossover(
         one = over_sizes(name, counted.cost_of_one(index), (index,))
         return one._replace(layers=layers) if names.count(name) > 1 else one
 
-    wanted = set(names) if op is None else matching_names(op, names)
+    wanted = set(names) if op is None else matching_names(op, operators)
     indices = [i for i, name in enumerate(names) if name in wanted]
     each, dominant = tuple(map(changes_of, indices)), None
     if op is not None and len(each) == 1:

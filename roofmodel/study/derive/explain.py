@@ -393,15 +393,23 @@ def _memory(
     return tuple(roles.values()), (operators[at].name, alive)
 
 
-def matching_names(op: str, names: Sequence[str]) -> set[str]:
-    """The names of the operators that `op` selects: a full name, a group, or the last part of a name.
+def matching_names(op: str, operators: Iterable[Operator]) -> set[str]:
+    """The names of the operators that `op` selects, in any case: a full name, a group, or the last part of a name.
 
-    Raises WorkloadError if there is none.
+    A group is that of a table, such as `communication`, or the first parts of names, such as `mlp`. Raises
+    WorkloadError if there is none.
     """
-    known = dict.fromkeys(names)
+    groups = {operator.name: operator.group for operator in operators}
+    known, lower_case = list(groups), op.lower()
     ends = {name: name.rpartition(".")[2] for name in known}
-    group = {name for name in known if op in name.split(".")[:-1]}
-    wanted = {op} & known.keys() or group or {name for name, end in ends.items() if end == op}
+    wanted = (
+        {op} & groups.keys()
+        or {name for name in known if name.lower() == lower_case}
+        or {name for name in known if name.lower().removeprefix("encoder.").startswith(f"{lower_case}.")}
+        or {name for name, end in ends.items() if end.lower() == lower_case}
+        or {name for name in known if f".{lower_case}." in f".{name.lower()}"}
+        or {name for name, group in groups.items() if group.replace(" ", ".") == lower_case}
+    )
     if not wanted:
         near = suggest(op, [*known, *ends.values()]) or ";"
         raise WorkloadError(Option("op"), f": unknown operator {op!r}{near} known: {', '.join(known)}")
@@ -410,7 +418,7 @@ def matching_names(op: str, names: Sequence[str]) -> set[str]:
 
 def select_operators(op: str, sections: Sequence[ExplainedPhase]) -> list[ExplainedPhase]:
     """The operators of each phase that `op` selects. Raises WorkloadError if there is none."""
-    wanted = matching_names(op, [counted.operator.name for section in sections for counted in section.operators])
+    wanted = matching_names(op, [counted.operator for section in sections for counted in section.operators])
     found = []
     for section in sections:
         operators = tuple(counted for counted in section.operators if counted.operator.name in wanted)

@@ -13,7 +13,7 @@ from roofmodel.models.symbols import resolve_min_max, symbol
 from roofmodel.study.derive.bound_changes import CeilingEquation, Change, Changes, Side, assumptions
 from roofmodel.study.derive.crossover import SYMBOLS, Crossover, DominantBound
 from roofmodel.study.derive.explain import Explanation, Quantity
-from roofmodel.views.derive.quantities import symbols
+from roofmodel.views.derive.quantities import describe_layers, symbols
 from roofmodel.views.kit import formula
 from roofmodel.views.kit.document import (
     Block,
@@ -102,13 +102,7 @@ def _row(changes: Changes) -> tuple[str, str, str, str]:
 
 def _named(changes: Changes) -> str:
     """`stage1.reduce, layers 1 to 2`: the layers distinguish operators of the same name."""
-    if not changes.layers:
-        return changes.name
-    first, last = changes.layers[0], changes.layers[-1]
-    if first == last:
-        return f"{changes.name}, layer {first}"
-    between = " to " if len(changes.layers) == last - first + 1 else f", {changes.layers[1]}, … "
-    return f"{changes.name}, layers {first}{between}{last}"
+    return f"{changes.name}, {describe_layers(changes.layers)}" if changes.layers else changes.name
 
 
 def _derived(change: Change, variable: str, derived: Explanation | None) -> Iterator[Block]:

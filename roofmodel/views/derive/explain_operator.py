@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from roofmodel import units
 from roofmodel.algebra import Number, plain
 from roofmodel.counting.notation import OperatorLine
+from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.prediction.engine import Fused
 from roofmodel.prediction.links import NodeCrossing, Route, route
@@ -15,7 +17,7 @@ from roofmodel.prediction.roofline import Placement
 from roofmodel.study.derive.explain import Axis, Explanation, SymbolicOperator
 from roofmodel.study.estimate.placed import Placed
 from roofmodel.views.derive.explain_expected import expected_time
-from roofmodel.views.derive.quantities import amount, forms, origin
+from roofmodel.views.derive.quantities import amount, describe_layers, forms, origin
 from roofmodel.views.kit import formula
 from roofmodel.views.kit.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, Table, text_form
 
@@ -31,16 +33,29 @@ def operators(explanation: Explanation, timing: bool) -> Iterator[Block]:
     for section in explanation.sections:
         if section.name != section.operators[0].operator.name:  # a kernel is its own section
             yield Heading(f"{section.name}, by operator" if section.totals else section.name)
-        for counted in section.operators:
+        for counted, heading in zip(section.operators, _headings(section.operators), strict=True):
+            yield Heading(heading, 3)
             yield from _operator(counted, explanation, not section.totals, timing)
+
+
+def _headings(operators: Sequence[SymbolicOperator]) -> list[str]:
+    """`forward: attention.flash × 21`; with the layers where operators of several layers have the same name."""
+
+    names = Counter((counted.operator.stage, counted.operator.name) for counted in operators)
+
+    def heading(operator: Operator) -> str:
+        stage = f"{operator.stage}: " if operator.stage else ""
+        times = f" × {operator.count}" if operator.count > 1 else ""
+        is_repeated = names[operator.stage, operator.name] > 1
+        layers = f", {describe_layers(operator.layers)}" if is_repeated and operator.layers else ""
+        return f"{stage}{operator.name}{times}{layers}"
+
+    return [heading(counted.operator) for counted in operators]
 
 
 def _operator(counted: SymbolicOperator, explanation: Explanation, alone: bool, timing: bool) -> Iterator[Block]:
     """One operator; `alone`: with its own table of axes. `timing`: with the evaluation of its timing model."""
     operator = counted.operator
-    stage = f"{operator.stage}: " if operator.stage else ""
-    times = f" × {operator.count}" if operator.count > 1 else ""
-    yield Heading(f"{stage}{operator.name}{times}", 3)
     yield Code("\n".join(line.text for line in operator.lines))
     if alone:
         yield Table(("axis", "meaning", "size", "|value", "source"), [_axis(a, explanation) for a in counted.axes])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from roofmodel import units
@@ -70,3 +70,15 @@ def describe_quantity(quantity: Quantity) -> dict[str, Any]:
         "value": plain(quantity.value),
         "unit": quantity.unit,
     }
+
+
+def describe_layers(layers: Sequence[int]) -> str:
+    """`layer 3`, `layers 1 to 4`, `layers 0, 2, … 40`: they distinguish operators of the same name."""
+    first, last = layers[0], layers[-1]
+    if first == last:
+        return f"layer {first}"
+    if len(layers) == last - first + 1:
+        return f"layers {first} to {last}"
+    if len(layers) <= 3:
+        return f"layers {', '.join(map(str, layers))}"
+    return f"layers {first}, {layers[1]}, … {last}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from roofmodel.counting.operator import Operator
 
 LABELS = {
@@ -176,14 +178,19 @@ def label(operator: Operator) -> str:
 
 
 def operator_name(words: str) -> str:
-    """The name that `--op` takes for a label in a table, in any case; text that is no label is read as a name.
+    """The name that `--op` takes for a label or a group in a table, in any case; other text is read as a name.
 
-    `communication: all-reduce after attention` -> `attention.all_reduce`, `norm: final` -> `norm.final`. Where several
-    operators share a label, the common end of their names.
+    `communication: all-reduce after attention` -> `attention.all_reduce`, `norm: final` -> `norm.final`, `linear
+    attention` -> `linear`. Where several operators share a label, the common end of their names.
     """
+    groups = {text.lower(): group for group, text in TITLES.items()}
+    stack = "encoder." if words.lower().startswith("encoder ") else ""
+    if (group := words.lower()[len(stack) :]) in groups:
+        return stack + groups[group]
     wanted = words.rpartition(": ")[2].lower()
     names = [name for name, text in (LABELS | MERGED).items() if text.lower() == wanted]
     ends = {name.rpartition(".")[2] for name in names}
     if not names:
-        return words.replace(": ", ".").replace(" ", "_")
+        numbered = re.sub(r"^stage (?=\d)", "stage", words, flags=re.IGNORECASE)
+        return stack + numbered[len(stack) :].replace(": ", ".").replace(" ", "_")
     return ends.pop() if len(ends) == 1 < len(names) else names[0]

@@ -24,7 +24,7 @@ from roofmodel.models.symbols import symbolic
 from roofmodel.study.derive.explain import explain, matching_names, symbolic_workload
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.options import tokens_of
-from roofmodel.views.kit.operator_names import label, operator_name
+from roofmodel.views.kit.operator_names import label, merged_label, operator_name, title
 from tests import draws
 
 
@@ -352,15 +352,34 @@ def test_gradients_of_experts_are_derived_whether_replicas_share_them_or_not(opt
         ("Mixtral-8x7B-v0.1", {"dp": 2, "ep": 2, "batch": 2}),
         ("DeepSeek-V2-Lite", {"tp": 4}),
         ("mamba-130m-hf", {"tp": 2}),
+        ("Qwen3-Next-80B-A3B-Instruct", {"phase": "decode"}),
     ],
 )
 def test_the_label_of_an_operator_in_a_table_selects_it(model: str, options: dict[str, Any]) -> None:
     """The label "all-reduce of attention" in a table is accepted as the name of an operator."""
     for phase in estimate(hub.load(model), Device.load("h100"), **options).phases:
-        names = [operator.name for operator in phase.operators]
         for operator in phase.operators:
-            assert operator.name in matching_names(operator_name(f"{operator.group}: {label(operator)}"), names)
+            assert operator.name in matching_names(
+                operator_name(f"{operator.group}: {label(operator)}"), phase.operators
+            )
     assert operator_name("mlp") == "mlp"
+
+
+@pytest.mark.parametrize("model", ["gpt2", "Qwen3-Next-80B-A3B-Instruct", "t5-small", "resnet-18"])
+def test_the_name_of_a_group_in_a_table_selects_it_in_any_case(model: str) -> None:
+    options = {} if model == "resnet-18" else {"tp": 2}
+    for phase in estimate(hub.load(model), Device.load("h100"), **options).phases:
+        for operator in phase.operators:
+            name = merged_label(operator.group) or title(operator.group)
+            for words in (name, name.upper()):
+                assert operator.name in matching_names(operator_name(words), phase.operators)
+
+
+def test_derivations_of_the_same_operator_name_their_layers() -> None:
+    text = roofmodel.explain("gemma-2-9b", op="Attention Core (SDPA)", phase="prefill").to_markdown()
+    assert "### attention.flash × 21, layers 0, 2, … 40" in text  # windows in every second layer
+    assert "### attention.flash × 21, layers 1, 3, … 41" in text
+    assert "### mlp.up × 42\n" in roofmodel.explain("gemma-2-9b", op="mlp.up", phase="prefill").to_markdown()
 
 
 def test_an_operator_has_only_the_ceilings_that_apply_to_it() -> None:
