@@ -37,11 +37,7 @@ def parallel(
         notes.append(ignored("ep", f"{arch.name} has no experts"))
         ep = 1
     if not expert_groups_nest(tp, dp, ep):
-        raise WorkloadError(
-            Option("ep", ep), ": experts are sharded within a tensor-parallel group (", Option("tp", tp),
-            ") or over whole replicas (", Option("dp", dp), "), so one must divide the other; ",
-            _alternatives(arch, tp, dp, ep),
-        )  # fmt: skip
+        raise _ungrouped(arch, tp, dp, ep)
     if uneven := list(dict.fromkeys(obstacles(arch, tp, ep))):
         if isinstance(arch.body, Network):
             raise WorkloadError(Option("tp", tp), f": {arch.name} has {uneven[0]} to shard; try ", Option("dp", tp))
@@ -72,6 +68,24 @@ def parallel(
         notes.append(ignored("zero", NO_REPLICAS))
         zero = 0
     return Parallel(tp, dp, pp, ep, vpp, experts_span_replicas=ep > tp, sequence=sequence, zero=zero), tuple(notes)
+
+
+def _ungrouped(arch: Architecture, tp: int, dp: int, ep: int) -> WorkloadError:
+    """The error for expert-parallel groups that neither divide a tensor-parallel group nor consist of whole ones."""
+    if uneven := [each for each in dict.fromkeys(obstacles(arch, 1, ep)) if each.endswith(" experts")]:
+        counts = sorted({int(each.split()[0]) for each in uneven})
+        divisors = [n for n in range(1, MAX_SUGGESTED_GPUS + 1) if all(count % n == 0 for count in counts)]
+        return WorkloadError(
+            Option("ep", ep), f" does not divide {' and '.join(uneven)}; use ", Option("ep", tuple(divisors)),
+            " on at least as many GPUs (", Option("tp"), " × ", Option("dp"), ")",
+        )  # fmt: skip
+    if ep > tp * dp:
+        given = Message(" (", *_size_options(tp=tp, dp=dp), f": {tp * dp})") if tp * dp > 1 else ""
+        return WorkloadError(Option("ep", ep), f" needs {ep} GPUs", given, "; ", _alternatives(arch, tp, dp, ep))
+    return WorkloadError(
+        Option("ep", ep), " must divide ", Option("tp", tp), ", or be a multiple of it that divides the ",
+        f"{tp * dp} GPUs of all replicas; ", _alternatives(arch, tp, dp, ep),
+    )  # fmt: skip
 
 
 def _size_options(**sizes: int | None) -> list[Text]:
@@ -181,14 +195,8 @@ def _alternatives(arch: Architecture, tp: int, dp: int, ep: int) -> Message:
     """Values of one option that work with the others as they are; else the values that always work."""
     largest_ep = min(tp * dp, MAX_SUGGESTED_EXPERT_GPUS)
     over_replicas = [ep // tp] * (ep % tp == 0 and not any(obstacles(arch, tp, ep)))
-    found = [
-        (
-            "",
-            "ep",
-            [n for n in range(1, largest_ep + 1) if expert_groups_nest(tp, dp, n) and not any(obstacles(arch, tp, n))],
-        ),
-        ("", "tp", [*possible_tp(arch, dp, ep)]),
-        ("with a divisible batch ", "dp", over_replicas),
-    ]
-    texts = [Message(how, Option(name, tuple(sizes))) for how, name, sizes in found if sizes]
+    experts = [n for n in range(1, largest_ep + 1) if expert_groups_nest(tp, dp, n) and not any(obstacles(arch, tp, n))]
+    found = {"ep": experts, "tp": [*possible_tp(arch, dp, ep)]}
+    texts = [Message(Option(name, tuple(sizes))) for name, sizes in found.items() if sizes]
+    texts += [Message(Option("dp", n), f" with a batch divisible by {n}") for n in over_replicas]
     return Message("try ", joined(" or ", texts or [Message(Option("tp", 1), " ", Option("ep", 1))]))

@@ -187,10 +187,10 @@ def operator_name(words: str) -> str:
     stack = "encoder." if words.lower().startswith("encoder ") else ""
     if (group := words.lower()[len(stack) :]) in groups:
         return stack + groups[group]
-    wanted = words.rpartition(": ")[2].lower()
+    wanted = group.rpartition(": ")[2]
     names = [name for name, text in (LABELS | MERGED).items() if text.lower() == wanted]
     ends = {name.rpartition(".")[2] for name in names}
     if not names:
         numbered = re.sub(r"^stage (?=\d)", "stage", words, flags=re.IGNORECASE)
         return stack + numbered[len(stack) :].replace(": ", ".").replace(" ", "_")
-    return ends.pop() if len(ends) == 1 < len(names) else names[0]
+    return ends.pop() if len(ends) == 1 < len(names) else stack + names[0]

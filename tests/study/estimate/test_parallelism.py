@@ -262,9 +262,13 @@ def test_the_communication_time_of_a_crossover_weights_bytes_between_nodes_as_th
     [
         (LLAMA, {"tp": 3}, "tp=3: meta-llama/Meta-Llama-3-8B has 32 heads and 8 key-value heads and 14336 columns"),
         (LLAMA, {"tp": 7}, "try tp=1, 2, 4, 8, 16, 32"),
-        (MIXTRAL, {"tp": 2, "ep": 3}, "one must divide the other; try ep=1, 2"),
+        (
+            MIXTRAL,
+            {"tp": 2, "ep": 3},
+            "ep=3 does not divide 8 experts; use ep=1, 2, 4, 8 on at least as many GPUs",
+        ),
         # 4 expert-parallel GPUs need tp of at least 4, or 4 replicas
-        (MIXTRAL, {"ep": 4}, "try ep=1 or tp=4, 8, 16, 32 or with a divisible batch dp=4"),
+        (MIXTRAL, {"ep": 4}, "ep=4 needs 4 GPUs; try ep=1 or tp=4, 8, 16, 32 or dp=4 with a batch divisible by 4"),
         (MIXTRAL, {"tp": 2, "dp": 8, "ep": 16, "batch": 8}, "cannot be sharded evenly; try ep=1, 2, 4, 8"),
         (MIXTRAL, {"dp": 3, "ep": 3, "batch": 3}, "8 experts, which cannot be sharded evenly"),
         (RESNET, {"tp": 2}, "try dp=2"),
