@@ -16,6 +16,8 @@ from roofmodel.views.kit.columns import bare, fitting
 
 EXPENDABLE = ("chunk", "memory", "requests/s", "bound by", "ties", "TTFT", "batch", "device")
 """Columns that a narrow terminal leaves out, in this order."""
+WRAPPED = ("layout", "formats")
+"""Columns with several words, which wrap if the table is still too wide."""
 LEFT = ("device", "layout", "formats", "bound by")
 
 
@@ -59,7 +61,7 @@ def candidate_table(
     widths = {title: max(len(title), *(len(row[title]) for row in cells)) for title in titles}
     kept, table = fitting(widths, expendable, available), bare()
     for title in kept:
-        table.add_column(title, justify="left" if title in left else "right", no_wrap=True)
+        table.add_column(title, justify="left" if title in left else "right", no_wrap=title not in WRAPPED)
     for row in cells:
         table.add_row(*(row[title] for title in kept))
     return table, kept

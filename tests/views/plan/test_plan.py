@@ -12,6 +12,7 @@ import pytest
 
 import roofmodel
 from roofmodel.reports.plans import PlanReport
+from roofmodel.views.plan.table import candidate_table
 from tests.printing import printed
 
 
@@ -49,6 +50,16 @@ def test_a_narrow_terminal_cuts_no_cell(report: PlanReport) -> None:
     narrow = printed(report, 80)
     assert max(map(len, narrow.splitlines())) <= 80
     assert "…" not in narrow
+
+
+def test_long_layouts_wrap_in_a_narrow_terminal_and_the_rank_stays() -> None:
+    long = "tp 2 pp 4 ep 2 → tp 4 pp 2 ep 4"
+    cells = [{"": "1", "layout": long, "formats": "bf16 weights fp8_block kv fp8", "TPOT": "45.2 ms", "MFU": "50%"}]
+    table, kept = candidate_table(cells, (), ("layout", "formats"), 50)
+    text = printed(table, 50)
+    assert kept == ["", "layout", "formats", "TPOT", "MFU"]
+    assert "…" not in text
+    assert all(word in text for word in ("1", "ep 2 →", "tp 4", "fp8_block", "45.2 ms", "50%"))
 
 
 def test_the_document_has_the_candidates_in_order(report: PlanReport) -> None:
