@@ -57,9 +57,9 @@ SHARED = ("source", "date")  # of the fits of a kind
 LINKS_OF_MACHINES = ("pcie", "sockets", "network")
 """Keys of collective sets whose fit is to several machines with other GPUs. The interval is that of a machine which was
 left out of the fit, so it holds for another device too."""
-SAME_DESIGN_POWER, OTHER_DESIGN_POWER = 1.2, 1.75
+SAME_DESIGN_POWER, OTHER_DESIGN_POWER = 1.1, 2.2
 """Exponents that widen the interval of another device's sets: for devices of one compute capability, and for others."""
-OTHER_INSTRUCTIONS, OTHER_MEMORY = 1.25, 1.5
+OTHER_INSTRUCTIONS, OTHER_MEMORY = 1.2, 1.5
 """Factors that further widen both ends where the other device has other tensor instructions, or another kind of memory.
 
 `benchmarks/leave_one_out.py`: with these constants, the intervals of measured devices that are predicted with the
