@@ -87,7 +87,9 @@ class GenerationTiming(NamedTuple):
     alone: Annotated[float, "latency in seconds of the kernel with one head per block; 0: the same"] = 0.0
     single: Annotated[float, "seconds per wave of the kernel with one head per block; 0: the same"] = 0.0
     resident: Annotated[float, "fraction of L2 that keeps the tensors of a repeated attention; 0: all from DRAM"] = 0.0
-    windowed: Annotated[float, "1: with a sliding window, each query head has its own block; 0: no difference"] = 0.0
+    windowed: Annotated[
+        float, "each query head has its own block 1: with a sliding window, 2: where a window hides keys, 0: neither"
+    ] = 0.0
     least: Annotated[
         float,
         "smallest number of query heads per key-value head of the grouped kernel; fewer share one block of the other",

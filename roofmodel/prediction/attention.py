@@ -79,7 +79,8 @@ DECODE = FormulaDescription(
         "heads per key-value head. "
         "TensorRT-LLM uses the grouped kernel only for enough parts of 128 keys (`occupied`).",
         "Where a model verifies drafted tokens, with several queries per sequence, a block holds those of all its "
-        "heads.",
+        "heads. Some libraries use the kernel with a block per query head for sliding windows, too: for all windows "
+        "(FlashAttention 2), or only where a window hides keys (FlashAttention 3).",
         "vLLM's FlashAttention 2 transposes queries and outputs where several sequences and key-value heads have "
         "groups (`transposes`), which takes two more kernels. It does not split the cache of a single head (`whole`).",
         "If a benchmark repeats the attention, L2 keeps the tensors that fit in `resident` of it.",
@@ -105,7 +106,8 @@ class AttentionWork(NamedTuple):
     flops: Annotated[Number, "FLOPs of its matrix multiplications"]
     bytes: Annotated[Number, "bytes read and written"]
     kv_bytes: Annotated[Number, "bytes of keys and values among them"]
-    windowed: Annotated[Number, "1: a sliding window hides keys; 0: none does, or unknown"] = 0
+    windowed: Annotated[Number, "1: with a sliding window; 0: without, or unknown"] = 0
+    hides: Annotated[Number, "1: the sliding window hides keys; 0: it does not, or unknown"] = 0
     repeated: Annotated[int, "1: a benchmark repeats the attention with the same tensors; 0: the KV cache is new"] = 0
 
 
@@ -205,7 +207,7 @@ def _decode_terms(att: AttentionWork, chip: Chip, timing: GenerationTiming) -> D
     limited = timing.group > 0
     small = limited * (group < timing.least)  # 1: few query heads share a key-value head, in one block
     shared = 1 - limited * (1 - (1 - small) * (group <= timing.group))  # 1: the grouped kernel
-    shared = shared * (1 - timing.windowed * att.windowed)
+    shared = shared * (1 - (timing.windowed == 1) * att.windowed - (timing.windowed == 2) * att.hides)
     parts = att.batch * att.kv_heads * maximum(ceil_div(att.keys + 1, PART_KEYS) - 1, 1)
     shared = shared * (1 - limited * timing.occupied * (parts < LEAST_OCCUPANCY * chip.multiprocessors))
     rows = part("rows", group * att.queries)

@@ -468,4 +468,5 @@ def attention_work(operator: Operator) -> AttentionWork:
         bytes=plain(cost.bytes),
         kv_bytes=plain(sum(operator.bytes_of(tensor) for tensor in cache)),
         windowed=sizes.get("windowed", 0),
+        hides=sizes.get("hides", 0),
     )

@@ -107,9 +107,9 @@ def test_only_a_decode_of_several_tokens_verifies_drafts(phase: Phase, tokens: i
     ("phase", "tokens", "context"),
     [("prefill", 4096, 0), ("prefill", 96, 4000), ("decode", 1, 4095), ("decode", 4, 4092)],
 )
-def test_a_window_is_an_operators_size_where_it_hides_keys(model: str, phase: Phase, tokens: int, context: int) -> None:
+def test_sizes_state_whether_a_window_hides_keys(model: str, phase: Phase, tokens: int, context: int) -> None:
     for more in range(3):
-        layers = [sizes for sizes in attention_sizes(model, phase, tokens, context + more) if "windowed" in sizes]
+        layers = [sizes for sizes in attention_sizes(model, phase, tokens, context + more) if sizes.get("windowed")]
         assert len(layers) == 1
         hidden = pairs(step(tokens, context + more), None, causal=True) - layers[0]["t:s"]
-        assert layers[0]["windowed"] == (hidden > 0) == (more > 0)
+        assert layers[0]["hides"] == (hidden > 0) == (more > 0)

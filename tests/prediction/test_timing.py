@@ -248,6 +248,19 @@ def prefill_work(queries: int, windowed: int, pairs: float) -> AttentionWork:
     return AttentionWork(1, 100, 100, queries, queries, pairs, 4 * 100 * pairs * 64, 2 * keys, keys, windowed)
 
 
+@pytest.mark.parametrize(("choice", "windows_with_own_blocks"), [(0, []), (1, [(1, 0), (1, 1)]), (2, [(1, 1)])])
+def test_a_decode_has_a_block_per_query_head_for_all_windows_or_for_those_that_hide_keys(
+    choice: int, windows_with_own_blocks: list[tuple[int, int]]
+) -> None:
+    timing = GenerationTiming(0, 1e-6, 0, 1.0, 1.0, 1000.0, single=1e-3, windowed=choice)
+    own_blocks = []
+    for window in [(0, 0), (1, 0), (1, 1)]:  # has a window, which hides keys
+        work = AttentionWork(1, 8, 1, 1, 1024, 1024, 1e6, 5e5, 4e5, *window)
+        if attention.generation_seconds(work, PLAIN, timing) > 1e-3:
+            own_blocks.append(window)
+    assert own_blocks == windows_with_own_blocks
+
+
 def test_a_prefill_that_masks_its_window_takes_as_long_as_one_without_a_window() -> None:
     """Some Triton kernels also compute the tiles outside the window of 128 keys and mask their scores.
 

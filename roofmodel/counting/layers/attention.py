@@ -30,7 +30,7 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
             "t:s": pairs(step, att.window, block.causal, att.window_evicts, att.chunked),
         }
         if att.window is not None:
-            sizes["windowed"] = minimum(maximum(step.reach - att.window, 0), 1)  # 1 if the window hides keys
+            sizes |= {"windowed": 1, "hides": minimum(maximum(step.reach - att.window, 0), 1)}  # whether it hides keys
         return sizes
 
     build = _build(att, block, keys_and_pairs(step))

@@ -21,22 +21,10 @@ import numpy as np
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import (
     MAX_TRANSFER_ERROR,
-    BatchedTiming,
     Calibration,
-    ChunkTiming,
-    CollectiveTiming,
-    ContextTiming,
-    ExpertsTiming,
-    FilterTiming,
     Fit,
     Fitted,
-    GemmTiming,
-    GenerationTiming,
-    LatentGenerationTiming,
-    RecurrenceTiming,
     Sets,
-    StreamTiming,
-    TiledTiming,
     Timing,
 )
 from roofmodel.devices.device import Device
@@ -45,9 +33,20 @@ from roofmodel.prediction import attention, experts, gemm, layer_kernels
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.stream import stream_kind
-from roofmodel.prediction.timing import formula, gemm_work, operator_format_key
+from roofmodel.prediction.timing import formula, operator_format_key
 from roofmodel.study.benchmark.fitting import LEAST_GAIN, MAX_FIT_ROWS, MAX_SEARCH_ROWS, Rows, Space, fit
 from roofmodel.study.benchmark.residency import copies, least_seconds, repeated
+from roofmodel.study.benchmark.search_space import (
+    COMBINED,
+    DISCRETE,
+    INITIAL,
+    STARTS,
+    TINY,
+    UPPER_LIMITS,
+    WITHOUT_CHOICE,
+    without_ineffective,
+    without_unused,
+)
 from roofmodel.study.benchmark.table import (
     HOST_CLOCK,
     Array,
@@ -63,100 +62,10 @@ from roofmodel.study.benchmark.table import (
 ROWS_PER_PARAMETER = 3  # at least, else the set is not fitted
 MIN_BOUND_FRACTION = 0.95  # a time below this fraction of its bound is wrong; clocks differ by less
 DEFAULT_FORMATS = "fp16/fp16"
-# Discrete parameters and their values, those with larger effects first, since each is chosen on its own. If several
-# values fit equally well, the first is taken.
-DISCRETE = {
-    "packed": (1.0, 0.0, 0.5),
-    "elsewhere": (0.0, 1.0, 2.0, 3.0),
-    "default_tiles": (0.0, 1.0),
-    "kept": (0.0, 0.5, 0.75, 0.9),
-    "large": (1.0, 0.75, 0.6),
-    "padded": (1.0, 128.0),
-    "group": (0.0, 1000.0, 32.0),
-    "windowed": (0.0, 1.0),
-    "queue": (0.0, 1.0),
-    "least": (2.0, 4.0),
-    "whole": (0.0, 1.0),
-    "transposes": (0.0, 1.0),
-    "occupied": (0.0, 1.0),
-    "tile": (64.0, 128.0, 16.0),
-    "tall": (0.0, 64.0, 128.0, 256.0),
-    "parts": (32.0, 7.0, 1.0),
-    "few": (0.0, 4.0, 1.0),
-    "balanced": (0.0, 1.0),
-    "unsplit": (0.0, 1.0),
-    "resident": (0.0, 0.4, 0.65, 0.9, 1.0),
-    "absorbed": (0.0, 1.0),
-    "height": (128.0, 64.0, 32.0, 16.0, 256.0),
-    "reread": (0.0, 1.0),
-    "splits": (128.0, 1.0, 4.0, 8.0, 16.0),
-    "fixed": (0.0, 4.0, 8.0, 16.0),
-    "casts": (0.0, 1.0),
-    "adaptive": (0.0, 1.0),
-    "column_blocks": (1.0, 2.0, 3.0, 4.0),
-    "cluster_heads": (0.0, 128.0),
-    "masked": (0.0, 1.0),
-    "append": (0.0, 1.0),
-    "tiles": (1.0, 0.0),
-}
-# Discrete parameters that do not apply to a kind: heads of an encoder share no keys.
-WITHOUT_CHOICE = {"encoder": ("absorbed", "packed")}
-# Values of parameters that belong together, as further starts by kind: the decode kernels of FlashInfer, FlashAttention
-# and TensorRT-LLM. Most tables repeat an operation, so that L2 keeps some of its data.
-COMBINED: dict[str, tuple[dict[str, float], ...]] = {
-    "generation": (
-        {"resident": 0.65},
-        {"resident": 0.65, "group": 1000.0, "queue": 1.0},
-        {"resident": 0.65, "group": 1000.0, "least": 4.0},
-        {"resident": 0.65, "group": 1000.0, "queue": 1.0, "whole": 1.0, "transposes": 1.0, "tile": 128.0},
-        {"resident": 0.65, "group": 32.0, "queue": 1.0, "occupied": 1.0},
-        {"windowed": 1.0, "alone": 1.4e-5},
-    ),
-    "latent_generation": ({"height": 16.0, "reread": 1.0, "adaptive": 1.0, "split": 2e-7, "pipe": 0.2},),
-    # operands in L2, so that the steps along K and the loads from L2 limit
-    "gemm": (
-        {
-            "latency": 2e-6, "fill": 5e-8, "step": 4e-9, "split": 2e-6, "pipe": 0.8, "sustained": 0.3, "l2": 0.2,
-            "store": 0.15, "host": 2.3e-6, "part": 3e-9, "late": 5e-8, "resident": 0.9,
-            "cached": 0.4, "unsplit": 1.0, "few": 1.0,
-        },
-    ),
-}  # fmt: skip
-LEAST_EFFECT = 0.01  # a fraction of a time below it is written as 0
-TINY = 1e-30  # below all limits of parameters: the start of a parameter that is 0 because it had no effect
 # Rows with a sliding window from which on a fit chooses whether the kernel skips the tiles outside of the window.
 LEAST_WINDOWED_ROWS = 10
-# Parameters whose gradient vanishes far from the optimum: the starts to try.
-STARTS = {"host": (2e-6, 6e-5)}
 # The modules whose formulas are a minimum over candidates, by kind of parameters.
 CHOICES = {"gemm": gemm, "generation": attention, "experts": experts}
-# Upper limits of fractions of a ceiling; the pipe's allows for clocks above the nominal one.
-UPPER_LIMITS = {"pipe": 1.05, "dram": 1.0, "tail": 1.0, "early": 1.0, "bandwidth": 1.0, "cached": 1.0}
-
-# The start of the fit by kind of parameters.
-INITIAL: dict[str, Any] = {
-    "gemm": GemmTiming(
-        2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 0.8, 0.3, 0.85, 1e-5,
-        row=2e-7, spill=0.5, host=2e-5, convert=1e-9, column=5e-8, dot=1e-9, part=3e-8, late=5e-7,
-        cast=2e-10, cached=0.4,
-    ),
-    "context": ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0),
-    "generation": GenerationTiming(9e-6, 2e-6, 3e-6, 0.4, 0.8, 0.0, row=5e-8, alone=7e-6, single=1e-6),
-    "experts": ExpertsTiming(3e-5, 1e-7, 0.6, 0.8, 0.9, 0.6, 0.0, pair=1e-10, fill=300.0, routing=5e-6),
-    "collectives": CollectiveTiming(7e-6, 1e-6, 0.4, 2.6e-5, 0.76),
-    "stream": StreamTiming(3e-6, 0.8, 0.2),
-    "encoder": TiledTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.7, 0.3, host=2e-5),
-    "latent_context": TiledTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.7, 0.3, host=2e-5),
-    "latent_generation": LatentGenerationTiming(
-        9e-6, 2e-6, 2e-6, 0.6, 0.8, 0.3,
-        host=2e-5, block=3e-7, uncached=0.1, cluster_latency=1e-5, cluster_wave=2e-6, cluster_pipe=0.5,
-    ),
-    "latent_products": BatchedTiming(4e-6, 3e-7, 0.7, 0.4, 0.8, row=1e-8),
-    "filter": FilterTiming(2e-6, 2e-7, 2e-8, 0.7, 0.2, unaligned=0.3),
-    "filter_update": RecurrenceTiming(2e-6, 2e-8, 0.8, 0.3),
-    "chunks": ChunkTiming(2e-5, 1e-7, 5e-6, 1e-7, 1e-6, 1.5e-6, 4e3, 2e3),
-    "recurrence": RecurrenceTiming(3e-6, 1e-7, 0.8, 0.3),
-}  # fmt: skip
 # Example lines of a device's file for fields that the timing model needs.
 FIELD_EXAMPLES = {"multiprocessors": "multiprocessors: 108", "clocks: boost": "clocks: {boost: 1410 MHz}"}
 # The kind of parameters by operation of the table; the operator decides for all others (`layer_kernels.kind`).
@@ -371,12 +280,15 @@ class _Fitter(NamedTuple):
         if not (self.device.compute_capability or "").startswith("12."):  # TensorRT-LLM has this kernel only there
             without += ("cluster_heads",)
         choices = {name: values for name, values in DISCRETE.items() if name not in without}
-        start, combined = _without_unused(start, fitted), [*COMBINED.get(kind, ())]
+        start, combined = (
+            without_unused(start, [(s.group.operator, s.group.compute) for s in fitted]),
+            [*COMBINED.get(kind, ())],
+        )
         if before is not None:
             used = {name: value for name, value in before._asdict().items() if name in choices or getattr(start, name)}
             combined.append({name: value or TINY * (name not in choices) for name, value in used.items()})
         space = Space(start, UPPER_LIMITS, choices, STARTS, combined)
-        found = _without_ineffective(fit(self._rows(fitted, kind, start), self._rows(few, kind, start), space))
+        found = without_ineffective(fit(self._rows(fitted, kind, start), self._rows(few, kind, start), space))
         if before is not None and self._error(fitted, found, kind) > self._error(fitted, before, kind) - LEAST_GAIN:
             found = before
         rows = sum(int((~s.held_out).sum()) for s in samples)
@@ -450,42 +362,7 @@ def _candidate_applied(
 
 def _windowed_rows(samples: list[Sample]) -> int:
     """The number of rows whose sliding window is shorter than their sequence."""
-    return int(sum(np.broadcast_to(s.group.operator.sizes.get("windowed", 0), s.measured.shape).sum() for s in samples))
-
-
-def _without_unused(start: Any, samples: list[Sample]) -> Any:
-    """Set the parameters of quantization and weight conversion to 0 if no GEMM of the samples has these steps."""
-    if isinstance(start, GemmTiming | BatchedTiming):
-        gemms = [found for s in samples if (found := gemm_work(s.group.operator, s.group.compute))]
-        unused: tuple[str, ...] = () if any(np.any(each.quantized) for each in gemms) else ("row", "spill", "cast")
-        if not any(each.b < each.a for each in gemms):
-            unused += ("convert",)
-        return start._replace(**{name: 0.0 for name in unused if name in start._fields})
-    return start
-
-
-def _without_ineffective(timing: Any) -> Any:
-    """Set parameters without effect to 0: a host time below the latency, those of kernels that were not chosen."""
-    if isinstance(timing, GemmTiming | TiledTiming | LatentGenerationTiming) and timing.host <= timing.latency:
-        timing = timing._replace(host=0.0)
-    if isinstance(timing, GemmTiming) and not timing.few:
-        timing = timing._replace(column=0.0, dot=0.0)
-    if isinstance(timing, GemmTiming) and not timing.resident:
-        timing = timing._replace(cached=0.0)
-    if isinstance(timing, ExpertsTiming) and not timing.default_tiles:
-        timing = timing._replace(large=1.0)
-    if isinstance(timing, FilterTiming) and timing.tiles:
-        timing = timing._replace(unaligned=0.0)
-    if isinstance(timing, LatentGenerationTiming) and not timing.cluster_heads:
-        timing = timing._replace(cluster_latency=0.0, cluster_wave=0.0, cluster_pipe=1.0)
-    if isinstance(timing, LatentGenerationTiming):
-        unused = {"splits": 128.0, "fixed": 0.0, "column_blocks": 1.0} if timing.adaptive else {"block": 0.0}
-        timing = timing._replace(**unused, uncached=timing.uncached if timing.uncached > LEAST_EFFECT else 0.0)
-    if isinstance(timing, GenerationTiming) and not (timing.group or timing.windowed):
-        timing = timing._replace(alone=0.0, single=0.0)
-    if isinstance(timing, GenerationTiming) and not timing.group:
-        timing = timing._replace(least=2.0, occupied=0.0)
-    return timing
+    return int(sum(np.broadcast_to(s.group.operator.sizes.get("hides", 0), s.measured.shape).sum() for s in samples))
 
 
 def _thinned(samples: list[Sample], limit: int) -> list[Sample]:

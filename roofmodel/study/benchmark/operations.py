@@ -75,7 +75,8 @@ def attention_core(c: Columns, widths: Widths) -> Operator:
     step = Step("prefill", c["batch"], c["seq"], c["kv_len"] - c["seq"], "flash", 1, widths)
     part = Attention(c["heads"], c["kv_heads"], c["head_dim"], window=window)
     found = attention(part, BlockContext(step, 1, causal=True, input="x[b t d]", output="a[b t d]"))
-    return next(operator for operator in found if operator.name == "attention.flash")
+    operator = next(operator for operator in found if operator.name == "attention.flash")
+    return replace(operator, sizes={**operator.sizes, "windowed": 1 * (c["window"] > 0)}) if "window" in c else operator
 
 
 NON_GATED = ((128, 2688, 1856, 6), (512, 4096, 2688, 22), (512, 1024, 2688, 22), (512, 8192, 5120, 22))
