@@ -21,10 +21,10 @@ class GemmTiming(NamedTuple):
     fill: Annotated[float, "seconds to fill the pipeline of loads of a tile; less for small K"]
     step: Annotated[float, "least seconds per element of K and tile, for tiles of any size"]
     split: Annotated[float, "seconds to add the partial sums of a GEMM with split K"]
-    pipe: Annotated[float, "fraction of the pipe's peak in short GEMMs"]
+    pipe: Annotated[float, "factor on the pipe's peak in short GEMMs"]
     sustained: Annotated[float, "slowdown of long GEMMs by lower clocks and contention: 0.2 means 20 % more time"]
-    l2: Annotated[float, "fraction of the L2 ports' bandwidth for tile loads; above 1 where blocks share loads"]
-    store: Annotated[float, "fraction of the L2 port's bandwidth at which an SM stores its tile"]
+    l2: Annotated[float, "factor on the L2 ports' bandwidth for tile loads; above 1 where blocks share loads"]
+    store: Annotated[float, "factor on the L2 port's bandwidth, at which an SM stores its tile"]
     dram: Annotated[float, "fraction of the DRAM bandwidth in long streams"]
     ramp: Annotated[float, "seconds until a long stream reaches that bandwidth"]
     row: Annotated[float, "seconds per row of A that an SM quantizes; 0 where the number of rows does not matter"] = 0.0
@@ -49,7 +49,7 @@ class ContextTiming(NamedTuple):
     """Parameters of fused attention in a prefill (`prediction/attention.py`)."""
 
     latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
-    pipe: Annotated[float, "fraction of the pipe's peak"]
+    pipe: Annotated[float, "factor on the pipe's peak"]
     softmax: Annotated[float, "work of the softmax per score, in elements of a head"]
     fill: Annotated[float, "overhead of a query tile, in keys"]
     tail: Annotated[float, "fraction of the longest tile's time during which not all SMs are busy at the end"]
@@ -75,7 +75,7 @@ class GenerationTiming(NamedTuple):
     latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
     wave: Annotated[float, "seconds per wave of blocks"]
     split: Annotated[float, "seconds to combine the parts of a split KV cache"]
-    stream: Annotated[float, "fraction of an SM's L2 port bandwidth at which one block reads"]
+    stream: Annotated[float, "factor on an SM's L2 port bandwidth, at which one block reads"]
     dram: Annotated[float, "fraction of the DRAM bandwidth"]
     group: Annotated[
         float,
@@ -109,8 +109,8 @@ class ExpertsTiming(NamedTuple):
 
     latency: Annotated[float, "seconds of the smallest fused MoE layer: launches, sorting and summing"]
     expert: Annotated[float, "seconds per expert that has at least one row"]
-    pipe: Annotated[float, "fraction of the pipe's peak"]
-    l2: Annotated[float, "fraction of the L2 ports' bandwidth for tile loads"]
+    pipe: Annotated[float, "factor on the pipe's peak"]
+    l2: Annotated[float, "factor on the L2 ports' bandwidth for tile loads"]
     dram: Annotated[float, "fraction of the DRAM bandwidth for the weights"]
     rows: Annotated[float, "bandwidth of tokens and rows between the kernels, as a multiple of the DRAM bandwidth"]
     elsewhere: Annotated[
@@ -143,19 +143,19 @@ class StreamTiming(NamedTuple):
 
     latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
     dram: Annotated[float, "fraction of the DRAM bandwidth"]
-    l2: Annotated[float, "fraction of the L2 ports' bandwidth, where all data fits in L2"]
+    l2: Annotated[float, "factor on the L2 ports' bandwidth, where all data fits in L2"]
 
 
 class TiledTiming(NamedTuple):
     """Parameters of attention kernels whose tiles are fitted (`prediction/tiled_attention.py`)."""
 
     latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
-    pipe: Annotated[float, "fraction of the pipe's peak"]
+    pipe: Annotated[float, "factor on the pipe's peak"]
     softmax: Annotated[float, "work of the softmax per score, in elements of a head"]
     fill: Annotated[float, "overhead of a query tile, in keys"]
     tail: Annotated[float, "fraction of the longest tile's time during which not all SMs are busy at the end"]
     dram: Annotated[float, "fraction of the DRAM bandwidth"]
-    l2: Annotated[float, "fraction of the L2 ports' bandwidth, for data in L2"]
+    l2: Annotated[float, "factor on the L2 ports' bandwidth, for data in L2"]
     height: Annotated[float, "query rows of a tile"] = 128.0
     absorbed: Annotated[
         float, "latent attention: 1: the kernel runs on the latents, for all heads; 0: on keys and values of each head"
@@ -173,9 +173,9 @@ class LatentGenerationTiming(NamedTuple):
     latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
     wave: Annotated[float, "seconds per wave of blocks"]
     split: Annotated[float, "seconds to combine the parts of a split cache; with `adaptive`, per part"]
-    pipe: Annotated[float, "fraction of the pipe's peak"]
+    pipe: Annotated[float, "factor on the pipe's peak"]
     dram: Annotated[float, "fraction of the DRAM bandwidth"]
-    l2: Annotated[float, "fraction of the L2 ports' bandwidth, for data in L2"]
+    l2: Annotated[float, "factor on the L2 ports' bandwidth, for data in L2"]
     height: Annotated[float, "query heads of a block"] = 64.0
     splits: Annotated[float, "largest number of parts of a cache"] = 128.0
     fixed: Annotated[float, "number of parts of every cache; 0: the best number up to `splits`"] = 0.0
@@ -198,7 +198,7 @@ class LatentGenerationTiming(NamedTuple):
     cluster_latency: Annotated[float, "seconds from launch to end of the smallest such kernel"] = 0.0
     cluster_wave: Annotated[float, "seconds per wave of clusters"] = 0.0
     cluster_pipe: Annotated[
-        float, "fraction of the pipe's peak in this kernel; above 1 where it multiplies in a narrower format"
+        float, "factor on the pipe's peak in this kernel; above 1 where it multiplies in a narrower format"
     ] = 1.0
 
 
@@ -207,8 +207,8 @@ class BatchedTiming(NamedTuple):
 
     latency: Annotated[float, "seconds from launch to end of the smallest batched GEMM"]
     wave: Annotated[float, "seconds per wave of tiles"]
-    pipe: Annotated[float, "fraction of the pipe's peak"]
-    l2: Annotated[float, "fraction of the L2 ports' bandwidth"]
+    pipe: Annotated[float, "factor on the pipe's peak"]
+    l2: Annotated[float, "factor on the L2 ports' bandwidth"]
     dram: Annotated[float, "fraction of the DRAM bandwidth"]
     row: Annotated[float, "seconds per row of A that an SM quantizes; 0: A is not quantized"] = 0.0
     tall: Annotated[float, "least tile height in rows; 0: no limit"] = 0.0
@@ -221,7 +221,7 @@ class FilterTiming(NamedTuple):
     token: Annotated[float, "seconds per token of a block, one after another"]
     block: Annotated[float, "seconds of an SM per block"]
     dram: Annotated[float, "fraction of the DRAM bandwidth"]
-    l2: Annotated[float, "fraction of the L2 ports' bandwidth, for data in L2"]
+    l2: Annotated[float, "factor on the L2 ports' bandwidth, for data in L2"]
     tiles: Annotated[
         float, "1: a block filters 8 tokens of 256 channels; 0: all tokens of one channel of a sequence"
     ] = 1.0
@@ -247,7 +247,7 @@ class RecurrenceTiming(NamedTuple):
     latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
     block: Annotated[float, "seconds of an SM per head, or per 256 channels, of a sequence"]
     dram: Annotated[float, "fraction of the DRAM bandwidth"]
-    l2: Annotated[float, "fraction of the L2 ports' bandwidth, for data in L2"]
+    l2: Annotated[float, "factor on the L2 ports' bandwidth, for data in L2"]
 
 
 class Fit(NamedTuple):

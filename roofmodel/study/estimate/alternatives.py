@@ -1,8 +1,11 @@
-"""The smallest change with which a workload fits into a device's memory: more GPUs, or a narrower weight format."""
+"""The smallest change with which a workload fits into a device's memory: smaller microbatches, more GPUs, or a narrower
+weight format."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import isqrt
 from typing import Any
 
 from roofmodel.algebra import Number
@@ -33,7 +36,8 @@ def fitting_notes(
     options: Mapping[str, Any],
     walk: Walk,
 ) -> Iterator[Text]:
-    """If the workload does not fit: the smallest `--tp`, the smallest `--pp` and the widest `--weights` that do.
+    """If the workload does not fit: the largest `--micro-batch` of a training step that does, which needs no more GPUs;
+    else the smallest `--tp`, the smallest `--pp` and the widest `--weights`.
 
     Each is tried alone, with the other options as they are. `walk` has the operators that are already counted.
     """
@@ -52,7 +56,10 @@ def fitting_notes(
         possible = (value for value, share in candidates if share * needed.total <= usable)
         return next((Option(name, value) for value in possible if fits(name, value)), None)
 
-    found = [first_that_fits(name, candidates) for name, candidates in _candidates(arch, work, needed)]
+    sizes = _smaller_micro_batches(work)
+    fitting = bisect_left(sizes, True, key=lambda size: not fits("micro_batch", size))  # memory grows with the size
+    found: list[Option | None] = [Option("micro_batch", sizes[fitting - 1])] if fitting else []
+    found = found or [first_that_fits(*candidates) for candidates in _candidates(arch, work, needed)]
     if named := [option for option in found if option is not None]:
         yield WarningNote(f"the workload does not fit on {device.id}; it fits with ", joined(" or with ", named))
     else:
@@ -60,6 +67,19 @@ def fitting_notes(
             f"the workload does not fit on {device.id}, nor with ", Option("tp"), " or ", Option("pp"),
             f" up to {MAX_GPUS} or narrower weights; try a smaller batch or a shorter context",
         )  # fmt: skip
+
+
+def _smaller_micro_batches(work: Workload) -> list[int]:
+    """The microbatches of a training step below the present one that divide a replica's batch, in ascending order.
+
+    An interleaved pipeline needs a multiple of `pp` microbatches.
+    """
+    if "train" not in work.phases:
+        return []
+    sequences = work.batch // work.parallel.dp
+    multiple = sequences // work.parallel.pp if work.parallel.vpp > 1 else sequences
+    small = [n for n in range(1, isqrt(multiple) + 1) if multiple % n == 0]
+    return sorted(n for n in {*small, *(multiple // n for n in small)} if n < (work.micro_batch or sequences))
 
 
 def _candidates(arch: Architecture, work: Workload, needed: Memory) -> Iterator[tuple[str, list[tuple[Any, float]]]]:

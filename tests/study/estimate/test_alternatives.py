@@ -38,6 +38,20 @@ def test_the_suggested_values_fit_and_smaller_ones_do_not(model: str, hw: str, o
         assert f'{name}="{value}"' in text or f"{name}={value}" in text
 
 
+@pytest.mark.parametrize(
+    "options", [{"dp": 64, "zero": 1, "runtime": "megatron"}, {"dp": 64, "zero": 1, "micro_batch": 8}]
+)
+def test_training_that_does_not_fit_is_first_advised_to_use_smaller_microbatches(options: dict[str, Any]) -> None:
+    arch, device = hub.load("llama-3.1-8b"), Device.load("h100")
+    options |= {"phase": "train", "batch": 1024, "seq": 4096}
+    fits = [n for n in (8, 4, 2, 1) if estimate(arch, device, **{**options, "micro_batch": n}).fits]
+    assert warning("llama-3.1-8b", "h100", **options).endswith(f"; it fits with micro_batch={fits[0]}")
+
+
+def test_where_no_microbatch_fits_more_gpus_are_suggested() -> None:
+    assert warning("llama-3.1-70b", "a100", phase="train", batch=4).endswith("fits with tp=32 or with pp=32")
+
+
 def test_a_workload_that_fits_has_no_suggestion() -> None:
     assert warning("gpt2", "a100") == ""
 
