@@ -69,6 +69,11 @@ class Link(NamedTuple):
             return "network"
         return next((key for key in ("sockets", "pcie") if self.name.startswith(key)), "any")
 
+    @property
+    def label(self) -> str:
+        """The name; for a link between the CPUs of a node with what it is."""
+        return f"{self.name} (over PCIe, between CPU sockets)" if self.parameters == "sockets" else self.name
+
 
 class Measured(NamedTuple):
     """A measured ceiling; `ceiling` names the pipe or level, `by` the benchmark."""

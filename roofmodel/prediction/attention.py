@@ -13,7 +13,7 @@ TILE_KEYS: Annotated[int, "keys that a tile processes at a time"] = 64
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)  # of a sequence's KV cache
 MAX_BLOCK_HEADS: Annotated[int, "largest number of query heads of a decode block"] = 64
 REREAD_BANDWIDTH: Annotated[
-    float, "fraction of the L2 ports' bandwidth at which further blocks read keys and values again"
+    float, "factor on the L2 ports' bandwidth, at which further blocks read keys and values again"
 ] = 0.42
 PART_KEYS: Annotated[int, "keys of a part, in the condition `occupied`"] = 128
 LEAST_OCCUPANCY: Annotated[float, "least number of parts per SM in the condition `occupied`"] = 0.25

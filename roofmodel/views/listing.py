@@ -193,7 +193,7 @@ def device(found: Device) -> ListingContent:
     for link in found.links.values():
         reach = f", beyond {link.beyond} GPUs" if link.beyond else f", of {link.joins} GPUs" if link.joins else ""
         reach += ", to the CPU" if link.to_host else ""
-        name = f"{link.name}, both directions{reach}"
+        name = f"{link.label}, both directions{reach}"
         levels.add_row(name, units.si(link.bandwidth, "B/s", 4), "", link.source or "")
     parts: list[RenderableType] = [
         Text.assemble((found.name, "bold"), f" · {found.id}"),

@@ -21,6 +21,9 @@ from roofmodel.views.derive.quantities import amount, describe_layers, forms, or
 from roofmodel.views.kit import formula
 from roofmodel.views.kit.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, Table, text_form
 
+EXTRA_KERNELS = {"in several kernels": "several kernels compute the operator", "in fp32": "tensors in fp32"}
+"""What the names of extra kernels mean that are not the name of a kernel."""
+
 
 def operators(explanation: Explanation, timing: bool) -> Iterator[Block]:
     """The operators by phase; for whole phases a table of all axes first. `timing`: with their timing models."""
@@ -172,7 +175,7 @@ def _ceilings(found: Placement, device: Device, dtype: str, way: Route | None) -
         yield ceiling(f"compute, {vector.name}", cost.vector_flops, "FLOP", vector.peak, found.vector_seconds)
     yield ceiling("memory, DRAM", cost.bytes, "B", device.bandwidth, found.memory_seconds)
     if way:
-        name = f"communication, {' and '.join(link.name for link in way.links(device))}, per direction"
+        name = f"communication, {' and '.join(link.label for link in way.links(device))}, per direction"
         yield ceiling(name, found.link_seconds * way.bandwidth, "B", way.bandwidth, found.link_seconds)
 
 
@@ -194,8 +197,11 @@ def _expected(placed: Placed, fused: Fused | None) -> str:
     seconds, low, high = map(plain, placed.expected)
     words = f"; expected {units.seconds(seconds, 4)} ({units.seconds(low)} to {units.seconds(high)})"
     if placed.extra_kernels:
-        kernels = (f"{kernel.name} ({units.si(plain(kernel.bytes), 'B', 4)})" for kernel in placed.extra_kernels)
-        words += f", including extra kernels: {', '.join(kernels)}"
+        traffic = (
+            f"{units.si(plain(kernel.bytes), 'B', 4)} ({EXTRA_KERNELS.get(kernel.name, kernel.name)})"
+            for kernel in placed.extra_kernels
+        )
+        words += f", including extra memory traffic: {', '.join(traffic)}"
     if fused and fused.absorbed:
         words += (
             ", fused into a neighboring kernel: the time of its bytes without a launch, at most that of a separate "

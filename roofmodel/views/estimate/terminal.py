@@ -141,7 +141,7 @@ def _links(estimate: Estimate) -> Iterator[str]:
         for link in way.links(estimate.device)
     )
     for link in dict.fromkeys(links):
-        yield f"{units.si(link.bandwidth / 2, 'B/s', 4)} {link.name}"
+        yield f"{units.si(link.bandwidth / 2, 'B/s', 4)} {link.label}"
 
 
 # --- The table of a phase -------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import random
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import sympy
@@ -15,6 +15,7 @@ import roofmodel
 from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import NO_IMAGE, Workload
+from roofmodel.devices.calibration import ContextTiming, ExpertsTiming, GemmTiming, LatentGenerationTiming
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
@@ -373,6 +374,18 @@ def test_the_name_of_a_group_in_a_table_selects_it_in_any_case(model: str) -> No
             name = merged_label(operator.group) or title(operator.group)
             for words in (name, name.upper()):
                 assert operator.name in matching_names(operator_name(words), phase.operators)
+
+
+def test_extra_memory_traffic_is_stated_with_its_reason() -> None:
+    text = roofmodel.explain("llama-3.1-8b", "h100", op="norm.mlp", phase="prefill", runtime="eager").to_markdown()
+    assert ", including extra memory traffic: 134.2 MB (several kernels compute the operator)" in text
+
+
+def test_fitted_parameters_that_may_exceed_1_are_not_called_fractions() -> None:
+    for timing in (GemmTiming, ContextTiming, ExpertsTiming, LatentGenerationTiming):
+        for name, meaning in get_type_hints(timing, include_extras=True).items():
+            if name in ("l2", "pipe"):
+                assert meaning.__metadata__[0].startswith("factor on the")
 
 
 def test_derivations_of_the_same_operator_name_their_layers() -> None:

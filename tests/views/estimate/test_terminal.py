@@ -232,6 +232,8 @@ def test_the_links_that_gpus_exchange_over_are_all_named() -> None:
     long, as a calculation by hand shows."""
     text = " ".join(render("gpt2", "h100", 120, tp=12, phase="decode").split())
     assert "links, each direction: 450 GB/s nvlink and 50 GB/s infiniband" in text
+    text = " ".join(render("gpt2", "l40s", 120, tp=6, phase="decode").split())
+    assert "links, each direction: 32 GB/s sockets (over PCIe, between CPU sockets)" in text
 
 
 @pytest.mark.parametrize("width", [70, 80, 100, 110, 120])
