@@ -151,9 +151,11 @@ def what_if_text(found: WhatIf) -> str:
     )
     if found.m_w is None or found.m_s is None:
         return text
-    ranks = ", ".join(str(found.ranks[worker]) for worker in found.worst_workers)
-    shares = f"of rank {ranks} {found.m_w:.1%}, of the last stage {found.m_s:.1%}"
-    return f"{text} Share of the lost time that ideal times recover: {shares}."
+    ranks = [str(found.ranks[worker]) for worker in found.worst_workers]
+    workers = f"worker{'s' * (len(ranks) > 1)} {' and '.join(filter(None, [', '.join(ranks[:-1]), ranks[-1]]))}"
+    shares = f"of the {workers}: {found.m_w:.1%}, of the last stage: {found.m_s:.1%}"
+    above = " Above 100%: the other parts are faster than their ideal (mean) times." * (max(found.m_w, found.m_s) > 1)
+    return f"{text} Share of the lost time that ideal times recover: {shares}.{above}"
 
 
 def slowdown_rows(found: WhatIf) -> list[tuple[str, str, float]]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 import roofmodel
 from roofmodel.errors import RoofError
+from roofmodel.study.jitter.what_if import WhatIf, Worker
 from roofmodel.views.jitter import picture
+from roofmodel.views.jitter.tables import what_if_text
 from tests.printing import printed
 from tests.profiles.samples import measured
 from tests.study.jitter.pipelines import job, random_seconds, written
@@ -86,6 +90,18 @@ def test_the_terminal_shows_slowdowns(report: roofmodel.JitterReport, width: int
     assert f"{max(found['by_operation'].values()):.4f}" in text
     assert "dp_rank 0, stage 1" in text
     assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_the_shares_of_workers_and_of_the_last_stage_are_explained() -> None:
+    worst = (Worker(0, 0), Worker(1, 0))
+    found = SimpleNamespace(
+        slowdown=1.1, replay_error=0.01, m_w=0.025, m_s=1.2, worst_workers=worst, ranks={worst[0]: 80, worst[1]: 118}
+    )
+    text = what_if_text(cast("WhatIf", found))
+    assert "of the workers 80 and 118: 2.5%, of the last stage: 120.0%." in text
+    assert text.endswith("Above 100%: the other parts are faster than their ideal (mean) times.")
+    found.m_s, found.worst_workers = 0.5, worst[:1]
+    assert what_if_text(cast("WhatIf", found)).endswith("of the worker 80: 2.5%, of the last stage: 50.0%.")
 
 
 def test_picture_and_page_show_slowdowns(report: roofmodel.JitterReport, tmp_path: Path) -> None:
