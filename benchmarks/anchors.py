@@ -35,6 +35,7 @@ NOT_RUN = "not run"
 HEADING = "| mean error on"
 MODES = {f"aiconfigurator, {mode}": mode for mode in aiconfigurator.MODES}
 COLUMNS = ("roofline", "scaled roofline", "llm-flops", "LLM-Viewer", *MODES, "roofmodel")
+NAMES = {"rtx-pro-6000-server": "RTX PRO 6000 Server"}
 SCALE = {"gemm": 0.8, "attn_context": 0.6, "attn_generation": 0.8, "moe": 0.4}
 """The fractions of the roofline that the empirical mode of aiconfigurator 0.5 to 0.7 assumed."""
 
@@ -106,7 +107,7 @@ class ToolComparisons:
                 **(self._run(_by_aiconfigurator, cells, unseen, hw, name in accuracy.NEW) or dict.fromkeys(MODES)),
                 "roofmodel": found.expected[unseen],
             }
-            device = hw if "-" in hw else hw.upper()
+            device = NAMES.get(hw, hw.upper())
             yield ErrorLine(f"{device}: {what}", len(unseen), _mean_errors(predicted, found.measured[unseen]))
 
     def served(self) -> Iterator[ErrorLine]:

@@ -67,15 +67,15 @@ class Predicted(NamedTuple):
         return float(((self.low <= self.ratio) & (self.ratio <= self.high)).mean())
 
 
-def unmeasured(device: Device, lender: Device) -> Device:
+def unmeasured(device: Device, source: Device) -> Device:
     """The device with the parameters of another one only."""
-    return replace(device, calibration=transferred(device, lender))
+    return replace(device, calibration=transferred(device, source))
 
 
 def predicted(folder: Path, name: str, other: str) -> Mapping[str, Predicted]:
     """By column: the rows of a device, predicted with the parameters of another device."""
-    device, lender = Device.load(name), Device.load(other)
-    without = unmeasured(device, lender)
+    device, source = Device.load(name), Device.load(other)
+    without = unmeasured(device, source)
     found: dict[str, list[Array]] = {}
     for op, kind in OPERATIONS.items():
         table, rows = sampled(folder, device, op)
