@@ -181,7 +181,7 @@ def test_an_error_in_the_users_config_names_file_and_key(roof: Roof) -> None:
     Path("config.json").write_text('{"model_type": "gpt2", "n_embd": "768"}', encoding="utf-8")
     done = roof("estimate", "./config.json", "--hw", "a100")
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("error: config.json: 'n_embd' is '768'; it must be a whole number")
+    assert done.err.startswith("error: config.json: 'n_embd' is the text '768'; it must be a whole number")
 
 
 # --- A bug: status 1 --------------------------------------------------------------------------------

@@ -244,7 +244,9 @@ def _checked(value: Any, source: Key, kind: FieldType, what: str) -> Any:
         except ValueError as error:
             read, wanted = None, str(error)
     if read is None or not kind.accepts(read):
-        is_text = "the text " if isinstance(value, str) and "number" in kind.expected else ""
+        is_text = (
+            "the text " if isinstance(value, str) and kind.expected.startswith(("a number", "a whole number")) else ""
+        )
         raise ModelError(f"{what} is {is_text}{shorten(value)}; it must be {wanted}")
     return len(read) if kind is LABELS and isinstance(read, dict) else read
 

@@ -100,7 +100,7 @@ BAD: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
     ("two names disagree", GPT2, {"hidden_size": 64}, ["'n_embd' is 48 but 'hidden_size' is 64", "keep one"]),
     ("two names of the layers", GPT2, {"num_hidden_layers": 3}, ["'n_layer' is 2 but 'num_hidden_layers' is 3"]),
     ("two names of the heads", GPT2, {"num_attention_heads": 8}, ["'n_head' is 4 but 'num_attention_heads' is 8"]),
-    ("the second name wrong", GPT2, {"hidden_size": "48"}, ["'hidden_size' is '48'", "whole number"]),
+    ("the second name wrong", GPT2, {"hidden_size": "48"}, ["'hidden_size' is the text '48'", "whole number"]),
     ("labels disagree", BERT, {"id2label": {"0": "no", "1": "yes"}, "num_labels": 3},
      ["'id2label' is 2 but 'num_labels' is 3", "keep one"]),
     ("more experts active than there are", MIXTRAL, {"num_experts_per_tok": 20},
@@ -295,7 +295,7 @@ def test_a_default_without_effect_is_not_in_the_note() -> None:
     # Qwen2 without sliding windows does not use the first layer with a window
     assert "max_window_layers" not in " ".join([*map(str, read(QWEN2).notes)])
     assert "max_window_layers = 28" in " ".join([*map(str, read(QWEN2 | {"use_sliding_window": True}).notes)])
-    with pytest.raises(ModelError, match="'max_window_layers' is 'all'"):  # refused although unused
+    with pytest.raises(ModelError, match="'max_window_layers' is the text 'all'"):  # refused although unused
         read(QWEN2 | {"max_window_layers": "all"})
     # a default of a network's layout is recorded too
     resnet = {"model_type": "resnet", "hidden_sizes": [8, 16], "depths": [1, 1]}
