@@ -113,7 +113,7 @@ def test_counts_of_a_description_equal_those_of_the_config_of_the_same_model(nam
 @pytest.mark.parametrize(
     ("line", "replacement", "place", "expected"),
     [
-        ("layers: 2", "layers: two", ":1: ", "'layers' is 'two'; it must be a whole number"),
+        ("layers: 2", "layers: two", ":1: ", "'layers' is the text 'two'; it must be a whole number"),
         ("layers: 2", "layer: 2", ":1: ", "unknown key 'layer'; did you mean 'layers'"),
         ("vocabulary: 10", "", ": ", "the key 'vocabulary' (vocabulary size) is missing"),
         ("tied: true", "tied: 1", ":4: ", "'tied' is 1; it must be true or false"),
