@@ -406,6 +406,10 @@ def _reason(one: TrainingCandidate, other: TrainingCandidate | None) -> str:
         for what, a, b in pairs
         if (a < b) == (change > 0) and f"{a:.0%}" != f"{b:.0%}"
     ]
+    stages, other_stages = one.layout.pp, other.layout.pp
+    if stages != other_stages:  # the reason, unless one of the shares explains half of the change
+        uneven = f"pp {stages}, not {other_stages} (the last stage also computes the LM head)"
+        found.append((abs(change) / 2, uneven))
     if one.device != other.device:
         found.append((0.4, f"{one.device}, not {other.device}"))
     chosen, others = one.choices, other.choices
@@ -424,7 +428,7 @@ def _reason(one: TrainingCandidate, other: TrainingCandidate | None) -> str:
 
 
 def _schedule(choices: Choices) -> str:
-    return f"{choices.vpp} model parts per stage" if choices.vpp > 1 else "no interleaving"
+    return f"{choices.vpp} model {'parts' if choices.vpp > 1 else 'part'} per stage"
 
 
 def training_name(one: TrainingCandidate) -> str:

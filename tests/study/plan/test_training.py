@@ -113,6 +113,14 @@ def test_the_same_layout_on_another_device_differs_by_the_device() -> None:
     assert second.endswith("slower than tp 1: v100-sxm2-32gb, not h100-sxm")
 
 
+def test_the_number_of_stages_is_the_reason_if_no_share_explains_half_of_the_change() -> None:
+    found = [each.candidate for each in planned(tp=1, recompute="none", micro_batch=1, vpp=1, top=100).ranked]
+    one, two = (next(each for each in found if each.layout.pp == pp) for pp in (1, 2))
+    idle = two.shares._replace(communication=one.shares.communication, idle=one.shares.idle + 0.01)
+    assert "pp 2, not 1 (the last stage" in _reason(two._replace(shares=idle), one)
+    assert "pipeline stages idle" in _reason(two._replace(shares=idle._replace(idle=one.shares.idle + 0.5)), one)
+
+
 def test_equal_shares_are_no_reason() -> None:
     first, second = (each.candidate._replace(device="one") for each in of_two_devices("v100").ranked)
     assert _reason(second, first).endswith("slower than tp 1: no part of the step differs by much")
