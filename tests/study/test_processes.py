@@ -87,6 +87,7 @@ def test_interruption_ends_the_running_pieces_after_their_cleanup(tmp_path: Path
     parent = os.fork()
     if not parent:
         os.setpgid(0, 0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in background jobs
         try:
             list(in_processes(work, range(16)))
         except KeyboardInterrupt:

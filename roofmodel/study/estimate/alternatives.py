@@ -3,9 +3,9 @@ weight format."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from math import isqrt
+from functools import partial
+from math import inf, isqrt
 from typing import Any
 
 from roofmodel.algebra import Number
@@ -46,20 +46,21 @@ def fitting_notes(
 
     usable, memory = usable_memory(device, work), PeakMemory(arch, work, walk)
 
-    def fits(name: str, value: Any) -> bool:
+    def total(name: str, value: Any) -> float:
         try:
-            return bool(memory.total(workload(arch, **{**options, name: value})[0]) <= usable)
+            return float(memory.total(workload(arch, **{**options, name: value})[0]))
         except WorkloadError:  # the model cannot be sharded in this way
-            return False
+            return inf
 
     def first_that_fits(name: str, candidates: Iterable[tuple[Any, float]]) -> Option | None:
         possible = (value for value, share in candidates if share * needed.total <= usable)
-        return next((Option(name, value) for value in possible if fits(name, value)), None)
+        return next((Option(name, value) for value in possible if total(name, value) <= usable), None)
 
-    sizes = _smaller_micro_batches(work)
-    fitting = bisect_left(sizes, True, key=lambda size: not fits("micro_batch", size))  # memory grows with the size
-    found: list[Option | None] = [Option("micro_batch", sizes[fitting - 1])] if fitting else []
-    found = found or [first_that_fits(*candidates) for candidates in _candidates(arch, work, needed)]
+    micro_batch = _largest_micro_batch(work, float(needed.total), usable, partial(total, "micro_batch"))
+    if micro_batch is None:
+        found = [first_that_fits(*candidates) for candidates in _candidates(arch, work, needed)]
+    else:
+        found = [Option("micro_batch", micro_batch)]
     if named := [option for option in found if option is not None]:
         yield WarningNote(f"the workload does not fit on {device.id}; it fits with ", joined(" or with ", named))
     else:
@@ -69,14 +70,27 @@ def fitting_notes(
         )  # fmt: skip
 
 
-def _smaller_micro_batches(work: Workload) -> list[int]:
-    """The microbatches of a training step below the present one that divide a replica's batch, in ascending order.
+def _largest_micro_batch(work: Workload, needed: float, usable: float, total: Callable[[int], float]) -> int | None:
+    """The largest smaller microbatch of a training step whose `total` bytes are usable; None without one.
+
+    Only sizes that fit if memory grows linearly are tried, so that the model is traversed two times.
+    """
+    sequences = work.batch // work.parallel.dp
+    sizes = _smaller_micro_batches(work, sequences)
+    if not sizes or (least := total(sizes[0])) > usable:
+        return None
+    growth = (needed - least) / ((work.micro_batch or sequences) - sizes[0])
+    possible = [size for size in sizes if least + (size - sizes[0]) * growth <= usable]
+    return next((size for size in reversed(possible) if size == sizes[0] or total(size) <= usable), None)
+
+
+def _smaller_micro_batches(work: Workload, sequences: int) -> list[int]:
+    """The microbatches of a training step below the present one that divide the `sequences` of a replica, ascending.
 
     An interleaved pipeline needs a multiple of `pp` microbatches.
     """
     if "train" not in work.phases:
         return []
-    sequences = work.batch // work.parallel.dp
     multiple = sequences // work.parallel.pp if work.parallel.vpp > 1 else sequences
     small = [n for n in range(1, isqrt(multiple) + 1) if multiple % n == 0]
     return sorted(n for n in {*small, *(multiple // n for n in small)} if n < (work.micro_batch or sequences))

@@ -73,12 +73,9 @@ def parallel(
 def _ungrouped(arch: Architecture, tp: int, dp: int, ep: int) -> WorkloadError:
     """The error for expert-parallel groups that neither divide a tensor-parallel group nor consist of whole ones."""
     if uneven := [each for each in dict.fromkeys(obstacles(arch, 1, ep)) if each.endswith(" experts")]:
-        counts = sorted({int(each.split()[0]) for each in uneven})
-        divisors = [n for n in range(1, MAX_SUGGESTED_GPUS + 1) if all(count % n == 0 for count in counts)]
         return WorkloadError(
-            Option("ep", ep), f" does not divide {' and '.join(uneven)}; use ", Option("ep", tuple(divisors)),
-            " on at least as many GPUs (", Option("tp"), " × ", Option("dp"), ")",
-        )  # fmt: skip
+            Option("ep", ep), f" does not divide {' and '.join(uneven)}; ", _alternatives(arch, tp, dp, ep)
+        )
     if ep > tp * dp:
         given = Message(" (", *_size_options(tp=tp, dp=dp), f": {tp * dp})") if tp * dp > 1 else ""
         return WorkloadError(Option("ep", ep), f" needs {ep} GPUs", given, "; ", _alternatives(arch, tp, dp, ep))

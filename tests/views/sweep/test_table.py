@@ -108,7 +108,7 @@ def test_the_table_marks_points_that_do_not_fit_exceed_positions_or_are_invalid(
 
 def test_a_table_with_invalid_points_shows_the_others() -> None:
     text = printed(roofmodel.sweep("mixtral-8x7b-v0.1", "h100", tp=[2, 8], ep=[1, 4], phase="decode"))
-    assert "ep=4: experts are sharded" in text
+    assert "ep=4 needs 4 GPUs" in text
     _, _, *rows = text.splitlines()
     assert [row.split()[:2] for row in rows[:4]] == [["2", "1"], ["2", "4"], ["8", "1"], ["8", "4"]]
     assert [len(row.split()) > 3 for row in rows[:4]] == [True, False, True, True]  # of two GPUs experts want 1 or 2
