@@ -95,16 +95,30 @@ def _start(function: Callable[..., object], pieces: Sequence[object]) -> None:
 
 
 def _evaluate(place: int) -> Any:
-    """The result of a piece. Ctrl-C ends the process after the piece has deleted its temporary files."""
+    """The result of a piece. Ctrl-C ends the process after the piece has deleted its temporary files.
+
+    So does SIGTERM, which the pool sends to the other processes when the first one has ended.
+    """
     assert _inherited is not None
     function, pieces = _inherited
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _handle_signals(_interrupt)
         return function(pieces[place])
     except KeyboardInterrupt:
         os._exit(128 + signal.SIGINT)
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        _handle_signals(signal.SIG_DFL)
+
+
+def _interrupt(*_: object) -> None:
+    """Interrupt the piece, once."""
+    _handle_signals(signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _handle_signals(handler: Any) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
 
 
 def _cores() -> int:
