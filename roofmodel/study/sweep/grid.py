@@ -6,19 +6,29 @@ is 1, 2, 4, … 256. A list contains values and ranges, `1,2,4:64:*2`; duplicate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import log, prod
 from operator import index
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
-from roofmodel.errors import Message, Option, WorkloadError, shorten
+from roofmodel.errors import Message, Option, Text, WorkloadError, shorten
 from roofmodel.option_values import RoutingOption
 from roofmodel.study.estimate.options import out_of_range
 
 MAX_VALUES = 10**7
 """Limit of the values of one axis."""
-LIST_EXAMPLE, RANGE_EXAMPLES = "1,8,64", "1:64, 0:4096:512, 1:256:*2"
+FEW_VALUES = 4
+"""An option with at most so many possible values has these as examples."""
+SIZE_EXAMPLES = ("1,2,4", "1:8, 1:64:*2")
+LENGTH_EXAMPLES = ("512,1024", "512:4096:512, 1:4096:*2")
+EXAMPLES = {
+    "batch": ("1,8,64", "1:64, 1:256:*2"),
+    "image": ("224,384", "224:512:32"),
+    **dict.fromkeys(("seq", "context", "decoder_seq", "new_tokens"), LENGTH_EXAMPLES),
+}
+"""A list and ranges as examples of an option's values; SIZE_EXAMPLES for the other options, which are parallel sizes
+and microbatches."""
 
 
 Numbers = int | str | Iterable[int]
@@ -67,13 +77,14 @@ def numbers(option: str, given: object, low: int, high: int, limit: int = MAX_VA
 
     Raises WorkloadError, which quotes the invalid part, for a number outside `low` to `high` or text of another form.
     """
+    axis = _Axis(option, low, high, limit)
     if isinstance(given, str):
-        found: Iterable[object] = (value for part in given.split(",") for value in _range(option, part.strip(), limit))
+        found: Iterable[object] = (value for part in given.split(",") for value in _range(axis, part.strip()))
     else:
         found = given if isinstance(given, Iterable) else [given]
-    values = [_whole(option, value, low, high) for value in found]
+    values = [_whole(axis, value) for value in found]
     if not values:
-        raise WorkloadError(Option(option), ": no values; ", _examples(option))
+        raise WorkloadError(Option(option), ": no values; ", axis.examples)
     return list(dict.fromkeys(values))
 
 
@@ -84,51 +95,67 @@ def names(given: object) -> list[object]:
     return list(dict.fromkeys(given if isinstance(given, Iterable) else [given]))
 
 
-def _examples(option: str) -> Message:
-    return Message("try ", Option(option, LIST_EXAMPLE), f" or {RANGE_EXAMPLES}")
+class _Axis(NamedTuple):
+    """An option whose values are whole numbers from `low` to `high`, at most `limit` of them per range."""
+
+    option: str
+    low: int
+    high: int
+    limit: int
+
+    @property
+    def examples(self) -> Message:
+        """Values that are possible."""
+        if self.high - self.low < FEW_VALUES:
+            possible = ",".join(map(str, range(self.low, self.high + 1)))
+            return Message("try ", Option(self.option, self.low), " or ", Option(self.option, possible))
+        values, ranges = EXAMPLES.get(self.option, SIZE_EXAMPLES)
+        return Message("try ", Option(self.option, values), f" or {ranges}")
+
+    def invalid(self, token: str, why: str, cure: Text | None = None) -> WorkloadError:
+        """The error for a part of the text, with `cure` or else examples."""
+        return WorkloadError(Option(self.option), f": {shorten(token)} {why}; ", cure or self.examples)
 
 
-def _range(option: str, text: str, limit: int) -> Sequence[int]:
+def _range(axis: _Axis, text: str) -> Sequence[int]:
     """`8`, `1:8`, `0:100:25`, `1:256:*2` as whole numbers."""
-
-    def refuse(token: str, why: str) -> WorkloadError:
-        return WorkloadError(Option(option), f": {shorten(token)} {why}; ", _examples(option))
 
     def whole(token: str) -> int:
         try:
             return int(token)
         except ValueError:
-            raise refuse(token, "is not a whole number") from None
+            raise axis.invalid(token, "is not a whole number") from None
 
     ends = text.split(":")
     if len(ends) == 1:
         return [whole(text)]
     if len(ends) > 3:
-        raise refuse(text, "has more parts than start:end:step")
+        raise axis.invalid(text, "has more parts than start:end:step")
     first, last, step = whole(ends[0]), whole(ends[1]), (ends[2:] or ["1"])[0]
     if last < first:
-        raise refuse(text, f"ends before it starts; use {last}:{first}")
+        is_possible = axis.low <= last and first <= axis.high
+        raise axis.invalid(text, "ends before it starts", f"use {last}:{first}" if is_possible else None)
     if step.startswith("*"):
         if first < 1:
-            raise refuse(ends[0], "is below 1; a range with a factor must start at 1 or more")
-        factor = _factor(step, refuse)
-        if (log(last) - log(first)) / log(factor) >= limit:
-            raise refuse(text, f"has more than {limit} values")
+            raise axis.invalid(ends[0], "is below 1; a range with a factor must start at 1 or more")
+        factor = _factor(axis, step)
+        if (log(last) - log(first)) / log(factor) >= axis.limit:
+            raise axis.invalid(text, f"has more than {axis.limit} values")
         return list(_powers(first, last, factor))
     if whole(step) < 1:
-        raise refuse(step, "is not a valid step: it must be 1 or more")
-    if (last - first) // whole(step) >= limit:
-        raise refuse(text, f"has more than {limit} values")
+        raise axis.invalid(step, "is not a valid step: it must be 1 or more")
+    if (last - first) // whole(step) >= axis.limit:
+        raise axis.invalid(text, f"has more than {axis.limit} values")
     return range(first, last + 1, whole(step))
 
 
-def _factor(step: str, refuse: Callable[[str, str], WorkloadError]) -> float:
+def _factor(axis: _Axis, step: str) -> float:
     try:
         factor = float(step[1:])
     except ValueError:
-        raise refuse(step, "is not a valid factor") from None
+        raise axis.invalid(step, "is not a valid factor") from None
     if not 1 < factor < float("inf"):
-        raise refuse(step, "is not a valid factor: it must be more than 1")
+        raise axis.invalid(step, "is not a valid factor: it must be more than 1")
     return factor
 
 
@@ -139,13 +166,13 @@ def _powers(first: int, last: int, factor: float) -> Iterator[int]:
         value *= factor
 
 
-def _whole(option: str, value: object, low: int, high: int) -> int:
+def _whole(axis: _Axis, value: object) -> int:
     try:
         number = index(value)  # type: ignore[arg-type]  # accepts NumPy ints
     except TypeError:
-        number = low - 1
-    if isinstance(value, bool) or not low <= number <= high:
-        raise out_of_range(option, value, low, high)
+        number = axis.low - 1
+    if isinstance(value, bool) or not axis.low <= number <= axis.high:
+        raise out_of_range(axis.option, value, axis.low, axis.high)
     return number
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from math import prod
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofmodel.errors import WorkloadError
+from roofmodel.study.estimate.options import MAX_VALUES, MIN_VALUES
 from roofmodel.study.sweep import grid
 
 
@@ -76,6 +78,25 @@ def test_an_invalid_range_is_quoted_with_what_would_work(text: str, message: str
     with pytest.raises(WorkloadError, match=message) as caught:
         numbers(text)
     assert "batch" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["x", "1:x", "x:1", "0:1:x", "1:4:*x", "1:2:3:4", "", "9:8", "4096:1"])
+@pytest.mark.parametrize(
+    ("option", "low", "high"),
+    [("zero", 0, 1), ("tp", 1, 4096), *((name, low, MAX_VALUES.get(name, 10**9)) for name, low in MIN_VALUES.items())],
+)
+def test_each_suggestion_is_a_valid_value_of_its_option(option: str, low: int, high: int, text: str) -> None:
+    with pytest.raises(WorkloadError) as caught:
+        grid.numbers(option, text, low, high)
+    suggested = re.split("(?:try|use) ", str(caught.value))[1:]
+    assert len(suggested) == 1, caught.value
+    for example in re.split(" or |, ", suggested[0]):
+        assert grid.numbers(option, example.removeprefix(f"{option}=").strip('"'), low, high)
+
+
+def test_an_option_of_few_values_suggests_these() -> None:
+    with pytest.raises(WorkloadError, match='try zero=0 or zero="0,1"'):
+        grid.numbers("zero", "x", 0, 1)
 
 
 @pytest.mark.parametrize("asked", [1.5, [1.5], None, [None], True, [[1]], [], object()])

@@ -243,7 +243,7 @@ def test_a_sweep_without_valid_points_is_an_error_with_the_reason() -> None:
         ({"dtype": ["fp16", None]}, "dtype: unknown value None"),
         ({"bacth": 1}, "unknown option 'bacth'; did you mean 'batch'"),
         ({"tp": 5}, "12 heads and 3072 columns of the MLP, which cannot be sharded evenly"),
-        ({"seq": "1:x"}, "seq: 'x' is not a whole number; try seq=\"1,8,64\" or 1:64, 0:4096:512, 1:256:*2"),
+        ({"seq": "1:x"}, "seq: 'x' is not a whole number; try seq=\"512,1024\" or 512:4096:512, 1:4096:*2"),
         ({"seq": ""}, "'' is not a whole number; try seq="),
         ({"seq": []}, "seq: no values; try seq="),
         ({"new_tokens": "0"}, "new_tokens is 0"),
