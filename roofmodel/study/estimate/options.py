@@ -38,6 +38,7 @@ NEW_TOKENS = 128
 MAX_VALUE = 10**9
 MAX_LAUNCH_SECONDS = 1.0
 MIN_TRAINING_BITS = 16
+HALF_FORMATS = ("bf16", "fp16")
 
 
 # The options of a workload are defined five times: `Options` has their defaults, `WorkloadOptions` types them as
@@ -244,9 +245,7 @@ def _with_checkpoint_dtype(arch: Architecture, options: Options) -> tuple[Option
     """The options with the config's torch_dtype for `auto`; a note where the default has another width."""
     checkpoint_format = arch.dtype
     if options.dtype == "auto":
-        found = checkpoint_format or DEFAULTS["dtype"]
-        note = Message(f"{arch.name} states no torch_dtype; ", Option("dtype", "auto"), f" is {found}")
-        return options._replace(dtype=found), [] if checkpoint_format else [note]
+        return options._replace(dtype=auto_dtype(arch)), auto_dtype_notes(arch)
     if (
         checkpoint_format is None
         or options.dtype != DEFAULTS["dtype"]
@@ -259,6 +258,23 @@ def _with_checkpoint_dtype(arch: Architecture, options: Options) -> tuple[Option
         f" is {checkpoint_format}",
     )
     return options, [note]
+
+
+def auto_dtype(arch: Architecture) -> str:
+    """The compute format of `auto`: the config's torch_dtype, or the default."""
+    return arch.dtype or str(DEFAULTS["dtype"])
+
+
+def auto_dtype_notes(arch: Architecture) -> list[Text]:
+    """A note on `auto` if the config states no torch_dtype."""
+    if arch.dtype:
+        return []
+    return [Message(f"{arch.name} states no torch_dtype; ", Option("dtype", "auto"), f" is {auto_dtype(arch)}")]
+
+
+def half_dtype(arch: Architecture, default: str) -> str:
+    """A compute format of 16 bits: the config's torch_dtype if it has 16 bits, else `default`."""
+    return arch.dtype if arch.dtype in HALF_FORMATS else default
 
 
 def _with_checkpoint_formats(

@@ -11,11 +11,11 @@ from roofmodel.counting.workload import Parallel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
+from roofmodel.study.estimate.options import DEFAULTS, auto_dtype, half_dtype
 from roofmodel.study.estimate.parallelism import has_experts, parallel
 
 QUANTIZED_COMPUTE = "fp8"
 """The compute format below 16 bits that is searched without being asked for, where the device has it."""
-HALF_FORMATS = ("bf16", "fp16")
 KV_CACHE_FORMATS = ("fp8",)
 """Formats of the KV cache that are searched in addition to that of the activations."""
 
@@ -103,12 +103,12 @@ def formats(arch: Architecture, device: Device, given: Mapping[str, Sequence[str
 
     A quantized checkpoint keeps its weight format. Formats without a pipe on the device are left out.
     """
-    half = arch.dtype if arch.dtype in HALF_FORMATS else "fp16"
+    half = half_dtype(arch, str(DEFAULTS["dtype"]))
     quantized = arch.quantization.weights if arch.quantization else None
     narrow = quantized is None or FORMATS[quantized].bits >= FORMATS[QUANTIZED_COMPUTE].bits
     computes = given.get("dtype") or (half, *([QUANTIZED_COMPUTE] * narrow))
     found: dict[Formats, None] = {}
-    for dtype in dict.fromkeys(half if name == "auto" else name for name in computes):
+    for dtype in dict.fromkeys(auto_dtype(arch) if name == "auto" else name for name in computes):
         if not has_pipe(device, dtype):
             continue
         working = half if FORMATS[dtype].bits < 16 else dtype

@@ -16,7 +16,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, ignored
 from roofmodel.models.architecture import Architecture
 from roofmodel.option_values import RoutingOption
-from roofmodel.study.estimate.options import MAX_VALUE
+from roofmodel.study.estimate.options import MAX_VALUE, auto_dtype_notes
 from roofmodel.study.estimate.parallelism import has_experts
 from roofmodel.study.estimate.routing import check_routing, read_routing, routing_notes
 from roofmodel.study.plan.candidate import Candidate
@@ -122,6 +122,8 @@ def plan(
         searched=pairs + sum(one.points for one in found), layouts=len(pieces), notes=(),
     )  # fmt: skip
     remarks = (*_notes(result, pieces, prices), *device_notes(devices, searched))
+    if "auto" in restricted.get("dtype", ()):
+        remarks = (*auto_dtype_notes(arch), *remarks)
     return result._replace(notes=(*arch.notes, *routing_remarks, *remarks))
 
 

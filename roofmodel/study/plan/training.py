@@ -22,13 +22,21 @@ from roofmodel.errors import Option, Text, WarningNote, WorkloadError, ignored, 
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Patches
 from roofmodel.study.estimate.capacity import usable_memory
-from roofmodel.study.estimate.options import DEFAULTS, MAX_VALUE, check_choice, memory_utilization, workload
+from roofmodel.study.estimate.options import (
+    MAX_VALUE,
+    auto_dtype,
+    auto_dtype_notes,
+    check_choice,
+    half_dtype,
+    memory_utilization,
+    workload,
+)
 from roofmodel.study.estimate.parallelism import NO_REPLICAS
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.study.estimate.pipeline import estimates_by_stage
 from roofmodel.study.estimate.similar_steps import SimilarSteps
 from roofmodel.study.plan.candidate import Interval, Shares
-from roofmodel.study.plan.layouts import HALF_FORMATS, Formats, Layout, divisors, has_pipe, layouts
+from roofmodel.study.plan.layouts import Formats, Layout, divisors, has_pipe, layouts
 from roofmodel.study.plan.options import (
     MAX_GPUS,
     check_count,
@@ -224,7 +232,10 @@ def plan_training(
     return TrainingPlan(
         model=arch.name, devices=tuple(device.id for device in devices), run=run, ranked=ranked,
         shortage=nearest, searched=sum(one.points for one in found), layouts=len(pieces),
-        notes=(*arch.notes, *_zero_notes(zero, pieces), *_notes(nearest), *device_notes(devices, searched)),
+        notes=(
+            *arch.notes, *(auto_dtype_notes(arch) if dtype == "auto" else ()), *_zero_notes(zero, pieces),
+            *_notes(nearest), *device_notes(devices, searched),
+        ),
     )  # fmt: skip
 
 
@@ -459,12 +470,10 @@ def _run(
     check_count("seq", length, 1, MAX_VALUE)
     sequences = max(1, TOKENS_PER_STEP // length) if batch is None else batch
     check_count("batch", sequences, 1, MAX_VALUE)
-    half = arch.dtype if arch.dtype in HALF_FORMATS else "bf16"
     if dtype is not None and not isinstance(dtype, str):
         raise WorkloadError(Option("dtype"), f" is {shorten(dtype)}; give one format such as bf16")
-    if dtype == "auto":
-        dtype = arch.dtype or DEFAULTS["dtype"]
-    return Run(number_of_tokens(tokens), sequences, length, gpus, dtype or half, attention, memory_utilization(share))
+    compute = auto_dtype(arch) if dtype == "auto" else dtype or half_dtype(arch, "bf16")
+    return Run(number_of_tokens(tokens), sequences, length, gpus, compute, attention, memory_utilization(share))
 
 
 def _zero_notes(given: object, pieces: Sequence[TrainingPiece]) -> Iterator[Text]:

@@ -14,11 +14,13 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
+from roofmodel.study.estimate.options import workload
 from roofmodel.study.plan.candidate import Candidate, Interval
 from roofmodel.study.plan.layouts import Layout, formats, layouts
 from roofmodel.study.plan.plan import Plan, plan
 from roofmodel.study.plan.ranking import ranked, reason, ties
 from roofmodel.study.plan.serving import batches, chunks
+from roofmodel.study.plan.training import plan_training
 
 MODEL, ISL, OSL = "llama-3.1-8b", 1024, 128
 ONE_FORMAT = {"dtype": "bf16", "kv": "bf16"}
@@ -284,6 +286,18 @@ def test_an_invalid_option_is_refused_with_a_value_that_works(options: dict[str,
     with pytest.raises(WorkloadError) as caught:
         planned(**options)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("fp32", "fp32"), ("bf16", "bf16"), (None, "fp16")])
+def test_auto_is_the_format_of_the_checkpoint_as_in_an_estimate(dtype: str | None, expected: str) -> None:
+    arch = replace(hub.load("gpt2"), dtype=dtype)
+    work, remarks = workload(arch, dtype="auto")
+    found = plan(arch, [Device.load("a100")], gpus=1, isl=8, osl=8, dtype="auto", kv="fp16", mode="mixed")
+    trained = plan_training(arch, [Device.load("a100")], gpus=1, tokens="1B", batch=1, seq=8, dtype="auto")
+    assert work.dtype == trained.run.dtype == expected
+    assert {one.candidate.formats.dtype for one in found.ranked} == {expected}
+    for notes in (remarks, found.notes, trained.notes):
+        assert any('gpt2 states no torch_dtype; dtype="auto" is fp16' in str(note) for note in notes) == (not dtype)
 
 
 def test_a_model_that_does_not_generate_is_refused() -> None:
