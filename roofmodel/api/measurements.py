@@ -182,7 +182,7 @@ def trace(
 def jitter(
     *paths: PathLike,
     steps: str | None = None,
-    threshold: str | float = "100us",
+    threshold: str | float | None = None,
     first_gap: FirstGap = "same-step",
     what_if: bool = False,
     cache: PathLike | None = None,
@@ -192,7 +192,8 @@ def jitter(
     """Which of many ranks is late, from which kernel on, and why; from files of Nsight Systems, PyTorch and others.
 
     A rank is a GPU of a process of a file. `steps` selects a range such as "5:8", without the last; `threshold` is the
-    deviation from the mean over ranks from which a rank is late, with a unit or in seconds. `first_gap` defines the gap
+    deviation from the mean over ranks from which a rank is late, with a unit or in seconds; by default 100 µs, or 0.5 %
+    of the step if that is longer. `first_gap` defines the gap
     before the first kernel of a step: "same-step" or "previous-step". `what_if` replays operation tables with ideal
     times. A folder means all its files. Damaged files and ranks that cannot be compared are left out with a warning.
     `cache` is a folder for Parquet files with the kernels of each file, for runs larger than memory; `cluster` the

@@ -33,8 +33,13 @@ def jitter_command(
         str | None, typer.Option("--steps", metavar="A:B", help="Only the steps from A up to, not including, B.")
     ] = None,
     threshold: Annotated[
-        str, typer.Option("--threshold", help="A rank is late if it deviates by more from the mean over ranks.")
-    ] = "100us",
+        str | None,
+        typer.Option(
+            "--threshold",
+            help="A rank is late if it deviates by more from the mean over ranks (default: 100us, or 0.5% of the step "
+            "if that is longer).",
+        ),
+    ] = None,
     first_gap: Annotated[
         FirstGap,
         name_option("Gap before a step, from the collective of the same-step or previous-step.", "--first-gap"),

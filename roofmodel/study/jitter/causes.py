@@ -31,6 +31,7 @@ from roofmodel.study.jitter.ranks import ComparedRank
 # removed as a whole; smaller ones are not worth the search. Random lateness is never zero and has no single reason to
 # remove, so it is reported from 2 % on.
 SIGNIFICANT, RANDOM = 0.005, 0.02
+THRESHOLD = 100e-6  # seconds of deviation from which a rank is late in a short step: above the jitter of launches
 
 # Distances from the differences between the other ranks, in standard deviations. A rank that is also the latest in more
 # steps than chance allows needs 3. Single steps count from twice 4.5 on, because the times of single steps have more
@@ -94,6 +95,14 @@ class _Delay(NamedTuple):
     seconds: float
     steps: int  # in which the rank is late; all if it is persistent
     persistent: bool
+
+
+def late_threshold(given: float | None, step_seconds: float) -> float:
+    """The deviation from which a rank is late, in seconds, as given or by default.
+
+    The default is 100 µs, or SIGNIFICANT of the step if that is longer: no smaller deviation is a cause.
+    """
+    return max(THRESHOLD, SIGNIFICANT * step_seconds) if given is None else given
 
 
 def find_causes(

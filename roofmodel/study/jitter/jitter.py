@@ -30,7 +30,6 @@ from roofmodel.study.trace.trace import step_range
 
 OPERATIONS = "operations"  # the tool of tables of operations
 # Choices of this project, without an external source.
-THRESHOLD = 100e-6  # deviation from which a rank is late: above the jitter of single launches
 # Share of the step time between the ends of one collective from which a warning follows. Ranks leave a collective
 # within microseconds; ranks that are matched at different steps leave it up to a whole step apart.
 APART = 0.1
@@ -96,7 +95,7 @@ def jitter(
     files: Sequence[str],
     *,
     steps_range: str | None = None,
-    threshold: str | float = THRESHOLD,
+    threshold: str | float | None = None,
     first_gap: FirstGap = "same-step",
     what_if: bool = False,
     cache: str | None = None,
@@ -105,17 +104,16 @@ def jitter(
     """Read the files of a run and compare its ranks. A folder means all its files.
 
     `steps_range` (`A:B`) selects the steps from A up to, not including, B; `threshold` is the deviation (`100us`, or
-    seconds) from which a rank is late; `first_gap` is a definition of `deviations.first_gaps`. `cache` is a folder for
-    Parquet files with the kernels of each file; `cluster` the address of a Dask scheduler, or `local`. Raises RoofError
-    if fewer than two ranks can be compared, and for invalid options.
+    seconds) from which a rank is late, by default that of `causes.late_threshold`; `first_gap` is a definition of
+    `deviations.first_gaps`. `cache` is a folder for Parquet files with the kernels of each file; `cluster` the address
+    of a Dask scheduler, or `local`. Raises RoofError if fewer than two ranks can be compared, and for invalid options.
     """
     if first_gap not in FIRST_GAPS:
         raise WorkloadError(Option("first_gap"), f": unknown definition {first_gap!r}{choices(first_gap, FIRST_GAPS)}")
     low, high = (0, LAST_STEP) if steps_range is None else step_range(steps_range)
     folder = None if cache is None else check_cache(cache)
-    options = _Options(
-        seconds_of("threshold", threshold, "100us"), first_gap, steps_range, low, high, what_if, folder, cluster
-    )
+    late = None if threshold is None else seconds_of("threshold", threshold, "100us")
+    options = _Options(late, first_gap, steps_range, low, high, what_if, folder, cluster)
     repeated = _repeated(files)
     expanded = [file for argument in files for file in expanded_files(str(argument))]
     stored = [file for file in expanded if is_rank_file(file)]
@@ -132,7 +130,7 @@ def jitter(
 class _Options(NamedTuple):
     """The checked options of a comparison."""
 
-    threshold: float  # seconds
+    threshold: float | None  # seconds; None: the default
     first_gap: FirstGap
     steps_range: str | None  # as given
     low: int  # the first step
@@ -169,7 +167,7 @@ def _kernel_jitter(files: Sequence[str], stored: frozenset[str], options: _Optio
         common_kernels=alignment.common_kernels,
         difference=alignment.difference,
         clocks=reduced.clocks,
-        threshold=options.threshold,
+        threshold=reduced.threshold,
         first_gap=options.first_gap,
         step_seconds=reduced.step_seconds,
         steps=reduced.steps,
@@ -220,7 +218,7 @@ def _job_jitter(found: OperationJitter, options: _Options, warnings: Sequence[Te
         common_kernels=found.computations,
         difference=None,
         clocks=Clocks(np.zeros(len(compute)), None, None),
-        threshold=options.threshold,
+        threshold=found.threshold,
         first_gap="same-step",
         step_seconds=found.step_seconds,
         steps=found.steps,

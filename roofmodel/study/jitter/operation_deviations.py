@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.operation_table import OperationTable
-from roofmodel.study.jitter.causes import Cause
+from roofmodel.study.jitter.causes import Cause, late_threshold
 from roofmodel.study.jitter.deviations import first_beyond
 from roofmodel.study.jitter.pipeline_causes import pipeline_causes
 from roofmodel.study.jitter.reduced_steps import StepSummary
@@ -55,6 +55,7 @@ class OperationJitter:
     files: tuple[str, ...]
     ranks: tuple[OperationRank, ...]
     step_seconds: float  # median over steps
+    threshold: float  # seconds of deviation from which a rank is late
     computations: int  # that all ranks execute, in all steps
     steps: tuple[StepSummary, ...]
     lateness: NDArray[np.float64]  # (steps, ranks), seconds
@@ -64,8 +65,8 @@ class OperationJitter:
     warnings: tuple[str, ...]
 
 
-def operation_jitter(table: OperationTable, threshold: float) -> OperationJitter:
-    """Compare the ranks of a job; a rank is late from `threshold` seconds on.
+def operation_jitter(table: OperationTable, given: float | None = None) -> OperationJitter:
+    """Compare the ranks of a job; a rank is late from `given` seconds on, by default from `late_threshold`.
 
     A job that cannot be replayed has no causes and no what-if analysis; a warning states why. Raises ProfileError if no
     step has all operations of all ranks.
@@ -82,11 +83,14 @@ def operation_jitter(table: OperationTable, threshold: float) -> OperationJitter
     except ProfileError as error:
         warnings.append(f"the steps cannot be replayed: {error}")
     unknown = frozenset(worker.rank for worker in selection.partial)
+    step_seconds = float(np.median(_step_seconds(selection)))
+    threshold = late_threshold(given, step_seconds)
     found = sorted(step_deviations(selection), key=lambda curves: curves.step)
     return OperationJitter(
         files=table.files,
         ranks=_ranks(selection, table),
-        step_seconds=float(np.median(_step_seconds(selection))),
+        step_seconds=step_seconds,
+        threshold=threshold,
         computations=sum(len(curves.names) for curves in found),
         steps=tuple(step_summary(curves, threshold, causes, unknown) for curves in found),
         lateness=np.stack([curves.durations.sum(axis=1) for curves in found]),

@@ -10,7 +10,7 @@ import numpy as np
 from roofmodel.option_values import FirstGap
 from roofmodel.study.jitter import clocks
 from roofmodel.study.jitter.alignment import Alignment, ComparedStep, StepLayout
-from roofmodel.study.jitter.causes import Cause, find_causes, kind_in_step
+from roofmodel.study.jitter.causes import Cause, find_causes, kind_in_step, late_threshold
 from roofmodel.study.jitter.clocks import Clocks, CollectiveTimes
 from roofmodel.study.jitter.deviations import (
     Deviations,
@@ -73,6 +73,7 @@ class ReducedSteps(NamedTuple):
 
     clocks: Clocks
     step_seconds: float
+    threshold: float  # seconds of deviation from which a rank is late
     steps: tuple[StepSummary, ...]
     lateness: Floats  # S x R; NaN for a rank that the step does not have
     compute: Floats  # seconds of each rank, with a row for the kernels before and after these steps too; NaN likewise
@@ -167,9 +168,10 @@ class _Sums:
         return self.alignment.layouts[self.alignment.steps[number].layout]
 
 
-def reduce_steps(alignment: Alignment, threshold: float, first_gap: FirstGap, map_pieces: MapPieces) -> ReducedSteps:
+def reduce_steps(alignment: Alignment, given: float | None, first_gap: FirstGap, map_pieces: MapPieces) -> ReducedSteps:
     """Reduce the kernels of all ranks to values per rank and step, and the curves of the worst step.
 
+    `given` is the deviation from which a rank is late, in seconds; None: the default of `late_threshold`.
     Raises DamagedRanks if files of ranks cannot be read.
     """
     count = len(alignment.ranks)
@@ -178,7 +180,8 @@ def reduce_steps(alignment: Alignment, threshold: float, first_gap: FirstGap, ma
     aligned = clocks.align(collectives, [rank.file for rank in alignment.ranks])
     complete = [number for number, step in enumerate(alignment.steps) if step.complete]
     if not complete:
-        return ReducedSteps(aligned, 0.0, (), np.empty((0, count)), np.empty((0, count)), None, [], sums.of_rank)
+        nothing = np.empty((0, count))
+        return ReducedSteps(aligned, 0.0, late_threshold(given, 0.0), (), nothing, nothing, None, [], sums.of_rank)
     late = [_step_lateness(sums, number, first_gap) for number in complete]
     parts = _parts(sums, complete)
     tolerance = end_tolerance([collectives[number] for number in complete], aligned.offsets)
@@ -186,11 +189,13 @@ def reduce_steps(alignment: Alignment, threshold: float, first_gap: FirstGap, ma
         [link_delays(collectives[number], aligned.offsets, count, tolerance) for number in complete]
     )
     step_seconds = float(np.median(np.nanmedian((sums.seconds("end") - sums.seconds("start"))[complete], axis=1)))
+    threshold = late_threshold(given, step_seconds)
     worst = late[int(np.argmax([step.late[step.latest] for step in late]))]
     rows = _rows(alignment, late, worst.number, threshold, map_pieces)
     return ReducedSteps(
         clocks=aligned,
         step_seconds=step_seconds,
+        threshold=threshold,
         steps=tuple(
             _summary(step, sums, rows, threshold, kind_in_step(parts, place, step.latest, step.late[step.latest]))
             for place, step in enumerate(late)

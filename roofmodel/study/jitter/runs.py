@@ -209,7 +209,7 @@ class Comparison(NamedTuple):
 
 
 def compare_ranks(
-    run: Run, low: int, high: int, threshold: float, first_gap: FirstGap, map_pieces: MapPieces
+    run: Run, low: int, high: int, threshold: float | None, first_gap: FirstGap, map_pieces: MapPieces
 ) -> Comparison:
     """Compare the ranks of a run in the steps from `low` up to, not including, `high`.
 

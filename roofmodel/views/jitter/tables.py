@@ -23,13 +23,14 @@ LEGEND = {
     "compute": "compute: kernels that all ranks share, collectives apart",
     "launch → start": "launch → start: median time from a kernel's launch on the CPU to its start",
     "late by": "late by, early by: deviation of the latest and of the earliest rank from the mean over ranks, before "
-    "the last collective of the step; from kernel: the first kernel at which the latest rank is late by the threshold",
+    "the last collective of the step; from kernel: the first kernel at which the latest rank is late by more than "
+    "{threshold}",
 }
 
 OPERATIONS_LEGEND = {
     "compute": "compute: forward and backward computations",
     "late by": "late by, early by: compute time of the latest and of the earliest rank, minus the mean over ranks; "
-    "from computation: the first computation at which the latest rank is late by the threshold",
+    "from computation: the first computation at which the latest rank is late by more than {threshold}",
 }
 
 
@@ -54,9 +55,10 @@ def _blocks(jitter: Jitter) -> Iterator[RenderableType]:
     yield Text()
     yield _ranks(jitter)
     yield from _omitted_rows(len(jitter.ranks) - MAX_ROWS)
-    yield Text()
-    yield _steps(jitter)
-    yield from _omitted_rows(len(jitter.steps) - MAX_ROWS)
+    if any(step.has_latest for step in jitter.steps):
+        yield Text()
+        yield _steps(jitter)
+        yield from _omitted_rows(len(jitter.steps) - MAX_ROWS)
     if jitter.what_if is not None:
         yield Text()
         yield Text(what_if_text(jitter.what_if))
@@ -82,7 +84,9 @@ def unit_of_work(jitter: Jitter) -> str:
 
 
 def _legend(jitter: Jitter) -> dict[str, str]:
-    return OPERATIONS_LEGEND if jitter.tool == OPERATIONS else LEGEND
+    legend = OPERATIONS_LEGEND if jitter.tool == OPERATIONS else LEGEND
+    threshold = units.seconds(jitter.threshold)
+    return {title: text.format(threshold=threshold) for title, text in legend.items()}
 
 
 def signed(seconds: float) -> str:
@@ -115,7 +119,7 @@ def _ranks(jitter: Jitter) -> RenderableType:
             units.count(count, "step") if count else "",
             "–" if mean is None else signed(mean),
         )
-    return shown
+    return _without_unknown(shown)
 
 
 def _steps(jitter: Jitter) -> RenderableType:
@@ -132,6 +136,15 @@ def _steps(jitter: Jitter) -> RenderableType:
             _first_late(step),
             step.cause or "",
         )
+    return _without_unknown(shown)
+
+
+def _without_unknown(shown: FittingTable) -> FittingTable:
+    """The table without the cells of columns that have no value in any row; such columns are not printed."""
+    for title in shown.titles:
+        if all(row[title] in ("–", "") for row in shown.rows):
+            for row in shown.rows:
+                row[title] = ""
     return shown
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import roofmodel
+from roofmodel import units
 from roofmodel.errors import RoofError
 from roofmodel.study.jitter.what_if import WhatIf, Worker
 from roofmodel.views.jitter import picture
@@ -57,6 +58,33 @@ def test_published_causes_and_slowdowns_are_in_the_document() -> None:
         assert document["causes"][0]["kind"] == kind
         assert document["what_if"]["slowdown"] == pytest.approx(slowdown, rel=1e-4)
         assert (document["what_if"]["m_w"], document["what_if"]["m_s"]) == pytest.approx((m_w, m_s), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("scale", "threshold", "expected"),
+    [(1e-6, None, 100e-6), (1e-6, "20us", 20e-6), (1, None, None), (1, "100us", 100e-6)],
+)
+def test_a_rank_is_late_from_half_a_percent_of_a_long_step_on(
+    tmp_path: Path, scale: float, threshold: str | None, expected: float | None
+) -> None:
+    """The smallest delay that is a cause is 0.5 % of the step, too; 100 µs are the noise of short steps."""
+    seconds = random_seconds(4)
+    rows = job(lambda *place: scale * seconds(*place), dp=2, stages=2, microbatches=3, steps=4)
+    report = roofmodel.jitter(written(tmp_path, rows), threshold=threshold)
+    document = report.to_dict()
+    expected = expected or 0.005 * document["step_seconds"]
+    assert document["threshold_seconds"] == pytest.approx(expected)
+    assert f"late by more than {units.seconds(expected)}" in " ".join(printed(report, 120).split())
+    for step in document["steps"]:
+        assert step["diverges_at_kernel"] is not None or step["deviation_seconds"] <= expected
+
+
+def test_the_table_has_no_column_without_values(report: roofmodel.JitterReport) -> None:
+    """Tables of operations have no launches, so the column launch → start has no value."""
+    text = printed(report, 120)
+    assert "launch → start" not in text
+    heading = next(line for line in text.splitlines() if line.startswith("rank "))
+    assert heading.split()[:4] == ["rank", "operations", "compute", "latest"]
 
 
 def test_steps_are_selected(path: Path) -> None:
@@ -140,6 +168,7 @@ def test_equal_ranks_have_no_latest_rank(tmp_path: Path) -> None:
     assert report.findings[0] == "no rank is later than the others in any step"
     assert "is the latest" not in printed(report, 120)
     assert "0 ns" not in printed(report, 120)
+    assert not any(line.strip() == "step" for line in printed(report, 120).splitlines())
 
 
 def test_steps_in_which_all_ranks_are_equal_count_for_no_rank(tmp_path: Path) -> None:
