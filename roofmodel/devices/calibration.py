@@ -200,6 +200,12 @@ class LatentGenerationTiming(NamedTuple):
     cluster_pipe: Annotated[
         float, "factor on the pipe's peak in this kernel; above 1 where it multiplies in a narrower format"
     ] = 1.0
+    narrow_heads: Annotated[
+        float,
+        "largest number of query heads for which a kernel with blocks of 16 heads always runs; more heads use it for "
+        "short caches; 0: never",
+    ] = 0.0
+    narrow_wave: Annotated[float, "seconds per wave of blocks of this kernel"] = 0.0
 
 
 class BatchedTiming(NamedTuple):

@@ -47,7 +47,7 @@ TIMINGS: dict[str, Any] = {
 SECONDS = (
     "latency", "step", "split", "ramp", "row", "cast", "host", "convert", "column", "dot", "wave", "alone", "single",
     "expert", "pair", "routing", "late", "part", "token", "block", "chunk", "start", "serial",
-    "cluster_latency", "cluster_wave",
+    "cluster_latency", "cluster_wave", "narrow_wave",
 )  # fmt: skip
 POSITIVE = (
     "pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth", "height", "tile", "splits", "kept",

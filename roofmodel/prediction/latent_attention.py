@@ -14,6 +14,11 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)  # of a sequence's cach
 PART_KEYS: Annotated[int, "keys that a block processes at a time, with `adaptive`"] = 32
 RESIDENT_BLOCKS: Annotated[int, "blocks that an SM processes at the same time, where they read latents again"] = 2
 CLUSTER_SMS: Annotated[int, "SMs of a cluster that processes all heads of a sequence"] = 4
+NARROW_HEADS: Annotated[int, "query heads of a block, with `narrow_heads`"] = 16
+NARROW_KEYS: Annotated[
+    int, "largest number of keys of a part for which more heads use the kernel of `narrow_heads`"
+] = 1024
+NARROW_STEP: Annotated[int, "least keys of a part, in the condition of NARROW_KEYS"] = 256
 OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 2.0
 EXCLUSION_FACTOR = 1e3  # factor on the time of splits that a library does not use, so that they are never the best
 
@@ -46,11 +51,24 @@ DESCRIPTION = FormulaDescription(
         "same time, from DRAM.",
         "TensorRT-LLM has another kernel for all 128 heads in fp8 on compute capability 12.0 (`cluster_heads`): a "
         "cluster of SMs processes a sequence, without a split.",
+        "On compute capability 10.x, its kernel for up to 32 heads (`narrow_heads`) has blocks of 16 heads, which each "
+        "read the latents, the first one from DRAM and the others from L2. More heads use it, too, where a part of the "
+        "cache has at most 1024 keys and all blocks run at the same time.",
     ),
     source="Absorbed form: DeepSeek-V2, arXiv 2405.04434, section 2.1. `adaptive`: SGLang 0.5.14, triton_backend.py "
-    "(get_num_kv_splits_triton, _mla_decode_kv_splits_cap). `cluster_heads`: TensorRT-LLM, mla_sm120.cu. Parameters: "
+    "(get_num_kv_splits_triton, _mla_decode_kv_splits_cap). `cluster_heads`: TensorRT-LLM, mla_sm120.cu. "
+    "`narrow_heads`: TensorRT-LLM and FlashInfer, fmhaKernels (selectMlaGenerationKernel). Parameters: "
     f"LatentGenerationTiming, fitted by `roof calibrate`. Constants: {UNFITTED}",
-    constants=("TILE_KEYS", "PART_KEYS", "RESIDENT_BLOCKS", "CLUSTER_SMS", "OVERLAP"),
+    constants=(
+        "TILE_KEYS",
+        "PART_KEYS",
+        "RESIDENT_BLOCKS",
+        "CLUSTER_SMS",
+        "NARROW_HEADS",
+        "NARROW_KEYS",
+        "NARROW_STEP",
+        "OVERLAP",
+    ),
 )
 
 
@@ -91,16 +109,44 @@ def seconds(att: LatentDecodeWork, chip: Chip, timing: LatentGenerationTiming) -
         launched = part("launched", terms.blocks * most * timing.block / chip.multiprocessors, "s")
         best = _split_seconds(att, parts, PART_KEYS, launched, terms, chip, timing) + timing.split * parts * (parts > 1)
     else:
-        best = float("inf")
-        for number in SPLITS:
-            parts = part("parts", number)
-            time = _split_seconds(att, parts, TILE_KEYS, 0, terms, chip, timing) + timing.split * (number > 1)
-            other = (parts < timing.fixed) + (timing.fixed < parts) if timing.fixed else timing.splits < parts
-            best = minimum(best, time * (1 + EXCLUSION_FACTOR * other))
+        best = _best_split_seconds(att, terms, chip, timing)
     time = maximum(timing.latency + best, timing.host)
+    if timing.narrow_heads:
+        narrow = _narrow_seconds(att, chip, timing)
+        time = either(_is_narrow(att, chip, timing), maximum(timing.latency + narrow, timing.host), time)
     if timing.cluster_heads:
         time = either(att.heads >= timing.cluster_heads, _cluster_seconds(att, terms, chip, timing), time)
     return time
+
+
+def _best_split_seconds(
+    att: LatentDecodeWork, terms: DecodeTerms, chip: Chip, timing: LatentGenerationTiming
+) -> Number:
+    """Seconds after the latency with the best number of parts of a cache."""
+    best: Number = float("inf")
+    for number in SPLITS:
+        parts = part("parts", number)
+        time = _split_seconds(att, parts, TILE_KEYS, 0, terms, chip, timing) + timing.split * (number > 1)
+        other = (parts < timing.fixed) + (timing.fixed < parts) if timing.fixed else timing.splits < parts
+        best = minimum(best, time * (1 + EXCLUSION_FACTOR * other))
+    return best
+
+
+def _is_narrow(att: LatentDecodeWork, chip: Chip, timing: LatentGenerationTiming) -> Number:
+    """Whether TensorRT-LLM runs its kernel with blocks of NARROW_HEADS heads: for few heads, or short caches."""
+    blocks = part("narrow_blocks", att.batch * ceil_div(att.heads, NARROW_HEADS))
+    most = maximum(ceil_div(chip.multiprocessors + 1, blocks) - 1, 1)  # whole parts that run at the same time
+    parts = part("narrow_parts", minimum(ceil_div(att.keys, NARROW_STEP), most))
+    short = (ceil_div(att.keys, parts) <= NARROW_KEYS) * (blocks <= chip.multiprocessors)
+    return (att.heads <= timing.narrow_heads) + short > 0
+
+
+def _narrow_seconds(att: LatentDecodeWork, chip: Chip, timing: LatentGenerationTiming) -> Number:
+    """Seconds after the latency with this kernel."""
+    narrow = timing._replace(height=NARROW_HEADS, wave=timing.narrow_wave, reread=0.0, column_blocks=1.0)
+    terms = _terms(att, chip, narrow)
+    again = terms.read * (ceil_div(att.heads, NARROW_HEADS) - 1) / (timing.l2 * chip.port)
+    return _best_split_seconds(att, terms._replace(again=part("again", again, "s")), chip, narrow)
 
 
 def _terms(att: LatentDecodeWork, chip: Chip, timing: LatentGenerationTiming) -> DecodeTerms:

@@ -54,3 +54,31 @@ def test_the_cluster_kernel_applies_from_its_number_of_heads_and_does_not_split(
     one, full, more = (seconds(decode(batch, 128, 8192), fast, clusters) - 2e-5 for batch in (1, 47, 48))
     assert full == pytest.approx(one, rel=0.01)  # 47 clusters of 4 SMs run at the same time
     assert more == pytest.approx(2 * one, rel=0.01)
+
+
+NARROW = LatentGenerationTiming(1e-5, 2e-6, 0.0, 0.5, 1.0, 0.2, narrow_heads=32.0, narrow_wave=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("batch", "heads", "keys", "blocks"),
+    [
+        (300, 16, 8, 300),
+        (300, 32, 8, 600),  # two blocks of 16 heads for each sequence
+        (300, 64, 8, 0),  # more heads and more blocks than SMs: the other kernel
+        (40, 64, 512, 160),  # four blocks each, of 512 keys, at the same time
+        (48, 64, 8, 0),  # 192 blocks on 188 SMs
+        (40, 64, 2048, 0),  # more than 1024 keys for a block
+    ],
+)
+def test_trtllms_kernel_for_few_heads_has_blocks_of_16_heads(batch: int, heads: int, keys: int, blocks: int) -> None:
+    slower = NARROW._replace(narrow_wave=2e-6)
+    fast = CHIP._replace(peak=1e20, bandwidth=1e18, port=1e18)  # only waves take time
+    extra = seconds(decode(batch, heads, keys), fast, slower) - seconds(decode(batch, heads, keys), fast, NARROW)
+    assert extra == pytest.approx(1e-6 * -(-blocks // 188), abs=1e-9)
+
+
+def test_the_second_block_of_that_kernel_reads_the_latents_from_l2() -> None:
+    fast = CHIP._replace(peak=1e20)  # only reads take time
+    one, two = (seconds(decode(256, heads, 65536), fast, NARROW) for heads in (16, 32))
+    again = 256 * 65536 * 576 * 2 / (0.2 * CHIP.port)
+    assert two - one == pytest.approx(again, rel=0.02)

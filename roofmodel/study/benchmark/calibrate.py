@@ -42,8 +42,8 @@ from roofmodel.study.benchmark.search_space import (
     INITIAL,
     STARTS,
     TINY,
-    UPPER_LIMITS,
     WITHOUT_CHOICE,
+    upper_limits,
     without_ineffective,
     without_unused,
 )
@@ -277,22 +277,27 @@ class _Fitter(NamedTuple):
         if not fitted or not unseen:
             return None
         without = WITHOUT_CHOICE.get(kind, ()) + (() if _windowed_rows(samples) >= LEAST_WINDOWED_ROWS else ("masked",))
-        if not (self.device.compute_capability or "").startswith("12."):  # TensorRT-LLM has this kernel only there
-            without += ("cluster_heads",)
+        without += self._kernels_of_other_chips()
         choices = {name: values for name, values in DISCRETE.items() if name not in without}
         start, combined = (
             without_unused(start, [(s.group.operator, s.group.compute) for s in fitted]),
-            [*COMBINED.get(kind, ())],
+            [together for together in COMBINED.get(kind, ()) if together.keys().isdisjoint(without)],
         )
         if before is not None:
             used = {name: value for name, value in before._asdict().items() if name in choices or getattr(start, name)}
             combined.append({name: value or TINY * (name not in choices) for name, value in used.items()})
-        space = Space(start, UPPER_LIMITS, choices, STARTS, combined)
+        limits = upper_limits(kind, fitted[0].group.operator)
+        space = Space(start, limits, choices, STARTS, combined)
         found = without_ineffective(fit(self._rows(fitted, kind, start), self._rows(few, kind, start), space))
         if before is not None and self._error(fitted, found, kind) > self._error(fitted, before, kind) - LEAST_GAIN:
             found = before
         rows = sum(int((~s.held_out).sum()) for s in samples)
         return self._with_errors(rows, fitted, unseen, found, kind)
+
+    def _kernels_of_other_chips(self) -> tuple[str, ...]:
+        """The parameters of TensorRT-LLM's latent attention that other compute capabilities have."""
+        major = (self.device.compute_capability or "").partition(".")[0]
+        return tuple(name for name, only in {"cluster_heads": "12", "narrow_heads": "10"}.items() if major != only)
 
     def _error(self, samples: list[Sample], timing: Timing, kind: str) -> float:
         """The mean absolute error of the expected times with these parameters."""

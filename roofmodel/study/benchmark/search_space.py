@@ -55,6 +55,7 @@ DISCRETE = {
     "adaptive": (0.0, 1.0),
     "column_blocks": (1.0, 2.0, 3.0, 4.0),
     "cluster_heads": (0.0, 128.0),
+    "narrow_heads": (0.0, 32.0),
     "masked": (0.0, 1.0),
     "append": (0.0, 1.0),
     "tiles": (1.0, 0.0),
@@ -72,7 +73,11 @@ COMBINED: dict[str, tuple[dict[str, float], ...]] = {
         {"resident": 0.65, "group": 32.0, "queue": 1.0, "occupied": 1.0},
         {"windowed": 1.0, "alone": 1.4e-5},
     ),
-    "latent_generation": ({"height": 16.0, "reread": 1.0, "adaptive": 1.0, "split": 2e-7, "pipe": 0.2},),
+    "latent_generation": (
+        {"height": 16.0, "reread": 1.0, "adaptive": 1.0, "split": 2e-7, "pipe": 0.2},
+        {"narrow_heads": 32.0},
+        {"narrow_heads": 32.0, "height": 64.0},
+    ),
     # operands in L2, so that the steps along K and the loads from L2 limit
     "gemm": (
         {
@@ -88,6 +93,9 @@ TINY = 1e-30  # below all limits of parameters: the start of a parameter that is
 STARTS = {"host": (2e-6, 6e-5)}
 # Upper limits of fractions of a ceiling; the pipe's allows for clocks above the nominal one.
 UPPER_LIMITS = {"pipe": 1.05, "dram": 1.0, "tail": 1.0, "early": 1.0, "bandwidth": 1.0, "cached": 1.0}
+# With a narrower cache, some kernels for latent attention in a decode multiply in its format (fp8 in TensorRT-LLM), so
+# they reach a multiple of the peak of the compute format.
+NARROWER_CACHE_KINDS = ("latent_generation",)
 
 # The start of the fit by kind of parameters.
 INITIAL: dict[str, Any] = {
@@ -106,6 +114,7 @@ INITIAL: dict[str, Any] = {
     "latent_generation": LatentGenerationTiming(
         9e-6, 2e-6, 2e-6, 0.6, 0.8, 0.3,
         host=2e-5, block=3e-7, uncached=0.1, cluster_latency=1e-5, cluster_wave=2e-6, cluster_pipe=0.5,
+        narrow_wave=2e-6,
     ),
     "latent_products": BatchedTiming(4e-6, 3e-7, 0.7, 0.4, 0.8, row=1e-8),
     "filter": FilterTiming(2e-6, 2e-7, 2e-8, 0.7, 0.2, unaligned=0.3),
@@ -113,6 +122,13 @@ INITIAL: dict[str, Any] = {
     "chunks": ChunkTiming(2e-5, 1e-7, 5e-6, 1e-7, 1e-6, 1.5e-6, 4e3, 2e3),
     "recurrence": RecurrenceTiming(3e-6, 1e-7, 0.8, 0.3),
 }  # fmt: skip
+
+
+def upper_limits(kind: str, operator: Operator) -> dict[str, float]:
+    """The upper limits of the parameters of a kind."""
+    widths, pipe = operator.widths, UPPER_LIMITS["pipe"]
+    wider = max(widths.dtype.bits / widths.kv.bits, 1) if kind in NARROWER_CACHE_KINDS else 1
+    return {**UPPER_LIMITS, "pipe": pipe * wider}
 
 
 def without_unused(start: Any, operators: list[tuple[Operator, str]]) -> Any:
@@ -143,6 +159,8 @@ def without_ineffective(timing: Any) -> Any:
         timing = timing._replace(unaligned=0.0)
     if isinstance(timing, LatentGenerationTiming) and not timing.cluster_heads:
         timing = timing._replace(cluster_latency=0.0, cluster_wave=0.0, cluster_pipe=1.0)
+    if isinstance(timing, LatentGenerationTiming) and not timing.narrow_heads:
+        timing = timing._replace(narrow_wave=0.0)
     if isinstance(timing, LatentGenerationTiming):
         unused = {"splits": 128.0, "fixed": 0.0, "column_blocks": 1.0} if timing.adaptive else {"block": 0.0}
         timing = timing._replace(**unused, uncached=timing.uncached if timing.uncached > LEAST_EFFECT else 0.0)
