@@ -21,8 +21,9 @@ import numpy as np
 from benchmarks.accuracy import merged
 from roofmodel.devices.calibration_reader import transferred
 from roofmodel.devices.device import Device
+from roofmodel.prediction.parameter_sets import operator_format_key
 from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import clamp_to_bound, formula, operator_format_key
+from roofmodel.prediction.timing import clamp_to_bound, formula
 from roofmodel.study.benchmark.residency import copies, least_seconds, repeated
 from roofmodel.study.benchmark.table import Array, RowGroup, Table, groups, read, seconds
 

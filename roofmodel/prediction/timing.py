@@ -7,14 +7,13 @@ arrays. An expected time is never below its bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf, log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.algebra import Number, either, is_just, maximum, minimum, plain, power, product, trace_branches
 from roofmodel.counting.collective import ROUNDS
 from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.operator import Operator
-from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Calibration, Fit, Fitted, Sets, Timing
+from roofmodel.devices.calibration import Calibration, Fit
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
 from roofmodel.prediction import attention, gemm, layer_kernels, stream
@@ -22,6 +21,7 @@ from roofmodel.prediction.attention import AttentionWork
 from roofmodel.prediction.formula import Chip, FormulaDescription, chip
 from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.links import route, tree_share
+from roofmodel.prediction.parameter_sets import ParameterSet, choose_set, format_key, operator_format_key
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.stream import stream_kind
 
@@ -233,51 +233,76 @@ def _kernel(
     copies: tuple[Number, Number],
 ) -> Formula | None:
     """The formula of a kernel by its kind."""
-    key = operator_format_key(operator, dtype)
+    kind, _, chosen = kernel_parameters(operator, calibration, dtype, implementation)
 
-    def found(
-        description: FormulaDescription, function: Callable[..., Number], *arguments: Any, sets: Sets[Any], name: str
-    ) -> Formula | None:
-        chosen = choose_set(sets, name, key)
+    def found(description: FormulaDescription, function: Callable[..., Number], *arguments: Any) -> Formula | None:
         return chosen and _applied(description, function, (*arguments, ceilings), chosen)
 
-    kind = layer_kernels.kind(operator)
-    if kind and (own := getattr(calibration, kind)):
+    if kind in layer_kernels.KINDS:
         description, function, make_work = layer_kernels.kernel_formula(kind)
-        kernel_work = make_work(operator) if make_work else gemm_work(operator, dtype)
-        return found(
-            description, function, kernel_work, sets=own, name=layer_kernels.similar_kernel(implementation, own)
-        )
-    if operator.kind == "attention" and "t:s" in operator.sizes:
+        return found(description, function, make_work(operator) if make_work else gemm_work(operator, dtype))
+    if kind in ("context", "generation"):
         work = attention_work(operator)._replace(repeated=repeated)
-        if layer_kernels.is_decode(operator):
-            return found(
-                attention.DECODE, attention.generation_seconds, work, sets=calibration.generation, name=implementation
-            )
-        return found(attention.PREFILL, attention.context_seconds, work, sets=calibration.context, name=implementation)
-    if operator.kind == "moe":
+        if kind == "generation":
+            return found(attention.DECODE, attention.generation_seconds, work)
+        return found(attention.PREFILL, attention.context_seconds, work)
+    if kind == "experts":
         from roofmodel.prediction import experts
 
-        layer = moe_work(operator, dtype)._replace(repeated=repeated)
-        return found(experts.DESCRIPTION, experts.seconds, layer, sets=calibration.experts, name=implementation)
-    if grouped := grouped_gemm_work(operator, dtype):
-        from roofmodel.prediction import experts
-
+        if operator.kind == "moe":
+            return found(experts.DESCRIPTION, experts.seconds, moe_work(operator, dtype)._replace(repeated=repeated))
+        grouped = grouped_gemm_work(operator, dtype)
+        assert grouped is not None
         grouped = grouped._replace(pairs=plain(operator.sizes.get("b:t:X", grouped.rows)))
-        moved, function = placed.cost.bytes - placed.cost.weight_bytes, experts.separate_gemm_seconds
-        return found(experts.DESCRIPTION, function, grouped, moved, sets=calibration.experts, name=implementation)
-    if matrices := gemm_work(operator, dtype):
+        moved = placed.cost.bytes - placed.cost.weight_bytes
+        return found(experts.DESCRIPTION, experts.separate_gemm_seconds, grouped, moved)
+    if kind == "gemm":
+        matrices = gemm_work(operator, dtype)
+        assert matrices is not None
         if has_winograd_shape(operator):
             share = either(runs_in_fp32_on_cuda_cores(operator, device, dtype), WINOGRAD_SHARE, 1)
             matrices = matrices._replace(k=share * matrices.k)
         if repeated:
             matrices = matrices._replace(copies_a=copies[0], copies_b=copies[1])
-        return found(gemm.DESCRIPTION, gemm.seconds, matrices, sets=calibration.gemm, name=implementation)
-    tensors = operator.widths.dtype.name  # the format of the tensors: 16 bits also where GEMMs compute in fp8
-    key = format_key(tensors, tensors)
-    name = implementation if implementation and implementation in calibration.stream else stream_kind(operator)
-    data, compute = plain(placed.cost.bytes), placed.compute_seconds
-    return found(stream.DESCRIPTION, stream.seconds, data, compute, sets=calibration.stream, name=name)
+        return found(gemm.DESCRIPTION, gemm.seconds, matrices)
+    return found(stream.DESCRIPTION, stream.seconds, plain(placed.cost.bytes), placed.compute_seconds)
+
+
+class KernelParameters(NamedTuple):
+    """The parameters of an operator's kernel: their kind, as a device's file names it, the format key of the operator,
+    and the set that is used; None where no set is fitted for the kind."""
+
+    kind: str
+    format_key: str
+    chosen: ParameterSet | None
+
+
+def kernel_parameters(
+    operator: Operator, calibration: Calibration, dtype: str, implementation: str = ""
+) -> KernelParameters:
+    """The parameters that the expected time of an operator uses, for all operators but collectives."""
+    kind, name = _kernel_kind(operator, calibration), implementation
+    sets = getattr(calibration, kind)
+    key = operator_format_key(operator, dtype)
+    if kind in layer_kernels.KINDS:
+        name = layer_kernels.similar_kernel(implementation, sets)
+    elif kind == "stream":
+        tensors = operator.widths.dtype.name  # the format of the tensors: 16 bits also where GEMMs compute in fp8
+        key = format_key(tensors, tensors)
+        name = implementation if implementation and implementation in sets else stream_kind(operator)
+    return KernelParameters(kind, key, choose_set(sets, name, key))
+
+
+def _kernel_kind(operator: Operator, calibration: Calibration) -> str:
+    """The kind of parameters of an operator's kernel."""
+    kind = layer_kernels.kind(operator)
+    if kind and getattr(calibration, kind):
+        return kind
+    if operator.kind == "attention" and "t:s" in operator.sizes:
+        return "generation" if layer_kernels.is_decode(operator) else "context"
+    if operator.kind == "moe" or _is_grouped_gemm(operator):
+        return "experts"
+    return "gemm" if _is_gemm(operator) else "stream"
 
 
 WINOGRAD_SHARE = 4 / 9
@@ -311,96 +336,21 @@ def _has_unit_stride(sizes: Mapping[str, Number]) -> bool:
     return all(bool(sizes[f"{axis}+{side}"] <= sizes[axis] + 2) for axis, side in (("i", "r"), ("j", "s")))
 
 
-class ParameterSet(NamedTuple):
-    """Fitted parameters, their fit and implementation; `stands_in` is their format key where it differs from the one
-    asked for."""
-
-    timing: Any
-    fit: Fit
-    implementation: str
-    stands_in: str = ""
-
-
-def choose_set(sets: Sets[Timing], implementation: str, key: str) -> ParameterSet | None:
-    """The parameter set for an implementation and a format key, or the nearest one; None where there are no sets.
-
-    Sets are ranked by, in this order: same formats; mean error of at most MAX_TRANSFER_ERROR; same compute format with
-    a stored format of similar width; same implementation; similar head size; order in the file, whose first set is the
-    default. A set for another format key gets a wider interval.
-    """
-    if key in (named := sets.get(implementation, {})):
-        return ParameterSet(*named[key], implementation)
-    if key == "sockets" and sets and not any(key in by_key for by_key in sets.values()):
-        found = choose_set(sets, implementation, "pcie")
-        return found and found._replace(fit=found.fit.wider(2), stands_in=found.stands_in or "pcie")
-    known = [(name, other, found) for name, by_key in sets.items() for other, found in by_key.items()]
-    if not known:
-        return None
-
-    def distance(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, bool, float]:
-        name, other, (_, fit) = candidate
-        wanted, found = key.split("/"), other.split("/")
-        same = wanted[0] == found[0]  # compute format
-        width = _width_distance(*wanted[1:2], *found[1:2]) if same else inf
-        poor = fit.error > MAX_TRANSFER_ERROR
-        return wanted[:2] != found[:2], poor, width, name != implementation, same * _head_size_ratio(key, other)
-
-    name, other, (timing, fit) = min(known, key=distance)
-    if other == key:
-        return ParameterSet(timing, fit, name)
-    return ParameterSet(timing, fit.wider(2), name, stands_in=other)
-
-
-def _width_distance(stored: str = "", other: str = "") -> float:
-    """How many times the width of one format doubles or halves to that of the other; 0 for unknown formats."""
-    known = FORMATS.keys() >= {stored, other}
-    return abs(log2(FORMATS[stored].bits / FORMATS[other].bits)) if known else 0.0
-
-
-def _head_size_ratio(key: str, other: str) -> float:
-    """The factor between the head sizes of two format keys; 1 where a key has none."""
-    sizes = [float(size) for name in (key, other) for size in name.split("/")[2:]]
-    return max(sizes) / min(sizes) if len(sizes) == 2 else 1.0
-
-
-def operator_format_key(operator: Operator, dtype: str) -> str:
-    """The format key of an operator's kernel: compute format / weight format, such as `fp16/int4`.
-
-    For attention: compute format / KV cache format / head size, such as `fp16/fp8/128`.
-    """
-    widths = operator.widths
-    stored = widths.kv if operator.kind == "attention" else widths.weights
-    if any(tensor.name in widths.unconverted for tensor in operator.parameters) and stored.bits < 16:
-        stored = widths.dtype
-    elif widths.by_matrix and operator.kind != "attention":
-        others = dict(widths.by_matrix)
-        stored = next((others[tensor.name] for tensor in operator.parameters if tensor.name in others), stored)
-    if operator.kind != "attention":
-        return format_key(dtype, stored.name)
-    scores = [line for line in operator.lines if line.outputs == operator.lines[0].outputs]
-    head = sum(product(operator.sizes[axis] for axis in line.contracted) for line in scores)
-    return format_key(dtype, f"{stored.name}/{head}")
-
-
-def format_key(dtype: str, stored: str) -> str:
-    """The key of a parameter set: compute format / stored format, such as `fp16/int4`; bf16 shares fp16's sets.
-
-    `stored` may end in a head size: `fp8/128`.
-    """
-    return "/".join("fp16" if name == "bf16" else name for name in (dtype, *stored.split("/")))
-
-
 def compute_format(operator: Operator, dtype: str) -> Format:
     """The format that an operator multiplies in: `dtype`."""
     working = operator.widths.dtype
     return working if working.name == dtype else FORMATS[dtype]
 
 
+def _is_gemm(operator: Operator) -> bool:
+    return len(operator.lines) == 1 and bool(operator.lines[0].contracted)
+
+
 def gemm_work(operator: Operator, dtype: str) -> GemmWork | None:
     """A contraction as a GEMM; None for any other operator."""
-    line, widths = operator.lines[0], operator.widths
-    if len(operator.lines) != 1 or not line.contracted:
+    if not _is_gemm(operator):
         return None
+    line, widths = operator.lines[0], operator.widths
     a, b = line.factors
     of_a, of_b, of_c = (widths.format(tensor).bits / 8 for tensor in (a, b, line.outputs[0]))
     if operator.gemm is not None:
@@ -418,15 +368,18 @@ def gemm_work(operator: Operator, dtype: str) -> GemmWork | None:
     return GemmWork(batch, m, n, k, moved, of_a, of_b, of_c, quantized)
 
 
+def _is_grouped_gemm(operator: Operator) -> bool:
+    """Whether this is a GEMM with the weights of each expert; the weight gradient is a GEMM of activations."""
+    return operator.kind == "grouped_gemm" and "x" in operator.lines[0].factors[1].axes
+
+
 def grouped_gemm_work(operator: Operator, dtype: str) -> GroupedGemmWork | None:
     """The grouped GEMM of the experts that at least one token chose; None for any other operator."""
-    if operator.kind != "grouped_gemm":
+    if not _is_grouped_gemm(operator):
         return None
     from roofmodel.prediction.experts import GroupedGemmWork
 
     (a, b), sizes, widths = operator.lines[0].factors, operator.sizes, operator.widths
-    if "x" not in b.axes:  # the weight gradient, a GEMM of activations
-        return None
     each = b.elements(sizes) / sizes["x"]
     touched = operator.touched.get(b.name, b.elements(sizes)) / each
     k = product(sizes[axis] for axis in operator.lines[0].contracted if axis != "x")

@@ -16,8 +16,9 @@ from roofmodel.devices.calibration import CollectiveTiming
 from roofmodel.devices.device import Device
 from roofmodel.prediction.collectives import CollectiveWork, seconds
 from roofmodel.prediction.links import tree_share
+from roofmodel.prediction.parameter_sets import choose_set
 from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import choose_set, expect
+from roofmodel.prediction.timing import expect
 from roofmodel.study.benchmark.operations import COLLECTIVES, OPERATIONS, PRECISIONS, widths
 
 A100, H100 = Device.load("a100"), Device.load("h100")

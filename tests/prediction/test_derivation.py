@@ -34,6 +34,7 @@ from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
 from roofmodel.prediction.formula import Chip, FormulaDescription, meanings
 from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.latent_attention import LatentDecodeWork
+from roofmodel.prediction.parameter_sets import choose_set
 from roofmodel.prediction.recurrent import ChunkWork, FilterWork, RecurrenceWork
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.tiled_attention import TiledAttentionWork
@@ -135,7 +136,7 @@ def test_derivations_of_fused_gemms_give_the_stated_time(model: str, batch: int,
 def test_derivations_of_collectives_give_the_stated_time(rounds: int, size: float) -> None:
     calibration = Device.load("h100").calibration
     assert calibration is not None
-    chosen = timing.choose_set(calibration.collectives, "", "any")
+    chosen = choose_set(calibration.collectives, "", "any")
     assert chosen is not None
     found = timing._applied(
         collectives.DESCRIPTION, collectives.seconds, (collectives.CollectiveWork(8, rounds, size), 450e9), chosen

@@ -17,7 +17,6 @@ from roofmodel.devices.calibration import (
     Calibration,
     ContextTiming,
     Fit,
-    Fitted,
     GemmTiming,
     GenerationTiming,
     StreamTiming,
@@ -28,7 +27,7 @@ from roofmodel.prediction.attention import AttentionWork
 from roofmodel.prediction.formula import Chip
 from roofmodel.prediction.gemm import GemmWork
 from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import Expected, Formula, choose_set, clamp_to_bound, expect, formula, independent_sum
+from roofmodel.prediction.timing import Expected, Formula, clamp_to_bound, expect, formula, independent_sum
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 
 A100, H100 = Device.load("a100"), Device.load("h100")
@@ -442,62 +441,6 @@ def widths_of(dtype: str) -> Widths:
 def test_a_device_without_calibration_has_no_expected_times() -> None:
     assert expect(gemm_operator(10, 10, 10), TOY, "fp16") is None
     assert expect(gemm_operator(10, 10, 10), replace(A100, calibration=Calibration("none")), "fp16") is None
-
-
-def test_a_parameter_set_is_chosen_by_kernel_then_format_then_order() -> None:
-    def fitted(latency: float) -> Fitted[StreamTiming]:
-        return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, 0.1, 0.9, 1.2, "", ""))
-
-    sets = {"a": {"x": fitted(1), "y": fitted(2)}, "b": {"x": fitted(3)}}
-    assert choose_set(sets, "b", "x") == (*fitted(3), "b", "")
-    assert choose_set(sets, "b", "y") == (*fitted(2), "a", "")  # the first set with these formats
-    assert choose_set(sets, "unknown", "x") == (*fitted(1), "a", "")
-    substituted = choose_set(sets, "b", "z")
-    assert substituted is not None
-    assert substituted.timing == fitted(3).timing
-    assert (substituted.fit.low, substituted.fit.high) == (0.9**2, 1.2**2)  # fitted on other formats: a wider interval
-    assert choose_set({}, "a", "x") is None
-
-
-def test_the_parameter_set_of_the_same_kernel_is_preferred_to_the_nearest_head_size() -> None:
-    def fitted(latency: float) -> Fitted[StreamTiming]:
-        return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, 0.1, 0.9, 1.2, "", ""))
-
-    sets = {"a": {"x/x/64": fitted(1), "x/x/128": fitted(2)}, "b": {"x/x/256": fitted(3), "x/y/64": fitted(4)}}
-    assert choose_set(sets, "", "x/x/256") == (*fitted(3), "b", "")  # no kernel requested
-    for name, formats, latency in (("", "x/x/80", 1), ("", "x/x/96", 2), ("a", "x/x/256", 2), ("b", "x/x/64", 3)):
-        substituted = choose_set(sets, name, formats)
-        assert substituted is not None
-        assert substituted.timing.latency == latency, (name, formats)
-        assert substituted.fit.high == 1.2**2
-
-
-def test_unmeasured_formats_use_the_parameter_set_of_equal_width() -> None:
-    def fitted(latency: float) -> Fitted[StreamTiming]:
-        return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, 0.1, 0.9, 1.2, "", ""))
-
-    sets = {"a": {"fp16/fp16": fitted(1), "fp16/int4": fitted(2)}, "b": {"fp16/int8": fitted(3), "fp8/fp8": fitted(4)}}
-    for formats, latency in (("fp16/nf4", 2), ("fp16/mxfp4", 2), ("fp16/fp8", 3), ("fp8/int8", 4), ("tf32/tf32", 1)):
-        substituted = choose_set(sets, "a", formats)
-        assert substituted is not None
-        assert substituted.timing.latency == latency, formats
-        assert substituted.fit.high == 1.2**2
-        assert {**sets["a"], **sets["b"]}[substituted.stands_in].timing == substituted.timing
-    heads = {"a": {"fp16/fp16/128": fitted(1), "fp16/fp16/64": fitted(2)}}
-    substituted = choose_set(heads, "", "fp16/int8/64")
-    assert substituted is not None
-    assert substituted.timing.latency == 2  # other formats, but this head size
-
-
-def test_a_parameter_set_of_a_distant_format_is_not_substituted() -> None:
-    def fitted(latency: float, error: float) -> Fitted[StreamTiming]:
-        return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, error, 0.9, 1.2, "", ""))
-
-    sets = {"a": {"fp16/fp16/512": fitted(1, 0.5)}, "b": {"fp16/fp16/128": fitted(2, 0.1)}}
-    assert choose_set(sets, "a", "fp16/fp16/512") == (*fitted(1, 0.5), "a", "")
-    substituted = choose_set(sets, "a", "fp16/fp16/576")
-    assert substituted is not None
-    assert substituted.timing.latency == 2
 
 
 @pytest.mark.parametrize(("low", "high", "power", "factor", "ends"), [

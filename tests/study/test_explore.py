@@ -13,7 +13,7 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.prediction.formula import l2_bytes
-from roofmodel.prediction.timing import choose_set, format_key
+from roofmodel.prediction.parameter_sets import choose_set, format_key
 from roofmodel.study import explore
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.options import CHOICES, MIN_TRAINING_BITS

@@ -31,9 +31,10 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
 from roofmodel.prediction import attention, experts, gemm, layer_kernels
 from roofmodel.prediction.links import route
+from roofmodel.prediction.parameter_sets import operator_format_key
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.stream import stream_kind
-from roofmodel.prediction.timing import formula, operator_format_key
+from roofmodel.prediction.timing import formula
 from roofmodel.study.benchmark.fitting import LEAST_GAIN, MAX_FIT_ROWS, MAX_SEARCH_ROWS, Rows, Space, fit
 from roofmodel.study.benchmark.residency import copies, least_seconds, repeated
 from roofmodel.study.benchmark.search_space import (

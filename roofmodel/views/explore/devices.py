@@ -11,7 +11,7 @@ from roofmodel.devices.library import ALIASES
 from roofmodel.devices.parts import Link
 from roofmodel.errors import WorkloadError
 from roofmodel.prediction.formula import l2_bytes
-from roofmodel.prediction.timing import choose_set, format_key
+from roofmodel.prediction.parameter_sets import choose_set, format_key
 from roofmodel.study.estimate.notes import gpus_per_node, link_notes
 from roofmodel.tracing.trace import Node
 from roofmodel.views.explore.nodes import Rows

@@ -1,0 +1,90 @@
+"""The parameter set that an operator's expected time uses: the one of its formats, or the nearest one."""
+
+from __future__ import annotations
+
+from math import inf, log2
+from typing import Any, NamedTuple
+
+from roofmodel.algebra import product
+from roofmodel.counting.number_formats import FORMATS
+from roofmodel.counting.operator import Operator
+from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Fit, Fitted, Sets, Timing
+
+
+class ParameterSet(NamedTuple):
+    """Fitted parameters, their fit and implementation; `stands_in` is their format key where it differs from the one
+    asked for."""
+
+    timing: Any
+    fit: Fit
+    implementation: str
+    stands_in: str = ""
+
+
+def choose_set(sets: Sets[Timing], implementation: str, key: str) -> ParameterSet | None:
+    """The parameter set for an implementation and a format key, or the nearest one; None where there are no sets.
+
+    Sets are ranked by, in this order: same formats; mean error of at most MAX_TRANSFER_ERROR; same compute format with
+    a stored format of similar width; same implementation; similar head size; order in the file, whose first set is the
+    default. A set for another format key gets a wider interval.
+    """
+    if key in (named := sets.get(implementation, {})):
+        return ParameterSet(*named[key], implementation)
+    if key == "sockets" and sets and not any(key in by_key for by_key in sets.values()):
+        found = choose_set(sets, implementation, "pcie")
+        return found and found._replace(fit=found.fit.wider(2), stands_in=found.stands_in or "pcie")
+    known = [(name, other, found) for name, by_key in sets.items() for other, found in by_key.items()]
+    if not known:
+        return None
+
+    def distance(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, bool, float]:
+        name, other, (_, fit) = candidate
+        wanted, found = key.split("/"), other.split("/")
+        same = wanted[0] == found[0]  # compute format
+        width = _width_distance(*wanted[1:2], *found[1:2]) if same else inf
+        poor = fit.error > MAX_TRANSFER_ERROR
+        return wanted[:2] != found[:2], poor, width, name != implementation, same * _head_size_ratio(key, other)
+
+    name, other, (timing, fit) = min(known, key=distance)
+    if other == key:
+        return ParameterSet(timing, fit, name)
+    return ParameterSet(timing, fit.wider(2), name, stands_in=other)
+
+
+def _width_distance(stored: str = "", other: str = "") -> float:
+    """How many times the width of one format doubles or halves to that of the other; 0 for unknown formats."""
+    known = FORMATS.keys() >= {stored, other}
+    return abs(log2(FORMATS[stored].bits / FORMATS[other].bits)) if known else 0.0
+
+
+def _head_size_ratio(key: str, other: str) -> float:
+    """The factor between the head sizes of two format keys; 1 where a key has none."""
+    sizes = [float(size) for name in (key, other) for size in name.split("/")[2:]]
+    return max(sizes) / min(sizes) if len(sizes) == 2 else 1.0
+
+
+def operator_format_key(operator: Operator, dtype: str) -> str:
+    """The format key of an operator's kernel: compute format / weight format, such as `fp16/int4`.
+
+    For attention: compute format / KV cache format / head size, such as `fp16/fp8/128`.
+    """
+    widths = operator.widths
+    stored = widths.kv if operator.kind == "attention" else widths.weights
+    if any(tensor.name in widths.unconverted for tensor in operator.parameters) and stored.bits < 16:
+        stored = widths.dtype
+    elif widths.by_matrix and operator.kind != "attention":
+        others = dict(widths.by_matrix)
+        stored = next((others[tensor.name] for tensor in operator.parameters if tensor.name in others), stored)
+    if operator.kind != "attention":
+        return format_key(dtype, stored.name)
+    scores = [line for line in operator.lines if line.outputs == operator.lines[0].outputs]
+    head = sum(product(operator.sizes[axis] for axis in line.contracted) for line in scores)
+    return format_key(dtype, f"{stored.name}/{head}")
+
+
+def format_key(dtype: str, stored: str) -> str:
+    """The key of a parameter set: compute format / stored format, such as `fp16/int4`; bf16 shares fp16's sets.
+
+    `stored` may end in a head size: `fp8/128`.
+    """
+    return "/".join("fp16" if name == "bf16" else name for name in (dtype, *stored.split("/")))
