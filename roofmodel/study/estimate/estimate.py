@@ -21,6 +21,7 @@ from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, larg
 from roofmodel.study.estimate.notes import (
     device_notes,
     engine_notes,
+    format_notes,
     launch_notes,
     matmul_format_notes,
     memory_notes,
@@ -100,6 +101,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *fitting_notes(arch, device, work, needed, options, walk),
             *memory_notes(device, work, needed.total),
             *timing_notes(device, found),
+            *format_notes(device, (operator for phase in found for operator in phase.operators), work.widths.compute),
             *engine_notes(device, work, found),
             *utilization_notes(found),
             *launch_notes(found),

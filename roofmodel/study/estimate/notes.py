@@ -20,6 +20,7 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.prediction import layer_kernels
 from roofmodel.prediction.engine import OLDER_GEMMS, uses_older_gemms
+from roofmodel.prediction.timing import kernel_parameters
 from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.phase import PhaseEstimate, is_launch_bound
 from roofmodel.study.estimate.placed import launches, sum_of
@@ -38,6 +39,8 @@ KERNEL_KINDS = {
     "chunks": "delta-rule", "recurrence": "delta-rule",
 }  # fmt: skip
 """The kinds of kernels in a device's calibration, by their names in its file."""
+CACHED = ("context", "generation", "encoder", "latent_context", "latent_generation")
+"""The kinds whose stored format is that of the KV cache; of the others, it is that of the weights."""
 
 
 def model_notes(arch: Architecture, work: Workload) -> list[Text]:
@@ -264,6 +267,38 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
                 f"the expected time of {names} has no evidence: no measurements of this scan exist, so the time to "
                 "read and write its data is used"
             )
+
+
+def format_notes(device: Device, operators: Iterable[Operator], dtype: str) -> Iterator[str]:
+    """The kinds of kernels whose parameters were fitted to other formats than those of the operators.
+
+    `dtype` is the compute format of GEMMs. bf16 and fp16 have the same parameters.
+    """
+    if device.calibration is None:
+        return
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for operator in operators:
+        if operator.collective is None:
+            kind, key, chosen = kernel_parameters(operator, device.calibration, dtype)
+            half = "bf16" if "bf16" in (dtype, operator.widths.dtype.name) else "fp16"
+            formats = [_format_text(kind, each, half) for each in (key, chosen.stands_in if chosen else "")]
+            if all(formats) and formats[0] != formats[1]:
+                found.setdefault((formats[0], formats[1]), {})[KERNEL_KINDS[kind]] = None
+    for (own, other), kinds in found.items():
+        *first, last = kinds
+        names = f"{', '.join(first)} and {last}" if first else last
+        yield f"{names} kernels have no parameters for {own}; those of {other} are used, with a wider interval"
+
+
+def _format_text(kind: str, format_key: str, half: str) -> str:
+    """The formats of a format key, without its head size: such as `fp16 with int4 weights`; empty for no key.
+
+    `half` is the 16-bit format of the workload.
+    """
+    names = [half if name == "fp16" else name for name in format_key.split("/")[:2]]
+    if len(set(names)) == 1:
+        return names[0]
+    return f"{names[0]} with {names[1]} {'KV cache' if kind in CACHED else 'weights'}"
 
 
 def engine_notes(device: Device, work: Workload, found: Iterable[PhaseEstimate]) -> Iterator[Text]:

@@ -10,18 +10,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel import units
+from roofmodel.counting import phases
 from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.counting.workload import MEMORY_UTILIZATION
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, ignored
 from roofmodel.models.architecture import Architecture
 from roofmodel.option_values import RoutingOption
+from roofmodel.study.estimate.notes import format_notes
 from roofmodel.study.estimate.options import MAX_VALUE, auto_dtype_notes
 from roofmodel.study.estimate.parallelism import has_experts
 from roofmodel.study.estimate.routing import check_routing, read_routing, routing_notes
 from roofmodel.study.plan.candidate import Candidate
 from roofmodel.study.plan.disaggregated import Matching, link_bandwidth, matched
-from roofmodel.study.plan.layouts import formats, layouts
+from roofmodel.study.plan.layouts import Layout, formats, layouts
 from roofmodel.study.plan.options import (
     check_count,
     check_generates,
@@ -36,6 +38,7 @@ from roofmodel.study.plan.options import (
 )
 from roofmodel.study.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
 from roofmodel.study.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
+from roofmodel.study.plan.step_times import engine
 from roofmodel.study.processes import in_processes
 from roofmodel.study.sweep import grid
 from roofmodel.study.sweep.sweep import prices_by_device
@@ -122,6 +125,7 @@ def plan(
         searched=pairs + sum(one.points for one in found), layouts=len(pieces), notes=(),
     )  # fmt: skip
     remarks = (*_notes(result, pieces, prices), *device_notes(devices, searched))
+    remarks = (*remarks, *dict.fromkeys(_kernel_format_notes(arch, comparable(searched), result)))
     if "auto" in restricted.get("dtype", ()):
         remarks = (*auto_dtype_notes(arch), *remarks)
     return result._replace(notes=(*arch.notes, *routing_remarks, *remarks))
@@ -196,6 +200,16 @@ def _notes(found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float]) ->
     if prices and (missing := sorted({piece.device.id for piece in pieces if piece.price is None})):
         yield Message(Option("price"), f" is missing for {', '.join(missing)}: candidates are ranked by rate per GPU")
     yield from _request_notes(pieces[0].arch, found.service)
+
+
+def _kernel_format_notes(arch: Architecture, devices: Sequence[Device], found: Plan) -> Iterator[Text]:
+    """The kernels of the candidates whose parameters were fitted to other formats; a layout does not change them."""
+    by_id = {device.id: device for device in devices}
+    for device, form in dict.fromkeys((one.candidate.device, one.candidate.formats) for one in found.ranked):
+        served = engine(arch, by_id[device], Layout(), form, found.service.memory_utilization)
+        prefill = served.step._replace(phase="prefill", tokens=found.service.traffic.isl, context=0)
+        operators = [*phases.operators(arch, prefill), *phases.operators(arch, served.step)]
+        yield from format_notes(by_id[device], operators, served.work.widths.compute)
 
 
 def _described(one: Candidate) -> str:

@@ -24,6 +24,7 @@ from roofmodel.study.estimate.notes import (
     device_notes,
     engine_notes,
     exceeds_positions,
+    format_notes,
     timing_notes,
     utilization_notes,
     weight_format_notes,
@@ -277,7 +278,10 @@ def _case(
         return GridCase(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
     formats = weight_format_notes(arch, work, phase.operators)
     routed = routing_notes(arch, work.routing, work.parallel.ep)
-    timed = (*timing_notes(device, [phase]), *engine_notes(device, work, [phase]), *utilization_notes([phase]))
+    timed = (
+        *timing_notes(device, [phase]), *format_notes(device, phase.operators, work.widths.compute),
+        *engine_notes(device, work, [phase]), *utilization_notes([phase]),
+    )  # fmt: skip
     notes |= dict.fromkeys([*remarks, *device_notes(device, work), *formats, *routed, *timed])
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
     if slowest_stage(arch, device, smallest.steps()[0], work.host).host_bound:
