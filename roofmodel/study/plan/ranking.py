@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import log, sqrt
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from roofmodel import units
 from roofmodel.study.plan.candidate import EQUAL, Candidate, Interval
@@ -43,14 +43,25 @@ def ranked(candidates: Iterable[Candidate], count: int) -> list[Ranked]:
     meeting = sorted((one for one in found if one.meets), key=lambda one: -_merit(one, priced).value)
     missing = sorted((one for one in found if not one.meets), key=lambda one: (one.violation, one.tpot.value))
     ordered = [*_by_latency(meeting, priced), *missing]
-    shown = _shown(ordered, count)
+    shown = shown_by_rank(ordered, count)
     return [
         Ranked(one, rank, _ties(one, rank, shown, priced), reason(one, rank, ordered), limit(one))
         for rank, one in shown.items()
     ]
 
 
-def _shown(ordered: Sequence[Candidate], count: int) -> dict[int, Candidate]:
+class OnDevice(Protocol):
+    """A candidate of any kind of plan."""
+
+    @property
+    def device(self) -> str:
+        """The id of its device."""
+
+
+AnyCandidate = TypeVar("AnyCandidate", bound=OnDevice)
+
+
+def shown_by_rank(ordered: Sequence[AnyCandidate], count: int) -> dict[int, AnyCandidate]:
     """The first candidates by rank. The best candidate of each device replaces the last of them where it is missing."""
     first = {one.device: rank for rank, one in reversed([*enumerate(ordered, 1)])}
     best = sorted(first.values())

@@ -48,8 +48,10 @@ from roofmodel.study.plan.options import (
     no_layout,
     number_of_tokens,
 )
-from roofmodel.study.plan.ranking import SHARED_ERROR, layout_text, ties
+from roofmodel.study.plan.ranking import layout_text
 from roofmodel.study.plan.search import Shortage
+from roofmodel.study.plan.training_candidate import Choices, Run, TrainingCandidate
+from roofmodel.study.plan.training_ranking import RankedTraining, ranked_training
 from roofmodel.study.processes import in_processes
 from roofmodel.study.sweep import grid
 from roofmodel.study.sweep.case import slowest_totals
@@ -63,36 +65,6 @@ RECOMPUTE = {"flash": ("none", "full"), "eager": ("none", "selective", "full")}
 MAX_MICRO_BATCH = 16
 MAX_VPP = 4
 """The largest number of model parts per pipeline stage that is searched without being asked for."""
-DAY = 86400
-
-
-class Run(NamedTuple):
-    """A training run: tokens of all steps, sequences of a step, tokens of a sequence."""
-
-    tokens: float
-    batch: int
-    seq: int
-    gpus: int
-    dtype: str
-    attention: str
-    memory_utilization: float
-
-    @property
-    def steps(self) -> float:
-        """The number of steps."""
-        return self.tokens / (self.batch * self.seq)
-
-
-class Choices(NamedTuple):
-    """The options of a layout apart from its sizes and the microbatch.
-
-    `vpp`: the number of model parts per pipeline stage. `zero`: 1 if the replicas shard the optimizer state, else 0.
-    """
-
-    vpp: int
-    recompute: str
-    sequence_parallel: str
-    zero: int
 
 
 class TrainingPiece(NamedTuple):
@@ -104,47 +76,6 @@ class TrainingPiece(NamedTuple):
     choices: Choices
     run: Run
     price: float | None
-
-
-class TrainingCandidate(NamedTuple):
-    """A layout with its best microbatch: seconds of a step, model FLOPs utilization, bytes per GPU."""
-
-    device: str
-    layout: Layout
-    choices: Choices
-    micro_batch: int
-    step: Interval
-    mfu: float | None
-    memory: Number
-    usable: Number | None
-    shares: Shares
-    run: Run
-    price: float | None = None  # dollars per hour and GPU
-
-    @property
-    def per_gpu(self) -> Interval:
-        """Tokens per second and GPU."""
-        tokens = self.run.batch * self.run.seq / self.run.gpus
-        return Interval(*(tokens / seconds for seconds in (self.step.value, self.step.high, self.step.low)))
-
-    @property
-    def days(self) -> Interval:
-        """Days of the run."""
-        return Interval(*(self.run.steps * seconds / DAY for seconds in self.step))
-
-    @property
-    def dollars(self) -> float | None:
-        """The price of the run."""
-        return None if self.price is None else self.price * self.run.gpus * 24 * self.days.value
-
-
-class RankedTraining(NamedTuple):
-    """A candidate with its rank, the ranks that it ties with, and the reason."""
-
-    candidate: TrainingCandidate
-    rank: int
-    ties_with: tuple[int, ...]
-    reason: str
 
 
 class TrainingPlan(NamedTuple):
@@ -228,7 +159,7 @@ def plan_training(
     fitting = sorted((one.best for one in found if one.best is not None), key=lambda one: -one.per_gpu.value)
     short = [one.shortage for one in found if one.shortage is not None]
     nearest = None if fitting or not short else min(short, key=lambda one: one.needed / one.usable)
-    ranked = tuple(_ranked(fitting, top, searches_unsharded=0 in zero_stages))
+    ranked = tuple(ranked_training(fitting, top, searches_unsharded=0 in zero_stages))
     return TrainingPlan(
         model=arch.name, devices=tuple(device.id for device in devices), run=run, ranked=ranked,
         shortage=nearest, searched=sum(one.points for one in found), layouts=len(pieces),
@@ -373,87 +304,6 @@ def _candidate(
         ),
         run=piece.run, price=piece.price,
     )  # fmt: skip
-
-
-def _ranked(fitting: Sequence[TrainingCandidate], count: int, searches_unsharded: bool) -> Iterator[RankedTraining]:
-    """The first candidates with their reasons.
-
-    `searches_unsharded`: whether layouts whose replicas do not shard the optimizer state were searched, too.
-    """
-    shown, fit = fitting[:count], {(one.device, one.layout, one.choices) for one in fitting}
-    for rank, one in enumerate(shown, 1):
-        tied = (
-            place
-            for place, other in enumerate(shown, 1)
-            if place != rank and ties(one.per_gpu, other.per_gpu, SHARED_ERROR * (one.device == other.device))
-        )
-        other = shown[0] if rank > 1 else _runner_up(fitting)
-        reason, unsharded = _reason(one, other), (one.device, one.layout, one.choices._replace(zero=0))
-        if searches_unsharded and unsharded not in fit:
-            reason += f"; it does not fit without ZeRO-{one.choices.zero}"
-        yield RankedTraining(one, rank, tuple(tied), reason)
-
-
-def _runner_up(fitting: Sequence[TrainingCandidate]) -> TrainingCandidate | None:
-    """The fastest candidate with another layout than the first, else with another device."""
-    first, *others = fitting
-    return next(
-        (one for one in others if one.layout != first.layout),
-        next((one for one in others if one.device != first.device), None),
-    )
-
-
-def _reason(one: TrainingCandidate, other: TrainingCandidate | None) -> str:
-    """The largest difference from another candidate."""
-    if other is None:
-        return "the only layout that fits"
-    change = one.per_gpu.value / other.per_gpu.value - 1
-    pairs = (
-        ("communication takes", one.shares.communication, other.shares.communication),
-        ("pipeline stages idle", one.shares.idle, other.shares.idle),
-    )
-    found = [
-        (abs(a - b), f"{what} {a:.0%} of its step, not {b:.0%}")
-        for what, a, b in pairs
-        if (a < b) == (change > 0) and f"{a:.0%}" != f"{b:.0%}"
-    ]
-    stages, other_stages = one.layout.pp, other.layout.pp
-    if stages != other_stages:  # the reason, unless one of the shares explains half of the change
-        uneven = f"pp {stages}, not {other_stages} (the last stage also computes the LM head)"
-        found.append((abs(change) / 2, uneven))
-    if one.device != other.device:
-        found.append((0.4, f"{one.device}, not {other.device}"))
-    chosen, others = one.choices, other.choices
-    if chosen.recompute != others.recompute:
-        found.append((0.25, f"recomputation {chosen.recompute}, not {others.recompute}"))
-    if chosen.vpp != others.vpp:
-        found.append((0.02, f"{_schedule(chosen)}, not {_schedule(others)}"))
-    if one.micro_batch != other.micro_batch:
-        found.append((0.02, f"microbatches of {one.micro_batch}, not {other.micro_batch}"))
-    if chosen.sequence_parallel != others.sequence_parallel:
-        found.append((0.02, f"sequence parallelism {chosen.sequence_parallel}"))
-    if chosen.zero != others.zero:
-        found.append((0.02, f"optimizer state {'sharded' if chosen.zero else 'on each replica'}"))
-    cause = max(found)[1] if found else "no part of the step differs by much"
-    return f"{abs(change):.0%} {'faster' if change >= 0 else 'slower'} than {training_name(other)}: {cause}"
-
-
-def _schedule(choices: Choices) -> str:
-    return f"{choices.vpp} model {'parts' if choices.vpp > 1 else 'part'} per stage"
-
-
-def training_name(one: TrainingCandidate) -> str:
-    """The layout, and what it does to save memory: `tp 8 pp 4 dp 2 vpp 2, full recomputation`."""
-    words = [training_layout(one)]
-    words += [f"{one.choices.recompute} recomputation"] * (one.choices.recompute != "none")
-    words += ["sequence parallel"] * (one.choices.sequence_parallel == "on")
-    words += [f"ZeRO-{one.choices.zero}"] * (one.choices.zero > 0)
-    return ", ".join(words)
-
-
-def training_layout(one: TrainingCandidate) -> str:
-    """The sizes above 1 of the layout and of the pipeline schedule: `tp 8 pp 4 dp 2 vpp 2`."""
-    return layout_text(one.layout) + (f" vpp {one.choices.vpp}" if one.choices.vpp > 1 else "")
 
 
 # --- Options ----------------------------------------------------------------------------------------

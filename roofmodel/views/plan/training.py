@@ -9,7 +9,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from roofmodel import output_files, units
-from roofmodel.study.plan.training import RankedTraining, TrainingPlan, training_layout
+from roofmodel.study.plan.training import TrainingPlan
+from roofmodel.study.plan.training_candidate import training_layout
+from roofmodel.study.plan.training_ranking import RankedTraining
 from roofmodel.views.kit.encoding import as_csv, as_json
 from roofmodel.views.plan.data import interval, shortage
 from roofmodel.views.plan.table import candidate_table, ties_legend

@@ -10,8 +10,11 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
+from roofmodel.study.plan.candidate import Interval
 from roofmodel.study.plan.options import number_of_tokens
-from roofmodel.study.plan.training import TrainingCandidate, TrainingPlan, _reason, plan_training
+from roofmodel.study.plan.training import TrainingPlan, plan_training
+from roofmodel.study.plan.training_candidate import TrainingCandidate
+from roofmodel.study.plan.training_ranking import ranked_training, training_reason
 
 MODEL, BATCH, SEQ = "gpt2-xl", 64, 1024
 
@@ -117,13 +120,15 @@ def test_the_number_of_stages_is_the_reason_if_no_share_explains_half_of_the_cha
     found = [each.candidate for each in planned(tp=1, recompute="none", micro_batch=1, vpp=1, top=100).ranked]
     one, two = (next(each for each in found if each.layout.pp == pp) for pp in (1, 2))
     idle = two.shares._replace(communication=one.shares.communication, idle=one.shares.idle + 0.01)
-    assert "pp 2, not 1 (the last stage" in _reason(two._replace(shares=idle), one)
-    assert "pipeline stages idle" in _reason(two._replace(shares=idle._replace(idle=one.shares.idle + 0.5)), one)
+    assert "pp 2, not 1 (the last stage" in training_reason(two._replace(shares=idle), one)
+    assert "pipeline stages idle" in training_reason(
+        two._replace(shares=idle._replace(idle=one.shares.idle + 0.5)), one
+    )
 
 
-def test_equal_shares_are_no_reason() -> None:
+def test_equal_shares_are_notraining_reason() -> None:
     first, second = (each.candidate._replace(device="one") for each in of_two_devices("v100").ranked)
-    assert _reason(second, first).endswith("slower than tp 1: no part of the step differs by much")
+    assert training_reason(second, first).endswith("slower than tp 1: no part of the step differs by much")
 
 
 def test_a_device_without_candidates_does_not_turn_the_times_of_others_into_bounds() -> None:
@@ -154,6 +159,20 @@ def test_days_and_cost_follow_from_the_step() -> None:
     assert one.days.value == pytest.approx(steps * one.step.value / 86400)
     assert one.dollars == pytest.approx(2 * 4 * 24 * one.days.value)
     assert 0.2 < (one.mfu or 0) < 0.8
+
+
+def test_the_best_row_of_each_device_is_shown_with_its_rank() -> None:
+    one = planned().ranked[0].candidate
+
+    def slower(device: str, factor: float) -> TrainingCandidate:
+        return one._replace(device=device, step=Interval(*(factor * seconds for seconds in one.step)))
+
+    candidates = [slower("a", 1), slower("a", 2), slower("a", 3), slower("b", 4), slower("b", 5), slower("c", 6)]
+    found = [*ranked_training(candidates, 4, searches_unsharded=False)]
+    assert [(each.rank, each.candidate.device) for each in found] == [(1, "a"), (2, "a"), (4, "b"), (6, "c")]
+    assert found[2].reason.startswith("75% slower than ")
+    tied = [*ranked_training([one, one, slower("b", 1.0000001)], 2, searches_unsharded=False)]
+    assert [(each.rank, each.ties_with) for each in tied] == [(1, (3,)), (3, (1,))]
 
 
 def test_restrictions_hold() -> None:

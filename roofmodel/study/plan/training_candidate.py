@@ -1,0 +1,92 @@
+"""A candidate of a training plan: a layout with its choices and microbatch, its time per step, its memory and price."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from roofmodel.algebra import Number
+from roofmodel.study.plan.candidate import Interval, Shares
+from roofmodel.study.plan.layouts import Layout
+from roofmodel.study.plan.ranking import layout_text
+
+DAY = 86400
+
+
+class Run(NamedTuple):
+    """A training run: tokens of all steps, sequences of a step, tokens of a sequence."""
+
+    tokens: float
+    batch: int
+    seq: int
+    gpus: int
+    dtype: str
+    attention: str
+    memory_utilization: float
+
+    @property
+    def steps(self) -> float:
+        """The number of steps."""
+        return self.tokens / (self.batch * self.seq)
+
+
+class Choices(NamedTuple):
+    """The options of a layout apart from its sizes and the microbatch.
+
+    `vpp`: the number of model parts per pipeline stage. `zero`: 1 if the replicas shard the optimizer state, else 0.
+    """
+
+    vpp: int
+    recompute: str
+    sequence_parallel: str
+    zero: int
+
+
+class TrainingCandidate(NamedTuple):
+    """A layout with its best microbatch: seconds of a step, model FLOPs utilization, bytes per GPU."""
+
+    device: str
+    layout: Layout
+    choices: Choices
+    micro_batch: int
+    step: Interval
+    mfu: float | None
+    memory: Number
+    usable: Number | None
+    shares: Shares
+    run: Run
+    price: float | None = None  # dollars per hour and GPU
+
+    @property
+    def per_gpu(self) -> Interval:
+        """Tokens per second and GPU."""
+        tokens = self.run.batch * self.run.seq / self.run.gpus
+        return Interval(*(tokens / seconds for seconds in (self.step.value, self.step.high, self.step.low)))
+
+    @property
+    def days(self) -> Interval:
+        """Days of the run."""
+        return Interval(*(self.run.steps * seconds / DAY for seconds in self.step))
+
+    @property
+    def dollars(self) -> float | None:
+        """The price of the run."""
+        return None if self.price is None else self.price * self.run.gpus * 24 * self.days.value
+
+
+def schedule(choices: Choices) -> str:
+    """The number of model parts per pipeline stage as text."""
+    return f"{choices.vpp} model {'parts' if choices.vpp > 1 else 'part'} per stage"
+
+
+def training_name(one: TrainingCandidate) -> str:
+    """The layout, and what it does to save memory: `tp 8 pp 4 dp 2 vpp 2, full recomputation`."""
+    words = [training_layout(one)]
+    words += [f"{one.choices.recompute} recomputation"] * (one.choices.recompute != "none")
+    words += ["sequence parallel"] * (one.choices.sequence_parallel == "on")
+    words += [f"ZeRO-{one.choices.zero}"] * (one.choices.zero > 0)
+    return ", ".join(words)
+
+
+def training_layout(one: TrainingCandidate) -> str:
+    """The sizes above 1 of the layout and of the pipeline schedule: `tp 8 pp 4 dp 2 vpp 2`."""
+    return layout_text(one.layout) + (f" vpp {one.choices.vpp}" if one.choices.vpp > 1 else "")
