@@ -25,6 +25,7 @@ from roofmodel.devices.calibration import (
     TiledTiming,
     Timing,
 )
+from roofmodel.devices.dram_fraction import StreamingDevice, transferred_fraction
 from roofmodel.devices.parts import Level
 from roofmodel.text_files import YamlValue
 
@@ -54,6 +55,8 @@ POSITIVE = (
     "column_blocks", "cluster_pipe", "padded",
 )  # fmt: skip
 SHARED = ("source", "date")  # of the fits of a kind
+STREAMING = ("stream", "filter", "filter_update", "recurrence")
+"""Kinds of kernels that move data and compute little: their `dram` depends on the device's SMs (`dram_fraction.py`)."""
 LINKS_OF_MACHINES = ("pcie", "sockets", "network")
 """Keys of collective sets whose fit is to several machines with other GPUs. The interval is that of a machine which was
 left out of the fit, so it holds for another device too."""
@@ -69,13 +72,11 @@ TENSOR_INSTRUCTIONS = {"8": "mma.sync", "12": "mma.sync", "9": "wgmma", "10": "t
 """The PTX instructions of the fastest 16-bit GEMMs by the major compute capability."""
 
 
-class CalibratedDevice(Protocol):
+class CalibratedDevice(StreamingDevice, Protocol):
     """A device, as far as this module reads it."""
 
     @property
     def id(self) -> str: ...
-    @property
-    def compute_capability(self) -> str | None: ...
     @property
     def calibration(self) -> Calibration | None: ...
     @property
@@ -139,8 +140,9 @@ def read(
 
     `like: a100-sxm-80gb` takes the sets of that device, for all kinds or for one kind, with wider intervals. Only these
     kinds of the other device are loaded, so that two devices can use different kinds of each other. Where the same
-    GEMM benchmark ran on both devices, their `pipe` is scaled (see `_peak_ratio`). Raises DeviceError; with `deferred`,
-    errors in the other files are raised when these sets are first used (see `DeferredSets`).
+    GEMM benchmark ran on both devices, their `pipe` is scaled (see `_peak_ratio`), and `dram` of STREAMING kinds by
+    the SMs per bandwidth. Raises DeviceError; with `deferred`, errors in the other files are raised when these sets are
+    first used (see `DeferredSets`).
     """
     entries = node.mapping(("like", *TIMINGS))
     device_id = device.id
@@ -195,7 +197,13 @@ def transferred(
     assert found is not None
     ratio = _peak_ratio(device, source)
     power, factor = _widening(device, source)
-    sets = {kind: _scaled_sets(getattr(found, kind), ratio, factor, power) for kind in kinds}
+
+    def scaled(kind: str, timing: Any) -> Any:
+        if kind in STREAMING:
+            return timing._replace(dram=transferred_fraction(timing.dram, device, source))
+        return timing._replace(pipe=timing.pipe * ratio) if "pipe" in timing._fields else timing
+
+    sets = {kind: _scaled_sets(getattr(found, kind), partial(scaled, kind), factor, power) for kind in kinds}
     return Calibration(found.device, {found.device: [kind for kind in kinds if sets[kind]]}, **sets)
 
 
@@ -286,16 +294,15 @@ def _peak_ratio(device: CalibratedDevice, source: CalibratedDevice) -> float:
     return min(sum(ratios) / len(ratios), 1.0) if ratios else 1.0
 
 
-def _scaled_sets(sets: Sets[Timing], ratio: float, factor: float, power: float) -> Sets[Timing]:
-    """Another device's sets with `pipe` scaled by `ratio`, and with intervals wider by `power` and `factor`.
+def _scaled_sets(sets: Sets[Timing], scaled: Callable[[Timing], Timing], factor: float, power: float) -> Sets[Timing]:
+    """Another device's sets with `scaled` parameters, and with intervals wider by `power` and `factor`.
 
     An exponent that has widened them already is part of `power`. The intervals of LINKS_OF_MACHINES stay as they are.
     """
 
     def scaled_set(form: str, one: Fitted[Any], remaining: float) -> Fitted[Any]:
         timing, fit = one
-        scaled = timing._replace(pipe=timing.pipe * ratio) if "pipe" in timing._fields else timing
-        return Fitted(scaled, fit if form in LINKS_OF_MACHINES else fit.wider(remaining, factor))
+        return Fitted(scaled(timing), fit if form in LINKS_OF_MACHINES else fit.wider(remaining, factor))
 
     def read() -> tuple[Sets[Any], float]:
         applied = _exponent(sets)
