@@ -347,13 +347,8 @@ def limited_length(limit: int | None, length: Number) -> Number:
 
 def _training_notes(arch: Architecture, options: Options) -> Iterator[Text]:
     """Limits of the training options. Raises WorkloadError for a format that is too narrow to train in."""
-    for option, name in (("dtype", options.dtype), ("weights", options.weights or options.dtype)):
-        if FORMATS[name].bits < MIN_TRAINING_BITS:
-            raise WorkloadError(
-                Option(option, name),
-                f": training needs formats of {MIN_TRAINING_BITS} bits or more; try ",
-                Option(option, "bf16"),
-            )
+    check_training_format("dtype", options.dtype)
+    check_training_format("weights", options.weights or options.dtype)
     if options.runtime == "autocast":
         yield (
             "activations kept for the backward pass are counted in 16 bits; autocast keeps outputs of norms, softmax "
@@ -370,6 +365,16 @@ def _training_notes(arch: Architecture, options: Options) -> Iterator[Text]:
         yield (
             "the indexer receives no gradient, as in the reference code; its own training loss is not counted, its "
             "optimizer state is"
+        )
+
+
+def check_training_format(option: str, name: str) -> None:
+    """Raises WorkloadError for a format that is too narrow to train in."""
+    if FORMATS[name].bits < MIN_TRAINING_BITS:
+        raise WorkloadError(
+            Option(option, name),
+            f": training with a format below {MIN_TRAINING_BITS} bits is not modeled; try ",
+            Option(option, "bf16"),
         )
 
 

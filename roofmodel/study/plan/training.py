@@ -27,6 +27,7 @@ from roofmodel.study.estimate.options import (
     auto_dtype,
     auto_dtype_notes,
     check_choice,
+    check_training_format,
     half_dtype,
     memory_utilization,
     workload,
@@ -320,9 +321,12 @@ def _run(
     check_count("seq", length, 1, MAX_VALUE)
     sequences = max(1, TOKENS_PER_STEP // length) if batch is None else batch
     check_count("batch", sequences, 1, MAX_VALUE)
-    if dtype is not None and not isinstance(dtype, str):
+    if dtype is not None and (not isinstance(dtype, str) or "," in dtype):
         raise WorkloadError(Option("dtype"), f" is {shorten(dtype)}; give one format such as bf16")
+    if dtype is not None:
+        check_choice("dtype", dtype)
     compute = auto_dtype(arch) if dtype == "auto" else dtype or half_dtype(arch, "bf16")
+    check_training_format("dtype", compute)
     return Run(number_of_tokens(tokens), sequences, length, gpus, compute, attention, memory_utilization(share))
 
 

@@ -39,6 +39,8 @@ class PlanView:
         counted = [title for title in ("tokens/s/GPU", "$/M") if title in kept]
         if any(one.candidate.prefill for one in self.plan.ranked):
             yield Text("→: prefill engines → decode engines", style="dim")
+        if not all(one.candidate.meets for one in self.plan.ranked):
+            yield Text("!: misses a target", style="dim")
         if counted:
             yield Text(f"{' and '.join(counted)}: only output tokens are counted", style="dim")
         if "ties" in kept:

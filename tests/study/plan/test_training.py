@@ -213,6 +213,10 @@ def test_numbers_of_tokens_have_letters_for_powers_of_thousand(text: float | str
         ({"batch": 3, "dp": 4}, "with these values of dp"),
         ({"seq": 0}, "seq is 0"),
         ({"kv": "fp8"}, "unknown option 'kv'"),
+        ({"dtype": "fp8"}, 'dtype="fp8": training with a format below 16 bits is not modeled; try dtype="bf16"'),
+        ({"dtype": "fp4"}, 'dtype="fp4": training with a format below 16 bits is not modeled; try dtype="bf16"'),
+        ({"dtype": "fp15"}, "dtype: unknown value 'fp15'; did you mean 'fp16'"),
+        ({"dtype": "bf16,fp16"}, "dtype is 'bf16,fp16'; give one format such as bf16"),
     ],
 )
 def test_an_invalid_option_is_refused(options: dict[str, Any], said: str) -> None:

@@ -92,6 +92,14 @@ def test_a_model_that_does_not_fit_has_no_rows_but_a_shortage(impossible: PlanRe
     assert "There is no front: no candidate fits in the memory." in impossible.save(tmp_path / "front.svg").read_text()
 
 
+def test_the_mark_of_a_missed_target_is_explained(report: PlanReport) -> None:
+    missed = roofmodel.plan("gpt2", "h100", gpus=1, isl=512, osl=64, dtype="bf16", mode="mixed", tpot="1us")
+    lines = printed(missed).splitlines()
+    assert any(line.startswith("1! ") for line in lines)
+    assert "!: misses a target" in lines
+    assert "!: misses a target" not in printed(report)
+
+
 def test_legends_explain_the_columns_that_are_shown(report: PlanReport) -> None:
     counted = "tokens/s/GPU and $/M: only output tokens are counted"
     assert counted in printed(report).splitlines()
