@@ -171,11 +171,12 @@ def no_layout(
     if chosen := list(given.keys() & {*GPUS, "micro_batch"}):
         yield " with these values of "
         yield joined(", ", [Option(option) for option in sorted(chosen)])
+    if chosen or training:
         yield f"; tp × pp × dp must be {gpus}"
-        if training:
-            yield ", dp × micro-batch must divide the batch of a training step"
-            yield ", and vpp must divide the layers of a pipeline stage; vpp above 1 also needs pp above 1, and a "
-            yield "number of microbatches that is a multiple of pp"
+    if training:
+        yield ", dp × micro-batch must divide the batch of a training step"
+        yield ", and vpp must divide the layers of a pipeline stage; vpp above 1 also needs pp above 1, and a "
+        yield "number of microbatches that is a multiple of pp"
 
 
 def number_of_tokens(value: float | str) -> float:

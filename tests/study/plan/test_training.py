@@ -213,6 +213,10 @@ def test_numbers_of_tokens_have_letters_for_powers_of_thousand(text: float | str
         ({"batch": 3, "dp": 4}, "with these values of dp"),
         ({"seq": 0}, "seq is 0"),
         ({"kv": "fp8"}, "unknown option 'kv'"),
+        (
+            {"gpus": 53},
+            "no layout of openai-community/gpt2-xl uses 53 GPUs; tp × pp × dp must be 53, dp × micro-batch must",
+        ),
         ({"dtype": "fp8"}, 'dtype="fp8": training with a format below 16 bits is not modeled; try dtype="bf16"'),
         ({"dtype": "fp4"}, 'dtype="fp4": training with a format below 16 bits is not modeled; try dtype="bf16"'),
         ({"dtype": "fp15"}, "dtype: unknown value 'fp15'; did you mean 'fp16'"),
