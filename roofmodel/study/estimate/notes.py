@@ -20,6 +20,7 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.prediction import layer_kernels
 from roofmodel.prediction.engine import OLDER_GEMMS, uses_older_gemms
+from roofmodel.prediction.replicas import slowest_of
 from roofmodel.prediction.timing import kernel_parameters
 from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.phase import PhaseEstimate, is_launch_bound
@@ -267,6 +268,29 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
                 f"the expected time of {names} has no evidence: no measurements of this scan exist, so the time to "
                 "read and write its data is used"
             )
+
+
+def straggler_notes(device: Device, work: Workload) -> Iterator[Text]:
+    """The wait for the slowest GPU where a training step does not include it: only replicas under PyTorch's wrappers
+    do, and of the steps that Megatron-LM's authors published, the expected times are right without it."""
+    layout = work.parallel
+    in_replica = int(layout.tp * layout.pp)
+    if work.phases != ("train",) or device.calibration is None:
+        return
+    if work.data_parallel in ("ddp", "dataparallel"):
+        if in_replica > 1:
+            yield straggler_note(in_replica, f"the {in_replica} GPUs of a replica")
+    elif layout.gpus > 1:
+        cure = ("; ", Option("data_parallel", "ddp"), " counts it") if in_replica == 1 else ()
+        yield Message(straggler_note(layout.gpus, f"{layout.gpus} GPUs"), *cure)
+
+
+def straggler_note(gpus: int, which: str) -> str:
+    """That the wait for the slowest of so many GPUs is not counted, and how long it may be."""
+    return (
+        f"the wait for the slowest of {which} is not counted: about {slowest_of(gpus):.1%} of a step if GPUs differ in "
+        "speed as on clusters of V100"
+    )
 
 
 def format_notes(device: Device, operators: Iterable[Operator], dtype: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ from roofmodel.errors import Option, Text, WarningNote, WorkloadError, ignored, 
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Patches
 from roofmodel.study.estimate.capacity import usable_memory
+from roofmodel.study.estimate.notes import straggler_note
 from roofmodel.study.estimate.options import (
     MAX_VALUE,
     auto_dtype,
@@ -166,7 +167,7 @@ def plan_training(
         shortage=nearest, searched=sum(one.points for one in found), layouts=len(pieces),
         notes=(
             *arch.notes, *(auto_dtype_notes(arch) if dtype == "auto" else ()), *_zero_notes(zero, pieces),
-            *_notes(nearest), *device_notes(devices, searched),
+            *_notes(nearest), *device_notes(devices, searched), *_straggler_notes(ranked, comparable(searched)),
         ),
     )  # fmt: skip
 
@@ -333,6 +334,11 @@ def _run(
 def _zero_notes(given: object, pieces: Sequence[TrainingPiece]) -> Iterator[Text]:
     if given is not None and 1 in grid.numbers("zero", given, 0, 1) and all(one.layout.dp == 1 for one in pieces):
         yield ignored("zero", NO_REPLICAS)
+
+
+def _straggler_notes(ranked: Sequence[RankedTraining], devices: Sequence[Device]) -> Iterator[Text]:
+    if ranked and ranked[0].candidate.run.gpus > 1 and all(device.calibration for device in devices):
+        yield straggler_note((gpus := ranked[0].candidate.run.gpus), f"{gpus} GPUs")
 
 
 def _notes(short: Shortage | None) -> Iterator[Text]:

@@ -97,3 +97,35 @@ def test_dataparallel_needs_whole_replicas() -> None:
         estimate(
             hub.load("gpt2"), Device.load("a100"), phase="train", batch=8, dp=2, tp=2, data_parallel="dataparallel"
         )
+
+
+SLOWEST_NOTE = (
+    "the wait for the slowest of {} is not counted: about {:.1%} of a step if GPUs differ in speed as on clusters of "
+    "V100{}"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "gpus", "counts_it"),
+    [
+        ({"dp": 2, "pp": 4}, "the 4 GPUs of a replica", ""),
+        ({"pp": 8}, "8 GPUs", ""),
+        ({"dp": 8, "zero": 1, "runtime": "megatron"}, "8 GPUs", '; data_parallel="ddp" counts it'),
+        ({"dp": 8, "data_parallel": "sequential"}, "8 GPUs", '; data_parallel="ddp" counts it'),
+    ],
+)
+def test_a_note_states_where_the_wait_for_the_slowest_gpu_is_not_counted(
+    options: dict[str, Any], gpus: str, counts_it: str
+) -> None:
+    found = estimate(hub.load("gpt2"), Device.load("a100"), phase="train", batch=16, **options)
+    share = slowest_of(4 if "4" in gpus else 8)
+    assert [str(note) for note in found.notes if "slowest" in str(note)] == [
+        SLOWEST_NOTE.format(gpus, share, counts_it)
+    ]
+
+
+@pytest.mark.parametrize("options", [{}, {"dp": 8}, {"dp": 8, "zero": 1}])
+def test_no_such_note_where_the_wait_is_counted(options: dict[str, Any]) -> None:
+    found = estimate(hub.load("gpt2"), Device.load("a100"), phase="train", batch=16, **options)
+    assert bool(found.phases[0].replicas.waiting.seconds) == ("dp" in options)
+    assert not any("slowest" in str(note) for note in found.notes)

@@ -175,6 +175,11 @@ def test_the_best_row_of_each_device_is_shown_with_its_rank() -> None:
     assert [(each.rank, each.ties_with) for each in tied] == [(1, (3,)), (3, (1,))]
 
 
+def test_a_note_states_that_the_wait_for_the_slowest_gpu_is_not_counted() -> None:
+    (note,) = (str(note) for note in planned().notes if "slowest" in str(note))
+    assert note.startswith("the wait for the slowest of 4 GPUs is not counted: about 1.6% of a step if GPUs differ")
+
+
 def test_restrictions_hold() -> None:
     found = plan_training(
         hub.load("llama-3.2-1b"), [Device.load("a100")], gpus=4, tokens="1B", batch=32, seq=512, tp=2,
@@ -215,7 +220,7 @@ def test_numbers_of_tokens_have_letters_for_powers_of_thousand(text: float | str
         ({"kv": "fp8"}, "unknown option 'kv'"),
         (
             {"gpus": 53},
-            "no layout of openai-community/gpt2-xl uses 53 GPUs; tp × pp × dp must be 53, dp × micro-batch must",
+            "no layout of openai-community/gpt2-xl uses 53 GPUs; tp × pp × dp must be 53, dp × micro-",
         ),
         ({"dtype": "fp8"}, 'dtype="fp8": training with a format below 16 bits is not modeled; try dtype="bf16"'),
         ({"dtype": "fp4"}, 'dtype="fp4": training with a format below 16 bits is not modeled; try dtype="bf16"'),
