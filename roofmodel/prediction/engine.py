@@ -56,9 +56,9 @@ class Fused(NamedTuple):
     absorbed: bool = False
 
 
-MAX_GROUP = 16
-"""Largest number of query heads per key-value head for which TensorRT-LLM 0.9 shares the reads. Not from its
-sources: its steps show sharing for 8 (Llama 2 70B) and none for 29 (Falcon-180B); the limit between them is assumed."""
+SHARED_GROUP = 8
+"""The number of query heads per key-value head for which TensorRT-LLM 0.9 has a kernel that shares the reads: its XQA
+kernels support no other groups without beams (decoderXQARunner.h: nbQHeadsPerKV is 8 or 1)."""
 BYTES_PER_CLOCK, ELEMENTS_PER_CLOCK = 34, 38
 """Bytes that its other decode kernel reads, and elements that it converts and multiplies, per clock and SM. From the
 decode steps of Falcon-180B (29 query heads per key-value head) on A100, H100 and H200, in fp16 and fp8."""
@@ -68,8 +68,9 @@ and of which it takes more than 30 %."""
 OLDER_GEMMS = "a100-sxm-80gb"
 """The device whose GEMM parameters, at the datasheet's rates of the Hopper GPU, describe 16-bit GEMMs of TensorRT-LLM
 0.9 on one Hopper GPU: kernels with the instructions of Ampere. Not from its sources. Published rows of GPT-J 6B and
-Mistral 7B on an H100 show it: with these parameters, the decode steps of both have no bias (-17 % with the H100's), and
-Mistral's prefill has +8 % (-21 %). Falcon-180B on 8 H100s, in the same release, matches the H100's own parameters."""
+Mistral 7B on an H100 show it: with these parameters, the decode steps of both have a bias of +5 % (-13 % with the
+H100's), and Mistral's prefill of +6 % (-22 %). Falcon-180B on 8 H100s, in the same release, matches the H100's own
+parameters."""
 TWO_SHOT_PASS_BYTES = 24 * 1024 * 16
 """Bytes of one GPU's part in a pass of its two-shot all-reduce: 24 blocks (customAllReduceKernels.h) of 1024 threads
 with 16 bytes each. Versions differ in the threads (512 or 1024); Falcon's steps become slow between 237 and 475 kB."""
@@ -139,7 +140,8 @@ def _decode_by_head(operator: Operator, device: Device, dtype: str, time: Expect
     width = operator.widths.kv.bits / 8
     per_element = width / BYTES_PER_CLOCK + work.queries / ELEMENTS_PER_CLOCK
     clocks = work.heads / work.kv_heads * work.kv_bytes / width * per_element
-    by_head = either(work.heads > MAX_GROUP * work.kv_heads, clocks * PORT / ceilings.port, 0.0)
+    shares = (work.heads == SHARED_GROUP * work.kv_heads) | (work.heads == work.kv_heads)
+    by_head = either(shares, 0.0, clocks * PORT / ceilings.port)
     return _at_least(time, by_head, BY_HEAD_INTERVAL)
 
 

@@ -156,7 +156,7 @@ def test_the_time_of_an_operator_includes_its_extra_kernels() -> None:
     assert softmax.expected.high == pytest.approx(alone.high + 2 * scale.high + dropout.high)
 
 
-def test_trtllm_0_9_decodes_large_groups_head_by_head() -> None:
+def test_trtllm_0_9_shares_the_reads_of_groups_of_8_only() -> None:
     def attention(model: str, engine: str, **options: Any) -> float:
         settings = {"phase": "decode", "batch": 64, "context": 2048, "runtime": "graph", "engine": engine, **options}
         (phase,) = estimate(load(model), Device.load("h100"), **settings).phases
@@ -170,6 +170,12 @@ def test_trtllm_0_9_decodes_large_groups_head_by_head() -> None:
     trtllm = attention("falcon-180b", "trtllm-0.9", tp=8)
     assert trtllm == pytest.approx(clocks / (132 * 1.98e9), rel=0.01)
     assert trtllm > 2 * attention("falcon-180b", "current", tp=8)
+    # Mistral 7B: 4 query heads share each of 8 key-value heads of size 128
+    elements = 64 * 2048 * 8 * 128 * 2
+    clocks = 4 * elements * (2 / 34 + 1 / 38)
+    trtllm = attention("mistral-7b-v0.1", "trtllm-0.9")
+    assert trtllm == pytest.approx(clocks / (132 * 1.98e9), rel=0.01)
+    assert trtllm > 1.2 * attention("mistral-7b-v0.1", "current")
     for model in ("llama-2-70b-hf", "llama-2-7b-hf"):  # groups of 8 and 1
         assert attention(model, "trtllm-0.9", tp=8) == attention(model, "current", tp=8)
 
