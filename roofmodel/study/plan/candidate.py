@@ -10,6 +10,7 @@ import numpy as np
 
 from roofmodel.algebra import Number
 from roofmodel.study.plan.layouts import Formats, Layout
+from roofmodel.study.plan.queueing import mean_wait
 from roofmodel.study.plan.serving import Points
 from roofmodel.study.plan.step_times import Engine, StepTimes
 
@@ -79,6 +80,15 @@ class PrefillEngines(NamedTuple):
     batch: int  # prompts of an engine
     transfer: float  # seconds to send the KV cache of a prompt
     limits: bool  # whether they limit the rate, not the decode engines
+    requests: float  # prompts per second of all of them
+
+
+class ChunkedPrefill(NamedTuple):
+    """How mixed engines compute prompts: seconds of a step per prompt, prompts at the same time, the mean step."""
+
+    seconds: float
+    prompts: int
+    step: float
 
 
 class Candidate(NamedTuple):
@@ -106,6 +116,7 @@ class Candidate(NamedTuple):
     prefill: PrefillEngines | None = None
     latency_ratio: float = 0.0  # of the latencies that the batch affects, to their targets
     decode_memory: Number = 0  # bytes per GPU of the engines that decode
+    chunked: ChunkedPrefill | None = None  # None in disaggregated serving
 
     @property
     def fits(self) -> bool | None:
@@ -133,6 +144,25 @@ class Candidate(NamedTuple):
         return None if self.price is None else self.price / 3600 * 1e6 / self.per_gpu.value
 
     @property
+    def mean_wait(self) -> float | None:
+        """Seconds that a request waits on average before its prefill; requests arrive at random at the required rate.
+
+        None without a required rate; infinity if the service cannot sustain it. Prefill engines are servers that take
+        prompts in their order. A mixed engine first needs a free place in the batch, then the end of the step that is
+        running and of the chunks of earlier prompts.
+        """
+        rate = self.required
+        if rate is None:
+            return None
+        if self.prefill is not None:
+            servers = self.prefill.layout.engines
+            return mean_wait(rate, servers, servers / self.prefill.requests)
+        if self.chunked is None:
+            return None
+        place = mean_wait(rate, self.batch, self.batch / self.requests.value)
+        return place + self.chunked.step / 2 + mean_wait(rate, self.chunked.prompts, self.chunked.seconds)
+
+    @property
     def gpus_needed(self) -> int | None:
         """The GPUs of the engines that the required rate needs; None without a required rate."""
         sufficient = self.sufficient_gpus
@@ -157,6 +187,8 @@ def candidate(
         return Interval(*(times * float(value[place]) for value in values))
 
     ttft, tpot, requests = interval(points.ttft), interval(points.tpot), interval(points.requests, layout.engines)
+    step = float(points.step.seconds[place])
+    microbatches = engine.sequences_per_batch * layout.engines
     return Candidate(
         device=engine.device.id, mode="mixed", layout=layout, formats=resolved(engine), gpus=layout.gpus,
         batch=int(points.batch[place]) * layout.engines, chunk=int(points.chunk[place]), ttft=ttft, tpot=tpot,
@@ -164,7 +196,8 @@ def candidate(
         shares=shares(points.step, place), violation=float(targets.violation(ttft.value, tpot.value, requests.value)),
         largest_itl=float(points.longest[place]), latency_ratio=targets.latency_ratio(ttft.value, tpot.value),
         decode_memory=points.memory[place].item(),
-        largest_batch=largest * engine.sequences_per_batch * layout.engines, price=price, required=targets.requests,
+        largest_batch=largest * microbatches, price=price, required=targets.requests,
+        chunked=ChunkedPrefill(ttft.value / float(points.prompts[place]), microbatches, step),
     )  # fmt: skip
 
 

@@ -242,7 +242,10 @@ def _candidate(pair: Pair, two: DecodeRates, engines: int, place: int, common: M
         latency_ratio=common.targets.latency_ratio(None, float(two.tpot[0][place])),
         decode_memory=two.memory[place].item(),
         largest_batch=int(two.batch[-1]) * decoders, price=common.price, required=common.targets.requests,
-        prefill=PrefillEngines(_times(one.layout, prefillers), int(one.batch[prompts]), transfer, bool(limits)),
+        prefill=PrefillEngines(
+            _times(one.layout, prefillers), int(one.batch[prompts]), transfer, bool(limits),
+            prefillers * float(one.requests[0][prompts]),
+        ),
     )  # fmt: skip
 
 

@@ -192,11 +192,12 @@ def _notes(found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float]) ->
             f"{violation_text(nearest, targets.ttft, targets.tpot)}{_reachable_rate(found, nearest)}"
         )
     busy = [one.rank for one in found.ranked if one.candidate.prefill and one.candidate.prefill.limits]
-    if busy:
-        yield (
+    if busy and found.service.targets.requests is None:
+        yield Message(
             f"TTFT does not include a queue: the prefill engines of rank {units.ranges(busy)} are busy all the time at "
-            "the stated rate, so requests wait longer and longer; a lower rate or more prefill engines shorten the wait"
-        )
+            "the stated rate, so requests wait longer and longer; ", Option("requests"), " with a lower rate shows the "
+            "mean wait",
+        )  # fmt: skip
     if prices and (missing := sorted({piece.device.id for piece in pieces if piece.price is None})):
         yield Message(Option("price"), f" is missing for {', '.join(missing)}: candidates are ranked by rate per GPU")
     yield from _request_notes(pieces[0].arch, found.service)

@@ -53,6 +53,7 @@ class Points(NamedTuple):
 
     batch: Array
     chunk: Array
+    prompts: Array  # in a chunk
     ttft: tuple[Array, Array, Array]
     tpot: tuple[Array, Array, Array]
     requests: tuple[Array, Array, Array]
@@ -126,6 +127,7 @@ def steady_states(engine: Engine, traffic: Traffic, stored: Stored, times: Gener
     points = Points(
         batch=b * engine.sequences_per_batch,
         chunk=prompts * tokens,
+        prompts=prompts,
         ttft=tuple(parts * t for t in mixed[:3]),
         tpot=tuple(t / accepted for t in mean[:3]),
         requests=tuple(finished * engine.sequences_per_batch / mean[at] for at in (0, 2, 1)),

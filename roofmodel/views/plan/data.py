@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isinf
 from typing import Any
 
 from roofmodel.study.plan.candidate import Candidate
@@ -69,6 +70,7 @@ def row(one: Ranked) -> dict[str, Any]:
         "chunk": found.chunk,
         **interval("ttft", "seconds", found.ttft),
         **interval("tpot", "seconds", found.tpot),
+        "wait_seconds": _finite(found.mean_wait),
         "largest_itl_seconds": found.largest_itl,
         **interval("tokens_per_second", "", found.tokens_per_second),
         **interval("tokens_per_second_per_gpu", "", found.per_gpu),
@@ -108,6 +110,10 @@ def shortage(one: Shortage) -> dict[str, Any]:
         "hardware": one.device, **one.layout._asdict(), **one.formats._asdict(),
         "memory": one.needed, "usable_memory": one.usable,
     }  # fmt: skip
+
+
+def _finite(seconds: float | None) -> float | None:
+    return None if seconds is None or isinf(seconds) else seconds
 
 
 def _layout(one: Candidate) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import isinf
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
@@ -14,7 +15,7 @@ from roofmodel.study.plan.plan import Plan
 from roofmodel.study.plan.ranking import SHARED_ERROR, Ranked, format_text, name
 from roofmodel.views.kit.columns import bare, fitting
 
-EXPENDABLE = ("chunk", "memory", "requests/s", "bound by", "ties", "TTFT", "batch", "device")
+EXPENDABLE = ("chunk", "memory", "requests/s", "bound by", "ties", "wait", "TTFT", "batch", "device")
 """Columns that a narrow terminal leaves out, in this order."""
 WRAPPED = ("layout", "formats")
 """Columns with several words, which wrap if the table is still too wide."""
@@ -41,6 +42,12 @@ class PlanView:
             yield Text("→: prefill engines → decode engines", style="dim")
         if not all(one.candidate.meets for one in self.plan.ranked):
             yield Text("!: misses a target", style="dim")
+        if "wait" in kept:
+            yield Text(
+                "wait: mean time in the queue before the prefill if requests arrive at random at the required rate; "
+                "it adds to TTFT; ∞: the queue grows without limit",
+                style="dim",
+            )
         if counted:
             yield Text(f"{' and '.join(counted)}: only output tokens are counted", style="dim")
         if "ties" in kept:
@@ -96,6 +103,7 @@ def _cells(one: Ranked, several_devices: bool) -> dict[str, str]:
         "batch": str(found.batch),
         "chunk": "" if found.chunk is None else str(found.chunk),
         "TTFT": units.seconds(found.ttft.value),
+        "wait": _wait(found.mean_wait),
         "TPOT": units.seconds(found.tpot.value),
         "tokens/s/GPU": units.si(found.per_gpu.value),
         "requests/s": units.significant(found.requests.value),
@@ -105,6 +113,12 @@ def _cells(one: Ranked, several_devices: bool) -> dict[str, str]:
         "bound by": found.shares.bound_by,
         "ties": units.ranges(one.ties_with) if one.ties_with else "",
     }
+
+
+def _wait(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return "∞" if isinf(seconds) else units.seconds(seconds)
 
 
 def _reasons(found: tuple[Ranked, ...]) -> Iterator[str]:

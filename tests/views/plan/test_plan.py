@@ -115,3 +115,20 @@ def test_legends_explain_the_columns_that_are_shown(report: PlanReport) -> None:
     )
     off = printed(roofmodel.plan_training("gpt2", "h100", sequence_parallel="off", **options), 200)
     assert "SP: " not in off
+
+
+def test_a_required_rate_adds_the_mean_wait() -> None:
+    reached, missed = (
+        roofmodel.plan("llama-3.1-8b", "h100", gpus=1, isl=512, osl=64, dtype="bf16", requests=rate)
+        for rate in ("5/s", "5000/s")
+    )
+    first = reached.to_dict()["candidates"][0]
+    assert 0 < first["wait_seconds"] < first["tpot_seconds"]
+    assert missed.to_dict()["candidates"][0]["wait_seconds"] is None
+    assert "wait: mean time in the queue" in printed(reached)
+    assert "∞" in printed(missed).splitlines()[3]
+
+
+def test_without_a_required_rate_no_wait_is_shown(report: PlanReport) -> None:
+    assert "wait" not in printed(report)
+    assert report.to_dict()["candidates"][0]["wait_seconds"] is None
