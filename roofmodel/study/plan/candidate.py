@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, inf
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -154,6 +154,8 @@ class Candidate(NamedTuple):
         rate = self.required
         if rate is None:
             return None
+        if rate >= self.requests.value:
+            return inf
         if self.prefill is not None:
             servers = self.prefill.layout.engines
             return mean_wait(rate, servers, servers / self.prefill.requests)

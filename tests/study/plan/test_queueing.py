@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.plan.candidate import Candidate
+from roofmodel.study.plan.candidate import Candidate, Interval
 from roofmodel.study.plan.plan import plan
 from roofmodel.study.plan.queueing import mean_wait
 
@@ -68,6 +68,13 @@ def test_the_wait_of_a_service_grows_with_the_rate_up_to_its_highest_rate(mode: 
     assert all(wait is not None for wait in waits)
     assert waits == sorted(waits, key=lambda wait: wait or 0.0)
     assert waits[-1] == inf
+
+
+def test_decode_engines_that_cannot_sustain_the_rate_have_an_unlimited_queue() -> None:
+    one = candidate("disaggregated", 5)
+    assert one.prefill is not None
+    slow = one._replace(prefill=one.prefill._replace(requests=100.0), requests=Interval(4.0, 3.0, 5.0))
+    assert slow.mean_wait == inf
 
 
 def test_a_prefill_engine_is_a_server_that_takes_one_prompt_after_another() -> None:
