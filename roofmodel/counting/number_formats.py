@@ -108,6 +108,11 @@ class Widths(NamedTuple):
             return dict(self.by_matrix).get(name, self.weights) if self.by_matrix else self.weights
         return self.others if name[0].isupper() else self.dtype
 
+    def keeps_working_format(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a parameter to which a weight format below 16 bits does not apply."""
+        is_converted = tensor.name.startswith("W_") and tensor.name not in self.unconverted
+        return tensor.is_parameter and not is_converted
+
     @property
     def others(self) -> Format:
         """The format of parameters other than the matrices of linear layers."""

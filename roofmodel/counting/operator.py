@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 from roofmodel.algebra import Number, product, whole
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.notation import AXES, AXIS_OVERRIDES, NAME, OperatorLine, Sizes, Tensor, parse, split_axes
-from roofmodel.counting.number_formats import Widths
+from roofmodel.counting.number_formats import FORMATS, Widths
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,22 @@ class Operator:
     @cached_property
     def parameters(self) -> tuple[Tensor, ...]:
         return tuple(tensor for tensor in self.reads if tensor.is_parameter)
+
+    def compute_dtype(self, dtype: str) -> str:
+        """The format that the operator multiplies in, where GEMMs compute in `dtype`.
+
+        A format below 16 bits does not apply to GEMMs whose weights keep the working format, such as the head, the
+        router of an MoE layer, and modules that a checkpoint does not convert: engines quantize only linear layers with
+        quantized weights (vLLM creates gates with `quant_config=None`, and its head is no quantized linear layer).
+        """
+        if self.widths.gemm is None or FORMATS[dtype].bits >= 16 or not self.lines[0].contracted:
+            return dtype
+        return self.widths.dtype.name if self.multiplies_unconverted_weights else dtype
+
+    @cached_property
+    def multiplies_unconverted_weights(self) -> bool:
+        """Whether a factor of the operator is a parameter to which a weight format below 16 bits does not apply."""
+        return any(map(self.widths.keeps_working_format, self.lines[0].factors))
 
     @cached_property
     def _bytes_of(self) -> dict[Tensor, Number]:

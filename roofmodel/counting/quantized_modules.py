@@ -91,9 +91,9 @@ def group_of(name: str) -> str:
 
 @cache
 def unconverted(quantization: Quantization | None, layers: int) -> Unconverted:
-    """The matrices that a quantized checkpoint of this number of layers does not convert."""
+    """The matrices that a quantized checkpoint of this number of layers does not convert; without one, the router."""
     if quantization is None:
-        return Unconverted()
+        return Unconverted(frozenset({ROUTER}))
     kept, partly = {ROUTER}, set[str]()
     for name, modules in MODULES.items():
         found = quantization.unconverted_layers(modules, layers)

@@ -182,7 +182,7 @@ def _input(operator: Operator) -> object:
     """A key that is equal for GEMMs that are merged: same input, layers and stage; unique for any other operator."""
     if operator.kind != "gemm" or operator.gemm is None:
         return id(operator)
-    return operator.lines[0].factors[0], operator.layers, operator.stage
+    return operator.lines[0].factors[0], operator.layers, operator.stage, operator.multiplies_unconverted_weights
 
 
 def _is_absorbed(operator: Operator) -> bool:

@@ -68,14 +68,15 @@ def operator_format_key(operator: Operator, dtype: str) -> str:
 
     For attention: compute format / KV cache format / head size, such as `fp16/fp8/128`.
     """
-    widths = operator.widths
-    stored = widths.kv if operator.kind == "attention" else widths.weights
-    if any(tensor.name in widths.unconverted for tensor in operator.parameters) and stored.bits < 16:
+    widths, is_attention = operator.widths, operator.kind == "attention"
+    stored = widths.kv if is_attention else widths.weights
+    is_unconverted = any(tensor.name in widths.unconverted for tensor in operator.parameters)
+    if operator.compute_dtype(widths.compute) != widths.compute or (is_unconverted and stored.bits < 16):
         stored = widths.dtype
-    elif widths.by_matrix and operator.kind != "attention":
+    elif widths.by_matrix and not is_attention:
         others = dict(widths.by_matrix)
         stored = next((others[tensor.name] for tensor in operator.parameters if tensor.name in others), stored)
-    if operator.kind != "attention":
+    if not is_attention:
         return format_key(dtype, stored.name)
     scores = [line for line in operator.lines if line.outputs == operator.lines[0].outputs]
     head = sum(product(operator.sizes[axis] for axis in line.contracted) for line in scores)

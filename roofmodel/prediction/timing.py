@@ -91,7 +91,7 @@ def expect(
     another where no set has that name. `placed` is the operator's placement, if it is known. Raises WorkloadError where
     the device has no pipe for `dtype`.
     """
-    placed = placed or place(operator.cost, device, dtype, operator.collective)
+    placed = placed or place(operator.cost, device, operator.compute_dtype(dtype), operator.collective)
     found = formula(operator, placed, device, dtype, implementation)
     return found and clamp_to_bound(found.seconds, found.fit, placed.bound_seconds)
 
@@ -132,6 +132,7 @@ def formula(
     `repeated` is 1 where a benchmark runs the operator again and again, so that L2 may keep its operands. A benchmark
     of a GEMM uses `copies` of both operands in turn.
     """
+    dtype = operator.compute_dtype(dtype)
     ceilings = chip(device, dtype)
     if device.calibration is None or ceilings is None:
         return None
@@ -193,6 +194,7 @@ def merged_gemms(operators: Sequence[Operator], device: Device, dtype: str) -> t
     Where the compute format is narrower than the input, the previous kernel has quantized it. None where no GEMM
     parameters are fitted, or where an operator is no GEMM.
     """
+    dtype = operators[0].compute_dtype(dtype)
     ceilings = chip(device, dtype)
     gemms = [gemm_work(operator, dtype) for operator in operators]
     chosen = device.calibration and choose_set(device.calibration.gemm, "", operator_format_key(operators[0], dtype))
@@ -282,7 +284,7 @@ def kernel_parameters(
 ) -> KernelParameters:
     """The parameters that the expected time of an operator uses, for all operators but collectives."""
     kind, name = _kernel_kind(operator, calibration), implementation
-    sets = getattr(calibration, kind)
+    sets, dtype = getattr(calibration, kind), operator.compute_dtype(dtype)
     key = operator_format_key(operator, dtype)
     if kind in layer_kernels.KINDS:
         name = layer_kernels.similar_kernel(implementation, sets)

@@ -180,7 +180,7 @@ def _dominant(counted: _OperatorsBySize, indices: Sequence[int], device: Device,
     def bound(n: int) -> str:
         seconds: dict[str, float] = {}
         for operator in (counted.at(n)[index] for index in indices):
-            placed = place(operator.cost, device, dtype, operator.collective)
+            placed = place(operator.cost, device, operator.compute_dtype(dtype), operator.collective)
             seconds[placed.bound] = seconds.get(placed.bound, 0.0) + operator.count * placed.bound_seconds
         return max(seconds, key=lambda name: seconds[name])
 

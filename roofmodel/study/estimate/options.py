@@ -286,8 +286,10 @@ def _with_checkpoint_formats(
     Training does not use them, nor does autocast: both need weights of at least 16 bits.
     """
     quantization = arch.quantization
-    if quantization is None or isinstance(arch.body, Network) or is_training or options.runtime == "autocast":
+    if isinstance(arch.body, Network) or is_training or options.runtime == "autocast":
         return options, frozenset(), ()
+    if quantization is None:
+        return options, unconverted(None, len(arch.stack.layers)).names if has_experts(arch) else frozenset(), ()
     layers, kv = len(arch.stack.layers), options.kv or (quantization.kv if arch.causal else None)
     others = group_formats(quantization, layers).formats if options.weights is None else ()
     options = options._replace(weights=options.weights or quantization.weights, kv=kv)

@@ -36,7 +36,7 @@ class Placed(NamedTuple):
 
 def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[Placed, ...]:
     """Operators with their bounds on the device, not yet with expected times (`timed`)."""
-    return tuple(Placed(op, place(op.cost, device, dtype, op.collective)) for op in operators)
+    return tuple(Placed(op, place(op.cost, device, op.compute_dtype(dtype), op.collective)) for op in operators)
 
 
 def total_cost(placed: Iterable[Placed]) -> Cost:

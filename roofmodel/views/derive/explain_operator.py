@@ -153,7 +153,7 @@ def _times(counted: SymbolicOperator, placed: Placed, explanation: Explanation, 
     way = route(collective, device) if collective and found.cost.link_bytes else None
     if way and way.leaves and way.crossing:
         yield _crossing(way.crossing)
-    ceilings = list(_ceilings(found, device, explanation.dtype, way))
+    ceilings = list(_ceilings(found, device, counted.operator.compute_dtype(explanation.dtype), way))
     yield Equations([Equation(c.name, [text_form(c.quotient), text_form(units.seconds(c.seconds))]) for c in ceilings])
     yield Paragraph(_bound_by(ceilings, found) + _expected(placed, counted.fused))
     if timing and counted.formula and placed.expected and not (counted.fused and counted.fused.absorbed):

@@ -1,0 +1,50 @@
+"""GEMMs whose weights a narrow format does not apply to: the router of an MoE layer, the head, and listed modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roofmodel.counting.number_formats import FORMATS
+from roofmodel.devices.device import Device
+from roofmodel.models import hub
+from roofmodel.study.estimate.estimate import estimate
+from roofmodel.study.estimate.placed import Placed
+
+H100 = Device.load("h100")
+MIXTRAL = "mixtral-8x7b-v0.1"
+
+
+def operators(model: str, **options: Any) -> dict[str, Placed]:
+    found = estimate(hub.load(model), H100, phase="prefill", tp=4, **options)
+    return {one.operator.name: one for one in found.phases[0].placed}
+
+
+@pytest.mark.parametrize("options", [{"weights": "int4"}, {"weights": "fp8"}, {"dtype": "fp8", "activations": "bf16"}])
+def test_a_narrow_weight_format_does_not_apply_to_routers(options: dict[str, Any]) -> None:
+    """As in published quantized checkpoints, and in vLLM, whose gates have no quantization."""
+    router = operators(MIXTRAL, **options)["mlp.router"].operator
+    (weight,) = router.parameters
+    assert router.bytes_of(weight) == 2 * 4096 * 8  # 16 bits, hidden size, experts
+
+
+@pytest.mark.parametrize("dtype", ["fp8", "int8"])
+@pytest.mark.parametrize("name", ["mlp.router", "head.logits"])
+def test_a_gemm_with_16_bit_weights_and_activations_multiplies_in_16_bits(name: str, dtype: str) -> None:
+    found = operators(MIXTRAL, dtype=dtype, activations="bf16", seq=4096)
+    one, other = found[name], found["attention.output"]
+    half, narrow = (H100.matmul_pipe(each).peak for each in ("bf16", dtype))
+    assert one.placement.matmul_seconds == pytest.approx(one.operator.cost.matmul_flops / half)
+    assert other.placement.matmul_seconds == pytest.approx(other.operator.cost.matmul_flops / narrow)
+    in_16_bits = operators(MIXTRAL, dtype="bf16", seq=4096)[name]
+    assert one.expected == in_16_bits.expected
+
+
+def test_formats_that_are_given_for_all_tensors_apply_to_all_gemms() -> None:
+    for name in ("mlp.router", "head.logits"):
+        one = operators(MIXTRAL, dtype="fp8")[name]
+        assert one.placement.matmul_seconds == one.operator.cost.matmul_flops / H100.matmul_pipe("fp8").peak
+        assert one.operator.bytes_of(one.operator.parameters[0]) == FORMATS["fp8"].bytes(
+            one.operator.parameters[0].elements(one.operator.sizes)
+        )
