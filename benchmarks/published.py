@@ -85,6 +85,13 @@ class Reported(NamedTuple):
         return self.by.runtime == "eager" and self.by.phase == "forward"
 
     @property
+    def runtime(self) -> str:
+        """The runtime. TensorFlow's fp16 rows ran with automatic mixed precision, which keeps parameters in fp32 and
+        casts them in each pass (`--amp` in finetune_inference_benchmark.sh of the source).
+        """
+        return "autocast" if self.by.framework == COMPILED and self.dtype == "fp16" else self.by.runtime
+
+    @property
     def launch_key(self) -> tuple[str, ...]:
         """Rows with the same key ran on one host in one format: they share the host time per operator."""
         return self.source, self.hw, self.model, self.dtype
@@ -144,7 +151,7 @@ def _run(row: Reported, launch: float | None = None) -> PhaseEstimate:
     """Estimate the pass of a row; `launch` is the host time per operator in seconds, None for the runtime's default."""
     (found,) = estimate(
         _model(row.model), Device.load(row.hw), phase=row.by.phase, batch=row.batch, seq=row.seq, dtype=row.dtype,
-        runtime=row.by.runtime, attention=row.by.attention, launch=launch,
+        runtime=row.runtime, attention=row.by.attention, launch=launch,
     ).phases  # fmt: skip
     return found
 

@@ -79,13 +79,13 @@ OPERATIONS = {  # device, table: limits of the mean absolute error of expected t
     ("rtx-pro-6000-server", "causal convolution of Mamba 2"): (2.8, 2.8),
 }
 WHOLE_MODELS = {  # row: limit of the mean absolute error of expected times in %
-    "served on one GPU: TTFT": 14,  # 11 before the L40S was fitted to its own table, whose fp8 GEMMs are slower
-    "served on one GPU: TPOT": 8,
+    "served on one GPU: TTFT": 11,
+    "served on one GPU: TPOT": 6,
     "served on 2 to 8 GPUs: TTFT": 6,
     "served on 2 to 8 GPUs: TPOT": 7,
     "requests on 1 to 32 A100s": 16,
     "BERT and BART on V100 and A100": 17,  # 15 before encoders' attention had separate parameters, from the H100
-    "BERT on V100 and A100, compiled by XLA": 25,
+    "BERT on V100 and A100, compiled by XLA": 19,
 }
 
 
