@@ -218,12 +218,14 @@ def suggest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """`; did you mean 'a' or 'b'?` with at most three similar words, or an empty string.
 
     Names that contain the word come first (names that begin with it, then shorter names), then similarly spelled ones.
+    A word of one letter is too short for names that merely contain it.
     """
     import difflib
 
     lowered = {name.lower(): name for name in known}
     start = word.lower()
-    containing = [name for name in lowered if start and start in name] if cutoff < 0.7 else []
+    contains = str.__contains__ if len(start) > 1 else str.startswith
+    containing = [name for name in lowered if start and contains(name, start)] if cutoff < 0.7 else []
     containing.sort(key=lambda name: (not name.startswith(start), len(name)))
     similar = difflib.get_close_matches(word.lower(), lowered, n=3, cutoff=cutoff)
     close = list(dict.fromkeys([*containing, *similar]))[:3]

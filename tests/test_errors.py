@@ -38,6 +38,7 @@ KEYS = ("peak", "per_multiprocessor", "clock", "bandwidth", "capacity", "source"
         ("zzzzzz", KEYS, ""),
         ("", KEYS, ""),
         ("clock", (), ""),
+        ("x", ("mixed", "xla"), "; did you mean 'xla'?"),  # one letter is part of most words
     ],
 )
 def test_the_nearest_known_word_is_suggested(word: str, known: tuple[str, ...], hint: str) -> None:

@@ -87,7 +87,11 @@ def _usage(error: Any) -> int:
     message = error.format_message().strip().rstrip(".")
     if not message:  # no command: the help is printed already
         return 2
-    if re.search(r"'[0-9]+[,:][^']*' is not a valid int$", message):
-        message += "; 'roof sweep' takes several"
+    if number := re.fullmatch(r"Invalid value for '(?:-\w, )?(--[\w-]+)': ('.*') is not a valid (int|float)", message):
+        option, value, kind = number.groups()
+        several = kind == "int" and re.match("'[0-9]+[,:]", value)
+        kinds = {"int": "a whole number, such as 4096", "float": "a number, such as 0.9"}
+        message = f"{option}: {value} is not {'a whole number' if several else kinds[kind]}"
+        message += "; 'roof sweep' takes several" if several else ""
     context = getattr(error, "ctx", None)
     return _fail(message + (f" (see '{context.command_path} -h')" if context else ""))

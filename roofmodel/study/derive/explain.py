@@ -11,7 +11,7 @@ from roofmodel.counting import memory, phases, stated_operator, textbook_kernels
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import ONE_GPU, Step, Workload
 from roofmodel.devices.device import Device
-from roofmodel.errors import Message, ModelError, Option, Text, WorkloadError, ignored, suggest
+from roofmodel.errors import Message, ModelError, Option, Text, WorkloadError, choices, ignored, suggest
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import SymbolicArchitecture, SymbolSource, resolve_min_max, symbol, symbolic
@@ -143,7 +143,8 @@ def load_model(model: str | os.PathLike[str], family: str | None) -> Architectur
     try:
         return hub.load(model, family)
     except hub.UnknownModel as error:
-        raise ModelError(f"{error}; nor a kernel: {', '.join(textbook_kernels.KERNELS)}") from None
+        known = choices(str(model), textbook_kernels.KERNELS, 0.7)
+        raise ModelError(f"{error}; nor a kernel{known}") from None
 
 
 def explain(arch: Architecture, device: Device | None = None, op: str | None = None, **options: Any) -> Explanation:

@@ -181,9 +181,14 @@ def _kernel_jitter(files: Sequence[str], stored: frozenset[str], options: _Optio
 
 def _read_operations(files: Sequence[str], options: _Options) -> OperationJitter:
     """Read tables of operations. Raises RoofError without such steps, and for fewer than two ranks."""
-    table = read_operations(*files).between_steps(options.low, options.high)
+    every = read_operations(*files)
+    table = every.between_steps(options.low, options.high)
     if not len(table.rows):
-        raise WorkloadError(Option("steps", options.steps_range), f": {table.file} has no such step")
+        known = sorted(set(every.rows["step"].tolist()))
+        raise WorkloadError(
+            Option("steps", options.steps_range), f": {table.file} has no such step; it has "
+            f"{units.count(len(known), 'step')} ({units.listed(known)})",
+        )  # fmt: skip
     operations = operation_jitter(table, options.threshold)
     if len(operations.ranks) < 2:
         raise too_few_ranks(operations.files, "1 rank with operations", operations.warnings)

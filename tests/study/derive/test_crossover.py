@@ -174,7 +174,8 @@ def test_operators_over_gpus_are_those_of_a_sharded_model() -> None:
         ({"over": "context", "phase": "train"}, "train reads no KV cache"),
         ({"op": "nothing"}, "unknown operator 'nothing'"),
         ({"model": "resnet-18", "over": "context"}, 'forward reads no KV cache; use over="batch"'),
-        ({"model": "softmax"}, "unknown model 'softmax'.* nor a kernel: matmul, .*saxpy"),
+        ({"model": "softmax"}, "unknown model 'softmax'.* nor a kernel; known: matmul, .*saxpy"),
+        ({"model": "matmull"}, "nor a kernel; did you mean 'matmul'.* known: matmul, "),
     ],
 )
 def test_an_impossible_crossover_is_refused(options: dict[str, Any], message: str) -> None:

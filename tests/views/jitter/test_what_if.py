@@ -90,7 +90,7 @@ def test_the_table_has_no_column_without_values(report: roofmodel.JitterReport) 
 def test_steps_are_selected(path: Path) -> None:
     document = roofmodel.jitter(path, steps="1:3", what_if=True).to_dict()
     assert [step["step"] for step in document["steps"]] == [1, 2]
-    with pytest.raises(RoofError, match="has no such step"):
+    with pytest.raises(RoofError, match=r"job\.parquet has no such step; it has 4 steps \(0, 1, 2, 3\)"):
         roofmodel.jitter(path, steps="10:12")
 
 
