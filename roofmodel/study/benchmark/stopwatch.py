@@ -72,7 +72,8 @@ def machine(device: str | None = None) -> Machine:
     except ImportError:
         raise WorkloadError("measuring needs torch; pip install torch brings it") from None
     if device not in (None, "cuda", "cpu"):
-        raise WorkloadError(Option("device"), f": unknown device {device!r}{choices(str(device), ('cuda', 'cpu'), 0.7)}")
+        known = choices(str(device), ("cuda", "cpu"), 0.7)  # not cpu for gpu
+        raise WorkloadError(Option("device"), f": unknown device {device!r}{known}")
     has_gpu = torch.cuda.is_available()
     if device == "cuda" and not has_gpu:
         built = torch.version.cuda or torch.version.hip
