@@ -311,7 +311,10 @@ def format_notes(device: Device, operators: Iterable[Operator], dtype: str) -> I
     for (own, other), kinds in found.items():
         *first, last = kinds
         names = f"{', '.join(first)} and {last}" if first else last
-        yield f"{names} kernels have no parameters for {own}; those of {other} are used, with a wider interval"
+        yield (
+            f"{names} kernels have no parameters for {own} on {device.id}; those of {other} are used, with a wider "
+            "interval"
+        )
 
 
 def _format_text(kind: str, format_key: str, half: str) -> str:

@@ -18,20 +18,20 @@ def format_notes(report: Any) -> list[str]:
     [
         (
             "llama-3.1-8b", "h100", {"weights": "fp8_block"},
-            ["GEMM kernels have no parameters for fp16 with fp8_block weights; those of fp16 are used"],
+            ["GEMM kernels have no parameters for fp16 with fp8_block weights on h100-sxm; those of fp16 are used"],
         ),
         (
             "llama-3.1-8b", "a100", {"dtype": "bf16", "weights": "int4", "kv": "fp8"},
             [
-                "prefill attention and decode attention kernels have no parameters for bf16 with fp8 KV cache; those "
-                "of bf16 are used"
+                "prefill attention and decode attention kernels have no parameters for bf16 with fp8 KV cache on "
+                "a100-sxm-80gb; those of bf16 are used"
             ],
         ),
         (
             "mixtral-8x7b-v0.1", "a100", {"weights": "nf4", "phase": "decode"},
             [
-                "GEMM and MoE kernels have no parameters for fp16 with nf4 weights; those of fp16 with int4 weights "
-                "are used"
+                "GEMM and MoE kernels have no parameters for fp16 with nf4 weights on a100-sxm-80gb; those of fp16 with "
+                "int4 weights are used"
             ],
         ),
     ],
@@ -62,5 +62,6 @@ def test_a_plan_has_the_notes_of_its_candidates() -> None:
     )
     (note,) = [str(note) for note in report.to_dict()["warnings"] if "no parameters" in str(note)]
     assert note == (
-        "GEMM kernels have no parameters for bf16 with fp8_block weights; those of bf16 are used, with a wider interval"
+        "GEMM kernels have no parameters for bf16 with fp8_block weights on h100-sxm; those of bf16 are used, with a "
+        "wider interval"
     )
