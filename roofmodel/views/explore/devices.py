@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
@@ -12,7 +12,7 @@ from roofmodel.devices.parts import Link
 from roofmodel.errors import WorkloadError
 from roofmodel.prediction.formula import l2_bytes
 from roofmodel.prediction.parameter_sets import choose_set, format_key
-from roofmodel.study.estimate.notes import gpus_per_node, link_notes
+from roofmodel.study.estimate.notes import KERNEL_KINDS, gpus_per_node, link_notes
 from roofmodel.tracing.trace import Node
 from roofmodel.views.explore.nodes import Rows
 
@@ -23,7 +23,7 @@ def describe_device(device: Device, used: Sequence[tuple[str, str, str]], sets: 
         "id": device.id,
         "name": device.name,
         "aliases": [alias for alias, name in ALIASES.items() if name == device.id],
-        "parameters": _parameters(device),
+        "parameters": _parameters(device, {kind for kind, _, _ in used}),
         "capacity": _value(device.capacity),
         "bandwidth": _value(device.bandwidth),
         "l2": _value(l2_bytes(device)),
@@ -73,13 +73,16 @@ def _pipes(device: Device, dtype: str) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _parameters(device: Device) -> str:
-    """The source of the expected times."""
+def _parameters(device: Device, used: Collection[str]) -> str:
+    """The source of the expected times of kernels of the kinds `used`."""
     if device.calibration is None:
         return "not calibrated: bounds only"
-    others = [f"{', '.join(kinds)} from {other}" for other, kinds in device.calibration.transferred.items()]
-    if others:
-        return f"expected times use parameters of other devices: {'; '.join(others)}"
+    by_device = {
+        other: dict.fromkeys(KERNEL_KINDS[kind] for kind in kinds if kind in used)
+        for other, kinds in device.calibration.transferred.items()
+    }
+    if others := [f"{', '.join(kinds)} from {other}" for other, kinds in by_device.items() if kinds]:
+        return f"expected times of these kernels use parameters of other devices: {'; '.join(others)}"
     return "expected times are fitted to measurements of this device"
 
 

@@ -30,8 +30,8 @@ def format_notes(report: Any) -> list[str]:
         (
             "mixtral-8x7b-v0.1", "a100", {"weights": "nf4", "phase": "decode"},
             [
-                "GEMM and MoE kernels have no parameters for fp16 with nf4 weights on a100-sxm-80gb; those of fp16 with "
-                "int4 weights are used"
+                "GEMM and MoE kernels have no parameters for fp16 with nf4 weights on a100-sxm-80gb; those of fp16 "
+                "with int4 weights are used"
             ],
         ),
     ],

@@ -1,0 +1,25 @@
+"""Devices in the data of the explorable page."""
+
+from __future__ import annotations
+
+import pytest
+
+from roofmodel.devices.device import Device
+from roofmodel.views.explore.devices import describe_device
+from roofmodel.views.explore.nodes import Rows
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        (["gemm", "stream"], "expected times are fitted to measurements of this device"),
+        (
+            ["gemm", "latent_context", "chunks", "recurrence"],
+            "expected times of these kernels use parameters of other devices: latent prefill attention, delta-rule "
+            "from h100-sxm",
+        ),
+    ],
+)
+def test_only_the_kernels_of_the_models_on_the_page_are_named(kinds: list[str], expected: str) -> None:
+    described = describe_device(Device.load("a100"), [(kind, "", "weights") for kind in kinds], Rows())
+    assert described["parameters"] == expected
