@@ -109,7 +109,7 @@ def log_axes(
     axes: Axes, across: str, up: str, of_across: Callable[[float], str], of_up: Callable[[float], str]
 ) -> None:  # fmt: skip
     """Logarithmic axes with titles and formatted tick numbers."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     axes.loglog()
     axes.set_xlabel(across)
@@ -117,7 +117,9 @@ def log_axes(
     for axis, words, (low, high) in (
         (axes.xaxis, of_across, axes.get_xlim()), (axes.yaxis, of_up, axes.get_ylim()),
     ):  # fmt: skip
-        if high < 30 * low:
+        if high < 4 * low:  # steps such as 0.5, not 0.25, so that labels of three digits are exact
+            axis.set_major_locator(MaxNLocator(6, steps=(1, 2, 5, 10)))
+        elif high < 100 * low:
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(FuncFormatter(partial(_tick, words)))
         axis.set_minor_formatter(NullFormatter())
