@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.accuracy import merged
-from roofmodel.devices.calibration_reader import transferred
 from roofmodel.devices.device import Device
+from roofmodel.devices.transfer import transferred
 from roofmodel.prediction.parameter_sets import operator_format_key
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import clamp_to_bound, formula

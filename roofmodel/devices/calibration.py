@@ -7,11 +7,12 @@ bandwidth. The formulas are in `roofmodel/prediction`; `roof explain` prints the
 """
 
 from collections.abc import Mapping, Sequence
+from math import exp, hypot, log
 from types import MappingProxyType
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 MAX_TRANSFER_ERROR = 1 / 3  # a set with a larger mean error replaces a missing set only where there is no other
-MAX_TRANSFER_FACTOR = 3.0  # how far `Fit.wider` moves the ends of an interval, as a factor
+MAX_SUBSTITUTE_FACTOR = 3.0  # how far `Fit.wider` moves the ends of an interval, as a factor
 
 
 class GemmTiming(NamedTuple):
@@ -271,13 +272,21 @@ class Fit(NamedTuple):
     source: str
     date: str
 
-    def wider(self, power: float, factor: float = 1.0) -> "Fit":
-        """The fit with both ends of its interval raised to `power`, then moved apart by `factor`.
+    def wider(self, power: float) -> "Fit":
+        """The fit with both ends of its interval raised to `power`.
 
-        An end moves at most to a factor of MAX_TRANSFER_FACTOR.
+        An end moves at most to a factor of MAX_SUBSTITUTE_FACTOR.
         """
-        low = max(self.low**power / factor, min(self.low, 1 / MAX_TRANSFER_FACTOR))
-        return self._replace(low=low, high=min(self.high**power * factor, max(self.high, MAX_TRANSFER_FACTOR)))
+        low = max(self.low**power, min(self.low, 1 / MAX_SUBSTITUTE_FACTOR))
+        return self._replace(low=low, high=min(self.high**power, max(self.high, MAX_SUBSTITUTE_FACTOR)))
+
+    def with_spread(self, spread: float) -> "Fit":
+        """The fit with the interval of its own and an independent error: squares of logarithms add.
+
+        80 % of the logarithms of the other error are within `spread`.
+        """
+        low, high = (max(end, 1e-9) for end in (self.low, self.high))
+        return self._replace(low=exp(-hypot(log(low), spread)), high=exp(hypot(log(high), spread)))
 
 
 Timing = TypeVar("Timing", bound=NamedTuple)

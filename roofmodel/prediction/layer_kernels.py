@@ -54,6 +54,8 @@ SIMILAR = {
     "fused_recurrent_kda": "fused_recurrent_gated_delta_rule_packed_decode",
     "fused_recurrent_kda_packed_decode": "fused_recurrent_gated_delta_rule_packed_decode",
     "fused_kda_decode": "fused_recurrent_gated_delta_rule_packed_decode",
+    "kda_fused_decode": "fused_recurrent_gated_delta_rule_packed_decode",
+    "fused_kda_decode_mtp_dspark": "fused_recurrent_gated_delta_rule_packed_decode",
     "fused_sigmoid_gating_delta_rule_update": "fused_recurrent_gated_delta_rule_packed_decode",
 }
 """Kernels of Kimi's delta attention, which no table has, and the most similar kernel of the gated delta rule."""
@@ -89,7 +91,8 @@ def kind(operator: Operator) -> str:
 
 def _is_filter(operator: Operator) -> bool:
     """Whether this is a causal convolution over tokens, with activation and cache in one kernel."""
-    return operator.kind == "convolution" and bool(operator.parts) and {"c", "r", "t+r"} <= operator.sizes.keys()
+    filters_tokens = any({"c", "r", "t+r"} <= one.sizes.keys() for one in operator.parts)
+    return operator.kind == "convolution" and filters_tokens
 
 
 def _is_delta_rule(operator: Operator) -> bool:

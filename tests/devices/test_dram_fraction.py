@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.devices.calibration_reader import STREAMING, TIMINGS, transferred
+from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.devices.dram_fraction import ATTAINABLE, transferred_fraction
+from roofmodel.devices.transfer import STREAMING, transferred
 
 # RRZE-HPC/gpu-benches@1038c5d0, gpu-stream/*.txt: GB/s of `read` and `scale` with 128, 256, 512 and 1024 threads per SM
 READ_AND_SCALE = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import yaml
 
 from roofmodel.devices import device as module
 from roofmodel.devices import library
-from roofmodel.devices.calibration_reader import TIMINGS, transferred
+from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
+from roofmodel.devices.transfer import transferred
 from roofmodel.errors import DeviceError
+from roofmodel.prediction.parameter_sets import choose_set
 
 FILES = sorted((Path(__file__).parents[2] / "hardware").glob("*.yaml"))
 
@@ -100,3 +103,59 @@ def test_an_error_in_the_source_device_of_a_users_file_is_raised_when_the_file_i
     file.write_text(text.replace("encoder:\n    like: h100-sxm", "encoder:\n    like: h1000"), encoding="utf-8")
     with pytest.raises(DeviceError, match="unknown device 'h1000'"):
         Device.load(str(file))
+
+
+def test_softmax_and_tile_overheads_of_attention_take_as_many_clocks_with_other_tensor_cores() -> None:
+    """An SM of the H20 multiplies 1024 elements per clock in 16 bits, one of the H100 4096."""
+    fast, slow = (Device.load(name).calibration for name in ("h100", "h20"))
+    assert fast is not None
+    assert slow is not None
+    for key, forms in fast.context.items():
+        for form, (timing, _) in forms.items():
+            other = slow.context[key][form].timing
+            assert other.softmax == pytest.approx(timing.softmax / 4)
+            assert other.fill == pytest.approx(timing.fill / 4)
+            assert other._replace(softmax=0, fill=0, pipe=0) == timing._replace(softmax=0, fill=0, pipe=0)
+
+
+def test_a_blackwell_ultra_gpu_computes_twice_as_many_exponentials_per_clock() -> None:
+    sets = transferred(Device.load("b300"), Device.load("b200"), ("context",)).context
+    for key, forms in Device.load("b200").calibration.context.items():  # type: ignore[union-attr]
+        for form, (timing, _) in forms.items():
+            assert sets[key][form].timing.softmax == timing.softmax / 2
+            assert sets[key][form].timing.fill == timing.fill
+
+
+def test_with_other_tensor_instructions_the_default_kernels_of_another_head_size_are_nearer() -> None:
+    """SGLang runs Triton kernels for heads of 192 on the B200, but not on the H100."""
+    b200, same, other = (
+        Device.load("b200").calibration,
+        transferred(Device.load("b300"), Device.load("b200"), ("context",)),
+        transferred(Device.load("h100"), Device.load("b200"), ("context",)),
+    )
+    assert b200 is not None
+    keys = ("", "fp16/fp16/192")
+    assert choose_set(b200.context, *keys).implementation == "triton"  # type: ignore[union-attr]
+    assert choose_set(same.context, *keys).implementation == "triton"  # type: ignore[union-attr]
+    chosen = choose_set(other.context, *keys)
+    assert chosen is not None
+    assert (chosen.implementation, chosen.stands_in) == ("trtllm_mha", "fp16/fp16/256")
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "spread"),
+    [
+        ("h200", "h100", 0.08),  # the same compute capability
+        ("b300", "b200", 0.08),  # the same generation, with the same kind of memory
+        ("l40s", "rtx-pro-6000-server", math.hypot(0.08, 0.25)),  # mma.sync and GDDR
+        ("b200", "h100", math.hypot(0.08, 0.25, 0.35)),
+        ("a40", "a100", math.hypot(0.08, 0.25, 0.6)),  # GDDR6 and HBM2e
+    ],
+)
+def test_each_difference_of_the_designs_widens_the_interval(name: str, source: str, spread: float) -> None:
+    device, measured = Device.load(name), Device.load(source)
+    assert measured.calibration is not None
+    widened = transferred(device, measured, ("experts",)).experts
+    fit, found = (next(iter(sets.values()))["fp16/fp16"].fit for sets in (measured.calibration.experts, widened))
+    assert math.log(found.high) == pytest.approx(math.hypot(math.log(fit.high), spread))
+    assert math.log(found.low) == pytest.approx(-math.hypot(math.log(fit.low), spread))

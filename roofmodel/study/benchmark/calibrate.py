@@ -253,6 +253,9 @@ class _Fitter(NamedTuple):
     def _default_first(self, kind: str, named: dict[str, dict[str, list[Sample]]], found: Sets[Timing]) -> list[str]:
         """The implementations, the default one first: `any` or `add`, else the one with the most rows.
 
+        For experts it is the default of the device's file, if the tables have it. The shipped files have
+        TensorRT-LLM's kernels as the default, so that estimates for two devices compare devices, not libraries.
+
         For attention, filters and delta rules it is the fastest relative to its bound with at least a tenth of the
         largest number of rows, because engines choose the fastest of several implementations.
         """
@@ -261,7 +264,10 @@ class _Fitter(NamedTuple):
         if kind not in ("gemm", "experts", "collectives", "stream"):
             speed = {name: self._bound_fraction([s for some in named[name].values() for s in some]) for name in rows}
             ranks = {name: -speed[name] * (rows[name] > max(rows.values()) / 10) for name in rows}
-        return sorted(found, key=lambda name: (name not in ("any", "add"), ranks[name]))
+        defaults = ["any", "add"]
+        if kind == "experts" and self.device.calibration is not None:
+            defaults += [*self.device.calibration.experts][:1]
+        return sorted(found, key=lambda name: (name not in defaults, ranks[name]))
 
     def fit(
         self, samples: list[Sample], start: Timing, kind: str, before: Timing | None = None

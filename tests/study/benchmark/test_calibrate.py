@@ -14,9 +14,9 @@ import pytest
 
 from roofmodel.devices import schema
 from roofmodel.devices.calibration import Fit, Fitted, GemmTiming
-from roofmodel.devices.calibration_reader import transferred
 from roofmodel.devices.calibration_writer import device_file, sections
 from roofmodel.devices.device import Device
+from roofmodel.devices.transfer import transferred
 from roofmodel.errors import DeviceError, WorkloadError
 from roofmodel.prediction.timing import expect
 from roofmodel.study.benchmark.calibrate import Calibrated, Sample, calibrate
@@ -316,18 +316,6 @@ def test_intervals_of_transferred_parameters_grow_with_the_difference_of_the_des
     for nearer, farther in pairwise([source_sets.gemm["any"]["fp16/fp16"].fit, *fits]):
         assert farther.low < nearer.low
         assert farther.high > nearer.high
-
-
-def test_devices_with_equal_tensor_instructions_and_memory_have_narrower_intervals() -> None:
-    """L40S and RTX PRO 6000 Server: mma.sync and GDDR. The A100 has mma.sync and HBM."""
-    device = Device.load("l40s")
-    for name, factor in (("rtx-pro-6000-server", 1.0), ("a100", 1.5)):
-        source = Device.load(name)
-        assert source.calibration is not None
-        transferred_fit, source_fit = (
-            each.gemm["any"]["fp16/fp16"].fit for each in (transferred(device, source), source.calibration)
-        )
-        assert transferred_fit.high == pytest.approx(source_fit.high**2.2 * factor)
 
 
 def test_a_transferred_gemm_set_is_scaled_to_the_fraction_of_peak_that_the_device_achieves() -> None:

@@ -176,6 +176,20 @@ def test_each_kernel_has_its_own_formula_on_every_device_of_a_similar_design(op:
     assert found.seconds > 0
 
 
+def test_three_filters_of_kimis_delta_attention_take_the_time_of_three_launches() -> None:
+    """With few tokens, launches and the tokens of a block take the time."""
+    columns = DELTA | {"seq": 8, "k_heads": 6, "batch": 1}
+    one, three = (
+        formula(operator, place(operator.cost, H100, "bf16"), H100, "bf16", f"sglang {kernel}")
+        for kernel in ("causal_conv1d_fn", "causal_conv1d_fn_qkv3")
+        for operator in (counted("kda", **columns | {"kernel": kernel}),)
+    )
+    assert one is not None
+    assert three is not None
+    assert three.implementation == one.implementation == "sglang causal_conv1d_fn"
+    assert three.seconds == pytest.approx(3 * one.seconds, rel=0.1)
+
+
 def test_kernels_of_kimis_delta_attention_use_those_of_the_gated_delta_rule() -> None:
     operator = counted("kda", **DELTA | {"seq": 700, "kernel": "chunk_kda"})
     found = formula(operator, place(operator.cost, H100, "bf16"), H100, "bf16", "sglang chunk_kda")

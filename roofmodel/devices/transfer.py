@@ -1,0 +1,251 @@
+"""Parameter sets of another device, for a device that was not measured: scaled parameters and wider intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from math import hypot
+from typing import Any, NamedTuple, Protocol
+
+from roofmodel.devices.calibration import Calibration, Fitted, Sets, Timing
+from roofmodel.devices.dram_fraction import StreamingDevice, transferred_fraction
+from roofmodel.devices.parts import Level, Pipe
+
+KINDS = Calibration._fields[2:]
+"""All kinds of parameter sets."""
+LINKS_OF_MACHINES = ("pcie", "sockets", "network")
+"""Keys of collective sets whose fit is to several machines with other GPUs. The interval is that of a machine which was
+left out of the fit, so it holds for another device too."""
+SPREADS = {"device": 0.08, "architecture": 0.25, "instructions": 0.35, "memory": 0.6}
+"""The error of the parameters of another device, by how the two devices differ: another device, another architecture,
+other tensor instructions, another kind of memory (HBM or GDDR). 80 % of the natural logarithms of measured / expected
+are within this number. The errors are independent of each other and of the error of the fit, so that squares add.
+
+`benchmarks/leave_one_out.py`: with these numbers, the intervals of measured devices that are predicted with the
+parameters of another one contain 77 to 87 % of the measurements.
+"""
+TENSOR_INSTRUCTIONS = {"7": "mma.sync", "8": "mma.sync", "12": "mma.sync", "9": "wgmma", "10": "tcgen05"}
+"""The PTX instructions of the fastest 16-bit GEMMs by the major compute capability."""
+SPECIAL_FUNCTION_RATES = {"10.3": 2.0}
+"""Exponentials per clock and SM, relative to other compute capabilities (NVIDIA, "Inside NVIDIA Blackwell Ultra")."""
+
+
+class CalibratedDevice(StreamingDevice, Protocol):
+    """A device, as far as the transfer of parameter sets needs it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def generation(self) -> str | None: ...
+    @property
+    def calibration(self) -> Calibration | None: ...
+    @property
+    def levels(self) -> Mapping[str, Level]: ...
+    @property
+    def pipes(self) -> Mapping[str, Pipe]: ...
+    @property
+    def reached(self) -> Mapping[tuple[str, str, str], float]:
+        """(tensor pipe, benchmark, source) -> measured fraction of the peak."""
+
+
+class DeferredSets(Mapping[str, Mapping[str, Fitted[Any]]]):
+    """The sets of a kind that a file takes from another device; they are read when they are first used.
+
+    Few models use these kinds, and reading another file takes 10 ms. `read` also returns the differences
+    that widened their intervals.
+    """
+
+    def __init__(self, read: Callable[[], tuple[Sets[Any], frozenset[str]]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _found(self) -> tuple[Sets[Any], frozenset[str]]:
+        return self._read()
+
+    @property
+    def _sets(self) -> Sets[Any]:
+        return self._found[0]
+
+    @property
+    def differences(self) -> frozenset[str]:
+        """The differences from the measured device that widened their intervals: keys of SPREADS."""
+        return self._found[1]
+
+    def __getitem__(self, implementation: str) -> Mapping[str, Fitted[Any]]:
+        return self._sets[implementation]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sets)
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def __bool__(self) -> bool:
+        return True  # without reading the other file
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        return dict, (dict(self._sets),)  # `_read` cannot be pickled
+
+
+def transferred(device: CalibratedDevice, source: CalibratedDevice, kinds: tuple[str, ...] = KINDS) -> Calibration:
+    """The parameter sets of `source`, as a device without measurements of its own uses them.
+
+    Parameters are fractions of the datasheet's ceilings, or times. Where the same GEMM benchmark ran on both devices,
+    their `pipe` is scaled (see `_peak_ratio`). `dram` of STREAMING kinds is scaled by the SMs per bandwidth, softmax
+    and overheads of attention tiles by the tensor cores (see `_scaled`). Where the source itself uses sets of another
+    device, the differences of both transfers widen its interval, each of them once.
+    """
+    found = source.calibration
+    assert found is not None
+    changes = _Changes(device, source)
+    sets = {kind: _transferred_sets(kind, getattr(found, kind), changes) for kind in kinds}
+    return Calibration(found.device, {found.device: [kind for kind in kinds if sets[kind]]}, **sets)
+
+
+def sets_of_kind(find: Callable[[], Calibration], kind: str) -> tuple[Sets[Any], frozenset[str]]:
+    """The sets of a kind, and the differences that widened their intervals."""
+    sets: Sets[Any] = getattr(find(), kind)
+    return sets, _differences(sets)
+
+
+def _differences(sets: Sets[Any]) -> frozenset[str]:
+    return sets.differences if isinstance(sets, DeferredSets) else frozenset()
+
+
+def _spread(differences: frozenset[str]) -> float:
+    """The error of a transfer between devices with these differences."""
+    return hypot(*(SPREADS[name] for name in differences))
+
+
+class _Changes(NamedTuple):
+    """What changes from the device that was measured (`source`) to the one that was not (`device`)."""
+
+    device: CalibratedDevice
+    source: CalibratedDevice
+
+    @property
+    def other_instructions(self) -> bool:
+        """Whether the two devices have different tensor instructions."""
+        return _tensor_instructions(self.device) != _tensor_instructions(self.source)
+
+    @property
+    def differences(self) -> frozenset[str]:
+        """Keys of SPREADS."""
+        device, source = self.device, self.source
+        other_memory = _memory_family(device) != _memory_family(source)
+        same_generation = device.generation is not None and device.generation == source.generation
+        if device.compute_capability == source.compute_capability or (same_generation and not other_memory):
+            return frozenset({"device"})
+        found = {"architecture": True, "instructions": self.other_instructions, "memory": other_memory}
+        return frozenset({"device", *(name for name, differs in found.items() if differs)})
+
+    def tensor_ratio(self, dtype: str) -> float:
+        """The ratio of the multiplications per clock and SM in a format; 1 where one of the devices lacks it."""
+        rates = [_rate_per_clock(one, dtype) for one in self]
+        return rates[0] / rates[1] if rates[0] and rates[1] else 1.0
+
+    @property
+    def exponential_ratio(self) -> float:
+        """The ratio of the exponentials per clock and SM."""
+        rates = [SPECIAL_FUNCTION_RATES.get(one.compute_capability or "", 1.0) for one in self]
+        return rates[0] / rates[1]
+
+
+def _rate_per_clock(device: CalibratedDevice, dtype: str) -> float | None:
+    """Operations per clock and SM of the tensor cores in a format; None where the device's file does not state them."""
+    pipe = device.pipes.get(f"tensor_{dtype}")
+    return pipe.per_multiprocessor if pipe else None
+
+
+def _tensor_instructions(device: CalibratedDevice) -> str:
+    """The tensor instructions of a device; its compute capability where they are not known."""
+    capability = device.compute_capability or ""
+    return TENSOR_INSTRUCTIONS.get(capability.partition(".")[0], capability)
+
+
+def _memory_family(device: CalibratedDevice) -> str:
+    """HBM, GDDR, LPDDR … of any generation; empty where the file does not state it."""
+    memory = device.levels.get("dram")
+    return (memory.kind or "").rstrip("0123456789EeXx") if memory else ""
+
+
+def _peak_ratio(device: CalibratedDevice, source: CalibratedDevice) -> float:
+    """The ratio of the fractions of peak that two devices reach in the benchmarks that ran on both; at most 1.
+
+    The power limit causes it: a card with little power for its peak lowers its clock in GEMMs. All formats share the
+    power limit, so the mean over formats is used for each of them.
+    """
+    device_fractions, source_fractions = device.reached, source.reached
+    common = device_fractions.keys() & source_fractions.keys()
+    ratios = [device_fractions[benchmark] / source_fractions[benchmark] for benchmark in common]
+    return min(sum(ratios) / len(ratios), 1.0) if ratios else 1.0
+
+
+def _transferred_sets(kind: str, sets: Sets[Any], changes: _Changes) -> Sets[Any]:
+    """Another device's sets of a kind, with scaled parameters and wider intervals.
+
+    The intervals of LINKS_OF_MACHINES stay as they are.
+    """
+
+    def one_set(form: str, one: Fitted[Any], peak_ratio: float, spread: float) -> Fitted[Any]:
+        timing, fit = one
+        scaled = _scaled(timing, kind, form, changes, peak_ratio)
+        return Fitted(scaled, fit if form in LINKS_OF_MACHINES else fit.with_spread(spread))
+
+    def read() -> tuple[Sets[Any], frozenset[str]]:
+        applied, peak_ratio = _differences(sets), _peak_ratio(changes.device, changes.source)
+        remaining = _spread(changes.differences - applied)
+        kept = _of_default_implementations(sets) if kind in ATTENTION and changes.other_instructions else sets
+        wider = {
+            name: {form: one_set(form, one, peak_ratio, remaining) for form, one in forms.items()}
+            for name, forms in kept.items()
+        }
+        return wider, changes.differences | applied
+
+    return DeferredSets(read) if sets else sets
+
+
+STREAMING = ("stream", "filter", "filter_update", "recurrence")
+"""Kinds of kernels that move data and compute little: their `dram` depends on the device's SMs (`dram_fraction.py`)."""
+ATTENTION = ("context", "generation")
+"""Kinds of parameters of attention on keys and values of each head, with a set for each head size."""
+
+
+def _of_default_implementations(sets: Sets[Timing]) -> Sets[Timing]:
+    """The sets of the first implementation for each compute and stored format.
+
+    Which implementation supports a head size depends on the libraries for a chip: SGLang uses its Triton kernels on a
+    B200 for heads of 192, because TensorRT-LLM's kernels do not have them. With other tensor instructions, other
+    libraries run, so that a similar head size of the default implementation is nearer.
+    """
+    first: dict[tuple[str, ...], str] = {}
+    for name, forms in sets.items():
+        for form in forms:
+            first.setdefault(_formats(form), name)
+    kept = {
+        name: {form: one for form, one in forms.items() if first[_formats(form)] == name}
+        for name, forms in sets.items()
+    }
+    return {name: forms for name, forms in kept.items() if forms}
+
+
+def _formats(form: str) -> tuple[str, ...]:
+    """Compute and stored format of a format key, without its head size."""
+    return tuple(form.split("/")[:2])
+
+
+def _scaled(timing: Timing, kind: str, form: str, changes: _Changes, peak_ratio: float) -> Timing:
+    """The parameters for the other device.
+
+    `softmax` and `fill` of attention tiles are times relative to the time of multiplications: the exponentials of a
+    score, and the start and end of a tile. An SM takes as many clocks for them with faster tensor cores.
+    """
+    values = timing._asdict()
+    if kind in STREAMING:
+        return timing._replace(dram=transferred_fraction(values["dram"], changes.device, changes.source))
+    scaled = {"pipe": peak_ratio * values["pipe"]} if "pipe" in values else {}
+    if "softmax" in values:
+        tensor_ratio = changes.tensor_ratio(form.partition("/")[0])
+        scaled["softmax"] = values["softmax"] * tensor_ratio / changes.exponential_ratio
+        scaled["fill"] = values["fill"] * tensor_ratio
+    return timing._replace(**scaled)
