@@ -82,7 +82,7 @@ def _entries(values: Iterable[tuple[str, str]]) -> str:
 
 def _value(timing: type[Any], name: str, value: float) -> str:
     if not is_seconds(timing, name):
-        return f"{value:g}"
+        return f"{value:g}" if float(f"{value:g}") == value else repr(float(value))  # scaled for another device
     unit, factor = ("us", 1e6) if value >= 1e-6 else ("ns", 1e9)
     return f"{value * factor:.4g} {unit}"
 
