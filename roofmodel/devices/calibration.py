@@ -43,7 +43,9 @@ class GemmTiming(NamedTuple):
     cast: Annotated[float, "seconds per element of A that an SM quantizes; 0 where DRAM or `row` limit"] = 0.0
     balanced: Annotated[float, "1: the SMs share the tiles of the last wave (stream-K); 0: whole tiles"] = 0.0
     cached: Annotated[float, "time to stream a byte that L2 keeps, relative to a byte of DRAM"] = 0.0
-    unsplit: Annotated[float, "1: K of a small GEMM is not split; 0: it may be"] = 0.0
+    written: Annotated[float, "time to write a byte of C that L2 keeps, relative to a byte of DRAM"] = 1.0
+    unsplit: Annotated[float, "1: neither a short K nor the K of a small GEMM is split; 0: both may be"] = 0.0
+    intermediate: Annotated[float, "1: there are tiles with heights between the powers of two; 0: there are not"] = 0.0
 
 
 class ContextTiming(NamedTuple):

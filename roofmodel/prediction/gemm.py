@@ -12,14 +12,17 @@ TILES = (  # rows, columns
     (256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64),
     (128, 32), (32, 128), (64, 32), (32, 64), (16, 128), (16, 64),
 )  # fmt: skip
+# The heights between the powers of two stand in the names of cuBLAS's kernels for Hopper and later GPUs (nvjet_*).
+INTERMEDIATE_TILES = ((192, 128), (160, 128), (96, 128), (224, 128), (192, 256), (96, 64), (192, 64))
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)  # parts of K
 K_SLICE: Annotated[int, "elements of K that a tile's loop processes at a time"] = 32
 MIN_K_PER_PART: Annotated[int, "least elements of K in a part"] = 64
 FILL_HALF_K: Annotated[int, "elements of K after which half of `fill` has passed"] = 64
 SKINNY_ROWS: Annotated[int, "rows up to which libraries have special kernels"] = 16
 SMALL_GEMM: Annotated[float, "multiplications below which a GEMM with more than 16 rows takes `extra_latency`"] = 2.5e6
-UNSPLIT_GEMM: Annotated[int, "multiplications below which `unsplit` applies"] = 2**21  # from L40S and RTX PRO 6000
-UNSPLIT_K: Annotated[int, "elements of K up to which `unsplit` applies"] = 8192
+UNSPLIT_K: Annotated[int, "elements of K up to which `unsplit` applies"] = 1024  # from L40S and RTX PRO 6000
+SMALL_UNSPLIT_GEMM: Annotated[int, "multiplications below which `unsplit` applies up to SMALL_UNSPLIT_K"] = 2**21
+SMALL_UNSPLIT_K: Annotated[int, "elements of K up to which `unsplit` applies to a small GEMM"] = 8192
 SUSTAINED_HALF_SECONDS: Annotated[float, "seconds at the peak after which half of `sustained` applies"] = 1.2e-3
 RAMP_HALF_BYTES: Annotated[float, "bytes after which half of `ramp` has passed"] = 512e6
 PARTIAL_SUM_BANDWIDTH: Annotated[float, "factor on the L2 ports' bandwidth for partial sums, mostly in L2"] = 0.31
@@ -50,10 +53,11 @@ DESCRIPTION = FormulaDescription(
     notes=(
         "The time is at least `host`, where kernels were not captured in a graph.",
         "Some libraries have only tall tiles: at least `tall` rows, or all rows of C if fewer. `parts` is the largest "
-        "number of parts into which a library splits K; with `unsplit`, it does not split K of a small GEMM.",
+        "number of parts into which a library splits K; with `unsplit`, it splits neither a short K nor K of a small "
+        "GEMM. With `intermediate`, it also has tiles with heights between the powers of two.",
         "A stays in L2 if A, B and C fit in `resident` of it, and C if A, B and 1.5 C fit. B stays if a benchmark "
-        "repeats the GEMM and all copies of A and B that it uses in turn fit. Bytes in L2 take `cached` of the time of "
-        "bytes from DRAM.",
+        "repeats the GEMM and all copies of A and B that it uses in turn fit. Relative to DRAM, a byte of A or B in L2 "
+        "takes the time `cached`, and a byte of C `written`.",
         "With weights narrower than the compute format, each element of K of a part takes `convert` more. With A "
         "quantized at run time, a kernel reads and writes A first: what L2 does not keep at the DRAM bandwidth, slower "
         "by `spill` where A does not fit in L2, and at least `row` for each row or `cast` for each element of an SM.",
@@ -67,7 +71,8 @@ DESCRIPTION = FormulaDescription(
     f"Tile shapes, parts and constants: {UNFITTED} "
     "PARTIAL_SUM_BANDWIDTH is 1.5 × the DRAM bandwidth of an A100 / the bandwidth of its L2 ports.",
     constants=(
-        "K_SLICE", "MIN_K_PER_PART", "FILL_HALF_K", "SKINNY_ROWS", "SMALL_GEMM", "UNSPLIT_GEMM", "UNSPLIT_K",
+        "K_SLICE", "MIN_K_PER_PART", "FILL_HALF_K", "SKINNY_ROWS", "SMALL_GEMM", "UNSPLIT_K",
+        "SMALL_UNSPLIT_GEMM", "SMALL_UNSPLIT_K",
         "SUSTAINED_HALF_SECONDS", "RAMP_HALF_BYTES", "PARTIAL_SUM_BANDWIDTH", "EVICTION", "C_AGAIN", "L2_SHARE",
         "OVERLAP",
     ),
@@ -124,7 +129,7 @@ def seconds(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     return maximum(best + _quantize(work, moved.quantizing, chip, timing), timing.host)
 
 
-CANDIDATES = tuple((*tile, parts) for tile in TILES for parts in SPLITS)
+CANDIDATES = tuple((*tile, parts) for tile in (*TILES, *INTERMEDIATE_TILES) for parts in SPLITS)
 """The rows and columns of a tile and the parts of K among which a library chooses."""
 
 
@@ -167,7 +172,8 @@ def _dram_bytes(work: GemmWork, chip: Chip, timing: GemmTiming) -> _DramBytes:
     written = work.quantized - read
     quantizing = part("quantizing_bytes", read * of_a + written * of_quantized, "B")
     of_a = either(work.quantized > 0, of_quantized, of_a)  # the GEMM reads A where the kernel before wrote it
-    of_a, of_b, of_c = (share + timing.cached * (1 - share) for share in (of_a, of_b, of_c))
+    of_a, of_b = (share + timing.cached * (1 - share) for share in (of_a, of_b))
+    of_c = of_c + timing.written * (1 - of_c)
     return _DramBytes(quantizing, part("streamed_bytes", a * of_a + b * of_b + c * of_c, "B"))
 
 
@@ -200,7 +206,8 @@ def _split_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, s
 
 def _exclusion(work: GemmWork, parts: Number, timing: GemmTiming) -> Number:
     """A large factor on the time of parts that the library does not use, else 1."""
-    unsplit = (parts > 1) * (work.m * work.n * work.k < UNSPLIT_GEMM) * (work.k <= UNSPLIT_K) * timing.unsplit
+    small = (work.m * work.n * work.k < SMALL_UNSPLIT_GEMM) * (work.k <= SMALL_UNSPLIT_K)
+    unsplit = (parts > 1) * timing.unsplit * ((work.k <= UNSPLIT_K) + small)
     return 1 + EXCLUSION_FACTOR * ((parts > timing.parts) + unsplit)
 
 
@@ -217,7 +224,7 @@ def _best_tile(work: GemmWork, split: Number, k_per_part: Number, chip: Chip, ti
         return minimum(best, _sm_seconds(*_stage_seconds(GemmWork(*fields), tile, split, k_per_part, chip, timing)))
 
     best = _sm_seconds(*_stage_seconds(work, TILES[0], split, k_per_part, chip, timing))
-    for tile in TILES[1:]:
+    for tile in (*TILES[1:], *INTERMEDIATE_TILES):
         best = lowered(best, partial(least, tile), partial(by_tile, tile), k_per_part, *work)
     return best
 
@@ -231,7 +238,12 @@ def _least_sm_seconds(
     load = (work.a / columns + work.b / rows) / (timing.l2 * chip.port)
     step = timing.step / (rows * columns * _resident_tiles(tile) * chip.multiprocessors)
     element = k_per_part * maximum(maximum(multiply, load), step) + work.c / (timing.store * chip.port)
-    return ROUNDING_MARGIN * split * element * work.batch * work.n * work.m
+    return ROUNDING_MARGIN * split * element * work.batch * work.n * work.m * _tile_exclusion(rows, timing)
+
+
+def _tile_exclusion(rows: Number, timing: GemmTiming) -> Number:
+    """A large factor on the time of tiles with heights between the powers of two, if the library has none, else 1."""
+    return 1 + EXCLUSION_FACTOR * ((rows > 64) * (rows % 128 > 0)) * (1 - timing.intermediate)
 
 
 def _dots_seconds(work: GemmWork, chip: Chip, timing: GemmTiming, stream: Number) -> Number:
@@ -313,7 +325,7 @@ def _stage_seconds(
     multiply = multiply * _sustained_slowdown(work, chip, timing)
     if _holds_somewhere(rows < timing.tall):
         multiply = multiply * (1 + EXCLUSION_FACTOR * (rows < minimum(work.m, timing.tall)))
-    multiply = part("multiply", multiply, "s")
+    multiply = part("multiply", multiply * _tile_exclusion(rows, timing), "s")
     used_rows, used_columns = minimum(rows, work.m), minimum(columns, work.n)
     loaded = (used_rows * work.a + used_columns * work.b) * minimum(tiles, chip.multiprocessors)
     load = part("load", waves * loaded * (k_per_part / (timing.l2 * chip.port)), "s")

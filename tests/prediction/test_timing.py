@@ -104,7 +104,7 @@ def test_a_that_stays_in_l2_is_quantized_without_dram() -> None:
 
     Without L2, 6 MB at 1 TB/s quantize A, and the GEMM moves 6 MB. With it, only B comes from DRAM.
     """
-    timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0)
+    timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, written=0)
     work = GemmWork(1, 2000, 250, 1000, 6e6, a=1, b=4, c=2, quantized=6e6)
     chip = PLAIN._replace(peak=1e18, l2=14e6)
     assert gemm.seconds(work, chip, timing._replace(resident=0.35)) == pytest.approx(6e-6 + 6e-6)
@@ -112,10 +112,35 @@ def test_a_that_stays_in_l2_is_quantized_without_dram() -> None:
 
 
 def test_bytes_in_l2_take_a_share_of_the_time_of_dram() -> None:
-    """A and C of 1 MB each stay in L2 and B of 1 MB does not: 1 us at 1 TB/s for B, and 0.25 us each for A and C."""
-    timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, resident=0.5, cached=0.25)
+    """A and C of 1 MB each stay in L2, B of 1 MB does not: 1 us at 1 TB/s for B, 0.25 us for A, 0.75 us for C."""
+    timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1.0, 0, resident=0.5, cached=0.25, written=0.75)
     work, chip = GemmWork(1, 500, 500, 1000, 3e6, a=2, b=2, c=4), PLAIN._replace(peak=1e18, l2=14e6)
-    assert gemm.seconds(work, chip, timing) == pytest.approx(1.5e-6)
+    assert gemm.seconds(work, chip, timing) == pytest.approx(2e-6)
+
+
+def test_a_library_may_not_split_a_short_k() -> None:
+    """One tile of 128 x 128 with K = 1024 is not split, with K = 1025 it is."""
+    timing = GemmTiming(1e-6, 0, 4e-9, 1e-6, 1.0, 0, 1e9, 1e9, 1.0, 0)
+
+    def slowdown(k: int) -> float:
+        work = GemmWork(1, 128, 128, k, 2 * 128 * k)
+        return float(gemm.seconds(work, PLAIN, timing._replace(unsplit=1)) / gemm.seconds(work, PLAIN, timing))
+
+    assert slowdown(1024) > 1.2
+    assert slowdown(1025) == 1
+
+
+def test_a_library_may_have_tiles_between_the_powers_of_two() -> None:
+    """100 SMs compute 192 x 12800 elements in one wave with tiles of 192 x 128, else in two with 128 x 128 (1.33 times
+    as much work), or with 128 x 64 and 64 x 128 in more waves of less work. Powers of two lose nothing."""
+    timing = GemmTiming(0, 0, 0, 1.0, 1.0, 0, 1e9, 1e9, 1e9, 0, tall=128)
+    intermediate = timing._replace(intermediate=1)
+    wave = 2 * 192 * 128 * 4096 / (PLAIN.peak / PLAIN.multiprocessors)
+    work = GemmWork(1, 192, 12800, 4096, 0)
+    assert gemm.seconds(work, PLAIN, intermediate) == pytest.approx(wave)
+    assert gemm.seconds(work, PLAIN, timing) == pytest.approx(wave * 4 / 3)
+    power_of_two = work._replace(m=256)
+    assert gemm.seconds(power_of_two, PLAIN, intermediate) == gemm.seconds(power_of_two, PLAIN, timing)
 
 
 def test_a_library_may_not_split_k_of_a_small_gemm() -> None:
@@ -170,7 +195,7 @@ def test_a_repeated_gemm_reads_from_l2_what_fits_there() -> None:
         (5e6, (1, 1), 6e6), (6e6, (1, 1), 2e6 / 1.2), (7e6 / 1.1, (1, 1), 1e6), (7e6, (1, 1), 0), (9e6, (1, 0), 3e6),
         (15e6, (1, 5), 3e6), (18e6 / 1.1, (1, 5), 1.5e6), (18e6, (1, 5), 0), (21e6, (6, 6), 4e6), (26e6, (6, 6), 0),
     ):  # fmt: skip
-        timing = GemmTiming(0, 0, 0, 0, 1e9, 0, 1e9, 1e9, 1.0, 0, resident=1.0)
+        timing = GemmTiming(0, 0, 0, 0, 1e9, 0, 1e9, 1e9, 1.0, 0, resident=1.0, written=0)
         chip = PLAIN._replace(l2=l2)
         found = gemm.seconds(work._replace(copies_a=copies[0], copies_b=copies[1]), chip, timing)
         assert found == pytest.approx(streamed / 1e12, abs=1e-8)

@@ -18,7 +18,7 @@ from roofmodel.devices.calibration import Timing
 Array = np.ndarray[Any, np.dtype[Any]]
 
 MAX_FIT_ROWS = 1500  # rows of a set that a fit uses at most; more rows do not change the result
-MAX_SEARCH_ROWS = 500  # rows that suffice to choose discrete parameters and a start
+MAX_SEARCH_ROWS = 1000  # rows that suffice to choose discrete parameters and a start
 SPAN = 100.0  # each parameter stays within this factor of its start
 LOSS_SCALES = (0.03, 0.01)  # residuals below it are squared in the loss; the second one ends close to the mean error
 ITERATIONS, SEARCH_ITERATIONS = 25, 10

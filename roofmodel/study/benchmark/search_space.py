@@ -44,8 +44,9 @@ DISCRETE = {
     "parts": (32.0, 7.0, 1.0),
     "few": (0.0, 4.0, 1.0),
     "balanced": (0.0, 1.0),
+    "intermediate": (0.0, 1.0),
     "unsplit": (0.0, 1.0),
-    "resident": (0.0, 0.4, 0.65, 0.9, 1.0),
+    "resident": (0.0, 0.4, 0.65, 0.75, 0.9, 1.0),
     "absorbed": (0.0, 1.0),
     "height": (128.0, 64.0, 32.0, 16.0, 256.0),
     "reread": (0.0, 1.0),
@@ -83,7 +84,12 @@ COMBINED: dict[str, tuple[dict[str, float], ...]] = {
         {
             "latency": 2e-6, "fill": 5e-8, "step": 4e-9, "split": 2e-6, "pipe": 0.8, "sustained": 0.3, "l2": 0.2,
             "store": 0.15, "host": 2.3e-6, "part": 3e-9, "late": 5e-8, "resident": 0.9,
-            "cached": 0.4, "unsplit": 1.0, "few": 1.0,
+            "cached": 0.4, "written": 0.4, "unsplit": 1.0, "few": 1.0,
+        },
+        {  # cuBLAS on Hopper and data-center Blackwell
+            "latency": 2e-6, "fill": 5e-9, "step": 1.1e-9, "split": 2.7e-6, "pipe": 0.75, "sustained": 0.15, "l2": 2.0,
+            "store": 0.85, "dram": 0.9, "ramp": 1.6e-5, "part": 3e-10, "late": 5e-9, "tall": 128.0, "resident": 0.65,
+            "cached": 0.6, "written": 1.0, "intermediate": 1.0,
         },
     ),
 }  # fmt: skip
@@ -92,7 +98,7 @@ TINY = 1e-30  # below all limits of parameters: the start of a parameter that is
 # Parameters whose gradient vanishes far from the optimum: the starts to try.
 STARTS = {"host": (2e-6, 6e-5)}
 # Upper limits of fractions of a ceiling; the pipe's allows for clocks above the nominal one.
-UPPER_LIMITS = {"pipe": 1.05, "dram": 1.0, "tail": 1.0, "early": 1.0, "bandwidth": 1.0, "cached": 1.0}
+UPPER_LIMITS = {"pipe": 1.05, "dram": 1.0, "tail": 1.0, "early": 1.0, "bandwidth": 1.0, "cached": 1.0, "written": 1.0}
 # With a narrower cache, some kernels for latent attention in a decode multiply in its format (fp8 in TensorRT-LLM), so
 # they reach a multiple of the peak of the compute format.
 NARROWER_CACHE_KINDS = ("latent_generation",)
@@ -102,7 +108,7 @@ INITIAL: dict[str, Any] = {
     "gemm": GemmTiming(
         2.5e-6, 5e-7, 3e-9, 2.5e-6, 0.9, 0.2, 0.8, 0.3, 0.85, 1e-5,
         row=2e-7, spill=0.5, host=2e-5, convert=1e-9, column=5e-8, dot=1e-9, part=3e-8, late=5e-7,
-        cast=2e-10, cached=0.4,
+        cast=2e-10, cached=0.4, written=0.8,
     ),
     "context": ContextTiming(9e-6, 0.7, 20.0, 60.0, 0.5, 0.5, 1.0),
     "generation": GenerationTiming(9e-6, 2e-6, 3e-6, 0.4, 0.8, 0.0, row=5e-8, alone=7e-6, single=1e-6),
@@ -152,7 +158,7 @@ def without_ineffective(timing: Any) -> Any:
     if isinstance(timing, GemmTiming) and not timing.few:
         timing = timing._replace(column=0.0, dot=0.0)
     if isinstance(timing, GemmTiming) and not timing.resident:
-        timing = timing._replace(cached=0.0)
+        timing = timing._replace(cached=0.0, written=1.0)
     if isinstance(timing, ExpertsTiming) and not timing.default_tiles:
         timing = timing._replace(large=1.0)
     if isinstance(timing, FilterTiming) and timing.tiles:
