@@ -12,7 +12,7 @@ TILES = (  # rows, columns
     (256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64),
     (128, 32), (32, 128), (64, 32), (32, 64), (16, 128), (16, 64),
 )  # fmt: skip
-# The heights between the powers of two stand in the names of cuBLAS's kernels for Hopper and later GPUs (nvjet_*).
+# The heights between the powers of two appear in the names of cuBLAS's kernels for Hopper and later GPUs (nvjet_*).
 INTERMEDIATE_TILES = ((192, 128), (160, 128), (96, 128), (224, 128), (192, 256), (96, 64), (192, 64))
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)  # parts of K
 K_SLICE: Annotated[int, "elements of K that a tile's loop processes at a time"] = 32
@@ -207,7 +207,7 @@ def _split_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, s
 def _exclusion(work: GemmWork, parts: Number, timing: GemmTiming) -> Number:
     """A large factor on the time of parts that the library does not use, else 1."""
     small = (work.m * work.n * work.k < SMALL_UNSPLIT_GEMM) * (work.k <= SMALL_UNSPLIT_K)
-    unsplit = (parts > 1) * timing.unsplit * ((work.k <= UNSPLIT_K) + small)
+    unsplit = (parts > 1) * (timing.unsplit * (work.k <= UNSPLIT_K) + timing.unsplit * small)
     return 1 + EXCLUSION_FACTOR * ((parts > timing.parts) + unsplit)
 
 
@@ -238,12 +238,14 @@ def _least_sm_seconds(
     load = (work.a / columns + work.b / rows) / (timing.l2 * chip.port)
     step = timing.step / (rows * columns * _resident_tiles(tile) * chip.multiprocessors)
     element = k_per_part * maximum(maximum(multiply, load), step) + work.c / (timing.store * chip.port)
-    return ROUNDING_MARGIN * split * element * work.batch * work.n * work.m * _tile_exclusion(rows, timing)
+    return ROUNDING_MARGIN * split * element * work.batch * work.n * work.m * _tile_exclusion(work, rows, timing)
 
 
-def _tile_exclusion(rows: Number, timing: GemmTiming) -> Number:
-    """A large factor on the time of tiles with heights between the powers of two, if the library has none, else 1."""
-    return 1 + EXCLUSION_FACTOR * ((rows > 64) * (rows % 128 > 0)) * (1 - timing.intermediate)
+def _tile_exclusion(work: GemmWork, rows: Number, timing: GemmTiming) -> Number:
+    """A large factor on the time of tiles that the library does not use, else 1."""
+    too_short = (rows < timing.tall) * (rows < work.m)
+    intermediate = (rows > 64) * (rows % 128 > 0) * (1 - timing.intermediate)
+    return 1 + EXCLUSION_FACTOR * (too_short + intermediate)
 
 
 def _dots_seconds(work: GemmWork, chip: Chip, timing: GemmTiming, stream: Number) -> Number:
@@ -323,9 +325,7 @@ def _stage_seconds(
     waves = part("waves", waves + timing.balanced * (maximum(tiles / chip.multiprocessors, 1) - waves))
     multiply = waves * (k_per_part * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)))
     multiply = multiply * _sustained_slowdown(work, chip, timing)
-    if _holds_somewhere(rows < timing.tall):
-        multiply = multiply * (1 + EXCLUSION_FACTOR * (rows < minimum(work.m, timing.tall)))
-    multiply = part("multiply", multiply * _tile_exclusion(rows, timing), "s")
+    multiply = part("multiply", multiply * _tile_exclusion(work, rows, timing), "s")
     used_rows, used_columns = minimum(rows, work.m), minimum(columns, work.n)
     loaded = (used_rows * work.a + used_columns * work.b) * minimum(tiles, chip.multiprocessors)
     load = part("load", waves * loaded * (k_per_part / (timing.l2 * chip.port)), "s")
