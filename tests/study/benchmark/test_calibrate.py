@@ -273,7 +273,7 @@ def test_an_invalid_calibration_is_refused(tmp_path: Path, section: str, message
 
 def test_a_table_with_too_few_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        WorkloadError, match="nothing to fit; gemm any fp16/fp16: not fitted: it has 20 rows; it needs 78"
+        WorkloadError, match="nothing to fit; gemm any fp16/fp16: not fitted: it has 20 rows; it needs 84"
     ):
         calibrate([str(synthetic_gemms(tmp_path, rows=20))], H100, "synthetic")
 
