@@ -38,13 +38,14 @@ DESCRIPTION = FormulaDescription(
     title="GEMMs",
     summary="The kernel cuts C[m, n] into tiles and, where there are few tiles, K into `parts`. Each SM computes one "
     "tile at a time, so that the tiles run in waves. The library is assumed to choose well: the time is the minimum "
-    "over a list of tile shapes and parts.",
+    "over a list of tile shapes and parts. Several shapes may take about as long: the library's kernel may "
+    "have another.",
     equation="latency + extra_latency + fill + overlap(max(multiply, load, step) + store, stream) + split",
     terms=(
         ("extra_latency", "of a small GEMM with more than 16 rows, for which libraries have slower kernels"),
         ("multiply", "waves × FLOPs of a tile / (peak of one SM × pipe), × `slowdown` in long GEMMs (`sustained`)"),
         ("load", "waves × bytes of a tile's rows of A and columns of B, of all active SMs, / (L2 ports × l2)"),
-        ("step", "waves × K × the least time per element of K"),
+        ("step", "⌈tiles / (SMs × tiles_per_sm)⌉ × K × the least time per element of K; small tiles share an SM"),
         ("store", "waves × bytes of a tile of C / (L2 port of one SM × store); the next tile waits for it"),
         ("stream", "compulsory bytes that are not in L2 / (DRAM bandwidth × dram) + ramp"),
         ("split", "a fixed time, a time per part, and all partial sums through L2"),
@@ -325,10 +326,11 @@ def _stage_seconds(
     waves = part("waves", waves + timing.balanced * (maximum(tiles / chip.multiprocessors, 1) - waves))
     multiply = waves * (k_per_part * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)))
     multiply = multiply * _sustained_slowdown(work, chip, timing)
-    multiply = part("multiply", multiply * _tile_exclusion(work, rows, timing), "s")
+    multiply = part("multiply", multiply * _tile_exclusion(work, tile[0], timing), "s")
     used_rows, used_columns = minimum(rows, work.m), minimum(columns, work.n)
     loaded = (used_rows * work.a + used_columns * work.b) * minimum(tiles, chip.multiprocessors)
     load = part("load", waves * loaded * (k_per_part / (timing.l2 * chip.port)), "s")
-    step = part("step", ceil_div(tiles, chip.multiprocessors * _resident_tiles(tile)) * (k_per_part * timing.step), "s")
+    tiles_per_sm = part("tiles_per_sm", _resident_tiles(tile))
+    step = part("step", ceil_div(tiles, chip.multiprocessors * tiles_per_sm) * (k_per_part * timing.step), "s")
     share = used_columns * work.c / (timing.store * chip.port / chip.multiprocessors)
     return multiply, load, step, part("store", waves * used_rows * share, "s")
