@@ -173,15 +173,24 @@ class Operator:
         A format below 16 bits does not apply to GEMMs whose weights keep the working format, such as the head, the
         router of an MoE layer, and modules that a checkpoint does not convert: engines quantize only linear layers with
         quantized weights (vLLM creates gates with `quant_config=None`, and its head is no quantized linear layer).
+        Nor does it apply to attention on activations and a KV cache of at least 16 bits.
         """
         if self.widths.gemm is None or FORMATS[dtype].bits >= 16 or not self.lines[0].contracted:
             return dtype
-        return self.widths.dtype.name if self.multiplies_unconverted_weights else dtype
+        unconverted = self.multiplies_unconverted_weights or self._multiplies_unconverted_activations
+        return self.widths.dtype.name if unconverted else dtype
 
     @cached_property
     def multiplies_unconverted_weights(self) -> bool:
         """Whether a factor of the operator is a parameter to which a weight format below 16 bits does not apply."""
         return any(map(self.widths.keeps_working_format, self.lines[0].factors))
+
+    @property
+    def _multiplies_unconverted_activations(self) -> bool:
+        """Whether this is attention, fused or eager, on activations and a KV cache of at least 16 bits."""
+        if self.kind not in ("attention", "bmm") or any(factor.is_parameter for factor in self.lines[0].factors):
+            return False
+        return self.widths.dtype.bits >= 16 and self.widths.kv.bits >= 16
 
     @cached_property
     def _bytes_of(self) -> dict[Tensor, Number]:

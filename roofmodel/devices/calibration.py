@@ -285,10 +285,14 @@ class Fit(NamedTuple):
     def with_spread(self, spread: float) -> "Fit":
         """The fit with the interval of its own and an independent error: squares of logarithms add.
 
-        80 % of the logarithms of the other error are within `spread`.
+        80 % of the logarithms of the other error are within `spread`. An end on the other side of 1, such as a `low`
+        above 1, is a bias and not an error: it moves by `spread`.
         """
-        low, high = (max(end, 1e-9) for end in (self.low, self.high))
-        return self._replace(low=exp(-hypot(log(low), spread)), high=exp(hypot(log(high), spread)))
+        low, high = (log(max(end, 1e-9)) for end in (self.low, self.high))  # a file may state 0, which has no logarithm
+        below, above = max(-low, 0.0), max(high, 0.0)
+        low -= hypot(below, spread) - below
+        high += hypot(above, spread) - above
+        return self._replace(low=exp(low), high=exp(high))
 
 
 Timing = TypeVar("Timing", bound=NamedTuple)

@@ -71,6 +71,8 @@ OLDER_GEMMS = "a100-sxm-80gb"
 Mistral 7B on an H100 show it: with these parameters, the decode steps of both have a bias of +5 % (-13 % with the
 H100's), and Mistral's prefill of +6 % (-22 %). Falcon-180B on 8 H100s, in the same release, matches the H100's own
 parameters."""
+HALF = ("fp16", "bf16")
+"""The formats whose GEMMs in TensorRT-LLM 0.9 use the parameters of OLDER_GEMMS."""
 TWO_SHOT_PASS_BYTES = 24 * 1024 * 16
 """Bytes of one GPU's part in a pass of its two-shot all-reduce: 24 blocks (customAllReduceKernels.h) of 1024 threads
 with 16 bytes each. Versions differ in the threads (512 or 1024); Falcon's steps become slow between 237 and 475 kB."""
@@ -95,7 +97,8 @@ def fused(
     older = _gemm_device(device) if uses_older_gemms(operators, device, dtype, engine) else device
     for _, run in groupby(zip(operators, placed, strict=True), key=lambda pair: _input(pair[0])):
         several, bounds = zip(*run, strict=True)
-        if several[0].kind == "gemm" and (one := merged_gemms(several, older, dtype)):
+        gemm_device = older if several[0].compute_dtype(dtype) in HALF else device
+        if several[0].kind == "gemm" and (one := merged_gemms(several, gemm_device, dtype)):
             yield from _shares(several, bounds, *one)
             continue
         for operator, bound in zip(several, bounds, strict=True):
@@ -109,14 +112,17 @@ def fused(
 
 
 def uses_older_gemms(operators: Iterable[Operator], device: Device, dtype: str, engine: str) -> bool:
-    """Whether the GEMMs use the parameters of OLDER_GEMMS: those of TensorRT-LLM 0.9 on one Hopper GPU in 16 bits.
+    """Whether GEMMs use the parameters of OLDER_GEMMS: those of TensorRT-LLM 0.9 on one Hopper GPU in 16 bits.
 
-    `dtype` is the format of the GEMMs.
+    `dtype` is the format of the GEMMs to which no other format applies (`Operator.compute_dtype`).
     """
     hopper = (device.compute_capability or "").startswith("9.")
-    if engine != "trtllm-0.9" or device.calibration is None or not hopper or dtype not in ("fp16", "bf16"):
+    if engine != "trtllm-0.9" or device.calibration is None or not hopper:
         return False
-    return not any(operator.kind == "communication" for operator in operators)
+    operators = tuple(operators)
+    gemms = (operator for operator in operators if operator.kind == "gemm")
+    on_one_gpu = not any(operator.kind == "communication" for operator in operators)
+    return on_one_gpu and any(operator.compute_dtype(dtype) in HALF for operator in gemms)
 
 
 def _gemm_device(device: Device) -> Device:

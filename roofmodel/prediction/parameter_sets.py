@@ -71,9 +71,11 @@ def operator_format_key(operator: Operator, dtype: str) -> str:
     widths, is_attention = operator.widths, operator.kind == "attention"
     stored = widths.kv if is_attention else widths.weights
     is_unconverted = any(tensor.name in widths.unconverted for tensor in operator.parameters)
-    if operator.compute_dtype(widths.compute) != widths.compute or (is_unconverted and stored.bits < 16):
+    if is_attention:
+        pass
+    elif operator.compute_dtype(widths.compute) != widths.compute or (is_unconverted and stored.bits < 16):
         stored = widths.dtype
-    elif widths.by_matrix and not is_attention:
+    elif widths.by_matrix:
         others = dict(widths.by_matrix)
         stored = next((others[tensor.name] for tensor in operator.parameters if tensor.name in others), stored)
     if not is_attention:

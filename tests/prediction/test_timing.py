@@ -483,6 +483,11 @@ def test_the_interval_of_a_substituted_parameter_set_is_within_a_factor_of_three
 
 def test_the_error_of_a_fit_and_of_its_transfer_add_in_quadrature() -> None:
     """Logarithms -0.3 and 0.4, and a transfer error of 0.4: -0.5 and 0.4 √2."""
+    biased = Fit(1, 1, 0.1, 1.03, 1.2, "", "")  # measurements take longer than the expected time
+    same = biased.with_spread(0)
+    assert (same.low, same.high) == pytest.approx((1.03, 1.2))
+    assert 1 < biased.with_spread(0.02).low < 1.03
+    assert Fit(1, 1, 0.1, 0.8, 0.97, "", "").with_spread(0).high == pytest.approx(0.97)
     wider = Fit(1, 1, 0.1, math.exp(-0.3), math.exp(0.4), "", "").with_spread(0.4)
     assert (math.log(wider.low), math.log(wider.high)) == pytest.approx((-0.5, 0.4 * math.sqrt(2)))
 

@@ -54,7 +54,8 @@ class SimilarSteps:
         """The operator under the device's ceilings."""
         key = _content(operator)
         if key not in self._placements:
-            self._placements[key] = place(operator.cost, self._device, self._dtype, operator.collective)
+            dtype = operator.compute_dtype(self._dtype)
+            self._placements[key] = place(operator.cost, self._device, dtype, operator.collective)
         return self._placements[key]
 
     def expected(self, operator: Operator, placement: Placement, kernels: Sequence[ExtraKernel]) -> Expected | None:

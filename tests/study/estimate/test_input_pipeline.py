@@ -64,10 +64,10 @@ def test_a_batch_of_images_is_copied_over_pcie(mode: CopyMode, seconds: float) -
     assert found["copy_seconds"] == pytest.approx(seconds, rel=1e-3)
 
 
-def test_the_estimated_step_equals_the_measured_one() -> None:
+def test_the_estimated_step_is_within_8_percent_of_the_measured_one() -> None:
     """The same trace: steps of 164 to 181 ms on a V100 (fp32, 32 images); the first takes 176.1 ms.
 
-    The gradients of convolutions are estimated 12 % shorter than measured.
+    The estimated step is shorter: the gradients of convolutions are estimated 12 % shorter than measured.
     """
     found = estimate(loader="68.7ms")
     assert found["step_seconds"] == pytest.approx(0.1761, rel=0.08)

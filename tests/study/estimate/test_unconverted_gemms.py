@@ -6,18 +6,21 @@ from typing import Any
 
 import pytest
 
+from roofmodel.counting import phases
 from roofmodel.counting.number_formats import FORMATS
+from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.placed import Placed
+from roofmodel.study.estimate.similar_steps import SimilarSteps
 
 H100 = Device.load("h100")
 MIXTRAL = "mixtral-8x7b-v0.1"
 
 
 def operators(model: str, **options: Any) -> dict[str, Placed]:
-    found = estimate(hub.load(model), H100, phase="prefill", tp=4, **options)
+    found = estimate(hub.load(model), H100, **{"phase": "prefill", "tp": 4, **options})
     return {one.operator.name: one for one in found.phases[0].placed}
 
 
@@ -39,6 +42,37 @@ def test_a_gemm_with_16_bit_weights_and_activations_multiplies_in_16_bits(name: 
     assert other.placement.matmul_seconds == pytest.approx(other.operator.cost.matmul_flops / narrow)
     in_16_bits = operators(MIXTRAL, dtype="bf16", seq=4096)[name]
     assert one.expected == in_16_bits.expected
+
+
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_attention_on_16_bit_activations_and_kv_cache_multiplies_in_16_bits(phase: str, attention: str) -> None:
+    options: dict[str, Any] = {"phase": phase, "seq": 8192, "kv": "bf16", "attention": attention}
+    mixed = operators("llama-3.1-8b", dtype="fp8", activations="bf16", **options)
+    half = operators("llama-3.1-8b", dtype="bf16", **options)
+    names = ["attention.flash"] if attention == "flash" else ["attention.scores", "attention.mix"]
+    for name in names:
+        one = mixed[name]
+        in_16_bits = one.operator.cost.matmul_flops / H100.matmul_pipe("bf16").peak
+        assert one.placement.matmul_seconds == pytest.approx(in_16_bits)
+        expected, expected_half = one.expected, half[name].expected
+        assert expected
+        assert expected_half
+        assert expected.seconds == expected_half.seconds
+
+
+def test_attention_with_an_8_bit_kv_cache_multiplies_in_8_bits() -> None:
+    one = operators("llama-3.1-8b", dtype="fp8", activations="bf16", kv="fp8", phase="decode")["attention.flash"]
+    assert one.placement.matmul_seconds == one.operator.cost.matmul_flops / H100.matmul_pipe("fp8").peak
+
+
+def test_similar_training_steps_place_a_gemm_with_16_bit_weights_in_16_bits() -> None:
+    arch = hub.load(MIXTRAL)
+    (step,) = Workload(("train",), dtype="fp8", activations="bf16").steps()
+    steps = SimilarSteps(arch, H100, step)
+    (head,) = (one for one in phases.one_pass(arch, step) if one.name == "head.logits")
+    peak = H100.matmul_pipe("bf16").peak
+    assert steps.placement(head).matmul_seconds == pytest.approx(head.cost.matmul_flops / peak)
 
 
 def test_formats_that_are_given_for_all_tensors_apply_to_all_gemms() -> None:
