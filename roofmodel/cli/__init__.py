@@ -20,6 +20,8 @@ from roofmodel.views.kit.encoding import ASCII_FALLBACK
 
 __all__ = ["app", "interrupt", "main"]
 
+LENGTHS = ("--seq", "--context", "--decoder-seq", "--isl", "--osl", "--new-tokens", "--n")
+"""Options whose values are often thousands; an error message shows a larger example for them."""
 INTERRUPTED = 130  # typer's exit code for a KeyboardInterrupt, whichever signal caused it
 _interrupted_by: int = signal.SIGINT
 
@@ -90,7 +92,8 @@ def _usage(error: Any) -> int:
     if number := re.fullmatch(r"Invalid value for '(?:-\w, )?(--[\w-]+)': ('.*') is not a valid (int|float)", message):
         option, value, kind = number.groups()
         several = kind == "int" and re.match("'[0-9]+[,:]", value)
-        kinds = {"int": "a whole number, such as 4096", "float": "a number, such as 0.9"}
+        example = 4096 if option in LENGTHS else 8
+        kinds = {"int": f"a whole number, such as {example}", "float": "a number, such as 0.9"}
         message = f"{option}: {value} is not {'a whole number' if several else kinds[kind]}"
         message += "; 'roof sweep' takes several" if several else ""
     context = getattr(error, "ctx", None)

@@ -143,8 +143,8 @@ def load_model(model: str | os.PathLike[str], family: str | None) -> Architectur
     try:
         return hub.load(model, family)
     except hub.UnknownModel as error:
-        known = choices(str(model), textbook_kernels.KERNELS, 0.7)
-        raise ModelError(f"{error}; nor a kernel{known}") from None
+        known = choices(str(model), textbook_kernels.KERNELS, 0.7).replace(" known: ", " known kernels: ")
+        raise ModelError(f"{error}; and no kernel of that name{known}") from None
 
 
 def explain(arch: Architecture, device: Device | None = None, op: str | None = None, **options: Any) -> Explanation:

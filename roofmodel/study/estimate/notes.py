@@ -281,8 +281,8 @@ def straggler_notes(device: Device, work: Workload) -> Iterator[Text]:
         if in_replica > 1:
             yield straggler_note(in_replica, f"the {in_replica} GPUs of a replica")
     elif layout.gpus > 1:
-        cure = ("; ", Option("data_parallel", "ddp"), " counts it") if in_replica == 1 else ()
-        yield Message(straggler_note(layout.gpus, f"{layout.gpus} GPUs"), *cure)
+        suggestion = ("; ", Option("data_parallel", "ddp"), " counts it") if in_replica == 1 else ()
+        yield Message(straggler_note(layout.gpus, f"{layout.gpus} GPUs"), *suggestion)
 
 
 def straggler_note(gpus: int, which: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, inf
+from math import ceil, expm1, inf
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -84,11 +84,11 @@ class PrefillEngines(NamedTuple):
 
 
 class ChunkedPrefill(NamedTuple):
-    """How mixed engines compute prompts: seconds of a step per prompt, prompts at the same time, the mean step."""
+    """The prefill of mixed engines, as a queue: each of the servers, one per microbatch, takes one prompt at a time."""
 
-    seconds: float
-    prompts: int
-    step: float
+    seconds_per_prompt: float
+    servers: int
+    remaining: float  # mean seconds from a random time to the end of the step, in a full batch
 
 
 class Candidate(NamedTuple):
@@ -148,8 +148,13 @@ class Candidate(NamedTuple):
         """Seconds that a request waits on average before its prefill; requests arrive at random at the required rate.
 
         None without a required rate; infinity if the service cannot sustain it. Prefill engines are servers that take
-        prompts in their order. A mixed engine first needs a free place in the batch, then the end of the step that is
-        running and of the chunks of earlier prompts.
+        prompts in their order; the queue for a place in a decode batch is not counted.
+
+        For mixed engines it is an upper estimate, the sum of three waits: for a free place in the batch, for the end of
+        the running step, and for the chunks of earlier prompts. Near the highest rate, the first and the last overlap.
+        All steps are those of the full batch. A step runs with probability 1 - exp(-n), where n is the mean number of
+        requests per microbatch, rate × seconds in service, by Little's law. This is the probability that an M/G/∞
+        queue is not empty: its requests are Poisson distributed, and it never makes a request wait.
         """
         rate = self.required
         if rate is None:
@@ -162,7 +167,10 @@ class Candidate(NamedTuple):
         if self.chunked is None:
             return None
         place = mean_wait(rate, self.batch, self.batch / self.requests.value)
-        return place + self.chunked.step / 2 + mean_wait(rate, self.chunked.prompts, self.chunked.seconds)
+        servers = self.chunked.servers
+        in_service = rate * (self.batch / self.requests.value + self.ttft.value)
+        running = -expm1(-in_service / servers) * self.chunked.remaining
+        return place + running + mean_wait(rate, servers, self.chunked.seconds_per_prompt)
 
     @property
     def gpus_needed(self) -> int | None:
@@ -189,7 +197,6 @@ def candidate(
         return Interval(*(times * float(value[place]) for value in values))
 
     ttft, tpot, requests = interval(points.ttft), interval(points.tpot), interval(points.requests, layout.engines)
-    step = float(points.step.seconds[place])
     microbatches = engine.sequences_per_batch * layout.engines
     return Candidate(
         device=engine.device.id, mode="mixed", layout=layout, formats=resolved(engine), gpus=layout.gpus,
@@ -199,7 +206,9 @@ def candidate(
         largest_itl=float(points.longest[place]), latency_ratio=targets.latency_ratio(ttft.value, tpot.value),
         decode_memory=points.memory[place].item(),
         largest_batch=largest * microbatches, price=price, required=targets.requests,
-        chunked=ChunkedPrefill(ttft.value / float(points.prompts[place]), microbatches, step),
+        chunked=ChunkedPrefill(
+            ttft.value / float(points.prompts[place]), microbatches, float(points.remaining[place])
+        ),
     )  # fmt: skip
 
 

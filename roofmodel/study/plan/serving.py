@@ -58,6 +58,7 @@ class Points(NamedTuple):
     tpot: tuple[Array, Array, Array]
     requests: tuple[Array, Array, Array]
     longest: Array  # seconds of the longest step, which has a chunk
+    remaining: Array  # mean seconds from a random time to the end of the step
     memory: Array  # bytes per GPU
     step: StepTimes  # the mean step
 
@@ -123,6 +124,7 @@ def steady_states(engine: Engine, traffic: Traffic, stored: Stored, times: Gener
     finished = b * accepted / (osl - 1)  # sequences per step
     share = finished * isl / (prompts * tokens)  # of the steps, those with a chunk
     mean = (1 - share) * decode + share * mixed
+    squares = (1 - share) * decode.seconds**2 + share * mixed.seconds**2
     filled = np.broadcast_to(share <= 1, np.shape(mean.seconds))
     points = Points(
         batch=b * engine.sequences_per_batch,
@@ -132,6 +134,7 @@ def steady_states(engine: Engine, traffic: Traffic, stored: Stored, times: Gener
         tpot=tuple(t / accepted for t in mean[:3]),
         requests=tuple(finished * engine.sequences_per_batch / mean[at] for at in (0, 2, 1)),
         longest=mixed.seconds,
+        remaining=squares / (2 * mean.seconds),  # longer steps contain more of all random times
         memory=peak_memory(stored, b + prompts, mixed.activations),
         step=mean,
     )

@@ -338,7 +338,8 @@ def _zero_notes(given: object, pieces: Sequence[TrainingPiece]) -> Iterator[Text
 
 def _straggler_notes(ranked: Sequence[RankedTraining], devices: Sequence[Device]) -> Iterator[Text]:
     if ranked and ranked[0].candidate.run.gpus > 1 and all(device.calibration for device in devices):
-        yield straggler_note((gpus := ranked[0].candidate.run.gpus), f"{gpus} GPUs")
+        gpus = ranked[0].candidate.run.gpus
+        yield straggler_note(gpus, f"{gpus} GPUs")
 
 
 def _notes(short: Shortage | None) -> Iterator[Text]:

@@ -133,8 +133,8 @@ def _value(column: str, text: str) -> Any:
         raise ValueError(f"{column} is no share; write a number without %")
     value = float(number) * (0.01 if prefix == "%" else units.DECIMAL[prefix])
     if column in SHARE_COLUMNS and value > 1 and prefix != "%":
-        cure = f"it as in '{column}<{_example(column)}'" if prefix else f"{number}%"
-        raise ValueError(f"{column} is a share; write {cure}")
+        suggestion = f"it as in '{column}<{_example(column)}'" if prefix else f"{number}%"
+        raise ValueError(f"{column} is a share; write {suggestion}")
     return value
 
 

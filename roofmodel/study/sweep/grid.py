@@ -112,9 +112,9 @@ class _Axis(NamedTuple):
         values, ranges = EXAMPLES.get(self.option, SIZE_EXAMPLES)
         return Message("try ", Option(self.option, values), f" or {ranges}")
 
-    def invalid(self, token: str, why: str, cure: Text | None = None) -> WorkloadError:
-        """The error for a part of the text, with `cure` or else examples."""
-        return WorkloadError(Option(self.option), f": {shorten(token)} {why}; ", cure or self.examples)
+    def invalid(self, token: str, why: str, suggestion: Text | None = None) -> WorkloadError:
+        """The error for a part of the text, with `suggestion` or else examples."""
+        return WorkloadError(Option(self.option), f": {shorten(token)} {why}; ", suggestion or self.examples)
 
 
 def _range(axis: _Axis, text: str) -> Sequence[int]:

@@ -164,11 +164,11 @@ def _check_cases(systems: int, values: Mapping[str, int]) -> None:
     """Raises WorkloadError for more than MAX_CASES combinations of models, devices and options other than lengths."""
     if (count := systems * prod(values.values())) > MAX_CASES:
         several = sorted((name for name in values if values[name] > 1), key=lambda name: -values[name])
-        cure: list[Text] = [" of ", joined(", ", [Option(name) for name in several])] if several else []
+        suggestion: list[Text] = [" of ", joined(", ", [Option(name) for name in several])] if several else []
         raise WorkloadError(
             f"{count} combinations of models, devices and options other than batch and lengths; at most {MAX_CASES} "
             "are possible; give fewer values",
-            *cure,
+            *suggestion,
         )
 
 

@@ -174,8 +174,8 @@ def test_operators_over_gpus_are_those_of_a_sharded_model() -> None:
         ({"over": "context", "phase": "train"}, "train reads no KV cache"),
         ({"op": "nothing"}, "unknown operator 'nothing'"),
         ({"model": "resnet-18", "over": "context"}, 'forward reads no KV cache; use over="batch"'),
-        ({"model": "softmax"}, "unknown model 'softmax'.* nor a kernel; known: matmul, .*saxpy"),
-        ({"model": "matmull"}, "nor a kernel; did you mean 'matmul'.* known: matmul, "),
+        ({"model": "softmax"}, "unknown model 'softmax'.* and no kernel of that name; known kernels: matmul, .*saxpy"),
+        ({"model": "matmull"}, "and no kernel of that name; did you mean 'matmul'.* known kernels: matmul, "),
     ],
 )
 def test_an_impossible_crossover_is_refused(options: dict[str, Any], message: str) -> None:

@@ -126,7 +126,7 @@ def test_the_number_of_stages_is_the_reason_if_no_share_explains_half_of_the_cha
     )
 
 
-def test_equal_shares_are_notraining_reason() -> None:
+def test_equal_shares_are_no_reason() -> None:
     first, second = (each.candidate._replace(device="one") for each in of_two_devices("v100").ranked)
     assert training_reason(second, first).endswith("slower than tp 1: no part of the step differs by much")
 

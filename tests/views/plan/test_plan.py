@@ -123,7 +123,10 @@ def test_a_required_rate_adds_the_mean_wait() -> None:
         for rate in ("5/s", "5000/s")
     )
     first = reached.to_dict()["candidates"][0]
-    assert 0 < first["wait_seconds"] < first["tpot_seconds"]
+    rare = roofmodel.plan("llama-3.1-8b", "h100", gpus=1, isl=512, osl=64, dtype="bf16", requests="0.001/s")
+    # at 5/s, a step nearly always runs: a request waits for at least half of it, and at most for the longest one
+    assert 0.49 * first["tpot_seconds"] < first["wait_seconds"] < first["largest_itl_seconds"]
+    assert 0 < rare.to_dict()["candidates"][0]["wait_seconds"] < 0.01 * first["wait_seconds"]
     assert missed.to_dict()["candidates"][0]["wait_seconds"] is None
     assert "wait: mean time in the queue" in printed(reached)
     assert "∞" in printed(missed).splitlines()[3]
