@@ -255,8 +255,10 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
         )
     else:
         used = {layer_kernels.kind(placed.operator) for placed in operators}
+        if any(phase.step.parallel.gpus > 1 for phase in found):
+            used.add("collectives")
         for source_device, kinds in device.calibration.transferred.items():
-            shown = [kind for kind in kinds if kind not in layer_kernels.KINDS or kind in used]
+            shown = [kind for kind in kinds if kind not in (*layer_kernels.KINDS, "collectives") or kind in used]
             if names := ", ".join(dict.fromkeys(KERNEL_KINDS[kind] for kind in shown)):
                 yield (
                     f"{names} kernels are not calibrated on {device.id}; {source_device} parameters scaled to its "

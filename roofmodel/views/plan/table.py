@@ -42,10 +42,12 @@ class PlanView:
             yield Text("→: prefill engines → decode engines", style="dim")
         if not all(one.candidate.meets for one in self.plan.ranked):
             yield Text("!: misses a target", style="dim")
+        if "GPUs" in kept and any(one.candidate.gpus_needed for one in self.plan.ranked):
+            yield Text("GPUs: how many sustain the required rate", style="dim")
         if "wait" in kept:
             yield Text(
-                "wait: mean time in the queue before the prefill if requests arrive at random at the required rate; "
-                "it adds to TTFT; ∞: the queue grows without limit",
+                "wait: mean time in the queue before the prefill, with all GPUs in use, if requests arrive at random "
+                "at the required rate; it adds to TTFT; ∞: the queue grows without limit",
                 style="dim",
             )
         if counted:
