@@ -255,15 +255,17 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
         )
     else:
         used = {layer_kernels.kind(placed.operator) for placed in operators}
-        if any(phase.step.parallel.gpus > 1 for phase in found):
-            used.add("collectives")
+        communicates = any(phase.step.parallel.gpus > 1 for phase in found)
         for source_device, kinds in device.calibration.transferred.items():
-            shown = [kind for kind in kinds if kind not in (*layer_kernels.KINDS, "collectives") or kind in used]
-            if names := ", ".join(dict.fromkeys(KERNEL_KINDS[kind] for kind in shown)):
-                yield (
-                    f"{names} kernels are not calibrated on {device.id}; {source_device} parameters scaled to its "
-                    "datasheet are used"
-                )
+            optional = (*layer_kernels.KINDS, "collectives")
+            computing = [kind for kind in kinds if kind not in optional or kind in used]
+            # Collectives have a note of their own, because some cases of a sweep may run on one GPU.
+            for shown in (computing, ["collectives"] if communicates and "collectives" in kinds else []):
+                if names := ", ".join(dict.fromkeys(KERNEL_KINDS[kind] for kind in shown)):
+                    yield (
+                        f"{names} kernels are not calibrated on {device.id}; {source_device} parameters scaled to its "
+                        "datasheet are used"
+                    )
         scans = [each.operator for each in operators if each.operator.kind == "scan"]
         if names := ", ".join(dict.fromkeys(each.name for each in scans if not layer_kernels.kind(each))):
             yield (

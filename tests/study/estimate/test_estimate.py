@@ -441,12 +441,12 @@ def test_an_mfu_above_100_percent_has_a_note() -> None:
 
 
 @pytest.mark.parametrize(("layout", "communicates"), [({}, False), ({"tp": 2}, True), ({"pp": 2}, True)])
-def test_the_note_on_transferred_parameters_names_collectives_only_on_several_gpus(
+def test_the_notes_on_transferred_parameters_name_collectives_only_on_several_gpus(
     layout: dict[str, Any], communicates: bool
 ) -> None:
     notes = map(str, roofmodel.estimate("llama-3.1-8b", "l40s", **layout).notes)
-    (note,) = (text for text in notes if "are not calibrated on l40s" in text)
-    assert ("collective" in note) == communicates
+    transferred = [text.partition(" kernels")[0] for text in notes if "are not calibrated on l40s" in text]
+    assert transferred == ["elementwise", *(["collective"] if communicates else [])]
 
 
 def test_an_uncalibrated_operator_leaves_only_totals_unknown() -> None:
