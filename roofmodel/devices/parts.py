@@ -51,7 +51,7 @@ class Link(NamedTuple):
     `joins` is the number of neighboring devices that it connects; None: all devices of a node. In a mesh, where the
     bandwidth depends on the group, each size of group has a link. A network connects nodes: `beyond` is the number of
     devices per node, each of which has a network port of this bandwidth. `to_host` marks a link that connects a device
-    with its CPU only, such as NVLink-C2C. `adds` marks switches that add the parts of an all-reduce (NVLink SHARP).
+    with its CPU only, such as NVLink-C2C.
     """
 
     name: str
@@ -60,7 +60,6 @@ class Link(NamedTuple):
     joins: int | None = None
     beyond: int | None = None
     to_host: bool = False
-    adds: bool = False
 
     @property
     def parameters(self) -> str:

@@ -178,7 +178,7 @@ def _links(node: YamlValue, sources: dict[str, str]) -> dict[str, Link]:
 
 
 def _link(name: str, node: YamlValue, sources: dict[str, str]) -> Link:
-    entries = node.mapping(("bandwidth", "joins", "beyond", "to", "switch", "source"), required=("bandwidth",))
+    entries = node.mapping(("bandwidth", "joins", "beyond", "to", "source"), required=("bandwidth",))
     joins, beyond = (entries[key].integer() if key in entries else None for key in ("joins", "beyond"))
     if joins is not None and beyond is not None:
         raise node.error(
@@ -192,13 +192,7 @@ def _link(name: str, node: YamlValue, sources: dict[str, str]) -> Link:
             raise to.error(f"{to.path} is {to.text()}; the only value is host, for a link to the CPU")
         if joins is not None or beyond is not None:
             raise to.error(f"{node.path} goes to the host, so it has neither joins nor beyond")
-    if (switch := entries.get("switch")) is not None:
-        if switch.text() != "sharp":
-            raise switch.error(f"{switch.path} is {switch.text()}; the only value is sharp, for switches that add")
-        if joins is not None or beyond is not None or to is not None:
-            raise switch.error(f"{node.path} has switches between all devices of a node, so no joins, beyond or to")
-    bandwidth, source = entries["bandwidth"].quantity("B/s"), _source(entries, sources)
-    return Link(name, bandwidth, source, joins, beyond, to is not None, switch is not None)
+    return Link(name, entries["bandwidth"].quantity("B/s"), _source(entries, sources), joins, beyond, to is not None)
 
 
 def _measured(node: YamlValue, sources: dict[str, str]) -> Measured:

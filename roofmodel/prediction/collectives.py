@@ -28,8 +28,6 @@ DESCRIPTION = FormulaDescription(
         "then run at the bandwidth of the link.",
         "Two bridged pairs of GPUs that communicate over PCIe use a tree for an all-reduce from 64 MiB: 2/3 of a "
         "ring's bytes pass the PCIe link (NCCL, src/graph/tuning.cc).",
-        "The NVSwitches of an H100 or H200 node add the parts of an all-reduce from 64 MiB over 8 and more GPUs: "
-        "(n + 1) / (2 (n - 1)) of a ring's bytes pass each GPU's links (NVLink SHARP; Klenk et al., ISCA 2020).",
     ),
     source="nccl-tests, PERFORMANCE.md (bus bandwidth). Parameters: CollectiveTiming, fitted by `roof calibrate`.",
 )

@@ -96,12 +96,6 @@ def _crossing(collective: Collective, network: Link, inside: float) -> NodeCross
     return NodeCrossing(nodes, port, inside, leaving / fewest, staying)
 
 
-SWITCH_GPUS = 8
-"""Fewest GPUs for which NVSwitches add the parts of an all-reduce. With 4, NCCL uses a ring, which is about as fast:
-all-reduces of fp16 and of int8, which switches do not add, take the same time on 4 H100s (aiconfigurator@095f58a5)."""
-SWITCH_BYTES = 64 * 2**20
-"""Smallest all-reduce that switches add: in that table, a ring explains the times up to 4 MiB, and switches those from
-64 MiB. The limit between them is not known."""
 TREE_BYTES = 64 * 2**20
 """Smallest all-reduce of two bridged pairs over PCIe for which NCCL chooses a tree.
 
@@ -109,28 +103,6 @@ From NCCL 2.20's `src/graph/tuning.cc` for four GPUs (NVIDIA/nccl@b6475625): a r
 that of its channels, and a tree's is 0.46 of it, times a correction of 0.7 for 32 MiB and of 0.8 for 64 MiB. Assumed
 here: the channels of a tree have twice the bandwidth, because a tree crosses PCIe once and a ring twice.
 """
-
-
-def sent_share(collective: Collective, device: Device, sent: Number, bits: Number = 16) -> Number:
-    """Bytes that pass a link, per byte that a ring sends; 1 where NCCL uses a ring. `bits` is an element's width."""
-    return tree_share(collective, device, sent) * switch_share(collective, device, sent, bits)
-
-
-def switch_share(collective: Collective, device: Device, sent: Number, bits: Number = 16) -> Number:
-    """Bytes that pass an NVLink where NVSwitches add the parts of an all-reduce, per byte that a ring sends; else 1.
-
-    Such switches (NVLink SHARP; NCCL's algorithm NVLS) read each part from all GPUs, add them, and send the sum to all
-    GPUs. In each direction, a GPU transfers 1 + 1 / n of the tensor, where a ring sends 2 (n - 1) / n (Klenk et al.,
-    "An In-Network Architecture for Accelerating Shared-Memory Multiprocessor Collectives", ISCA 2020). NCCL 2.29.2 uses
-    them from Hopper on (`src/graph/tuning.cc`), and not for 8-bit elements (`src/include/device.h`;
-    NVIDIA/nccl@ebd1e929).
-    """
-    if collective.name != "all_reduce" or device.inside is None or not device.inside.adds:
-        return 1.0
-    n = maximum(collective.gpus, 2)
-    inside = collective.span <= device.network.beyond if device.network and device.network.beyond else True
-    added = inside * (n >= SWITCH_GPUS) * (bits >= 16) * (sent * n >= 2 * (n - 1) * SWITCH_BYTES)
-    return either(added, (n + 1) / (2 * (n - 1)), 1.0)
 
 
 def tree_share(collective: Collective, device: Device, sent: Number) -> Number:

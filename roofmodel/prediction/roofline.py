@@ -17,7 +17,7 @@ from roofmodel.algebra import Number, either, maximum, plain
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
-from roofmodel.prediction.links import link_bandwidth, sent_share
+from roofmodel.prediction.links import link_bandwidth, tree_share
 
 
 class Placement(NamedTuple):
@@ -48,15 +48,14 @@ def place(
     """The cost under the device's ceilings.
 
     Sent bytes use the links of `collective`, or the link to a neighbor where there is none. Raises WorkloadError where
-    the device has no pipe for `dtype`. `several` states that the cost is of several collectives: its `link_bytes` are
-    already the bytes that pass a link.
+    the device has no pipe for `dtype`. `several` states that the cost is of several collectives: each uses a ring.
     """
     vector_pipe = device.vector_pipe(dtype)
     matmul = plain(cost.matmul_flops) / device.matmul_pipe(dtype).peak
     vector = plain(cost.vector_flops) / vector_pipe.peak if vector_pipe else 0.0
     memory = plain(cost.bytes) / device.bandwidth
     rate = link_bandwidth(collective, device)
-    share = 1.0 if collective is None or several else sent_share(collective, device, plain(cost.link_bytes))
+    share = 1.0 if collective is None or several else tree_share(collective, device, plain(cost.link_bytes))
     link = 0.0 if rate is None else cost.link_bytes / rate * share
     return Placement(cost, matmul, vector, memory, link, reduce(maximum, (matmul, vector, memory, link)))
 

@@ -20,7 +20,7 @@ from roofmodel.prediction import attention, gemm, layer_kernels, stream
 from roofmodel.prediction.attention import AttentionWork
 from roofmodel.prediction.formula import Chip, FormulaDescription, chip
 from roofmodel.prediction.gemm import GemmWork
-from roofmodel.prediction.links import route, sent_share, tree_share
+from roofmodel.prediction.links import route, tree_share
 from roofmodel.prediction.parameter_sets import ParameterSet, choose_set, format_key, operator_format_key
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.stream import stream_kind
@@ -168,10 +168,7 @@ def _exchange(operator: Operator, calibration: Calibration, device: Device, impl
 
     rounds = ROUNDS[collective.name]
     sent = plain(operator.link_bytes)
-    is_nccl = found is not None and found.implementation == "NCCL"  # engines' own kernels do not add in switches
-    bits = operator.widths.dtype.bits
-    share = sent_share(collective, device, sent, bits) if is_nccl else tree_share(collective, device, sent)
-    crossing_bytes = share * sent
+    crossing_bytes = tree_share(collective, device, sent) * sent
     work = collectives.CollectiveWork(collective.gpus, rounds, crossing_bytes, path.nodes)
     return found and _applied(collectives.DESCRIPTION, collectives.seconds, (work, bandwidth), found)
 

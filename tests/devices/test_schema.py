@@ -139,8 +139,6 @@ BAD: list[tuple[str, str, str, int, list[str]]] = [
     ("a node of none", "600 GB/s,", "600 GB/s, beyond: 0,", 13, ["links.nvlink.beyond", "whole number from 1"]),
     ("link to an unknown end", "600 GB/s,", "600 GB/s, to: network,", 13, ["links.nvlink.to is network", "host"]),
     ("bridge to the host", "600 GB/s,", "600 GB/s, to: host, joins: 2,", 13, ["goes to the host", "neither joins"]),
-    ("unknown switches", "600 GB/s,", "600 GB/s, switch: nvswitch,", 13, ["links.nvlink.switch is nvswitch", "sharp"]),
-    ("switches of a bridge", "600 GB/s,", "600 GB/s, joins: 2, switch: sharp,", 13, ["so no joins, beyond or to"]),
     ("a bridge between nodes", "600 GB/s,", "600 GB/s, joins: 2, beyond: 8,", 13, ["both joins (2) and beyond (8)"]),
     ("two networks", "  nvlink: {", "  one: {bandwidth: 1 GB/s, beyond: 8}\n  nvlink: {beyond: 8, ", 13,
      ["several networks between nodes, one, nvlink"]),

@@ -15,7 +15,7 @@ from roofmodel.counting.collective import Collective
 from roofmodel.devices.calibration import CollectiveTiming
 from roofmodel.devices.device import Device
 from roofmodel.prediction.collectives import CollectiveWork, seconds
-from roofmodel.prediction.links import switch_share, tree_share
+from roofmodel.prediction.links import tree_share
 from roofmodel.prediction.parameter_sets import choose_set
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.timing import expect
@@ -187,34 +187,3 @@ def test_expected_times_of_arrays_equal_those_of_ints(shapes: list[tuple[int, in
         assert one is not None
         assert many.seconds[i] == pytest.approx(one.seconds, rel=1e-12)
         assert place(single.cost, A100, "fp16").bound == "communication"
-
-
-@pytest.mark.parametrize(
-    ("hw", "gpus", "size", "bits", "share"),
-    [
-        ("h100", 8, 2**28, 16, 9 / 14),
-        ("h200", 8, 2**28, 32, 9 / 14),
-        ("h100", 4, 2**28, 16, 1),  # a ring is about as fast
-        ("h100", 8, 2**21, 16, 1),  # a short message
-        ("h100", 8, 2**28, 8, 1),  # switches add no 8-bit integers
-        ("h100", 16, 2**28, 16, 1),  # two nodes
-        ("a100", 8, 2**28, 16, 1),  # switches that do not add
-        ("h100-nvl", 8, 2**28, 16, 1),  # no switches
-        ("h100-pcie", 8, 2**28, 16, 1),
-        ("gh200", 8, 2**28, 16, 1),  # its file names no switches
-        ("b200", 8, 2**28, 16, 1),
-    ],
-)
-def test_nvswitches_add_long_all_reduces_of_8_gpus(hw: str, gpus: int, size: int, bits: int, share: float) -> None:
-    collective, sent = Collective("all_reduce", gpus), 2 * (gpus - 1) / gpus * size
-    assert switch_share(collective, Device.load(hw), sent, bits) == pytest.approx(share)
-    assert switch_share(Collective("all_gather", gpus), Device.load(hw), sent, bits) == 1
-
-
-@pytest.mark.parametrize(("size", "seconds"), [(67108864, 324.53e-6), (268435456, 1092.1e-6), (536870912, 2111.06e-6)])
-def test_long_all_reduces_of_8_h100s_take_the_measured_time(size: int, seconds: float) -> None:
-    """NCCL 2.29.2, fp16 (aiconfigurator@095f58a5); a ring would take 25 to 43 % longer."""
-    columns = {"collective": "all_reduce", "num_gpus": 8, "elements": size // 2}
-    expected = expect(OPERATIONS["nccl"].operator(columns, HALF), H100, "fp16")
-    assert expected is not None
-    assert expected.seconds == pytest.approx(seconds, rel=0.17)

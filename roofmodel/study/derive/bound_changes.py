@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from fractions import Fraction
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
@@ -28,7 +26,6 @@ from roofmodel.prediction.roofline import place
 from roofmodel.study.estimate.options import MAX_VALUE
 
 GRID = 1.25  # ratio of grid sizes; solutions of the equations are added to the grid
-SMOOTH = 0.01  # a larger step of the bytes of a link from one size to the next means that switches add from there
 
 Costs = Callable[[Number], Cost]
 """The cost at a size, which is an int or a symbol."""
@@ -57,7 +54,7 @@ class CeilingEquation(NamedTuple):
 class Change(NamedTuple):
     """A change of the bound at the integer size `value`; `exact` is the real solution of the equation.
 
-    Both are None if the bound changes because the communication moves to another link or its switches add from there.
+    Both are None if the bound changes because the communication moves to another link.
     """
 
     value: int
@@ -174,14 +171,10 @@ def _change_between(
 ) -> tuple[CeilingEquation | None, float | None, bool]:
     """The equation of the bounds at both sizes, its solution between them, and whether it was solved exactly."""
     low, high = sizes
-    before_share, share = (_link_share(cost, variable, n) for n in sizes)
-    jumps = abs(before_share / share - 1) > SMOOTH
-    if jumps or len({link_bandwidth(collective(n), device) for n in (*sizes, variable)}) > 1:
+    if len({link_bandwidth(collective(n), device) for n in (*sizes, variable)}) > 1:
         return None, None, False
     found = [_binding(cost(n), collective(n), device, dtype) for n in sizes]
-    symbolic = cost(variable)
-    symbolic = replace(symbolic, link_bytes=symbolic.link_bytes * share)
-    sides = _sides(symbolic, collective(variable), device, dtype)
+    sides = _sides(cost(variable), collective(variable), device, dtype)
     equation = CeilingEquation(*(side for i, side in enumerate(sides) if i in found))
     for root in _roots(equation, variable):
         if low - 1e-9 <= root <= high:
@@ -193,14 +186,6 @@ def _change_between(
         middle = (before + after) / 2
         before, after = (before, middle) if (difference.subs(variable, middle) > 0) == sign else (middle, after)
     return equation, after, False
-
-
-def _link_share(cost: Costs, variable: Any, size: int) -> Fraction:
-    """Bytes that pass a link at a size, per byte of the formula for a symbolic size, where collectives use rings."""
-    import sympy
-
-    on_rings = float(sympy.sympify(cost(variable).link_bytes).subs(variable, size))
-    return Fraction(float(cost(size).link_bytes) / on_rings).limit_denominator(10**6) if on_rings else Fraction(1)
 
 
 def _binding(cost: Cost, collective: Collective | None, device: Device, dtype: str) -> int:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple, get_args
 
-from roofmodel.algebra import Number, minimum, plain
+from roofmodel.algebra import Number, minimum
 from roofmodel.counting import phases, textbook_kernels
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost, Operator
@@ -23,7 +23,7 @@ from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, 
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
 from roofmodel.option_values import CrossoverVariable, Phase
-from roofmodel.prediction.links import link_bandwidth, switch_share
+from roofmodel.prediction.links import link_bandwidth
 from roofmodel.prediction.roofline import place
 from roofmodel.study.derive.bound_changes import (
     Changes,
@@ -252,15 +252,12 @@ class _OperatorsBySize:
         return explain(self.arch, op=op, **{**self.options, OPTION_NAMES.get(self.over, self.over): n})
 
     def cost_of(self, indices: Sequence[int]) -> Costs:
-        """The cost of all occurrences of some operators; bytes on other links are converted to the main link.
-
-        Where NVSwitches add an all-reduce, the bytes that pass a link; for a symbolic size those of a ring.
-        """
+        """The cost of all occurrences of some operators; bytes on other links are converted to the main link."""
         main_collective = self.collective_of(indices)
 
         def converted(index: int, n: Number, main_bandwidth: Number | None) -> Cost:
             operator, own = self.at(n)[index], self.collective_of((index,))(n)
-            cost: Cost = operator.count * self._sent(operator, n)
+            cost: Cost = operator.count * operator.cost
             bandwidth = link_bandwidth(own, self.device)
             if own is None or bandwidth is None or main_bandwidth is None or bandwidth == main_bandwidth:
                 return cost
@@ -274,15 +271,7 @@ class _OperatorsBySize:
 
     def cost_of_one(self, index: int) -> Costs:
         """The cost of one occurrence of an operator."""
-        return lambda n: self._sent(self.at(n)[index], n)
-
-    def _sent(self, operator: Operator, n: Number) -> Cost:
-        """The cost of one occurrence, with the bytes that pass a link."""
-        cost = operator.cost
-        if operator.collective is None or not isinstance(n, int):
-            return cost
-        share = switch_share(operator.collective, self.device, plain(cost.link_bytes))
-        return cost if share == 1 else replace(cost, link_bytes=cost.link_bytes * Fraction(share))
+        return lambda n: self.at(n)[index].cost
 
     def collective_of(self, indices: Sequence[int]) -> Collectives:
         """The collective of some operators that sends most bytes; for a symbolic size the one of the smallest size."""

@@ -109,7 +109,7 @@ def _derived(change: Change, variable: str, derived: Explanation | None) -> Iter
     """Both sides of the equation, in the model's symbols if derived, and its solution."""
     equation, name = change.equation, SYMBOLS[variable]
     if equation is None:
-        words = f"{change.to}-bound from {variable} = {change.value}: communication uses the links differently"
+        words = f"{change.to}-bound from {variable} = {change.value}: communication moves to another link"
         yield Paragraph(f"{words}, so there is no single equation.")
         return
     exact = f"{change.exact:.6g}"
