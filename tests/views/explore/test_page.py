@@ -352,7 +352,7 @@ def test_controls_that_do_not_apply_to_a_model_are_hidden(page: Any) -> None:
     shown = page.find_elements("css selector", "#controls [data-number]")
     assert [label.get_attribute("data-number") for label in shown if label.is_displayed()] == ["dp", "batch", "image"]
     assert not page.find_element("css selector", "[data-choice=attention]").is_displayed()
-    assert "attention" not in text(page, "#situation")
+    assert "eager attention" not in text(page, "#situation")
     colors = page.find_elements("css selector", "#bars .legend:nth-of-type(1) .swatch")
     assert len({one.value_of_css_property("background-color") for one in colors}) == len(colors) > 5
     moved(page, model="openai-community/gpt2", phase="prefill", seq=7)
