@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture, Network
@@ -19,6 +20,7 @@ from roofmodel.study.plan.speculation import Speculation, prediction_module
 from roofmodel.study.sweep import grid
 
 MAX_GPUS = 4096
+MAX_RATE = 1e6  # requests per second
 FORMAT_OPTIONS = ("dtype", "weights", "kv", "activations")
 LAYOUT_OPTIONS = tuple(option for option in GPUS if option != "vpp")
 MTP = "mtp"
@@ -88,17 +90,25 @@ def _rate(value: float | str | None) -> float | None:
     if value is None:
         return None
     number, _, per = str(value).partition("/")
-    seconds = {"": 1, "s": 1, "min": 60, "h": 3600}.get(per.strip())
     try:
-        found = float(number) / (seconds or 0)
-    except (ValueError, ZeroDivisionError):
-        found = 0.0
-    if not 0 < found < float("inf"):
+        found = float(number) / {"": 1, "s": 1, "min": 60, "h": 3600}[per.strip()]
+    except (ValueError, KeyError):
         raise WorkloadError(
             Option("requests"), f": {shorten(value)} is no rate; try ", Option("requests", "5/s"), " or ",
             Option("requests", "300/min"),
+        ) from None  # fmt: skip
+    if not 0 < found <= MAX_RATE:
+        raise WorkloadError(
+            Option("requests"), f" is {shorten(value)}; it must be above 0 and at most {units.si(MAX_RATE)}/s; try ",
+            Option("requests", "5/s"),
         )  # fmt: skip
     return found
+
+
+def price_notes(prices: Mapping[str, float], devices: Sequence[Device]) -> Iterator[Text]:
+    """The devices without a price, if others have one."""
+    if prices and (missing := sorted({device.id for device in devices} - prices.keys())):
+        yield Message(Option("price"), f" is missing for {', '.join(missing)}: candidates are ranked by rate per GPU")
 
 
 def choices_of(option: str, given: object, known: Sequence[str]) -> tuple[str, ...]:

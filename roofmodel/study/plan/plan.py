@@ -33,6 +33,7 @@ from roofmodel.study.plan.options import (
     layout_restrictions,
     no_format,
     no_layout,
+    price_notes,
     service_of,
     speculation_of,
 )
@@ -198,8 +199,7 @@ def _notes(found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float]) ->
             "the stated rate, so requests wait longer and longer; ", Option("requests"), " with a lower rate shows the "
             "mean wait",
         )  # fmt: skip
-    if prices and (missing := sorted({piece.device.id for piece in pieces if piece.price is None})):
-        yield Message(Option("price"), f" is missing for {', '.join(missing)}: candidates are ranked by rate per GPU")
+    yield from price_notes(prices, [piece.device for piece in pieces])
     yield from _request_notes(pieces[0].arch, found.service)
 
 

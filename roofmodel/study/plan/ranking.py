@@ -81,8 +81,12 @@ def _by_latency(ordered: Sequence[Candidate], priced: bool) -> Iterator[Candidat
 
 def _merit(one: Candidate, priced: bool) -> Interval:
     """Output tokens per second and GPU, or per dollar."""
-    per = one.price if priced and one.price else 1.0
-    return Interval(*(rate / per for rate in one.per_gpu))
+    return merit(one.per_gpu, one.price if priced else None)
+
+
+def merit(per_gpu: Interval, price: float | None) -> Interval:
+    """What candidates are ranked by: the rate per GPU, divided by the price of a GPU if one is given."""
+    return Interval(*(rate / (price or 1.0) for rate in per_gpu))
 
 
 def _ties(one: Candidate, rank: int, shown: Mapping[int, Candidate], priced: bool) -> tuple[int, ...]:

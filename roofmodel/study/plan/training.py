@@ -49,11 +49,12 @@ from roofmodel.study.plan.options import (
     no_format,
     no_layout,
     number_of_tokens,
+    price_notes,
 )
 from roofmodel.study.plan.ranking import layout_text
 from roofmodel.study.plan.search import Shortage
 from roofmodel.study.plan.training_candidate import Choices, Run, TrainingCandidate
-from roofmodel.study.plan.training_ranking import RankedTraining, ranked_training
+from roofmodel.study.plan.training_ranking import RankedTraining, by_merit, ranked_training
 from roofmodel.study.processes import in_processes
 from roofmodel.study.sweep import grid
 from roofmodel.study.sweep.case import slowest_totals
@@ -126,7 +127,7 @@ def plan_training(
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
     **given: Any,
 ) -> TrainingPlan:
-    """The fastest layouts of a training run on a number of GPUs.
+    """The fastest layouts of a training run on a number of GPUs; the cheapest if all devices have a price.
 
     `given` restricts the search: `tp`, `pp`, `dp`, `ep`, `vpp`, `micro_batch`. `batch` are the sequences of a step, by
     default 4 M tokens. Raises WorkloadError for an invalid value, and where no layout divides the model and the batch.
@@ -158,7 +159,7 @@ def plan_training(
     found = list(_evaluated(_grouped(pieces, wanted), cluster, progress))
     if not any(one.points for one in found):
         raise WorkloadError(*no_layout(arch, gpus, restricted, training=True))
-    fitting = sorted((one.best for one in found if one.best is not None), key=lambda one: -one.per_gpu.value)
+    fitting = by_merit(one.best for one in found if one.best is not None)
     short = [one.shortage for one in found if one.shortage is not None]
     nearest = None if fitting or not short else min(short, key=lambda one: one.needed / one.usable)
     ranked = tuple(ranked_training(fitting, top, searches_unsharded=0 in zero_stages))
@@ -167,7 +168,8 @@ def plan_training(
         shortage=nearest, searched=sum(one.points for one in found), layouts=len(pieces),
         notes=(
             *arch.notes, *(auto_dtype_notes(arch) if dtype == "auto" else ()), *_zero_notes(zero, pieces),
-            *_notes(nearest), *device_notes(devices, searched), *_straggler_notes(ranked, comparable(searched)),
+            *_notes(nearest), *price_notes(prices, searched), *device_notes(devices, searched),
+            *_straggler_notes(ranked, comparable(searched)),
         ),
     )  # fmt: skip
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from roofmodel.study.plan.ranking import SHARED_ERROR, shown_by_rank, ties
+from roofmodel.study.plan.candidate import Interval
+from roofmodel.study.plan.ranking import SHARED_ERROR, merit, shown_by_rank, ties
 from roofmodel.study.plan.training_candidate import TrainingCandidate, schedule, training_name
 
 
@@ -18,29 +19,43 @@ class RankedTraining(NamedTuple):
     reason: str
 
 
+def by_merit(candidates: Iterable[TrainingCandidate]) -> list[TrainingCandidate]:
+    """The candidates, fastest first; cheapest first if all have a price."""
+    found = list(candidates)
+    priced = all(one.price is not None for one in found)
+    return sorted(found, key=lambda one: -_merit(one, priced).value)
+
+
+def _merit(one: TrainingCandidate, priced: bool) -> Interval:
+    """Tokens per second and GPU, or per dollar."""
+    return merit(one.per_gpu, one.price if priced else None)
+
+
 def ranked_training(
     fitting: Sequence[TrainingCandidate], count: int, searches_unsharded: bool
 ) -> Iterator[RankedTraining]:
-    """The first candidates, and the best one of each device, with their reasons; `fitting` are all, fastest first.
+    """The first candidates, and the best one of each device, with their reasons; `fitting` are all, by `by_merit`.
 
     `searches_unsharded`: whether layouts whose replicas do not shard the optimizer state were searched, too.
     """
     shown, fit = shown_by_rank(fitting, count), {(one.device, one.layout, one.choices) for one in fitting}
+    priced = all(one.price is not None for one in fitting)
     for rank, one in shown.items():
         tied = (
             place
             for place, other in shown.items()
-            if place != rank and ties(one.per_gpu, other.per_gpu, SHARED_ERROR * (one.device == other.device))
+            if place != rank
+            and ties(_merit(one, priced), _merit(other, priced), SHARED_ERROR * (one.device == other.device))
         )
         other = fitting[0] if rank > 1 else _runner_up(fitting)
-        reason, unsharded = training_reason(one, other), (one.device, one.layout, one.choices._replace(zero=0))
+        reason, unsharded = training_reason(one, other, priced), (one.device, one.layout, one.choices._replace(zero=0))
         if searches_unsharded and unsharded not in fit:
             reason += f"; it does not fit without ZeRO-{one.choices.zero}"
         yield RankedTraining(one, rank, tuple(tied), reason)
 
 
 def _runner_up(fitting: Sequence[TrainingCandidate]) -> TrainingCandidate | None:
-    """The fastest candidate with another layout than the first, else with another device."""
+    """The best candidate with another layout than the first, else with another device."""
     first, *others = fitting
     return next(
         (one for one in others if one.layout != first.layout),
@@ -48,11 +63,13 @@ def _runner_up(fitting: Sequence[TrainingCandidate]) -> TrainingCandidate | None
     )
 
 
-def training_reason(one: TrainingCandidate, other: TrainingCandidate | None) -> str:
-    """The largest difference from another candidate."""
+def training_reason(one: TrainingCandidate, other: TrainingCandidate | None, priced: bool = False) -> str:
+    """The largest difference from another candidate. `priced`: whether candidates are ranked by price; then it is the
+    difference of the price if their GPUs have different prices, else of the step time."""
     if other is None:
         return "the only layout that fits"
-    change = one.per_gpu.value / other.per_gpu.value - 1
+    by_price = priced and one.price != other.price
+    change = _merit(one, by_price).value / _merit(other, by_price).value - 1
     pairs = (
         ("communication takes", one.shares.communication, other.shares.communication),
         ("pipeline stages idle", one.shares.idle, other.shares.idle),
@@ -80,4 +97,12 @@ def training_reason(one: TrainingCandidate, other: TrainingCandidate | None) -> 
     if chosen.zero != others.zero:
         found.append((0.02, f"optimizer state {'sharded' if chosen.zero else 'on each replica'}"))
     cause = max(found)[1] if found else "no part of the step differs by much"
-    return f"{abs(change):.0%} {'faster' if change >= 0 else 'slower'} than {training_name(other)}: {cause}"
+    text = f"{abs(change):.0%} {'faster' if change >= 0 else 'slower'}"
+    if by_price:
+        text = _price_difference(_merit(other, by_price).value / _merit(one, by_price).value - 1)
+    return f"{text} than {training_name(other)}: {cause}"
+
+
+def _price_difference(change: float) -> str:
+    """The relative difference of two prices as text."""
+    return f"{abs(change):.0%} {'cheaper' if change <= 0 else 'more expensive'}"

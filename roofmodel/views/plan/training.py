@@ -22,7 +22,6 @@ LEFT = ("device", "layout", "recompute")
 LEGENDS = {
     "SP": "SP: sequence parallelism",
     "MFU": "MFU: FLOPs of the model / peak FLOP/s of all GPUs during the step",
-    "ties": ties_legend("step time"),
 }
 """The meaning of each column that its title does not explain."""
 
@@ -48,6 +47,10 @@ class TrainingPlanView:
         yield table
         yield from (Text(f"{one.rank}  {one.reason}") for one in self.plan.ranked)
         yield from (Text(line, style="dim") for title, line in LEGENDS.items() if title in kept)
+        if "ties" in kept:
+            prices = {one.candidate.price for one in self.plan.ranked}
+            by_price = len(prices) > 1 and None not in prices
+            yield Text(ties_legend("price" if by_price else "step time"), style="dim")
 
 
 def _cells(one: RankedTraining, several_devices: bool) -> dict[str, str]:

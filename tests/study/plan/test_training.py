@@ -116,6 +116,28 @@ def test_the_same_layout_on_another_device_differs_by_the_device() -> None:
     assert second.endswith("slower than tp 1: v100-sxm2-32gb, not h100-sxm")
 
 
+def test_the_price_decides_if_devices_have_different_prices() -> None:
+    found = of_two_devices("v100", price="h100=100,v100=1")
+    first, last = (each.candidate for each in found.ranked)
+    assert [first.device, last.device] == ["v100-sxm2-32gb", "h100-sxm"]
+    assert first.dollars < last.dollars
+    assert first.days.value > last.days.value
+    cheaper = f"{1 - first.dollars / last.dollars:.0%} cheaper than tp 1: v100-sxm2-32gb, not h100-sxm"
+    assert found.ranked[0].reason == cheaper
+    dearer = f"{last.dollars / first.dollars - 1:.0%} more expensive than tp 1: h100-sxm, not v100-sxm2-32gb"
+    assert found.ranked[1].reason == dearer
+
+
+def test_equal_prices_rank_by_the_step_time_and_a_missing_price_is_noted() -> None:
+    fastest = [each.candidate.device for each in of_two_devices("v100").ranked]
+    equal, missing = (of_two_devices("v100", price=price) for price in ("2", "v100=1"))
+    assert [each.candidate.device for each in equal.ranked] == fastest
+    assert [each.candidate.device for each in missing.ranked] == fastest
+    note = "price is missing for h100-sxm: candidates are ranked by rate per GPU"
+    assert note in map(str, missing.notes)
+    assert not any("missing" in str(each) for each in equal.notes)
+
+
 def test_the_number_of_stages_is_the_reason_if_no_share_explains_half_of_the_change() -> None:
     found = [each.candidate for each in planned(tp=1, recompute="none", micro_batch=1, vpp=1, top=100).ranked]
     one, two = (next(each for each in found if each.layout.pp == pp) for pp in (1, 2))
