@@ -334,3 +334,8 @@ class Calibration(NamedTuple):
     filter_update: Sets[RecurrenceTiming] = NOTHING
     chunks: Sets[ChunkTiming] = NOTHING
     recurrence: Sets[RecurrenceTiming] = NOTHING
+
+    def fitted_on(self, kind: str) -> str:
+        """The device whose file has the sets of a kind."""
+        others = (device for device, kinds in self.transferred.items() if kind in kinds)
+        return next(others, self.device)

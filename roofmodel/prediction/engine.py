@@ -129,7 +129,9 @@ def _gemm_device(device: Device) -> Device:
     """The calibrated device with the GEMM parameters of OLDER_GEMMS."""
     assert device.calibration is not None
     gemms = transferred(device, Device.load(OLDER_GEMMS), ("gemm",)).gemm
-    return replace(device, calibration=device.calibration._replace(gemm=gemms))
+    sources = device.calibration.transferred
+    sources = {**sources, OLDER_GEMMS: ("gemm", *sources.get(OLDER_GEMMS, ()))}
+    return replace(device, calibration=device.calibration._replace(transferred=sources, gemm=gemms))
 
 
 def _decode_by_head(operator: Operator, device: Device, dtype: str, time: Expected) -> Expected:

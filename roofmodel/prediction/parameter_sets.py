@@ -12,12 +12,13 @@ from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Fit, Fitted, Sets,
 
 
 class ParameterSet(NamedTuple):
-    """Fitted parameters, their fit and implementation; `stands_in` is their format key where it differs from the one
-    asked for."""
+    """Fitted parameters, their fit, implementation and format key; `stands_in` is this key where it differs from the
+    one asked for."""
 
     timing: Any
     fit: Fit
     implementation: str
+    format_key: str
     stands_in: str = ""
 
 
@@ -29,7 +30,7 @@ def choose_set(sets: Sets[Timing], implementation: str, key: str) -> ParameterSe
     default. A set for another format key gets a wider interval.
     """
     if key in (named := sets.get(implementation, {})):
-        return ParameterSet(*named[key], implementation)
+        return ParameterSet(*named[key], implementation, key)
     if key == "sockets" and sets and not any(key in by_key for by_key in sets.values()):
         found = choose_set(sets, implementation, "pcie")
         return found and found._replace(fit=found.fit.wider(2), stands_in=found.stands_in or "pcie")
@@ -47,8 +48,8 @@ def choose_set(sets: Sets[Timing], implementation: str, key: str) -> ParameterSe
 
     name, other, (timing, fit) = min(known, key=distance)
     if other == key:
-        return ParameterSet(timing, fit, name)
-    return ParameterSet(timing, fit.wider(2), name, stands_in=other)
+        return ParameterSet(timing, fit, name, key)
+    return ParameterSet(timing, fit.wider(2), name, other, stands_in=other)
 
 
 def _width_distance(stored: str = "", other: str = "") -> float:

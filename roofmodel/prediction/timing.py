@@ -99,9 +99,13 @@ def expect(
 class Formula(NamedTuple):
     """The formula of an expected time, with its arguments and parameters.
 
-    `seconds` is `function(*arguments, parameters)`, before it is clamped to the bound. `stands_in` is the format key of
-    the parameter set where that differs from the operator's.
+    `seconds` is `function(*arguments, parameters)`, before it is clamped to the bound. The parameters are those of the
+    kind `kind`, the implementation and the format key in the file of the device `fitted_on`. `stands_in` is the format
+    key where it differs from the operator's.
     """
+
+    kind: str
+    fitted_on: str
 
     description: FormulaDescription
     function: Callable[..., Number]
@@ -109,6 +113,7 @@ class Formula(NamedTuple):
     parameters: Any
     fit: Fit
     implementation: str
+    format_key: str
     stands_in: str
     seconds: Number
 
@@ -170,7 +175,8 @@ def _exchange(operator: Operator, calibration: Calibration, device: Device, impl
     sent = plain(operator.link_bytes)
     crossing_bytes = tree_share(collective, device, sent) * sent
     work = collectives.CollectiveWork(collective.gpus, rounds, crossing_bytes, path.nodes)
-    return found and _applied(collectives.DESCRIPTION, collectives.seconds, (work, bandwidth), found)
+    of_kind = ("collectives", calibration)
+    return found and _applied(of_kind, collectives.DESCRIPTION, collectives.seconds, (work, bandwidth), found)
 
 
 def _either(condition: Number, yes: ParameterSet | None, no: ParameterSet | None) -> ParameterSet | None:
@@ -179,13 +185,20 @@ def _either(condition: Number, yes: ParameterSet | None, no: ParameterSet | None
         return yes if condition is True else no
     timing = type(no.timing)(*(either(condition, *pair) for pair in zip(yes.timing, no.timing, strict=True)))
     low, high = (either(condition, getattr(yes.fit, end), getattr(no.fit, end)) for end in ("low", "high"))
-    return ParameterSet(timing, no.fit._replace(low=low, high=high), no.implementation)
+    return no._replace(timing=timing, fit=no.fit._replace(low=low, high=high))
 
 
 def _applied(
-    description: FormulaDescription, function: Callable[..., Number], arguments: tuple[Any, ...], chosen: ParameterSet
+    of_kind: tuple[str, Calibration],
+    description: FormulaDescription,
+    function: Callable[..., Number],
+    arguments: tuple[Any, ...],
+    chosen: ParameterSet,
 ) -> Formula:
-    return Formula(description, function, arguments, *chosen, function(*arguments, chosen.timing))
+    """The formula with a set of parameters, which is of a kind in a calibration."""
+    kind, calibration = of_kind
+    seconds = function(*arguments, chosen.timing)
+    return Formula(kind, calibration.fitted_on(kind), description, function, arguments, *chosen, seconds)
 
 
 def merged_gemms(operators: Sequence[Operator], device: Device, dtype: str) -> tuple[Formula, list[Number]] | None:
@@ -197,14 +210,15 @@ def merged_gemms(operators: Sequence[Operator], device: Device, dtype: str) -> t
     dtype = operators[0].compute_dtype(dtype)
     ceilings = chip(device, dtype)
     gemms = [gemm_work(operator, dtype) for operator in operators]
-    chosen = device.calibration and choose_set(device.calibration.gemm, "", operator_format_key(operators[0], dtype))
+    calibration = device.calibration
+    chosen = calibration and choose_set(calibration.gemm, "", operator_format_key(operators[0], dtype))
     known = [_already_quantized(each) for each in gemms if each is not None]
-    if not chosen or ceilings is None or len(known) < len(gemms):
+    if calibration is None or not chosen or ceilings is None or len(known) < len(gemms):
         return None
     again = sum(each.batch * each.m * each.k * each.a for each in known[1:])  # of the input, which is read once
     columns = [each.n for each in known]
     whole = known[0]._replace(n=sum(columns), bytes=sum(each.bytes for each in known) - again)
-    return _applied(gemm.DESCRIPTION, gemm.seconds, (whole, ceilings), chosen), columns
+    return _applied(("gemm", calibration), gemm.DESCRIPTION, gemm.seconds, (whole, ceilings), chosen), columns
 
 
 def _already_quantized(work: GemmWork) -> GemmWork:
@@ -238,7 +252,7 @@ def _kernel(
     kind, _, chosen = kernel_parameters(operator, calibration, dtype, implementation)
 
     def found(description: FormulaDescription, function: Callable[..., Number], *arguments: Any) -> Formula | None:
-        return chosen and _applied(description, function, (*arguments, ceilings), chosen)
+        return chosen and _applied((kind, calibration), description, function, (*arguments, ceilings), chosen)
 
     if kind in layer_kernels.KINDS:
         description, function, make_work = layer_kernels.kernel_formula(kind)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 from roofmodel import algebra
@@ -126,14 +127,54 @@ class DerivationTrace(Trace):
         return not isinstance(value, Traced) and value == number
 
     def sum(self, a: Any, b: Any) -> Any:
-        """`a + b`; a condition counts as 1 or 0."""
-        return super().sum(self._number(a), self._number(b))
+        """`a + b` without terms that cancel; a condition counts as 1 or 0."""
+        a, b = self._number(a), self._number(b)
+        kept = self._uncancelled([*self._terms(a, 1), *self._terms(b, 1)])
+        return super().sum(a, b) if kept is None else self._sum_of(kept)
 
     def difference(self, a: Any, b: Any) -> Any:
         """`a - b`; `1 - condition` is its negation, which the same line states. Other conditions count as 1 or 0."""
         if self.is_constant(a, 1) and isinstance(b, Condition):
             return Condition(self, b.index, not b.value)
-        return super().difference(self._number(a), self._number(b))
+        a, b = self._number(a), self._number(b)
+        kept = self._uncancelled([*self._terms(a, 1), *self._terms(b, -1)])
+        return super().difference(a, b) if kept is None else self._sum_of(kept)
+
+    def _terms(self, value: Any, sign: int) -> Iterator[tuple[int, int]]:
+        """The terms of a sum, in order: the node and the sign of each."""
+        index = self.index(value)
+        what, *operands = self.nodes[index]
+        if what not in ("+", "-"):
+            yield index, sign
+            return
+        left, right = (self._at(operand) for operand in operands)
+        yield from self._terms(left, sign)
+        yield from self._terms(right, sign if what == "+" else -sign)
+
+    def _uncancelled(self, terms: Sequence[tuple[int, int]]) -> list[tuple[int, int]] | None:
+        """The terms without pairs of one node with both signs; None where there is no such pair."""
+        kept: list[tuple[int, int]] = []
+        for index, sign in terms:
+            if (index, -sign) in kept:
+                kept.remove((index, -sign))
+            else:
+                kept.append((index, sign))
+        return kept if len(kept) < len(terms) else None
+
+    def _sum_of(self, terms: Sequence[tuple[int, int]]) -> Any:
+        """The sum of the terms; a positive one is first."""
+        first = next((term for term in terms if term[1] > 0), None)
+        if first is None:
+            return -self._sum_of([(index, 1) for index, _ in terms]) if terms else 0
+        others = list(terms)
+        others.remove(first)
+        add = (super().difference, super().sum)
+        return reduce(lambda total, term: add[term[1] > 0](total, self._at(term[0])), others, self._at(first[0]))
+
+    def _at(self, index: int) -> Any:
+        """The number of a node; a constant for a node of a constant."""
+        value = self._values[index]
+        return value if self.nodes[index][0] in ("whole", "real") else DerivedNumber(self, index, value)
 
     def _number(self, value: Any) -> Any:
         """1, which then depends on the condition, for one that holds; 0 for one that fails; other values unchanged."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,3 +82,29 @@ def test_both_of_two_multiplied_conditions_are_stated() -> None:
             result = derivation.part("result", both * a + (1 - both) * b)
         assert result.value == (2 if len(lines) == 2 else 3)
         assert [step.name for step in derivation.steps(result) if step.value is True] == lines
+
+
+@pytest.mark.parametrize(
+    ("make", "formula", "value"),
+    [
+        (lambda a, b, c: (a - b - c) + b + c, "a", 7),
+        (lambda a, b, c: (a - b * c) + b * c * c + b * c, "a + b × c × c", 25),
+        (lambda a, b, c: b + (a - b) + (c - a), "c", 3),
+        (lambda a, b, c: (a + b) - (a - c), "b + c", 5),
+        (lambda a, b, c: (c - a) + (a - b) - c, "-b", -2),
+        (lambda a, b, c: (a - b) + b * 2, "a - b + b × 2", 9),  # only equal terms
+        (lambda a, b, c: (a - 1) + (b + 1), "a + b", 9),
+    ],
+)
+def test_terms_that_cancel_are_left_out(make: Callable[..., Any], formula: str, value: int) -> None:
+    with DerivationTrace() as derivation:
+        inputs = (derivation.given(name, number) for name, number in (("a", 7), ("b", 2), ("c", 3)))
+        result = derivation.part("result", make(*inputs))
+    assert derivation.steps(result)[-1].formula == formula
+    assert result.value == value
+
+
+def test_a_sum_whose_terms_all_cancel_is_0() -> None:
+    with DerivationTrace() as derivation:
+        a, b = derivation.given("a", 7), derivation.given("b", 2)
+        assert (a - b) + (b - a) == 0

@@ -70,6 +70,12 @@ def _op(counted: SymbolicOperator) -> dict[str, Any]:
         and {
             "formula": counted.formula.name,
             "parameters": {p.name: p.value for p in derivation.parameters(counted.formula)},
+            "parameter_set": {
+                "device": counted.formula.fitted_on,
+                "kind": counted.formula.kind,
+                "implementation": counted.formula.implementation,
+                "formats": counted.formula.format_key,
+            },
             "source": counted.formula.fit.source,
             "together": [*counted.fused.merged] if counted.fused else [],
             "columns": [*counted.fused.columns] if counted.fused and counted.fused.merged else None,

@@ -75,20 +75,22 @@ def _calculation(text: str) -> Form:
 
 def formulas(explanation: Explanation) -> Iterator[Block]:
     """The formulas of the expected times, once for all operators, each with the fitted parameters that it used."""
-    used: dict[tuple[FormulaDescription, Fit], tuple[Formula, list[str]]] = {}
+    used: dict[tuple[FormulaDescription, str, str, Fit], tuple[Formula, list[str]]] = {}
     for section in explanation.sections:
         for counted in section.operators:
             if found := counted.formula:
-                names = used.setdefault((found.description, found.fit), (found, []))[1]
+                key = (found.description, found.implementation, found.format_key, found.fit)
+                names = used.setdefault(key, (found, []))[1]
                 names.append(" ".join(dict.fromkeys((section.name, counted.operator.name))))
     shown = set()
     for found, names in used.values():
         if found.description not in shown:
             yield from _described(found)
             shown.add(found.description)
-        fit, other = found.fit, f", for {found.stands_in}, the nearest fitted formats" if found.stands_in else ""
+        fit, other = found.fit, ", the nearest fitted formats" if found.stands_in else ""
         yield Paragraph(
-            f"Parameters of {', '.join(dict.fromkeys(names))}: fitted to {fit.source} ({fit.rows} rows{other}); mean "
+            f"Parameters of {', '.join(dict.fromkeys(names))}: {found.kind}, {found.implementation}, "
+            f"{found.format_key}{other} in {found.fitted_on}.yaml; fitted to {fit.source} ({fit.rows} rows); mean "
             f"error {fit.error:.1%} on {fit.held_out} held-out rows; interval × {fit.low:.3g} to × {fit.high:.3g}. "
             "An expected time is never below its bound."
         )

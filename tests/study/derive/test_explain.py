@@ -10,11 +10,13 @@ from typing import Any, get_type_hints
 
 import pytest
 import sympy
+import yaml
 
 import roofmodel
 from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import NO_IMAGE, Workload
+from roofmodel.devices import library
 from roofmodel.devices.calibration import ContextTiming, ExpertsTiming, GemmTiming, LatentGenerationTiming
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
@@ -244,6 +246,28 @@ def test_the_derivation_of_a_gemms_time_shows_parts_formula_and_source() -> None
     assert f"{qkv['expected_seconds'] * 1e6:.4g} " in text
     assert "latency + extra_latency + fill + overlap(max(multiply, load, step) + store, stream) + split" in text
     assert "fitted to aiconfigurator@" in text  # source of the parameters
+
+
+@pytest.mark.parametrize(
+    ("device", "options", "file", "formats"),
+    [
+        ("h100", {"dtype": "fp8"}, "h100-sxm", "fp8/fp8"),
+        ("h100", {"dtype": "fp16", "weights": "fp8"}, "h100-sxm", "fp16/fp16"),  # no set of its own: the nearest
+        ("h200", {"dtype": "fp8"}, "h100-sxm", "fp8/fp8"),  # the H200 uses the H100's sets
+        ("h100", {"runtime": "graph", "engine": "trtllm-0.9"}, "a100-sxm-80gb", "fp16/fp16"),
+    ],
+)
+def test_the_derivation_names_the_parameter_set_in_its_device_file(
+    device: str, options: dict[str, Any], file: str, formats: str
+) -> None:
+    found = roofmodel.explain("llama-3.1-8b", device, op="mlp.down", phase="decode", timing=True, **options)
+    chosen = found.to_dict()["phases"][0]["ops"][0]["expected_by"]["parameter_set"]
+    assert (chosen["device"], chosen["kind"], chosen["formats"]) == (file, "gemm", formats)
+    sets = yaml.safe_load(library.find(file).read_text())["calibration"]["gemm"]
+    assert formats in sets[chosen["implementation"]]
+    text = " ".join(found.to_markdown().replace("\\", "").split())
+    assert f"gemm, {chosen['implementation']}, {formats}" in text
+    assert f"in {file}.yaml" in text
 
 
 def test_the_timing_model_is_shown_with_timing_and_always_in_json() -> None:
