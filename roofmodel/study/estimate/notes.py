@@ -42,6 +42,8 @@ KERNEL_KINDS = {
 """The kinds of kernels in a device's calibration, by their names in its file."""
 CACHED = ("context", "generation", "encoder", "latent_context", "latent_generation")
 """The kinds whose stored format is that of the KV cache; of the others, it is that of the weights."""
+UNSCALED_FP4 = "fp4 weights without scales"
+"""The default weights of fp4 GEMMs, in a note: fp4 is a format of arithmetic, and stored weights have scales."""
 
 
 def model_notes(arch: Architecture, work: Workload) -> list[Text]:
@@ -297,7 +299,7 @@ def straggler_note(gpus: int, which: str) -> str:
     )
 
 
-def format_notes(device: Device, operators: Iterable[Operator], dtype: str) -> Iterator[str]:
+def format_notes(device: Device, operators: Iterable[Operator], dtype: str) -> Iterator[Text]:
     """The kinds of kernels whose parameters were fitted to other formats than those of the operators.
 
     `dtype` is the compute format of GEMMs. bf16 and fp16 have the same parameters.
@@ -315,10 +317,14 @@ def format_notes(device: Device, operators: Iterable[Operator], dtype: str) -> I
     for (own, other), kinds in found.items():
         *first, last = kinds
         names = f"{', '.join(first)} and {last}" if first else last
-        yield (
+        note = (
             f"{names} kernels have no parameters for {own} on {device.id}; those of {other} are used, with a wider "
             "interval"
         )
+        if own == UNSCALED_FP4:
+            yield Message(f"{note} (", Option("weights", "nvfp4"), " counts the scales)")
+        else:
+            yield note
 
 
 def _format_text(kind: str, format_key: str, half: str) -> str:
@@ -327,6 +333,8 @@ def _format_text(kind: str, format_key: str, half: str) -> str:
     `half` is the 16-bit format of the workload.
     """
     names = [half if name == "fp16" else name for name in format_key.split("/")[:2]]
+    if names == ["fp4", "fp4"] and kind in ("gemm", "experts"):
+        return UNSCALED_FP4
     if len(set(names)) == 1:
         return names[0]
     return f"{names[0]} with {names[1]} {'KV cache' if kind in CACHED else 'weights'}"

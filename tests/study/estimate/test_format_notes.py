@@ -43,6 +43,17 @@ def test_a_note_states_which_kernels_use_parameters_of_other_formats(
     assert found == [f"{note}, with a wider interval" for note in notes]
 
 
+def test_the_note_on_fp4_weights_names_the_difference_to_the_fitted_format() -> None:
+    """fp4 alone is a format of arithmetic; the measured kernels read weights with scales."""
+    found = roofmodel.estimate("llama-3.1-8b", "b200", dtype="fp4", kv="fp16", activations="fp16")
+    assert format_notes(found) == [
+        "GEMM kernels have no parameters for fp4 weights without scales on b200; those of fp4 with nvfp4 weights are "
+        'used, with a wider interval (weights="nvfp4" counts the scales)'
+    ]
+    scaled = roofmodel.estimate("llama-3.1-8b", "b200", dtype="fp4", weights="nvfp4", kv="fp16", activations="fp16")
+    assert not format_notes(scaled)
+
+
 @pytest.mark.parametrize(
     ("model", "options"),
     [
