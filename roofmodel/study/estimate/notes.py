@@ -23,6 +23,7 @@ from roofmodel.prediction.engine import OLDER_GEMMS, uses_older_gemms
 from roofmodel.prediction.replicas import slowest_of
 from roofmodel.prediction.timing import kernel_parameters
 from roofmodel.study.estimate.capacity import usable_memory
+from roofmodel.study.estimate.options import DEFAULTS, half_dtype
 from roofmodel.study.estimate.phase import PhaseEstimate, is_launch_bound
 from roofmodel.study.estimate.placed import launches, sum_of
 
@@ -141,17 +142,26 @@ def weight_format_notes(arch: Architecture, work: Workload, operators: Iterable[
     by_group: dict[str, set[str]] = {}
     for name in names:
         by_group.setdefault(group_of(name), set()).add(name)
-    kept = {group: found & widths.unconverted for group, found in by_group.items()}
-    parts = [f"{'part of ' * (kept[group] != by_group[group])}{group}" for group in kept if kept[group]]
+    own = {group: found & widths.unconverted for group, found in by_group.items()}
+    parts = [f"{'part of ' * (own[group] != by_group[group])}{group}" for group in own if own[group]]
     listed = f"{', '.join([*parts, 'embeddings', 'head', 'norms'])} and biases"
     is_of_checkpoint = arch.quantization is not None and work.weights == arch.quantization.weights
     formats = dict.fromkeys((str(work.weights), *(form for name, form in work.matrix_formats if name in names)))
+    kept = (
+        Message(f"stay {widths.dtype.name}, as in quantized checkpoints")
+        if widths.dtype.bits >= 16
+        else Message(
+            f"are counted in {widths.dtype.name}; quantized checkpoints keep them in 16 bits, as ",
+            Option("activations", half_dtype(arch, str(DEFAULTS["dtype"]))),
+            " does",
+        )
+    )
     yield Message(
         f"the quantization_config ({', '.join(formats)})"
         if is_of_checkpoint
         else Option("weights", work.weights or work.dtype),
-        f" applies to the weight matrices of the layers; {listed} stay {widths.dtype.name}, as in quantized "
-        "checkpoints",
+        f" applies to the weight matrices of the layers; {listed} ",
+        kept,
     )
     for form in dict.fromkeys(form for name, form in work.matrix_formats if name in names):
         stored = dict.fromkeys(group_of(name) for name, other in work.matrix_formats if other == form and name in names)
@@ -310,7 +320,8 @@ def format_notes(device: Device, operators: Iterable[Operator], dtype: str) -> I
     for operator in operators:
         if operator.collective is None:
             kind, key, chosen = kernel_parameters(operator, device.calibration, dtype)
-            half = "bf16" if "bf16" in (dtype, operator.widths.dtype.name) else "fp16"
+            widths = operator.widths
+            half = "bf16" if "bf16" in (dtype, widths.dtype.name, widths.kv.name) else "fp16"
             formats = [_format_text(kind, each, half) for each in (key, chosen.stands_in if chosen else "")]
             if all(formats) and formats[0] != formats[1]:
                 found.setdefault((formats[0], formats[1]), {})[KERNEL_KINDS[kind]] = None

@@ -157,9 +157,11 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
     options = _checked(options)
     is_training = phases == ("train",)
     options, unconverted_matrices, matrix_formats = _with_checkpoint_formats(arch, options, is_training)
+    options, cache_notes = _with_checkpoint_cache_format(arch, options, phases)
     inapplicable = dict(_inapplicable_options(arch, phases, options))
     notes: list[Text] = [
         *dtype_notes,
+        *cache_notes,
         *(ignored(name, why) for name, why in inapplicable.items() if getattr(options, name) != DEFAULTS[name]),
     ]  # fmt: skip
     options = options._replace(**{name: DEFAULTS[name] for name in inapplicable})
@@ -280,8 +282,8 @@ def half_dtype(arch: Architecture, default: str) -> str:
 def _with_checkpoint_formats(
     arch: Architecture, options: Options, is_training: bool
 ) -> tuple[Options, frozenset[str], tuple[tuple[str, str], ...]]:
-    """The options with the formats of the checkpoint where none are given, its matrices that are not converted, and
-    those in other formats.
+    """The options with the weight format of the checkpoint where none is given, its matrices that are not converted,
+    and those in other formats.
 
     Training does not use them, nor does autocast: both need weights of at least 16 bits.
     """
@@ -290,10 +292,33 @@ def _with_checkpoint_formats(
         return options, frozenset(), ()
     if quantization is None:
         return options, unconverted(None, len(arch.stack.layers)).names if has_experts(arch) else frozenset(), ()
-    layers, kv = len(arch.stack.layers), options.kv or (quantization.kv if arch.causal else None)
+    layers = len(arch.stack.layers)
     others = group_formats(quantization, layers).formats if options.weights is None else ()
-    options = options._replace(weights=options.weights or quantization.weights, kv=kv)
+    options = options._replace(weights=options.weights or quantization.weights)
     return options, unconverted(quantization, layers).names, others
+
+
+def _with_checkpoint_cache_format(
+    arch: Architecture, options: Options, phases: tuple[Phase, ...]
+) -> tuple[Options, list[Text]]:
+    """The options with the KV cache format of a quantized checkpoint where none is given.
+
+    If its config does not quantize the cache, the cache has at least 16 bits, as with vLLM's `--kv-cache-dtype auto`; a
+    note says so where `dtype` is narrower.
+    """
+    quantization = arch.quantization
+    has_cache = arch.causal and phases not in (("forward",), ("train",)) and options.runtime != "autocast"
+    if quantization is None or options.kv or not has_cache:
+        return options, []
+    if quantization.kv or FORMATS[options.dtype].bits >= 16:
+        return options._replace(kv=quantization.kv), []
+    half = half_dtype(arch, str(DEFAULTS["dtype"]))
+    note = Message(
+        f"the quantization_config does not quantize the KV cache, so it is counted in {half}; ",
+        Option("kv", options.dtype),
+        " quantizes it",
+    )
+    return options._replace(kv=half), [note]
 
 
 def _inapplicable_options(

@@ -101,10 +101,11 @@ def is_possible(arch: Architecture, layout: Layout, *, is_training: bool = False
 def formats(arch: Architecture, device: Device, given: Mapping[str, Sequence[str]]) -> list[Formats]:
     """The formats that are searched on a device: those given, else 16 bits and fp8, each also with a KV cache in fp8.
 
-    A quantized checkpoint keeps its weight format. Formats without a pipe on the device are left out.
+    A quantized checkpoint keeps its weight format, and the format in which its config states the KV cache replaces 16
+    bits. Formats without a pipe on the device are left out.
     """
     half = half_dtype(arch, str(DEFAULTS["dtype"]))
-    quantized = arch.quantization.weights if arch.quantization else None
+    quantized, cache = (arch.quantization.weights, arch.quantization.kv) if arch.quantization else (None, None)
     narrow = quantized is None or FORMATS[quantized].bits >= FORMATS[QUANTIZED_COMPUTE].bits
     computes = given.get("dtype") or (half, *([QUANTIZED_COMPUTE] * narrow))
     found: dict[Formats, None] = {}
@@ -114,7 +115,7 @@ def formats(arch: Architecture, device: Device, given: Mapping[str, Sequence[str
         working = half if FORMATS[dtype].bits < 16 else dtype
         for weights, kv, activations in product(
             given.get("weights") or (quantized,),
-            given.get("kv") or dict.fromkeys((working, *KV_CACHE_FORMATS)),
+            given.get("kv") or dict.fromkeys((cache or working, *KV_CACHE_FORMATS)),
             given.get("activations") or (working,),
         ):
             found[Formats(dtype, weights, kv, None if activations == dtype else activations)] = None
