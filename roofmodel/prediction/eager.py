@@ -33,7 +33,7 @@ def expect_eager(
     """The expected time of one occurrence of an operator, with its extra kernels."""
     time = expect(operator, device, dtype, placed=placed)
     for kernel in kernels:
-        more = expect_elementwise(kernel.bytes, device, dtype)
+        more = expect_elementwise(kernel.bytes, device, operator.widths.dtype.name)
         time = time and more and time + Expected(*(kernel.runs * seconds for seconds in more))
     return time
 

@@ -156,6 +156,18 @@ def test_the_time_of_an_operator_includes_its_extra_kernels() -> None:
     assert softmax.expected.high == pytest.approx(alone.high + 2 * scale.high + dropout.high)
 
 
+def test_extra_kernels_use_the_format_of_the_tensors_not_of_the_gemms() -> None:
+    """With 16-bit activations under fp8, the kernels that scale and mask the scores read 16 bits."""
+
+    def softmax(**options: Any) -> Placed:
+        found = estimate(
+            load("bert-base-uncased"), Device.load("h100"), phase="forward", attention="eager", **options
+        ).phases[0]
+        return next(one for one in found.placed if one.operator.name == "attention.softmax")
+
+    assert softmax(dtype="fp8", activations="fp16").expected == softmax(dtype="fp16").expected
+
+
 def test_trtllm_0_9_shares_the_reads_of_groups_of_8_only() -> None:
     def attention(model: str, engine: str, **options: Any) -> float:
         settings = {"phase": "decode", "batch": 64, "context": 2048, "runtime": "graph", "engine": engine, **options}
