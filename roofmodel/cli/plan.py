@@ -43,7 +43,12 @@ def plan_command(
     hw: Annotated[list[str] | None, typer.Option("--hw", help="Devices: a100,h100, or --hw several times.")] = None,
     isl: Annotated[int | None, panel_option(WORKLOAD, "Prompt tokens of a request.")] = None,
     osl: Annotated[int | None, panel_option(WORKLOAD, "New tokens of a request.")] = None,
-    ttft: Annotated[str | None, panel_option(TARGETS, "Longest time to first token, such as 500ms.")] = None,
+    ttft: Annotated[
+        str | None,
+        panel_option(
+            TARGETS, "Longest time to first token, such as 500ms; with --requests, of the wait and the prefill."
+        ),
+    ] = None,
     tpot: Annotated[str | None, panel_option(TARGETS, "Longest time per output token, such as 30ms.")] = None,
     requests: Annotated[str | None, panel_option(TARGETS, "Required rate, such as 5/s or 300/min.")] = None,
     price: Annotated[

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, expm1, inf
+from math import ceil, isinf
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from roofmodel.algebra import Number
 from roofmodel.study.plan.layouts import Formats, Layout
-from roofmodel.study.plan.queueing import mean_wait
 from roofmodel.study.plan.serving import Points
 from roofmodel.study.plan.step_times import Engine, StepTimes
 
@@ -40,6 +39,10 @@ class Targets(NamedTuple):
         pairs = ((ttft, self.ttft), (tpot, self.tpot))
         return max((value / target for value, target in pairs if value is not None and target is not None), default=0.0)
 
+    def excludes_wait(self, wait: Any) -> Any:
+        """Whether a limit of TTFT excludes a mean wait because it is infinite."""
+        return np.isinf(wait) & (self.ttft is not None and self.requests is not None)
+
     def violation(self, ttft: Any, tpot: Any, requests: Any) -> Any:
         """The largest ratio by which a latency or a rate misses its target: at most 1 where all targets are met."""
         ratios = [np.zeros(np.shape(ttft))]
@@ -50,6 +53,9 @@ class Targets(NamedTuple):
         if self.requests is not None:
             ratios.append(self.requests / requests)
         return np.maximum.reduce(ratios)
+
+
+NO_TARGETS = Targets()
 
 
 class Shares(NamedTuple):
@@ -83,14 +89,6 @@ class PrefillEngines(NamedTuple):
     requests: float  # prompts per second of all of them
 
 
-class ChunkedPrefill(NamedTuple):
-    """The prefill of mixed engines, as a queue: each of the servers, one per microbatch, takes one prompt at a time."""
-
-    seconds_per_prompt: float
-    servers: int
-    remaining: float  # mean seconds from a random time to the end of the step, in a full batch
-
-
 class Candidate(NamedTuple):
     """A service of `gpus` GPUs. `batch` counts the sequences of all replicas; rates are those of all engines."""
 
@@ -116,7 +114,10 @@ class Candidate(NamedTuple):
     prefill: PrefillEngines | None = None
     latency_ratio: float = 0.0  # of the latencies that the batch affects, to their targets
     decode_memory: Number = 0  # bytes per GPU of the engines that decode
-    chunked: ChunkedPrefill | None = None  # None in disaggregated serving
+    mean_wait: float | None = None
+    """Seconds in the queue before the prefill, if requests arrive at random at the required rate; infinity if the
+    service cannot sustain it, None without a required rate. The queue for a place in a decode batch of disaggregated
+    serving is not counted."""
 
     @property
     def fits(self) -> bool | None:
@@ -144,33 +145,10 @@ class Candidate(NamedTuple):
         return None if self.price is None else self.price / 3600 * 1e6 / self.per_gpu.value
 
     @property
-    def mean_wait(self) -> float | None:
-        """Seconds that a request waits on average before its prefill; requests arrive at random at the required rate.
-
-        None without a required rate; infinity if the service cannot sustain it. Prefill engines are servers that take
-        prompts in their order; the queue for a place in a decode batch is not counted.
-
-        For mixed engines it is an upper estimate, the sum of three waits: for a free place in the batch, for the end of
-        the running step, and for the chunks of earlier prompts. Near the highest rate, the first and the last overlap.
-        All steps are those of the full batch. A step runs with probability 1 - exp(-n), where n is the mean number of
-        requests per microbatch, rate × seconds in service, by Little's law. This is the probability that an M/G/∞
-        queue is not empty: its requests are Poisson distributed, and it never makes a request wait.
-        """
-        rate = self.required
-        if rate is None:
-            return None
-        if rate >= self.requests.value:
-            return inf
-        if self.prefill is not None:
-            servers = self.prefill.layout.engines
-            return mean_wait(rate, servers, servers / self.prefill.requests)
-        if self.chunked is None:
-            return None
-        place = mean_wait(rate, self.batch, self.batch / self.requests.value)
-        servers = self.chunked.servers
-        in_service = rate * (self.batch / self.requests.value + self.ttft.value)
-        running = -expm1(-in_service / servers) * self.chunked.remaining
-        return place + running + mean_wait(rate, servers, self.chunked.seconds_per_prompt)
+    def first_token(self) -> float:
+        """Seconds from the arrival of a request to its first token: TTFT, with the mean wait before it if the service
+        sustains the required rate."""
+        return self.ttft.value if self.mean_wait is None else float(with_wait(self.ttft.value, self.mean_wait))
 
     @property
     def gpus_needed(self) -> int | None:
@@ -187,6 +165,11 @@ class Candidate(NamedTuple):
         return ceil(self.required / (self.requests.value / units)) * self.gpus // units
 
 
+def with_wait(ttft: Any, wait: Any) -> Any:
+    """TTFT with the mean wait before it; without it where it is infinite, because the rate then misses its target."""
+    return ttft + np.where(np.isfinite(wait), wait, 0.0)
+
+
 def candidate(
     engine: Engine, layout: Layout, points: Points, place: int, *, osl: int, targets: Targets, price: float | None,
     largest: int,
@@ -196,19 +179,20 @@ def candidate(
     def interval(values: Sequence[Any], times: int = 1) -> Interval:
         return Interval(*(times * float(value[place]) for value in values))
 
+    wait = float(points.wait[place])
     ttft, tpot, requests = interval(points.ttft), interval(points.tpot), interval(points.requests, layout.engines)
     microbatches = engine.sequences_per_batch * layout.engines
     return Candidate(
         device=engine.device.id, mode="mixed", layout=layout, formats=resolved(engine), gpus=layout.gpus,
         batch=int(points.batch[place]) * layout.engines, chunk=int(points.chunk[place]), ttft=ttft, tpot=tpot,
         requests=requests, osl=osl, memory=points.memory[place].item(), usable=engine.usable,
-        shares=shares(points.step, place), violation=float(targets.violation(ttft.value, tpot.value, requests.value)),
-        largest_itl=float(points.longest[place]), latency_ratio=targets.latency_ratio(ttft.value, tpot.value),
+        shares=shares(points.step, place),
+        violation=float(targets.violation(with_wait(ttft.value, wait), tpot.value, requests.value)),
+        largest_itl=float(points.longest[place]),
+        latency_ratio=targets.latency_ratio(ttft.value if isinf(wait) else None, tpot.value),
         decode_memory=points.memory[place].item(),
         largest_batch=largest * microbatches, price=price, required=targets.requests,
-        chunked=ChunkedPrefill(
-            ttft.value / float(points.prompts[place]), microbatches, float(points.remaining[place])
-        ),
+        mean_wait=None if targets.requests is None else wait,
     )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ decode engines,
 The engine whose GPUs hold more of the cache limits the transfer. It is not overlapped with the prefill, which makes
 TTFT an upper bound. A pipeline of prefill stages works on one microbatch of prompts per stage: a prompt takes the time
 through all stages, and the slowest stage sets the rate.
+
+If a rate is required, TTFT is that at this rate, and the mean wait before it is computed, too (`queueing.py`).
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ from roofmodel.study.plan.candidate import (
     Targets,
     resolved,
     shares,
+    with_wait,
 )
 from roofmodel.study.plan.layouts import Formats, Layout
+from roofmodel.study.plan.queueing import mean_wait
 from roofmodel.study.plan.serving import Traffic, pareto, peak_memory
 from roofmodel.study.plan.speculation import GenerationTimes
 from roofmodel.study.plan.step_times import Array, Engine, StepTimes, Stored, prefill_times, stored_cache
@@ -156,10 +160,10 @@ def _best_and_front(
     two: DecodeRates, pairs: Sequence[Pair], common: Matching
 ) -> tuple[int, Candidate, list[Candidate]]:
     """The number of candidates of a decode engine, the best one, and the Pareto front. At an equal rate, both take the
-    pair with the lowest TTFT."""
-    rate, missed, ttft, tpot, pair_of, place_of = (np.concatenate(parts) for parts in zip(*(
-        (pair.rate.ravel(), pair.missed.ravel(), pair.ttft.ravel(), np.tile(two.tpot[0], len(pair.decoders)),
-         np.full(pair.rate.size, number), np.arange(pair.rate.size))
+    pair with the earliest first token."""
+    rate, missed, wait, first_token, tpot, pair_of, place_of = (np.concatenate(parts) for parts in zip(*(
+        (pair.rate.ravel(), pair.missed.ravel(), pair.wait.ravel(), with_wait(pair.ttft[0], pair.wait).ravel(),
+         np.tile(two.tpot[0], len(pair.decoders)), np.full(pair.rate.size, number), np.arange(pair.rate.size))
         for number, pair in enumerate(pairs)
     ), strict=True))  # fmt: skip
 
@@ -169,12 +173,14 @@ def _best_and_front(
         return _candidate(pair, two, int(number), int(batch), common)
 
     met = missed <= 1
-    best = np.argmin(missed)
+    best = np.lexsort((missed, common.targets.excludes_wait(wait)))[0]
     if met.any():
         highest = np.flatnonzero(met & (rate >= rate[met].max() * (1 - EQUAL)))
-        best = min(highest, key=lambda place: (ttft[place] > ttft[highest].min() * (1 + EQUAL), tpot[place]))
-    shown = np.flatnonzero(np.array([pair.in_time for pair in pairs])[pair_of])
-    shown = shown[np.argsort(ttft[shown], kind="stable")]
+        earliest = first_token[highest].min() * (1 + EQUAL)
+        best = min(highest, key=lambda place: (first_token[place] > earliest, tpot[place]))
+    limit = np.inf if common.targets.ttft is None else common.targets.ttft
+    shown = np.flatnonzero(first_token <= limit * (1 + EQUAL))
+    shown = shown[np.argsort(first_token[shown], kind="stable")]
     return len(rate), at(best), [at(place) for place in shown[pareto(tpot[shown], rate[shown])]]
 
 
@@ -187,10 +193,10 @@ class Pair(NamedTuple):
     transfer: float
     prefillers: Array
     decoders: Array
-    ttft: Array
+    ttft: tuple[Array, ...]  # with the ends of its interval
+    wait: Array
     rate: Array
     missed: Array  # the largest violation of a target
-    in_time: bool  # whether TTFT meets its target
 
 
 def _pair(one: PrefillRates, two: DecodeRates, common: Matching) -> Pair | None:
@@ -200,26 +206,50 @@ def _pair(one: PrefillRates, two: DecodeRates, common: Matching) -> Pair | None:
     if not len(decoders):
         return None
     prefillers = (common.gpus - decoders * two.layout.gpus) // one.layout.gpus
-    prompts, in_time = _prompts(one, two, prefillers, decoders, np.inf if limit is None else limit - transfer)
+    prompts = _prompts(one, two, prefillers, decoders, np.inf if limit is None else limit - transfer)
     rate = np.minimum(prefillers[:, None] * one.requests[0][prompts], decoders[:, None] * two.requests[0])
-    ttft = one.ttft[0][prompts] + transfer
-    missed = common.targets.violation(ttft, np.broadcast_to(two.tpot[0], rate.shape), rate)
-    return Pair(one, prompts, transfer, prefillers, decoders, ttft, rate, missed, in_time)
+    ttft, wait = _first_token(one, prompts, prefillers, rate, common.targets.requests)
+    ttft = tuple(each + transfer for each in ttft)
+    missed = common.targets.violation(with_wait(ttft[0], wait), np.broadcast_to(two.tpot[0], rate.shape), rate)
+    return Pair(one, prompts, transfer, prefillers, decoders, ttft, wait, rate, missed)
 
 
-def _prompts(
-    one: PrefillRates, two: DecodeRates, prefillers: Array, decoders: Array, limit: float
-) -> tuple[Array, bool]:
+def _first_token(
+    one: PrefillRates, prompts: Array, prefillers: Array, highest: Array, required: float | None
+) -> tuple[tuple[Array, ...], Array]:
+    """The time of a prefill with its interval, and the mean wait before it, by the number of engines and by batch.
+
+    At the required rate, a pass computes the number of prompts, up to the largest, that gives the smallest sum. Engines
+    are servers that take one prompt after another (M/D/c). The wait is infinite where the rate is not sustained; TTFT
+    is then that of the largest pass, as without a required rate.
+    """
+    ttft = tuple(each[prompts] for each in one.ttft)
+    if required is None:
+        return ttft, np.full(prompts.shape, np.inf)
+    waits = mean_wait(required, prefillers[:, None], 1 / one.requests[0])  # by number of engines and prompts of a pass
+    place = _cheapest_so_far(one.ttft[0] + waits)
+    chosen = np.take_along_axis(place, prompts, axis=1)
+    wait = np.where(required < highest, np.take_along_axis(waits, chosen, axis=1), np.inf)
+    return tuple(np.where(wait < np.inf, each[chosen], full) for each, full in zip(one.ttft, ttft, strict=True)), wait
+
+
+def _cheapest_so_far(values: Array) -> Array:
+    """For each place of each row, the place of the smallest value up to it."""
+    places = np.arange(values.shape[1])
+    return np.maximum.accumulate(np.where(values <= np.minimum.accumulate(values, axis=1), places, 0), axis=1)
+
+
+def _prompts(one: PrefillRates, two: DecodeRates, prefillers: Array, decoders: Array, limit: float) -> Array:
     """The place of the batch of prompts with the shortest pass that does not lower the rate, by the number of decode
-    engines and by batch; and whether a pass takes at most `limit` seconds. If none does, the shortest pass."""
+    engines and by batch. A pass takes at most `limit` seconds; if none does, it is the shortest pass."""
     ready = np.flatnonzero(one.ttft[0] <= limit)
     found = np.full((len(decoders), len(two.batch)), np.argmin(one.ttft[0]))
     if not len(ready):
-        return found, False
+        return found
     needed = np.minimum((prefillers * one.requests[0][ready].max())[:, None], decoders[:, None] * two.requests[0])
     for place in ready[np.argsort(-one.ttft[0][ready], kind="stable")]:
         found[(prefillers * one.requests[0][place])[:, None] >= needed * (1 - EQUAL)] = place
-    return found, True
+    return found
 
 
 def _candidate(pair: Pair, two: DecodeRates, engines: int, place: int, common: Matching) -> Candidate:
@@ -234,7 +264,7 @@ def _candidate(pair: Pair, two: DecodeRates, engines: int, place: int, common: M
     return Candidate(
         device=two.device, mode="disaggregated", layout=_times(two.layout, decoders), formats=two.formats,
         gpus=common.gpus, batch=int(two.batch[place]) * decoders, chunk=None,
-        ttft=Interval(*(float(value[prompts]) + transfer for value in one.ttft)),
+        ttft=Interval(*(float(value[engines, place]) for value in pair.ttft)),
         tpot=Interval(*(float(value[place]) for value in two.tpot)), requests=requests, osl=common.traffic.osl,
         memory=max(two.memory[place].item(), one.memory[prompts].item()), usable=two.usable,
         shares=shares(one.step, prompts) if limits else shares(two.step, place),
@@ -246,6 +276,7 @@ def _candidate(pair: Pair, two: DecodeRates, engines: int, place: int, common: M
             _times(one.layout, prefillers), int(one.batch[prompts]), transfer, bool(limits),
             prefillers * float(one.requests[0][prompts]),
         ),
+        mean_wait=None if common.targets.requests is None else float(pair.wait[engines, place]),
     )  # fmt: skip
 
 

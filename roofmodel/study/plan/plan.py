@@ -121,7 +121,7 @@ def plan(
     shortages = [one.shortage for one in found if one.shortage is not None]
     result = Plan(
         model=arch.name, devices=tuple(device.id for device in devices), service=service,
-        ranked=tuple(ranked(best, top)), front=tuple(front(points)),
+        ranked=tuple(ranked(best, top, service.targets)), front=tuple(front(points)),
         shortage=None if best or not shortages else min(shortages, key=lambda one: one.needed / one.usable),
         searched=pairs + sum(one.points for one in found), layouts=len(pieces), notes=(),
     )  # fmt: skip
@@ -225,7 +225,8 @@ def _reachable_rate(found: Plan, nearest: Candidate) -> str:
     if not in_time or in_time[0].sufficient_gpus is None:
         return ""
     highest = max(in_time, key=lambda one: one.requests.value)
-    enough = f"{highest.sufficient_gpus} GPUs suffice at this rate per GPU"
+    apart = "" if found.service.targets.ttft is None else ", apart from the wait"
+    enough = f"{highest.sufficient_gpus} GPUs suffice at this rate per GPU{apart}"
     if highest == nearest:
         return f"; {enough}"
     rate = units.significant(highest.requests.value)

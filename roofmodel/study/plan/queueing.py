@@ -15,29 +15,42 @@ exponential in M/M/c, with s / c.
 
 from __future__ import annotations
 
-from math import inf, sqrt
+from math import inf
+from typing import Any
+
+import numpy as np
+
+NEGLIGIBLE = 1e-16
+"""Relative size below which further terms of a sum are left out."""
+IMPROBABLE = 1e-30
+"""A probability of waiting below this is 0."""
 
 
-def mean_wait(rate: float, servers: int, seconds: float) -> float:
+def mean_wait(rate: float, servers: Any, seconds: Any) -> Any:
     """Seconds that a request waits on average for one of `servers`, each of which takes `seconds` per request.
 
-    Infinity where `rate` requests per second keep all servers busy.
+    Both may be arrays. Infinity where `rate` requests per second keep all servers busy.
     """
-    work = rate * seconds
+    work = rate * np.asarray(seconds, dtype=float)
     load = work / servers
-    if load >= 1:
-        return inf
-    if work <= 0:
-        return 0.0
-    exponential = _probability_of_waiting(work, servers) * seconds / (servers * (1 - load))
-    spread = (1 - load) * (servers - 1) * (sqrt(4 + 5 * servers) - 2) / (16 * load * servers)
-    return exponential * min((1 + spread) / 2, servers / (servers + 1))
+    queued = (load < 1) & (work > 0)
+    work, load = np.where(queued, work, 1.0), np.where(queued, load, 0.5)  # anything valid elsewhere
+    exponential = _probability_of_waiting(work, load, servers) * seconds / (servers * (1 - load))
+    spread = (1 - load) * (servers - 1) * (np.sqrt(4 + 5 * servers) - 2) / (16 * load * servers)
+    wait = exponential * np.minimum((1 + spread) / 2, servers / (servers + 1))
+    return np.where(queued, wait, np.where(rate * np.asarray(seconds) >= servers, inf, 0.0))[()]
 
 
-def _probability_of_waiting(work: float, servers: int) -> float:
-    """Erlang's C formula, from the recursion of his B formula; `work` is rate × seconds per request."""
-    blocked = 1.0
-    for count in range(1, servers + 1):
-        blocked = work * blocked / (count + work * blocked)
-    load = work / servers
+def _probability_of_waiting(work: Any, load: Any, servers: Any) -> Any:
+    """Erlang's C formula; `work` is rate × seconds per request.
+
+    It follows from his B formula, whose inverse is the sum over k of servers! / (servers - k)! / work^k.
+    """
+    term = total = np.ones(np.broadcast_shapes(np.shape(work), np.shape(servers)))
+    count = 0
+    while np.any((count < servers) & (term > NEGLIGIBLE * total) & (total < 1 / IMPROBABLE)):
+        term = np.where(total < 1 / IMPROBABLE, term * np.maximum(servers - count, 0) / work, 0.0)
+        total = total + term
+        count += 1
+    blocked = np.where(total < 1 / IMPROBABLE, 1 / total, 0.0)
     return blocked / (1 - load * (1 - blocked))

@@ -8,7 +8,7 @@ from math import log, sqrt
 from typing import NamedTuple, Protocol, TypeVar
 
 from roofmodel import units
-from roofmodel.study.plan.candidate import EQUAL, Candidate, Interval
+from roofmodel.study.plan.candidate import EQUAL, NO_TARGETS, Candidate, Interval, Targets
 from roofmodel.study.plan.layouts import Layout
 
 SHARED_ERROR = 0.6
@@ -34,14 +34,18 @@ class Ranked(NamedTuple):
     limit: str  # what would raise its rate
 
 
-def ranked(candidates: Iterable[Candidate], count: int) -> list[Ranked]:
+def ranked(candidates: Iterable[Candidate], count: int, targets: Targets = NO_TARGETS) -> list[Ranked]:
     """The first candidates in order, and the best one of each device. Those that meet the targets come first, by rate
-    per GPU (by cost, if all have prices), at an equal rate by TTFT and TPOT; then the others by how far they miss
-    them."""
+    per GPU (by cost, if all have prices), at an equal rate by the first token and TPOT; then the others by how far they
+    miss them, those with an infinite wait last if TTFT is limited."""
+
+    def distance(one: Candidate) -> tuple[bool, float, float]:
+        return one.mean_wait is not None and bool(targets.excludes_wait(one.mean_wait)), one.violation, one.tpot.value
+
     found = list(candidates)
     priced = all(one.price is not None for one in found)
     meeting = sorted((one for one in found if one.meets), key=lambda one: -_merit(one, priced).value)
-    missing = sorted((one for one in found if not one.meets), key=lambda one: (one.violation, one.tpot.value))
+    missing = sorted((one for one in found if not one.meets), key=distance)
     ordered = [*_by_latency(meeting, priced), *missing]
     shown = shown_by_rank(ordered, count)
     return [
@@ -71,11 +75,11 @@ def shown_by_rank(ordered: Sequence[AnyCandidate], count: int) -> dict[int, AnyC
 
 
 def _by_latency(ordered: Sequence[Candidate], priced: bool) -> Iterator[Candidate]:
-    """The candidates, which are ordered by falling rate; those of equal rate by TTFT, then TPOT."""
+    """The candidates, which are ordered by falling rate; those of equal rate by the first token, then TPOT."""
     start = 0
     for end, one in enumerate([*ordered[1:], None], 1):
         if one is None or _merit(one, priced).value < _merit(ordered[start], priced).value * (1 - EQUAL):
-            yield from sorted(ordered[start:end], key=lambda each: (each.ttft.value, each.tpot.value))
+            yield from sorted(ordered[start:end], key=lambda each: (each.first_token, each.tpot.value))
             start = end
 
 
@@ -216,7 +220,8 @@ def format_text(one: Candidate) -> str:
 def violation_text(one: Candidate, ttft: float | None, tpot: float | None) -> str:
     """How a candidate misses the targets: `TTFT 620 ms of at most 500 ms`."""
     found = []
-    for label, value, target in (("TTFT", one.ttft.value, ttft), ("TPOT", one.tpot.value, tpot)):
+    first = "TTFT" if one.first_token == one.ttft.value else "wait + TTFT"
+    for label, value, target in ((first, one.first_token, ttft), ("TPOT", one.tpot.value, tpot)):
         if target is not None and value > target:
             found.append(f"{label} {units.seconds(value)} of at most {units.seconds(target)}")
     if one.required is not None and one.requests.value < one.required:

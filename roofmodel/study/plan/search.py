@@ -12,7 +12,7 @@ from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.counting.workload import MEMORY_UTILIZATION
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
-from roofmodel.study.plan.candidate import Candidate, Targets, candidate
+from roofmodel.study.plan.candidate import Candidate, Targets, candidate, with_wait
 from roofmodel.study.plan.disaggregated import DecodeRates, PrefillRates, decode_rates, prefill_rates
 from roofmodel.study.plan.layouts import Formats, Layout
 from roofmodel.study.plan.serving import Points, Traffic, batches, largest_batch, pareto, steady_states
@@ -88,7 +88,7 @@ def evaluate(piece: Piece) -> Found:
     times = generation_times(served, service.speculation, traffic, sequences)
     found = Found()
     if "mixed" in service.modes:
-        points = steady_states(served, traffic, stored, times)
+        points = steady_states(served, traffic, stored, times, service.targets.requests, layout.engines)
         found = _mixed(piece, served, points, largest)
     if "disaggregated" in service.modes and layout.engine.gpus < service.gpus:
         decode = decode_rates(served, traffic, stored, times)
@@ -121,8 +121,13 @@ def _chosen(piece: Piece, served: Engine, points: Points, searched: int, largest
             largest=largest,
         )  # fmt: skip
 
-    missed = targets.violation(points.ttft[0], points.tpot[0], points.requests[0] * layout.engines)
+    first_token = with_wait(points.ttft[0], points.wait)
+    missed = targets.violation(first_token, points.tpot[0], points.requests[0] * layout.engines)
     rates, met = points.requests[0], missed <= 1
-    best = np.lexsort((points.tpot[0], -rates, ~met))[0] if met.any() else np.argmin(missed)
-    in_time = np.flatnonzero(points.ttft[0] <= targets.ttft) if targets.ttft else np.arange(len(rates))
+    best = (
+        np.lexsort((points.tpot[0], -rates, ~met))[0]
+        if met.any()
+        else np.lexsort((missed, targets.excludes_wait(points.wait)))[0]
+    )
+    in_time = np.flatnonzero(first_token <= targets.ttft) if targets.ttft else np.arange(len(rates))
     return Found(searched, at(best), tuple(map(at, in_time[pareto(points.tpot[0][in_time], rates[in_time])])))

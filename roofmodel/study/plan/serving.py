@@ -15,8 +15,9 @@ arXiv 2403.02310). The share of steps with a chunk is f = P / C, at most 1, and 
 
 The derivation is Little's law (Operations Research 9, 1961): b sequences in flight / the time that each decodes.
 Times are those of a cache of mean length: isl + osl / 2 tokens in decodes, (isl - C) / 2 tokens before a chunk; times
-are linear in both. TTFT is that of a request which finds a free place: a wait for other prompts comes on top and
-depends on how requests arrive. A microbatch of each pipeline stage carries its own chunk.
+are linear in both. TTFT is that of a request which finds a free place. With a required rate, it is that at this rate,
+and the mean wait before it is computed, too (`partial_load.py`). A microbatch of each pipeline stage carries its own
+chunk.
 
 The KV cache is reserved for all sequences at their full length, isl + osl tokens, so that no request is preempted.
 """
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roofmodel.counting.workload import PromptChunk
+from roofmodel.study.plan.partial_load import FullBatches, partial_load
 from roofmodel.study.plan.speculation import GenerationTimes
 from roofmodel.study.plan.step_times import Array, Engine, StepTimes, Stored
 
@@ -53,12 +55,11 @@ class Points(NamedTuple):
 
     batch: Array
     chunk: Array
-    prompts: Array  # in a chunk
-    ttft: tuple[Array, Array, Array]
+    ttft: tuple[Array, ...]
     tpot: tuple[Array, Array, Array]
     requests: tuple[Array, Array, Array]
+    wait: Array  # mean seconds before the prefill at the required rate; infinite where it is not sustained, or unknown
     longest: Array  # seconds of the longest step, which has a chunk
-    remaining: Array  # mean seconds from a random time to the end of the step
     memory: Array  # bytes per GPU
     step: StepTimes  # the mean step
 
@@ -111,10 +112,14 @@ def largest_batch(engine: Engine, stored: Stored) -> int:
     return max(0, min(limits))
 
 
-def steady_states(engine: Engine, traffic: Traffic, stored: Stored, times: GenerationTimes) -> Points:
+def steady_states(
+    engine: Engine, traffic: Traffic, stored: Stored, times: GenerationTimes, rate: float | None = None,
+    engines: int = 1,
+) -> Points:  # fmt: skip
     """The steady states that keep the batch filled, for all batches and all chunks.
 
-    `stored` is what the pipeline stages store for requests at their full length.
+    `stored` is what the pipeline stages store for requests at their full length. `rate` is the required rate of all
+    `engines` of this kind.
     """
     isl, osl = traffic
     searched, b, accepted = chunks(isl), times.batch[:, None], times.accepted
@@ -126,15 +131,24 @@ def steady_states(engine: Engine, traffic: Traffic, stored: Stored, times: Gener
     mean = (1 - share) * decode + share * mixed
     squares = (1 - share) * decode.seconds**2 + share * mixed.seconds**2
     filled = np.broadcast_to(share <= 1, np.shape(mean.seconds))
+    ttft: tuple[Array, ...] = tuple(np.broadcast_to(parts * t, filled.shape) for t in mixed[:3])
+    requests = tuple(finished * engine.sequences_per_batch / mean[at] for at in (0, 2, 1))
+    wait: Array = np.inf
+    if rate is not None:
+        remaining = squares / (2 * mean.seconds)  # longer steps contain more of all random times
+        full = FullBatches(
+            times.batch * engine.sequences_per_batch, prompts[0], parts[0], filled, requests[0], ttft, remaining,
+            engine.sequences_per_batch,
+        )  # fmt: skip
+        ttft, wait = partial_load(full, rate, engines)
     points = Points(
         batch=b * engine.sequences_per_batch,
         chunk=prompts * tokens,
-        prompts=prompts,
-        ttft=tuple(parts * t for t in mixed[:3]),
+        ttft=ttft,
         tpot=tuple(t / accepted for t in mean[:3]),
-        requests=tuple(finished * engine.sequences_per_batch / mean[at] for at in (0, 2, 1)),
+        requests=requests,
+        wait=wait,
         longest=mixed.seconds,
-        remaining=squares / (2 * mean.seconds),  # longer steps contain more of all random times
         memory=peak_memory(stored, b + prompts, mixed.activations),
         step=mean,
     )

@@ -15,7 +15,7 @@ from roofmodel.study.plan.plan import Plan
 from roofmodel.study.plan.ranking import SHARED_ERROR, Ranked, format_text, name
 from roofmodel.views.kit.columns import bare, fitting
 
-EXPENDABLE = ("chunk", "memory", "requests/s", "bound by", "ties", "wait", "TTFT", "batch", "device")
+EXPENDABLE = ("chunk", "memory", "requests/s", "bound by", "ties", "batch", "wait", "TTFT", "device")
 """Columns that a narrow terminal leaves out, in this order."""
 WRAPPED = ("layout", "formats")
 """Columns with several words, which wrap if the table is still too wide."""
@@ -44,16 +44,23 @@ class PlanView:
             yield Text("!: misses a target", style="dim")
         if "GPUs" in kept and any(one.candidate.gpus_needed for one in self.plan.ranked):
             yield Text("GPUs: how many sustain the required rate", style="dim")
-        if "wait" in kept:
-            yield Text(
-                "wait: mean time in the queue before the prefill, with all GPUs in use, if requests arrive at random "
-                "at the required rate; it adds to TTFT; ∞: the queue grows without limit",
-                style="dim",
-            )
+        if self.plan.service.targets.requests is not None:
+            yield from (Text(line, style="dim") for line in _rate_legends(kept))
         if counted:
             yield Text(f"{' and '.join(counted)}: only output tokens are counted", style="dim")
         if "ties" in kept:
             yield Text(ties_legend("rate"), style="dim")
+
+
+def _rate_legends(kept: Collection[str]) -> Iterator[str]:
+    """What latencies mean where a rate is required."""
+    if "TTFT" in kept:
+        yield "TTFT: at the required rate, without the wait; TPOT: of the full batch, and TTFT, too, if the wait is ∞"
+    if "wait" in kept:
+        yield (
+            "wait: mean time in the queue before the prefill, with all GPUs in use, if requests arrive at random at "
+            "the required rate; the limit of TTFT applies to wait + TTFT; ∞: the queue grows without limit"
+        )
 
 
 def ties_legend(quantity: str) -> str:
@@ -83,7 +90,8 @@ def heading(plan: Plan) -> str:
     service = plan.service
     words = [plan.model, f"{service.gpus} × {' or '.join(plan.devices)}"]
     words += [f"isl {service.traffic.isl}", f"osl {service.traffic.osl}"]
-    for label, seconds in (("TTFT", service.targets.ttft), ("TPOT", service.targets.tpot)):
+    first = "TTFT" if service.targets.requests is None else "wait + TTFT"
+    for label, seconds in ((first, service.targets.ttft), ("TPOT", service.targets.tpot)):
         words += [f"{label} ≤ {units.seconds(seconds)}"] if seconds is not None else []
     if service.targets.requests is not None:
         words.append(f"{units.significant(service.targets.requests)} requests/s")

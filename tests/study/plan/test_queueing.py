@@ -5,16 +5,22 @@ from __future__ import annotations
 import heapq
 import random
 from collections import deque
+from functools import cache
 from math import exp, inf
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import ANY
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.plan.candidate import Candidate, ChunkedPrefill, Interval
+from roofmodel.study.plan.candidate import Candidate
+from roofmodel.study.plan.disaggregated import _cheapest_so_far
+from roofmodel.study.plan.partial_load import FullBatches, partial_load
 from roofmodel.study.plan.plan import plan
 from roofmodel.study.plan.queueing import mean_wait
 
@@ -58,6 +64,15 @@ def test_busy_servers_have_an_unlimited_queue_and_idle_ones_none() -> None:
     assert mean_wait(exp(-30), 3, 1.0) < 1e-20
 
 
+@given(st.lists(st.tuples(st.floats(0.01, 1.2), st.integers(1, 200)), min_size=1, max_size=5))
+def test_arrays_have_the_waits_of_their_elements(queues: list[tuple[float, int]]) -> None:
+    servers, seconds = (np.array(each) for each in zip(*((c, load * c) for load, c in queues), strict=True))
+    assert mean_wait(1.0, servers, seconds) == pytest.approx(
+        [mean_wait(1.0, c, load * c) for load, c in queues], rel=1e-12
+    )
+
+
+@cache
 def candidate(mode: str, requests: float | None, **options: Any) -> Candidate:
     found = plan(
         hub.load("llama-3.1-8b"), [Device.load("h100")], gpus=2, isl=1024, osl=128, mode=mode, dtype="bf16", kv="bf16",
@@ -78,61 +93,153 @@ def test_the_wait_of_a_service_grows_with_the_rate_up_to_its_highest_rate(mode: 
 
 def test_an_idle_mixed_engine_has_no_wait() -> None:
     found = candidate("mixed", 1e-3)
-    waits = [found._replace(required=rate).mean_wait or 0.0 for rate in (1e-3, 1e-5, 1e-7)]
+    waits = [candidate("mixed", rate).mean_wait or 0.0 for rate in (1e-3, 1e-5, 1e-7)]
     in_service = 1e-3 * (found.ttft.value + 127 * found.tpot.value)  # requests at a time, by Little's law
     assert 0 < waits[0] < in_service * found.largest_itl
     assert waits[1:] == pytest.approx([waits[0] / 100, waits[0] / 10_000], rel=0.05)  # proportional to the rate
 
 
-def simulated_engine(rate: float, batch: int, decodes: int, prompt: float, chunk: int, requests: int = 20_000) -> float:
-    """The mean wait on one engine, whose steps take 1 second and `prompt` seconds for each of up to `chunk` prompts."""
-    draw, now, total, started = random.Random(3), 0.0, 0.0, 0
+def test_at_a_low_rate_ttft_is_the_prefill_of_one_prompt() -> None:
+    prefill = roofmodel.estimate("llama-3.1-8b", "h100", phase="prefill", seq=1024, dtype="bf16", runtime="graph")
+    alone = prefill.totals["prefill"]["expected_seconds"]
+    apart, mixed = (candidate(mode, 1e-3) for mode in ("disaggregated", "mixed"))
+    assert apart.prefill is not None
+    assert apart.ttft.value - apart.prefill.transfer == pytest.approx(alone)
+    assert alone < mixed.ttft.value < 1.2 * alone  # a step of one decode more
+    assert mixed.ttft.value < 0.5 * candidate("mixed", None).ttft.value
+
+
+@pytest.mark.parametrize("mode", ["mixed", "disaggregated"])
+def test_the_limit_of_ttft_applies_to_the_wait_and_the_prefill(mode: str) -> None:
+    rate = 0.8 * candidate(mode, None).requests.value
+    loose = candidate(mode, rate)
+    assert loose.mean_wait is not None
+    assert loose.first_token == loose.ttft.value + loose.mean_wait
+    assert candidate(mode, rate, ttft=1.001 * loose.first_token) == loose._replace(latency_ratio=ANY, violation=ANY)
+    strict = candidate(mode, rate, ttft=0.999 * loose.first_token)
+    assert strict.ttft.value < loose.first_token
+    assert strict.meets == (strict.mean_wait < inf and strict.first_token <= 0.999 * loose.first_token)
+    assert strict.requests != loose.requests or strict.first_token < loose.first_token
+
+
+@pytest.mark.parametrize("mode", ["mixed", "disaggregated"])
+def test_a_service_without_an_infinite_wait_is_nearer_to_a_limit_of_ttft(mode: str) -> None:
+    found = candidate(mode, 5, ttft="10ms")  # less than a prefill
+    assert not found.meets
+    assert found.mean_wait is not None
+    assert found.mean_wait < inf
+    assert found.violation == found.first_token / 0.01
+    assert candidate(mode, 5000, ttft="10ms").mean_wait == inf  # no service sustains the rate
+
+
+class Case(NamedTuple):
+    """An engine whose steps take `base` seconds, `sequence` for each decode and `prompt` for each prompt."""
+
+    batch: int
+    decodes: int
+    base: float
+    sequence: float
+    prompt: float
+    prompts: int = 1  # in a chunk at most
+    parts: int = 1  # chunks of a prompt
+
+
+def simulated_engine(case: Case, rate: float, requests: int) -> tuple[float, float]:
+    """The mean wait and the mean time of a prefill on one engine."""
+    draw, now, waits, prefills, started = random.Random(3), 0.0, 0.0, 0.0, 0
     arrival, queue, remaining = draw.expovariate(rate), deque[float](), list[int]()
+    current = list[list[float]]()  # chunks left and start of the prompts that are computed
     while started < requests:
         while arrival <= now:
             queue.append(arrival)
             arrival += draw.expovariate(rate)
-        if not queue and not remaining:
+        if not queue and not remaining and not current:
             now = arrival
             continue
-        remaining = [steps - 1 for steps in remaining if steps > 1]  # in the batch after this step
-        new = min(len(queue), chunk, batch - len(remaining))
-        total += sum(now - queue.popleft() for _ in range(new))
-        remaining += [decodes] * new
-        started += new
-        now += 1 + new * prompt
-    return total / requests
+        remaining = [steps - 1 for steps in remaining if steps > 1]  # in the batch in this step
+        while queue and len(current) < case.prompts and len(remaining) + len(current) < case.batch:
+            waits += now - queue.popleft()
+            current.append([case.parts, now])
+            started += 1
+        now += case.base + case.sequence * len(remaining) + case.prompt / case.parts * len(current)
+        current = [[left - 1, start] for left, start in current]
+        prefills += sum(now - start for left, start in current if not left)
+        remaining += [case.decodes for left, _ in current if not left]
+        current = [each for each in current if each[0]]
+    return waits / started, prefills / started
 
 
-@pytest.mark.parametrize(("batch", "decodes", "prompt", "chunk"), [(16, 63, 0.5, 1), (32, 16, 0.5, 2), (16, 63, 2, 4)])
-@pytest.mark.parametrize("load", [0.05, 0.3, 0.7, 0.9])
-def test_the_wait_on_a_mixed_engine_is_an_upper_estimate(
-    batch: int, decodes: int, prompt: float, chunk: int, load: float
+def full_batches(case: Case) -> FullBatches:
+    """The formulas of `serving.py` for this engine, with up to `prompts` prompts in a chunk."""
+    prompts = 2 ** np.arange(case.prompts.bit_length())
+    b, parts = np.arange(1.0, case.batch + 1)[:, None], np.full(len(prompts), case.parts)
+    plain = case.base + case.sequence * b
+    mixed = plain + case.prompt * prompts / case.parts
+    share = b / case.decodes * parts / prompts  # of the steps, those with a chunk
+    mean, square = ((1 - share) * plain**power + share * mixed**power for power in (1, 2))
+    requests, ttft = b / case.decodes / mean, parts * mixed
+    return FullBatches(b[:, 0], prompts, parts, share <= 1, requests, (ttft, ttft, ttft), square / (2 * mean), 1)
+
+
+def found_and_simulated(case: Case, load: float, requests: int) -> tuple[float, float, float]:
+    """The found wait / the simulated one, the same ratio of the sums of wait and prefill, and TTFT of a full batch /
+    the simulated prefill."""
+    full = full_batches(case)
+    assert full.filled[-1, -1]
+    rate = load * full.requests[-1, -1]
+    found = partial_load(full, rate, 1)
+    ttft, wait = found.ttft[0][-1, -1], found.wait[-1, -1]
+    simulated, prefill = simulated_engine(case, rate, requests)
+    return wait / simulated, (ttft + wait) / (simulated + prefill), full.ttft[0][-1, -1] / prefill
+
+
+CASES = [
+    Case(16, 63, 1, 0, 0.5),
+    Case(16, 100, 1, 0.05, 4, parts=4),
+    Case(32, 16, 1, 0, 0.5, prompts=2),
+    Case(32, 64, 1, 0.05, 2, prompts=4),
+    Case(64, 64, 0.2, 0.02, 2, prompts=8),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("load", [0.05, 0.3, 0.7])
+def test_wait_and_prefill_of_a_mixed_engine_are_at_most_a_quarter_longer_than_simulated(
+    case: Case, load: float
 ) -> None:
-    share, longest = batch / decodes / chunk, 1 + chunk * prompt  # of the steps, those with a chunk; seconds of these
-    mean = 1 + share * chunk * prompt
-    highest = batch / decodes / mean
-    square = 1 - share + share * longest**2
-    found = candidate("mixed", None)._replace(
-        batch=batch, required=load * highest, requests=Interval(highest, highest, highest),
-        ttft=Interval(longest, longest, longest), chunked=ChunkedPrefill(longest / chunk, 1, square / (2 * mean)),
-    )  # fmt: skip
-    assert found.mean_wait is not None
-    # at load 0.9 and batch 16 both are about equal, within the spread of simulations of 20 000 requests (5 %)
-    margin = 0.9 if load == 0.9 else 1.0
-    assert found.mean_wait > margin * simulated_engine(load * highest, batch, decodes, prompt, chunk)
+    wait, both, _ = found_and_simulated(case, load, requests=8_000)
+    assert wait > 0.95  # within the spread of simulations
+    assert 0.95 < both < 1.25
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[4]])
+def test_near_the_highest_rate_wait_and_prefill_are_at_most_three_quarters_longer_than_simulated(case: Case) -> None:
+    _, both, _ = found_and_simulated(case, 0.9, requests=100_000)
+    assert 0.85 < both < 1.75  # two simulations of 100 000 requests differ by 10 %
+
+
+def test_a_chunk_for_several_prompts_contains_one_at_a_low_rate() -> None:
+    _, both, full_batch = found_and_simulated(CASES[-1], 0.05, requests=2_000)
+    assert full_batch > 7  # a chunk for 8 prompts
+    assert both == pytest.approx(1, abs=0.05)
 
 
 def test_decode_engines_that_cannot_sustain_the_rate_have_an_unlimited_queue() -> None:
-    one = candidate("disaggregated", 5)
+    one = candidate("disaggregated", 20, tpot="6.5ms")  # small batches: the decode engine limits the rate
     assert one.prefill is not None
-    slow = one._replace(prefill=one.prefill._replace(requests=100.0), requests=Interval(4.0, 3.0, 5.0))
-    assert slow.mean_wait == inf
+    assert one.requests.value < 20 < one.prefill.requests
+    assert one.mean_wait == inf
 
 
 def test_a_prefill_engine_is_a_server_that_takes_one_prompt_after_another() -> None:
     one = candidate("disaggregated", 5)
     assert one.prefill is not None
     assert one.prefill.layout.engines == 1
-    load = 5 / one.prefill.requests
-    assert one.mean_wait == pytest.approx(load / one.prefill.requests / (2 * (1 - load)))
+    seconds = one.ttft.value - one.prefill.transfer
+    assert one.mean_wait == pytest.approx(5 * seconds * seconds / (2 * (1 - 5 * seconds)))
+
+
+def test_places_of_the_smallest_values_so_far() -> None:
+    values = np.array([[3.0, 1.0, 2.0, 0.5], [inf, inf, 4.0, 5.0]])
+    assert _cheapest_so_far(values)[:, -1].tolist() == [3, 2]
+    assert _cheapest_so_far(values)[0].tolist() == [0, 1, 1, 3]
