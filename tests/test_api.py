@@ -432,6 +432,19 @@ def test_every_function_has_an_example() -> None:
     assert [name for name in FUNCTION_NAMES if ">>>" not in str(getattr(roofmodel, name).__doc__)] == []
 
 
+def test_a_listing_can_be_restricted_to_names_that_contain_a_text() -> None:
+    every = [model["name"] for model in roofmodel.list_models().data]
+    llamas = [model["name"] for model in roofmodel.list_models("LLAMA-3").data]
+    assert llamas == [name for name in every if "llama-3" in name.lower()] != []
+    assert {model["model_type"] for model in roofmodel.list_models("gpt_neox").data} == {"gpt_neox"}
+    assert [device["name"] for device in roofmodel.list_hardware("GH200").data] == ["gh200"]
+    assert [device["name"] for device in roofmodel.list_hardware("geforce rtx 4090").data] == ["rtx4090"]
+    assert "mixtral" in [family["model_type"] for family in roofmodel.list_families("MixtralForCausalLM").data]
+    for function in (roofmodel.list_models, roofmodel.list_families, roofmodel.list_hardware):
+        with pytest.raises(roofmodel.RoofError, match="contains 'yodel'"):
+            function("yodel")
+
+
 def test_a_listing_is_a_frame_and_has_a_short_form() -> None:
     devices = roofmodel.list_hardware()
     assert repr(devices) == f"<Listing of {len(devices.data)} entries>"

@@ -3,29 +3,55 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from roofmodel import arguments
 from roofmodel.arguments import Model, PathLike
 from roofmodel.devices.device import Device, Hardware
-from roofmodel.errors import RoofError
+from roofmodel.errors import (
+    LIST_FAMILIES,
+    LIST_HARDWARE,
+    LIST_MODELS,
+    Command,
+    DeviceError,
+    ModelError,
+    RoofError,
+    shorten,
+    suggest,
+)
 from roofmodel.reports.measurements import HardwareCheck, Listing
 
+Entry = TypeVar("Entry")
 
-def list_models() -> Listing:
-    """The packaged models.
+
+def list_models(containing: str | None = None) -> Listing:
+    """The packaged models, or those whose name or model type contains a text, in any case.
+
+    Raises ModelError where there is none.
 
     Examples:
+        >>> list_models("gpt2-xl").data[0]["parameters"]
+        1557611200
         >>> list_models().data[0].keys()
         dict_keys(['name', 'model_type', 'parameters'])
     """
     from roofmodel.models import hub
     from roofmodel.views import listing
 
-    return Listing(listing.models(list(hub.catalog())))
+    found = list(hub.catalog())
+    if containing is not None:
+        found = _containing(containing, found, lambda one: (one.id, one.config["model_type"]))
+        if not found:
+            names = (name for one in hub.catalog() for name in (one.id.partition("/")[2], one.config["model_type"]))
+            raise ModelError(*_none_contains("model", containing, names, LIST_MODELS))
+    return Listing(listing.models(found))
 
 
-def list_families() -> Listing:
-    """The model types that can be counted, with the source of each family's structure.
+def list_families(containing: str | None = None) -> Listing:
+    """The model types that can be counted, with their classes, or those whose names contain a text, in any case.
+
+    Raises ModelError where there is none.
 
     Examples:
         >>> "llama" in [family["model_type"] for family in list_families().data]
@@ -34,7 +60,14 @@ def list_families() -> Listing:
     from roofmodel.models.families import CUSTOM_CODE, FAMILIES
     from roofmodel.views import listing
 
-    return Listing(listing.families(FAMILIES, CUSTOM_CODE))
+    known = listing.classes({**FAMILIES, **CUSTOM_CODE})
+    found = list(known)
+    if containing is not None:
+        found = _containing(containing, found, lambda name: (name, *known[name]))
+        if not found:
+            raise ModelError(*_none_contains("model_type", containing, known, LIST_FAMILIES))
+    chosen = ({name: group[name] for name in found if name in group} for group in (FAMILIES, CUSTOM_CODE))
+    return Listing(listing.families(*chosen))
 
 
 def show_model(model: Model, *, family: str | None = None) -> Listing:
@@ -52,8 +85,10 @@ def show_model(model: Model, *, family: str | None = None) -> Listing:
     return Listing(listing.model(architecture, entry), notes=architecture.notes)
 
 
-def list_hardware() -> Listing:
-    """The devices known by name, with their ceilings; a file that cannot be read becomes a warning.
+def list_hardware(containing: str | None = None) -> Listing:
+    """The devices known by name, or those whose name contains a text, in any case, with their ceilings.
+
+    A file that cannot be read becomes a warning. Raises DeviceError where no name contains the text.
 
     Examples:
         >>> "a100-sxm-80gb" in [device["name"] for device in list_hardware().data]
@@ -68,7 +103,25 @@ def list_hardware() -> Listing:
             found.append(Device.load(name))
         except RoofError as error:  # one invalid file of the user must not hide the others
             warnings.append(str(error))
+    if containing is not None:
+        chosen = _containing(containing, found, lambda one: (one.id, one.name))
+        if not chosen:
+            names = (*library.ALIASES, *(one.id for one in found))
+            raise DeviceError(*_none_contains("device", containing, names, LIST_HARDWARE))
+        found = chosen
     return Listing(listing.devices(found, library.ALIASES), warnings=warnings)
+
+
+def _containing(text: str, entries: Iterable[Entry], names: Callable[[Entry], Iterable[str]]) -> list[Entry]:
+    """The entries that have a name with the text in it, in any case."""
+    wanted = text.lower()
+    return [entry for entry in entries if any(wanted in name.lower() for name in names(entry))]
+
+
+def _none_contains(what: str, text: str, names: Iterable[str], listing: Command) -> tuple[str | Command, ...]:
+    """The message that no name contains a text, with similar names."""
+    hint = suggest(text, names)
+    return f"no {what} contains {shorten(text)}{hint or ';'} ", listing, " lists all"
 
 
 def show_hardware(hw: Hardware) -> Listing:

@@ -13,17 +13,20 @@ app = typer.Typer(
     add_completion=False,
     help="List and show the packaged devices, and check a device's YAML file.",
     no_args_is_help=True,
-    epilog=examples("roof hw list", "roof hw show a100", "roof hw check own.yaml"),
+    epilog=examples("roof hw list", "roof hw list h100", "roof hw show a100", "roof hw check own.yaml"),
 )
 
 
 @app.command("list")
-def hw_list(form: ListingFormat = "table") -> None:
+def hw_list(
+    text: Annotated[str | None, typer.Argument(help="List only devices whose name contains this text.")] = None,
+    form: ListingFormat = "table",
+) -> None:
     """List the packaged devices."""
     check_format(form, ("table", "json"))
     from roofmodel import api
 
-    present(api.list_hardware(), form)
+    present(api.list_hardware(text), form)
 
 
 @app.command("show")

@@ -13,26 +13,34 @@ app = typer.Typer(
     add_completion=False,
     help="List the packaged models and the supported families, and show the architecture of a model.",
     no_args_is_help=True,
-    epilog=examples("roof models list", "roof models families", "roof models show gpt2-xl"),
+    epilog=examples("roof models list", "roof models list llama", "roof models families", "roof models show gpt2-xl"),
 )
 
 
 @app.command("list")
-def models_list(form: ListingFormat = "table") -> None:
+def models_list(
+    text: Annotated[str | None, typer.Argument(help="List only models whose name or type contains this text.")] = None,
+    form: ListingFormat = "table",
+) -> None:
     """List the packaged models."""
     check_format(form, ("table", "json"))
     from roofmodel import api
 
-    present(api.list_models(), form)
+    present(api.list_models(text), form)
 
 
 @app.command("families")
-def models_families(form: ListingFormat = "table") -> None:
+def models_families(
+    text: Annotated[
+        str | None, typer.Argument(help="List only model types whose name or classes contain this text.")
+    ] = None,
+    form: ListingFormat = "table",
+) -> None:
     """List the model types that can be counted, with the source of each family's structure."""
     check_format(form, ("table", "json"))
     from roofmodel import api
 
-    present(api.list_families(), form)
+    present(api.list_families(text), form)
 
 
 @app.command("show")

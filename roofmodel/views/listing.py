@@ -66,25 +66,28 @@ def models(entries: list[Checkpoint]) -> ListingContent:
     )
 
 
+def classes(known: Mapping[str, Family]) -> dict[str, list[str]]:
+    """The classes of each model type."""
+    return {name: [family.prefix + suffix for suffix in family.classes] for name, family in known.items()}
+
+
 def families(known: Mapping[str, Family], custom_code: Mapping[str, Family]) -> ListingContent:
     """The supported values of `model_type` and of `architectures` in a config.json.
 
     `custom_code`: the families whose classes come with their checkpoints.
     """
-    classes = {
-        model_type: [family.prefix + suffix for suffix in family.classes]
-        for model_type, family in {**known, **custom_code}.items()
-    }
+    classes_of = classes({**known, **custom_code})
     table = _table("model_type", "classes")
-    for model_type, names in sorted(classes.items()):
+    for model_type, names in sorted(classes_of.items()):
         table.add_row(model_type, ", ".join(names))
+    exceptions = f"\n(for {', '.join(custom_code)}: the published parameters of their checkpoints)"
     caption = (
-        "Values in a config.json. Parameters and FLOPs equal those of the class itself\n"
-        f"(for {', '.join(custom_code)}: the published parameters of their checkpoints)."
+        "Values in a config.json. Parameters and FLOPs equal those of the class itself"
+        f"{exceptions if custom_code else ''}."
     )
     return ListingContent(
         Group(table, Text(caption, style="dim")),
-        [{"model_type": model_type, "classes": names} for model_type, names in sorted(classes.items())],
+        [{"model_type": model_type, "classes": names} for model_type, names in sorted(classes_of.items())],
     )
 
 
