@@ -306,6 +306,8 @@ def kernel_parameters(
         tensors = operator.widths.dtype.name  # the format of the tensors: 16 bits also where GEMMs compute in fp8
         key = format_key(tensors, tensors)
         name = implementation if implementation and implementation in sets else stream_kind(operator)
+    elif operator.kind == "conv":
+        name = implementation or CONVOLUTION_LIBRARY
     return KernelParameters(kind, key, choose_set(sets, name, key))
 
 
@@ -321,22 +323,35 @@ def _kernel_kind(operator: Operator, calibration: Calibration) -> str:
     return "gemm" if _is_gemm(operator) else "stream"
 
 
+CONVOLUTION_LIBRARY = "cudnn"
+"""The set of GEMM parameters for convolutions of images, where a device has one: its kernels differ from cuBLAS's."""
+
 WINOGRAD_SHARE = 4 / 9
 """Multiplications of a 3 x 3 convolution by Winograd's algorithm F(2 x 2, 3 x 3): 16 for four outputs instead of 36
 (Lavin and Gray, arXiv 1509.09308, section 4.1)."""
 
 
+WINOGRAD_CHANNELS = 64
+"""Least channels of a group whose convolution uses Winograd's algorithm.
+
+The narrowest convolution of ResNet-50 has as many. Published forward passes of networks with 112 to 168 channels per
+group leave less time for these convolutions than their multiplications take at the peak, if the others reach 90 % of
+it (`benchmarks/convolutions.py`); passes of networks with 56 or fewer channels leave more.
+"""
+
+
 def has_winograd_shape(operator: Operator) -> bool:
-    """Whether cuDNN computes a convolution in fp32 by Winograd's algorithm: 3 x 3 with stride 1.
+    """Whether cuDNN computes a convolution in fp32 by Winograd's algorithm: 3 x 3 with stride 1, no narrow groups.
 
     In a trace of ResNet-50's training on a V100 (pytorch/kineto@94979607), the forward pass and both gradients of all
-    of these use it, and no others do.
+    convolutions of this shape use it, and no others do.
     """
     sizes = operator.sizes
     if operator.kind != "conv" or not {"r", "s", "i", "j", "i+r", "j+s"} <= sizes.keys():
         return False
-    square = sizes["r"] == sizes["s"] == 3 and is_just(sizes.get("g", 1), 1)
-    return bool(square and _has_unit_stride(sizes))
+    in_one_group = is_just(sizes.get("g", 1), 1)
+    narrow = not in_one_group and bool(minimum(sizes["c"], sizes["o"]) < WINOGRAD_CHANNELS)
+    return bool(sizes["r"] == sizes["s"] == 3 and not narrow and _has_unit_stride(sizes))
 
 
 def runs_in_fp32_on_cuda_cores(operator: Operator, device: Device, dtype: str) -> Number:

@@ -13,6 +13,7 @@ from roofmodel.algebra import Number, plain
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.quantized_modules import MODULES, group_formats, group_of, unconverted
 from roofmodel.counting.workload import Step, Workload
+from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
 from roofmodel.errors import Message, Option, Text, WarningNote, shorten
@@ -21,11 +22,11 @@ from roofmodel.models.norms_and_activations import Norm
 from roofmodel.prediction import layer_kernels
 from roofmodel.prediction.engine import OLDER_GEMMS, uses_older_gemms
 from roofmodel.prediction.replicas import slowest_of
-from roofmodel.prediction.timing import kernel_parameters
+from roofmodel.prediction.timing import CONVOLUTION_LIBRARY, kernel_parameters
 from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.options import DEFAULTS, half_dtype
 from roofmodel.study.estimate.phase import PhaseEstimate, is_launch_bound
-from roofmodel.study.estimate.placed import launches, sum_of
+from roofmodel.study.estimate.placed import Placed, launches, sum_of
 
 DEFAULT_GPUS_PER_NODE = 8
 """GPUs per node, if a device's file does not state it: the usual size of a server."""
@@ -284,6 +285,19 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
                 f"the expected time of {names} has no evidence: no measurements of this scan exist, so the time to "
                 "read and write its data is used"
             )
+        if any(_is_default_convolution(each, device.calibration) for each in operators):
+            yield (
+                "convolutions are expected with the kernels that PyTorch chooses by default; with "
+                "torch.backends.cudnn.benchmark = True, these times are 7 to 35 % longer than published ones"
+            )
+
+
+def _is_default_convolution(placed: Placed, calibration: Calibration) -> bool:
+    """Whether the expected time comes from a trace with PyTorch's default choice of cuDNN's algorithms."""
+    if placed.operator.kind != "conv":
+        return False
+    chosen = kernel_parameters(placed.operator, calibration, placed.operator.widths.dtype.name).chosen
+    return chosen is not None and chosen.implementation == CONVOLUTION_LIBRARY
 
 
 def straggler_notes(device: Device, work: Workload) -> Iterator[Text]:
