@@ -150,7 +150,7 @@ function drawRoofline(whole) {
   drawMarks(at);
   layer("sums").replaceChildren(...diamonds(at, whole));
   const largest = places.filter(({ n }) => operators[n].share > 0.01).slice(0, 7);
-  layer("labels").replaceChildren(...markNames(at, largest));
+  drawMarkNames(at, largest);
 }
 
 function axes({ x, y, box, height, rem }) {
@@ -176,6 +176,7 @@ function ceilings({ x, y, box, letter }) {
   const slope = (rate, intensity) => `${x(intensity)} ${y(rate)}`;
   const angle = Math.atan2(y(peak) - y(start * bandwidth), x(ridge) - x(start)) * 180 / Math.PI;
   const near = start ** 0.72 * ridge ** 0.28, turn = `rotate(${angle} ${x(near)} ${y(near * bandwidth)})`;
+  const fits = x(ridge) + 11 * letter < box.right; // the name of the ridge point, to the right of its line
   const text = (attributes, words) => (
     svg("text", { class: "ceiling-name", "text-anchor": "end", ...attributes }, words));
   const lines = [
@@ -184,8 +185,8 @@ function ceilings({ x, y, box, letter }) {
     text({ x: box.right, y: y(peak) - 1.2 * letter }, `${pipes.matmul_name}  ${si(peak, "FLOP/s", 4)}`),
     text({ x: x(near), y: y(near * bandwidth) - 0.5 * letter, "text-anchor": "middle", transform: turn },
       `DRAM  ${si(bandwidth, "B/s", 4)}`),
-    text({ x: x(ridge) + 0.4 * letter, y: box.bottom - 0.5 * letter, class: "tick", "text-anchor": "start" },
-      `ridge ${significant(ridge)} FLOP/B`),
+    text({ x: x(ridge) + (fits ? 0.4 : -0.4) * letter, y: box.bottom - 0.5 * letter, class: "tick",
+      "text-anchor": fits ? "start" : "end" }, `ridge ${significant(ridge)} FLOP/B`),
   ];
   const vector = Number(pipes.vector);
   if (pipes.vector !== null && vector !== peak) {
@@ -245,8 +246,19 @@ function diamonds({ x, y, rem }, { intensity, bound_flops_per_second: bound, exp
     { class: look, d: `M${x(intensity)} ${y(rate) - r}l${r} ${r}l${-r} ${r}l${-r} ${-r}Z` }));
 }
 
+/** Boxes along a rotated text, as axes-parallel squares of its height. */
+function squaresAlong(text) {
+  const { x, y, width, height } = text.getBBox(), count = Math.ceil(2 * width / height);
+  const { matrix } = text.transform.baseVal.consolidate();
+  return Array.from({ length: count + 1 }, (_, n) => {
+    const center = new DOMPoint(x + width * n / count, y + height / 2).matrixTransform(matrix);
+    return { left: center.x - height / 2, right: center.x + height / 2, top: center.y - height / 2,
+      bottom: center.y + height / 2 };
+  });
+}
+
 /** Names of the largest marks, where they overlap no other name, large mark, diamond or name of a ceiling. */
-function markNames({ box, letter }, largest) {
+function drawMarkNames({ box, letter }, largest) {
   const center = ({ bound, expected }) => expected ?? bound;
   const occupied = places.filter(({ r }) => r > letter).map((place) => (
     { left: place.x - place.r, right: place.x + place.r, top: center(place) - place.r,
@@ -255,10 +267,13 @@ function markNames({ box, letter }, largest) {
     const { x, y, width, height } = name.getBBox();
     occupied.push({ left: x, right: x + width, top: y, bottom: y + height });
   }
+  for (const name of byId("roofline").querySelectorAll(".back text[transform]")) occupied.push(...squaresAlong(name));
   const disjoint = (a, b) => a.right < b.left || a.left > b.right || a.bottom < b.top || a.top > b.bottom;
-  const found = [];
+  layer("labels").replaceChildren();
   for (const place of largest) {
-    const words = fullName(operators[place.n]), width = words.length * letter * 0.55, gap = place.r + 5;
+    const name = layer("labels").appendChild(svg("text", { class: "label" }, fullName(operators[place.n])));
+    const width = name.getComputedTextLength(), gap = place.r + 5;
+    let isPlaced = false;
     const positions = [["start", gap, 0.35 * letter, 0], ["end", -gap, 0.35 * letter, width],
       ["middle", 0, place.r + 1.1 * letter, width / 2], ["middle", 0, -place.r - 0.4 * letter, width / 2]];
     for (const [anchor, across, down, shift] of positions) {
@@ -267,12 +282,13 @@ function markNames({ box, letter }, largest) {
       const inside = textBox.left > 0 && textBox.right < box.right && textBox.bottom < box.bottom;
       if (inside && occupied.every((one) => disjoint(one, textBox))) {
         occupied.push(textBox);
-        found.push(svg("text", { class: "label", x, y, "text-anchor": anchor }, words));
+        for (const [key, value] of Object.entries({ x, y, "text-anchor": anchor })) name.setAttribute(key, value);
+        isPlaced = true;
         break;
       }
     }
+    if (!isPlaced) name.remove();
   }
-  return found;
 }
 
 // --- Bars: time and memory by part -------------------------------------------------------------------------------
@@ -351,9 +367,11 @@ function drawTable() {
   }));
 }
 
-/** Warnings about lengths that exceed the model's positions. */
+/** Warnings about lengths that exceed the model's positions; a decode may follow a prompt that fills all of them. */
 function positionWarnings({ context, tokens }) {
-  const { positions, source } = model().limits, reach = Number(context) + Number(tokens), name = model().name;
+  const { positions, source } = model().limits, name = model().name;
+  const isDefault = state.phase === "decode" && Number(context) === model().lengths.context;
+  const reach = Number(context) + (isDefault ? 0 : Number(tokens));
   const warning = (what, length, limit) => (limit === null || length <= limit ? []
     : [`Warning: ${what} ${grouped(length)} tokens, but ${name} has positions for ${grouped(limit)}; `
       + "the limit is not enforced."]);

@@ -61,8 +61,10 @@ function defaultValue(key) {
 }
 
 /** The format of weights or KV cache in the model's checkpoint; "" (that of dtype) if it is not quantized. */
-function checkpointFormat(role, { model: name, phase: pass }) {
-  const stated = data.models.find((one) => one.name === name)?.checkpoint_formats[role];
+function checkpointFormat(role, { model: name, phase: pass, dtype }) {
+  const found = data.models.find((one) => one.name === name);
+  const isNarrow = role === "kv" && data.formats[dtype]?.bits < 16;
+  const stated = isNarrow ? found?.kv_with_narrow_dtype : found?.checkpoint_formats[role];
   return pass === "train" ? "" : stated ?? "";
 }
 

@@ -145,6 +145,7 @@ def _model(arch: Architecture, trace: Trace, rows: Rows, progress: Progress) -> 
         "encodes": arch.encoder is not None,
         "notes": [*map(str, arch.notes)],
         "checkpoint_formats": {role: getattr(defaults, role) for role in ("weights", "kv")},
+        "kv_with_narrow_dtype": workload(arch, dtype="fp8")[0].kv,
         "situations": {" ".join(variant): cases for variant, cases in explored.items()},
     }
 

@@ -360,10 +360,11 @@ def test_controls_that_do_not_apply_to_a_model_are_hidden(page: Any) -> None:
 
 
 def test_lengths_beyond_the_positions_give_a_warning(page: Any) -> None:
-    moved(page, model="openai-community/gpt2", phase="decode", context=1024)
-    assert "decode reaches 1 025 tokens, but openai-community/gpt2 has positions for 1 024" in text(page, "#warning")
-    moved(page, context=1023)
-    assert not page.find_element("id", "warning").is_displayed()
+    moved(page, model="openai-community/gpt2", phase="decode", context=1025)
+    assert "decode reaches 1 026 tokens, but openai-community/gpt2 has positions for 1 024" in text(page, "#warning")
+    for context in (1023, 1024):  # the default is a prompt that fills all positions, as in `roof estimate`
+        moved(page, context=context)
+        assert not page.find_element("id", "warning").is_displayed()
     moved(page, phase="prefill", seq=5000, context=0)
     assert "prefill reaches 5 000 tokens" in text(page, "#warning")
 
@@ -462,6 +463,34 @@ def test_the_page_has_no_horizontal_scrolling_on_a_phone(page: Any) -> None:
         page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         page.execute_async_script("setTimeout(arguments[0], 100)")
         assert page.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [400, 800, 1400])
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_no_name_in_the_picture_overlaps_another(page: Any, phase: str, width: int) -> None:
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    page.execute_async_script("setTimeout(arguments[0], 100)")
+    moved(page, model="openai-community/gpt2", hw="a100-sxm-80gb", phase=phase)
+    names, rotated = page.execute_script("""
+        const found = [...document.querySelectorAll("#roofline .labels text")];
+        const box = ({ left, right, top, bottom }) => [left, right, top, bottom];
+        const name = document.querySelector("#roofline .back text[transform]"), n = name.getNumberOfChars();
+        const map = (point) => point.matrixTransform(name.getScreenCTM());
+        const letters = [...Array(n).keys()].map((i) => map(name.getStartPositionOfChar(i)));
+        return [found.map((one) => box(one.getBoundingClientRect())), letters.map(({ x, y }) => [x, y])];
+    """)
+    assert len(names) > 2
+    for i, (left, right, top, bottom) in enumerate(names):
+        others = names[i + 1 :]
+        assert all(right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top for other in others)
+        assert not [(x, y) for x, y in rotated if left < x < right and top < y < bottom]
+    moved(page, hw="h100-sxm")  # with a ridge point further to the right
+    ends = page.execute_script("""
+        const texts = [...document.querySelectorAll("#roofline text")].map((one) => one.getBoundingClientRect().right);
+        return [Math.max(...texts), document.querySelector("#roofline").getBoundingClientRect().right];
+    """)
+    assert ends[0] <= ends[1]
 
 
 def test_names_are_never_interpreted_as_markup(page: Any) -> None:
