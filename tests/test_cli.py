@@ -767,6 +767,18 @@ def test_json_in_ascii_is_lossless(roof: Roof, tmp_path: Path) -> None:
 TABLE = "op,dtype,m,n,k,latency_us\ngemm,fp16,1024,1024,1024,10\n"
 
 
+def test_validate_warns_of_rows_of_another_device_before_the_table(
+    roof: Roof, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = "H100-SXM5-80GB,gemm,float16,4096,4096,4096,250"
+    Path("table.csv").write_text(f"gpu,op,dtype,m,n,k,latency_us\n{row}\n", encoding="utf-8")
+    monkeypatch.setattr("sys.stderr", sys.stdout)
+    lines = roof("validate", "table.csv", "--hw", "a100").out.splitlines()
+    assert lines[0].startswith("warning: a100-sxm-80gb was given")
+    assert lines[1].startswith("table.csv on NVIDIA A100")
+    assert len([line for line in lines if "was given" in line]) == 1
+
+
 def test_validate_prints_the_error_of_the_bound(roof: Roof) -> None:
     Path("table.csv").write_text(TABLE)
     done = roof("validate", "table.csv", "--hw", "a100", "-o", "rows.csv")

@@ -35,4 +35,4 @@ def calibrate_command(
 
     check_outputs(api.CalibrationReport, [output], [*tables, hw])
     report = api.calibrate(tables, hw, source=source, progress=lambda what, *_: note(f"fitting {what}"))
-    present(report, "table", [output])
+    present(report, "table", [output], warn_first=True)

@@ -44,14 +44,22 @@ def check_outputs(report: Any, paths: Iterable[str] | None, inputs: Iterable[str
         check_not_input(path, filter(None, inputs))
 
 
-def present(report: Any, form: OutputFormat, paths: Iterable[str] | None = None, table: Any = None) -> None:
-    """Write a report to files and to stdout (as `table` if it is given); its notes and warnings to stderr."""
+def present(
+    report: Any, form: OutputFormat, paths: Iterable[str] | None = None, table: Any = None, warn_first: bool = False
+) -> None:
+    """Write a report to files and to stdout (as `table` if it is given); its notes and warnings to stderr.
+
+    Notes and warnings follow the report. With `warn_first` they precede it, because they question all of it.
+    """
+    if warn_first:
+        remark(report)
     save(report, paths)
     if form == "table":
         print_rich(table or report)
     else:
         print_text(report.text(form))
-    remark(report)
+    if not warn_first:
+        remark(report)
 
 
 def save(report: Any, paths: Iterable[str] | None) -> None:

@@ -37,4 +37,4 @@ def validate_command(
     from roofmodel import api
 
     check_outputs(api.ValidationReport, output, [table, hw])
-    present(api.validate(table, hw), form, output)
+    present(api.validate(table, hw), form, output, warn_first=True)
