@@ -204,9 +204,9 @@ def _job_jitter(found: OperationJitter, options: _Options, warnings: Sequence[Te
     labels = display_names(found.files)
     slowdowns = found.what_if
     compute = [rank.compute_seconds for rank in found.ranks]
-    findings = [_latest_finding(found.steps), *(cause.evidence for cause in found.causes)]
-    if slowdowns is not None:
-        findings.insert(1, f"stragglers make the steps {slowdowns.slowdown - 1:.1%} longer than with ideal times")
+    whole = slowdowns and f"stragglers make the steps {slowdowns.slowdown - 1:.1%} longer than with ideal times"
+    latest, by_cost = _latest_finding(found.steps, found.threshold), [cause.evidence for cause in found.causes]
+    findings = [whole, *by_cost, latest] if by_cost else [latest, whole]
     return Jitter(
         tool=OPERATIONS,
         files=found.files,
@@ -230,7 +230,7 @@ def _job_jitter(found: OperationJitter, options: _Options, warnings: Sequence[Te
         lateness=found.lateness,
         curves=StepCurves(curves.step, curves.ranks, curves.names, shown),
         causes=found.causes,
-        findings=tuple(findings),
+        findings=tuple(filter(None, findings)),
         warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in (*warnings, *found.warnings))),
         what_if=slowdowns if options.what_if else None,
     )
@@ -343,26 +343,36 @@ def difference_text(difference: Difference) -> str:
 
 
 def _findings(reduced: ReducedSteps) -> list[str]:
-    """The result in words: the latest rank, whether kernels are the cause, and the causes."""
-    found = [_latest_finding(reduced.steps)]
+    """The result in words: the causes by their cost, the latest rank, and whether kernels are the cause."""
+    found = [cause.evidence for cause in reduced.causes]
+    found.append(_latest_finding(reduced.steps, reduced.threshold))
     if not any(cause.kind in ("gpu", "workload") or "longer kernels" in cause.evidence for cause in reduced.causes):
         found.append(
             "kernels are not the cause: the computation of the slowest rank is "
             f"{reduced.slowest_compute():.1%} longer than the median"
         )
-    found += [cause.evidence for cause in reduced.causes]
     if not reduced.causes:
         found.append(f"no rank is persistently late by {SIGNIFICANT:.1%} of the step time or more")
     return found
 
 
-def _latest_finding(steps: Sequence[StepSummary]) -> str:
+def _latest_finding(steps: Sequence[StepSummary], threshold: float) -> str:
+    """The rank that is most often the latest, and the largest deviation of a rank."""
     latest = [step.latest_rank for step in steps if step.has_latest]
     if not latest:
         return "no rank is later than the others in any step"
     most = max(dict.fromkeys(latest), key=latest.count)
     worst = max(steps, key=lambda step: step.latest_seconds)
+    times, every = latest.count(most), units.count(len(steps), "step")
+    often = (
+        f"rank {most} is the latest in {times} of {every}"
+        if times > len(steps) / 2 or len(set(latest)) == 1
+        else f"no rank is the latest in more than {times} of {every}"
+    )
+    below = ""
+    if worst.latest_seconds < threshold:
+        below = f", below the threshold of {units.seconds(threshold)}"
     return (
-        f"rank {most} is the latest in {latest.count(most)} of {units.count(len(steps), 'step')}; the largest "
-        f"deviation is {units.seconds(worst.latest_seconds)}, of rank {worst.latest_rank} in step {worst.step}"
+        f"{often}; the largest deviation is {units.seconds(worst.latest_seconds)}, of rank {worst.latest_rank} in step "
+        f"{worst.step}{below}"
     )

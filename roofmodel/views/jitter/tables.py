@@ -123,9 +123,12 @@ def _ranks(jitter: Jitter) -> RenderableType:
 
 
 def _steps(jitter: Jitter) -> RenderableType:
-    first = f"from {unit_of_work(jitter)}"
+    first, legend = f"from {unit_of_work(jitter)}", _legend(jitter)
+    if all(step.diverges_at_kernel is None for step in jitter.steps):  # below the threshold: the column stays empty
+        meaning = legend["late by"].partition(";")[0]
+        first, legend = "", {"late by": f"{meaning}; no rank is late by more than {units.seconds(jitter.threshold)}"}
     titles = ("step", "latest", "late by", "earliest", "early by", first, "cause")
-    shown = FittingTable(titles, first, ("early by", "earliest"), _legend(jitter))
+    shown = FittingTable(titles, first, ("early by", "earliest"), legend)
     for step in (jitter.steps[place] for place in jitter.worst_steps(MAX_ROWS)):
         shown.add(
             str(step.step),
@@ -166,9 +169,13 @@ def what_if_text(found: WhatIf) -> str:
         return text
     ranks = [str(found.ranks[worker]) for worker in found.worst_workers]
     workers = f"worker{'s' * (len(ranks) > 1)} {' and '.join(filter(None, [', '.join(ranks[:-1]), ranks[-1]]))}"
-    shares = f"of the {workers}: {found.m_w:.1%}, of the last stage: {found.m_s:.1%}"
+    shares = f"of the {workers}: {found.m_w:.1%}; of the last stage: {found.m_s:.1%}"
     above = " Above 100%: the other parts are faster than their ideal (mean) times." * (max(found.m_w, found.m_s) > 1)
-    return f"{text} Share of the lost time that ideal times recover: {shares}.{above}"
+    return (
+        f"{text} Share of the lost time that is saved if all operations take ideal times: {shares}. It includes all "
+        "differences from the ideal times, also those of microbatches; the share of a finding is that of one cause."
+        f"{above}"
+    )
 
 
 def slowdown_rows(found: WhatIf) -> list[tuple[str, str, float]]:

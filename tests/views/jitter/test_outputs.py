@@ -65,7 +65,22 @@ def test_the_table_answers_first_and_fits_the_terminal(report: roofmodel.JitterR
     lines = printed(report, width).splitlines()
     assert max(map(len, lines)) <= width
     assert lines[0].startswith("four_ranks_by_hand.csv: 4 ranks, 4 steps")
-    assert "rank 2 is the latest in 4 of 4 steps" in " ".join(lines[1:4])
+    assert "rank 2 has later launches than the other ranks: 181 µs per step" in " ".join(" ".join(lines[1:5]).split())
+    assert "rank 2 is the latest in 4 of 4 steps" in " ".join(" ".join(lines[1:9]).split())
+
+
+def test_findings_are_in_the_order_of_their_cost(report: roofmodel.JitterReport) -> None:
+    causes = [cause["evidence"] for cause in report.to_dict()["causes"]]
+    assert report.findings[: len(causes)] == causes
+    assert report.findings[len(causes)].startswith("rank 2 is the latest in 4 of 4 steps")
+
+
+def test_with_a_threshold_above_all_deviations_no_empty_column_is_printed() -> None:
+    report = roofmodel.jitter(EXAMPLE, threshold="10s")
+    text = " ".join(printed(report, 80).split())
+    assert "from kernel" not in text
+    assert "below the threshold of 10 s" in text
+    assert "late by" in text
 
 
 def test_the_table_names_the_kernel_from_which_a_rank_is_late_in_one_column(report: roofmodel.JitterReport) -> None:
