@@ -204,9 +204,11 @@ def _job_jitter(found: OperationJitter, options: _Options, warnings: Sequence[Te
     labels = display_names(found.files)
     slowdowns = found.what_if
     compute = [rank.compute_seconds for rank in found.ranks]
-    whole = slowdowns and f"stragglers make the steps {slowdowns.slowdown - 1:.1%} longer than with ideal times"
-    latest, by_cost = _latest_finding(found.steps, found.threshold), [cause.evidence for cause in found.causes]
-    findings = [whole, *by_cost, latest] if by_cost else [latest, whole]
+    findings = [cause.evidence for cause in found.causes]
+    findings.append(_latest_finding(found.steps, found.threshold))
+    if slowdowns is not None:
+        whole = f"stragglers make the steps {slowdowns.slowdown - 1:.1%} longer than with ideal times"
+        findings.insert(0 if found.causes else 1, whole)
     return Jitter(
         tool=OPERATIONS,
         files=found.files,
@@ -230,7 +232,7 @@ def _job_jitter(found: OperationJitter, options: _Options, warnings: Sequence[Te
         lateness=found.lateness,
         curves=StepCurves(curves.step, curves.ranks, curves.names, shown),
         causes=found.causes,
-        findings=tuple(filter(None, findings)),
+        findings=tuple(findings),
         warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in (*warnings, *found.warnings))),
         what_if=slowdowns if options.what_if else None,
     )
