@@ -349,9 +349,9 @@ def has_winograd_shape(operator: Operator) -> bool:
     sizes = operator.sizes
     if operator.kind != "conv" or not {"r", "s", "i", "j", "i+r", "j+s"} <= sizes.keys():
         return False
-    in_one_group = is_just(sizes.get("g", 1), 1)
-    narrow = not in_one_group and bool(minimum(sizes["c"], sizes["o"]) < WINOGRAD_CHANNELS)
-    return bool(sizes["r"] == sizes["s"] == 3 and not narrow and _has_unit_stride(sizes))
+    if not (sizes["r"] == sizes["s"] == 3 and _has_unit_stride(sizes)):
+        return False
+    return is_just(sizes.get("g", 1), 1) or bool(minimum(sizes["c"], sizes["o"]) >= WINOGRAD_CHANNELS)
 
 
 def runs_in_fp32_on_cuda_cores(operator: Operator, device: Device, dtype: str) -> Number:
