@@ -142,6 +142,8 @@ LIST_FAMILIES = Command("'roof models families'", "roofmodel.list_families()")
 LIST_HARDWARE = Command("'roof hw list'", "roofmodel.list_hardware()")
 JITTER = Command("'roof jitter'", "roofmodel.jitter()")
 NCU_COMMAND = Command("'roof ncu-command'", "roofmodel.ncu_command()")
+SWEEP = Command("'roof sweep'", "roofmodel.sweep()")
+VALIDATE = Command("'roof validate'", "roofmodel.validate()")
 """Commands that several messages recommend."""
 
 

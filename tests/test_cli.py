@@ -66,6 +66,14 @@ BAD: list[tuple[str, list[str]]] = [
     ("estimate ~nosuchuser/x --hw a100", ["~nosuchuser"]),
     ("estimate gpt2", ["--hw is missing", "--hw a100", "roof hw list"]),
     ("estimate gpt2 --hw a1000", ["unknown device 'a1000'", "did you mean 'a100'"]),
+    (
+        "estimate gpt2 --hw h100,a100",
+        ["'h100,a100' are several devices", "such as 'h100'", "'roof sweep' takes several"],
+    ),
+    (
+        "estimate resnet-50 --hw a100 --phase decode",
+        ["resnet-50 reads images and has no such phase", "--phase forward"],
+    ),
     ("estimate gpt2 --hw ./missing.yaml", ["./missing.yaml", "no such file"]),
     ("estimate gpt2 --hw ~nosuchuser/x.yaml", ["~nosuchuser"]),
     ("estimate gpt2 --hw a100 --batch 0", ["--batch is 0", "whole number from 1"]),

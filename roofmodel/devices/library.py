@@ -6,7 +6,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from roofmodel.errors import DeviceError, choices, shorten
+from roofmodel.errors import SWEEP, DeviceError, choices, shorten
 from roofmodel.text_files import expand
 
 ALIASES = {"v100": "v100-sxm2-32gb", "a100": "a100-sxm-80gb", "h100": "h100-sxm"}
@@ -23,6 +23,11 @@ def find(name: str | os.PathLike[str]) -> Path:
         for folder in folders():
             if os.path.isfile(path := folder / f"{stem}.yaml"):
                 return path
+        if "," in name and not os.path.exists(name):
+            first = name.split(",")[0].strip()
+            raise DeviceError(
+                f"{shorten(name)} are several devices; give one, such as {first!r}; ", SWEEP, " takes several"
+            )
         if not os.path.exists(name):
             raise DeviceError(
                 f"unknown device {shorten(name)}{choices(name, [*ALIASES, *names()])}; or give a YAML file of your own"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from roofmodel.errors import JITTER, NCU_COMMAND, ProfileError, Text, shorten
+from roofmodel.errors import JITTER, NCU_COMMAND, VALIDATE, ProfileError, Text, shorten
 from roofmodel.file_names import display_names
 from roofmodel.profiles import nsys, nsys_stats, nvprof, torch_trace
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning, without_impossible_values
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _HEAD = 1 << 20  # bytes read for recognition; much, because a program may print a lot before the profiler does
+MEASURED_COLUMNS = {b"op", b"latency_us"}  # of the tables that `roof validate` reads
 _LISTED = 3  # names of skipped files in a warning
 _SPREADSHEET = re.compile(
     rb'^(?:\xef\xbb\xbf)?"?(?:ID|Process ID|Time ?\(%\)|Start ?\(\w+\))"?([;\t])', re.MULTILINE
@@ -222,6 +223,8 @@ def recognized(source: InputFile) -> tuple[str, Read]:
         raise _NotAProfile(source.name, "files of AMD's rocprof and rocprofiler are not supported", AMD_ALTERNATIVE)
     elif head.startswith(b"PAR1"):
         raise _NotAProfile(source.name, "a Parquet file", "for a table of training operations use ", JITTER)
+    elif set(head.partition(b"\n")[0].strip().split(b",")) >= MEASURED_COLUMNS:
+        raise _NotAProfile(source.name, "a table of measured operations", "for its errors use ", VALIDATE)
     elif b"\0" in head:
         what = "an unknown binary format"
     else:

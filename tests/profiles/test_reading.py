@@ -129,6 +129,11 @@ def test_text_of_no_known_tool_is_refused_without_a_quote(write, content, says):
     assert len(str(caught.value)) < 500
 
 
+def test_a_table_of_measured_operations_names_the_command_that_reads_it(write):
+    with pytest.raises(ProfileError, match=r"a table of measured operations; for its errors use roofmodel\.validate"):
+        read([write("a.csv", b"op,dtype,m,n,k,latency_us\ngemm,fp16,1,1,1,2\n")])
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -418,7 +418,7 @@ def _phases(arch: Architecture, phase: str | None) -> tuple[Phase, ...]:
         if phase in get_args(Phase):
             raise WorkloadError(
                 Option("phase", phase),
-                f": {arch.name} is an encoder and has no such phase; try ",
+                f": {arch.name} {'reads images' if arch.image else 'is an encoder'} and has no such phase; try ",
                 Option("phase", "forward"),
                 " or ",
                 Option("phase", "train"),
