@@ -139,7 +139,11 @@ def test_derivations_of_collectives_give_the_stated_time(rounds: int, size: floa
     chosen = choose_set(calibration.collectives, "", "any")
     assert chosen is not None
     found = timing._applied(
-        collectives.DESCRIPTION, collectives.seconds, (collectives.CollectiveWork(8, rounds, size), 450e9), chosen
+        ("collectives", calibration),
+        collectives.DESCRIPTION,
+        collectives.seconds,
+        (collectives.CollectiveWork(8, rounds, size), 450e9),
+        chosen,
     )
     expected = timing.clamp_to_bound(found.seconds, found.fit, 0.0)
     assert evaluated_derivation(found, 0.0, expected) == pytest.approx(found.seconds, rel=6e-4)
