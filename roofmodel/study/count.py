@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import importlib
 import importlib.util
+import inspect
 import math
 import os
 import sys
@@ -187,6 +188,11 @@ def _build(target: str, torch: Any) -> Any:
     if not isinstance(factory, torch.nn.Module):
         if not callable(factory):
             raise WorkloadError(f"{target} is a {type(factory).__name__}, not a function that returns a torch module")
+        if required := _required_arguments(factory):
+            raise WorkloadError(
+                f"{target} needs arguments ({', '.join(required)}); give a function without arguments, such as "
+                "./my.py:make, that returns the module"
+            )
         with user_errors(target):
             try:
                 with torch.device("meta"):
@@ -196,6 +202,16 @@ def _build(target: str, torch: Any) -> Any:
     if not isinstance(module, torch.nn.Module):
         raise WorkloadError(f"{target} returns a {type(module).__name__}, not a torch module")
     return module.to("meta").eval()
+
+
+def _required_arguments(factory: Callable[..., Any]) -> list[str]:
+    """The arguments that a factory cannot be called without; empty where its signature is unknown."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in optional]
 
 
 def _import(where: str) -> Any:

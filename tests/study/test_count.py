@@ -109,6 +109,11 @@ def test_counts_of_resnet_50_from_torch_equal_those_from_its_config(tmp_path: Pa
         ("{}:Slip", ["int:1x2"], r"Slip on int:1x2: RuntimeError: .* at .*user_code_for_count.py:13"),
         ("{}:wide", ["4x65"], "wide on 4x65: RuntimeError"),
         ("{}:wide", ["4xx"], "input is '4xx': not a shape; try 1x3x224x224"),
+        (
+            "torch.nn:Linear",
+            ["8x16"],
+            r"needs arguments \(in_features, out_features\); give a function without arguments",
+        ),
         ("{}", ["1"], "is not MODULE:FACTORY"),
         ("./nothing_here.py:make", ["1"], "no such file"),
         ("no_such_package_at_all:make", ["1"], "ModuleNotFoundError"),
