@@ -38,13 +38,15 @@ class GemmTiming(NamedTuple):
     column: Annotated[float, "least seconds of that kernel per column of an SM"] = 0.0
     dot: Annotated[float, "least seconds of that kernel per element of K"] = 0.0
     part: Annotated[float, "additional seconds per part of K"] = 0.0
-    late: Annotated[float, "additional seconds of a small GEMM with more than 16 rows"] = 0.0
+    late: Annotated[float, "additional seconds of a GEMM with many tiles, whose thread blocks start later"] = 0.0
     resident: Annotated[float, "fraction of L2 that keeps operands from launch to launch; 0: all come from DRAM"] = 0.0
     cast: Annotated[float, "seconds per element of A that an SM quantizes; 0 where DRAM or `row` limit"] = 0.0
     balanced: Annotated[float, "1: the SMs share the tiles of the last wave (stream-K); 0: whole tiles"] = 0.0
     cached: Annotated[float, "time to stream a byte that L2 keeps, relative to a byte of DRAM"] = 0.0
     written: Annotated[float, "time to write a byte of C that L2 keeps, relative to a byte of DRAM"] = 1.0
-    unsplit: Annotated[float, "1: neither a short K nor the K of a small GEMM is split; 0: both may be"] = 0.0
+    unsplit: Annotated[
+        float, "K is not split 1: if it is short or the GEMM is small; 2: with few rows and 128-column tiles; 0: may be"
+    ] = 0.0
     intermediate: Annotated[float, "1: there are tiles with heights between the powers of two; 0: there are not"] = 0.0
 
 

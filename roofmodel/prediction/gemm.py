@@ -18,11 +18,15 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 32)  # parts of K
 K_SLICE: Annotated[int, "elements of K that a tile's loop processes at a time"] = 32
 MIN_K_PER_PART: Annotated[int, "least elements of K in a part"] = 64
 FILL_HALF_K: Annotated[int, "elements of K after which half of `fill` has passed"] = 64
-SKINNY_ROWS: Annotated[int, "rows up to which libraries have special kernels"] = 16
-SMALL_GEMM: Annotated[float, "multiplications below which a GEMM with more than 16 rows takes `extra_latency`"] = 2.5e6
-UNSPLIT_K: Annotated[int, "elements of K up to which `unsplit` applies"] = 1024  # from L40S and RTX PRO 6000
-SMALL_UNSPLIT_GEMM: Annotated[int, "multiplications below which `unsplit` applies up to SMALL_UNSPLIT_K"] = 2**21
-SMALL_UNSPLIT_K: Annotated[int, "elements of K up to which `unsplit` applies to a small GEMM"] = 8192
+LATE_TILES: Annotated[int, "tiles of 128 x 128 elements of C with which half of `late` passes"] = 32
+UNSPLIT_K: Annotated[int, "elements of K up to which `unsplit` = 1 applies"] = 1024  # from L40S and RTX PRO 6000
+SMALL_UNSPLIT_GEMM: Annotated[int, "multiplications below which `unsplit` = 1 applies up to SMALL_UNSPLIT_K"] = 2**21
+SMALL_UNSPLIT_K: Annotated[int, "elements of K up to which `unsplit` = 1 applies to a small GEMM"] = 8192
+# From B200, GB200 and B300, with at most 8 rows of A: 9 rows take up to 40 % less time.
+UNSPLIT_ROWS: Annotated[int, "rows up to which `unsplit` = 2 applies"] = 8
+UNSPLIT_ABOVE_COLUMNS: Annotated[int, "columns above which `unsplit` = 2 applies"] = 1024
+UNSPLIT_COLUMNS: Annotated[int, "columns up to which `unsplit` = 2 applies"] = 4096
+UNSPLIT_ROWS_K: Annotated[int, "elements of K up to which `unsplit` = 2 applies"] = 2048
 SUSTAINED_HALF_SECONDS: Annotated[float, "seconds at the peak after which half of `sustained` applies"] = 1.2e-3
 RAMP_HALF_BYTES: Annotated[float, "bytes after which half of `ramp` has passed"] = 512e6
 PARTIAL_SUM_BANDWIDTH: Annotated[float, "factor on the L2 ports' bandwidth for partial sums, mostly in L2"] = 0.31
@@ -42,7 +46,7 @@ DESCRIPTION = FormulaDescription(
     "have another.",
     equation="latency + extra_latency + fill + overlap(max(multiply, load, step) + store, stream) + split",
     terms=(
-        ("extra_latency", "of a small GEMM with more than 16 rows, for which libraries have slower kernels"),
+        ("extra_latency", "late × tiles / (tiles + 32) of 128 × 128: thread blocks of many tiles start later"),
         ("multiply", "waves × FLOPs of a tile / (peak of one SM × pipe), × `slowdown` in long GEMMs (`sustained`)"),
         ("load", "waves × bytes of a tile's rows of A and columns of B, of all active SMs, / (L2 ports × l2)"),
         ("step", "⌈tiles / (SMs × tiles_per_sm)⌉ × K × the least time per element of K; small tiles share an SM"),
@@ -54,8 +58,9 @@ DESCRIPTION = FormulaDescription(
     notes=(
         "The time is at least `host`, where kernels were not captured in a graph.",
         "Some libraries have only tall tiles: at least `tall` rows, or all rows of C if fewer. `parts` is the largest "
-        "number of parts into which a library splits K; with `unsplit`, it splits neither a short K nor K of a small "
-        "GEMM. With `intermediate`, it also has tiles with heights between the powers of two.",
+        "number of parts into which a library splits K; with `unsplit` = 1, it splits neither a short K nor K of a "
+        "small GEMM. With `unsplit` = 2, it computes a GEMM of few rows in whole tiles of 128 columns, which each SM "
+        "loads through its own port. With `intermediate`, it also has tiles with heights between the powers of two.",
         "A stays in L2 if A, B and C fit in `resident` of it, and C if A, B and 1.5 C fit. B stays if a benchmark "
         "repeats the GEMM and all copies of A and B that it uses in turn fit. Relative to DRAM, a byte of A or B in L2 "
         "takes the time `cached`, and a byte of C `written`.",
@@ -72,8 +77,8 @@ DESCRIPTION = FormulaDescription(
     f"Tile shapes, parts and constants: {UNFITTED} "
     "PARTIAL_SUM_BANDWIDTH is 1.5 × the DRAM bandwidth of an A100 / the bandwidth of its L2 ports.",
     constants=(
-        "K_SLICE", "MIN_K_PER_PART", "FILL_HALF_K", "SKINNY_ROWS", "SMALL_GEMM", "UNSPLIT_K",
-        "SMALL_UNSPLIT_GEMM", "SMALL_UNSPLIT_K",
+        "K_SLICE", "MIN_K_PER_PART", "FILL_HALF_K", "LATE_TILES", "UNSPLIT_K", "SMALL_UNSPLIT_GEMM",
+        "SMALL_UNSPLIT_K", "UNSPLIT_ROWS", "UNSPLIT_ABOVE_COLUMNS", "UNSPLIT_COLUMNS", "UNSPLIT_ROWS_K",
         "SUSTAINED_HALF_SECONDS", "RAMP_HALF_BYTES", "PARTIAL_SUM_BANDWIDTH", "EVICTION", "C_AGAIN", "L2_SHARE",
         "OVERLAP",
     ),
@@ -208,8 +213,15 @@ def _split_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, s
 def _exclusion(work: GemmWork, parts: Number, timing: GemmTiming) -> Number:
     """A large factor on the time of parts that the library does not use, else 1."""
     small = (work.m * work.n * work.k < SMALL_UNSPLIT_GEMM) * (work.k <= SMALL_UNSPLIT_K)
-    unsplit = (parts > 1) * (timing.unsplit * (work.k <= UNSPLIT_K) + timing.unsplit * small)
+    short = timing.unsplit * (timing.unsplit < 2)
+    unsplit = (parts > 1) * (short * (work.k <= UNSPLIT_K) + short * small + _few_rows(work, timing))
     return 1 + EXCLUSION_FACTOR * ((parts > timing.parts) + unsplit)
+
+
+def _few_rows(work: GemmWork, timing: GemmTiming) -> Number:
+    """1 for a GEMM of few rows that the library computes in whole tiles of 128 columns, else 0."""
+    columns = (work.n > UNSPLIT_ABOVE_COLUMNS) * (work.n <= UNSPLIT_COLUMNS)
+    return (timing.unsplit > 1) * (work.m <= UNSPLIT_ROWS) * columns * (work.k <= UNSPLIT_ROWS_K)
 
 
 def _best_tile(work: GemmWork, split: Number, k_per_part: Number, chip: Chip, timing: GemmTiming) -> Number:
@@ -239,14 +251,16 @@ def _least_sm_seconds(
     load = (work.a / columns + work.b / rows) / (timing.l2 * chip.port)
     step = timing.step / (rows * columns * _resident_tiles(tile) * chip.multiprocessors)
     element = k_per_part * maximum(maximum(multiply, load), step) + work.c / (timing.store * chip.port)
-    return ROUNDING_MARGIN * split * element * work.batch * work.n * work.m * _tile_exclusion(work, rows, timing)
+    return ROUNDING_MARGIN * split * element * work.batch * work.n * work.m * _tile_exclusion(work, tile, timing)
 
 
-def _tile_exclusion(work: GemmWork, rows: Number, timing: GemmTiming) -> Number:
+def _tile_exclusion(work: GemmWork, tile: tuple[Number, Number], timing: GemmTiming) -> Number:
     """A large factor on the time of tiles that the library does not use, else 1."""
+    rows, columns = tile
     too_short = (rows < timing.tall) * (rows < work.m)
     intermediate = (rows > 64) * (rows % 128 > 0) * (1 - timing.intermediate)
-    return 1 + EXCLUSION_FACTOR * (too_short + intermediate)
+    narrow = (columns < 128) * _few_rows(work, timing)
+    return 1 + EXCLUSION_FACTOR * (too_short + intermediate + narrow)
 
 
 def _dots_seconds(work: GemmWork, chip: Chip, timing: GemmTiming, stream: Number) -> Number:
@@ -274,8 +288,8 @@ def _k_per_part(work: GemmWork, split: Number, chip: Chip, timing: GemmTiming) -
         if is_array(split):
             least, partial_sums = least * (split > 1), partial_sums * (split > 1)
         k_per_part = maximum(k_per_part, least)
-    is_small = work.batch * work.m * work.n * work.k < SMALL_GEMM
-    extra_latency = part("extra_latency", timing.late * (work.m > SKINNY_ROWS) * is_small, "s")
+    tiles = work.batch * ceil_div(work.m, 128) * ceil_div(work.n, 128)
+    extra_latency = part("extra_latency", timing.late * (tiles / (tiles + LATE_TILES)), "s")
     start = (
         timing.latency
         + extra_latency
@@ -326,11 +340,13 @@ def _stage_seconds(
     waves = part("waves", waves + timing.balanced * (maximum(tiles / chip.multiprocessors, 1) - waves))
     multiply = waves * (k_per_part * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)))
     multiply = multiply * _sustained_slowdown(work, chip, timing)
-    multiply = part("multiply", multiply * _tile_exclusion(work, tile[0], timing), "s")
+    multiply = part("multiply", multiply * _tile_exclusion(work, tile, timing), "s")
     used_rows, used_columns = minimum(rows, work.m), minimum(columns, work.n)
     loaded = (used_rows * work.a + used_columns * work.b) * minimum(tiles, chip.multiprocessors)
     load = part("load", waves * loaded * (k_per_part / (timing.l2 * chip.port)), "s")
     tiles_per_sm = part("tiles_per_sm", _resident_tiles(tile))
-    step = part("step", ceil_div(tiles, chip.multiprocessors * tiles_per_sm) * (k_per_part * timing.step), "s")
+    step = ceil_div(tiles, chip.multiprocessors * tiles_per_sm) * (k_per_part * timing.step)
+    own_port = _few_rows(work, timing) * (k_per_part * (used_columns * work.b * (chip.multiprocessors / chip.port)))
+    step = part("step", maximum(step, own_port), "s")
     share = used_columns * work.c / (timing.store * chip.port / chip.multiprocessors)
     return multiply, load, step, part("store", waves * used_rows * share, "s")

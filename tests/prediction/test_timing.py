@@ -130,6 +130,38 @@ def test_a_library_may_not_split_a_short_k() -> None:
     assert slowdown(1025) == 1
 
 
+def test_a_library_may_compute_few_rows_in_whole_tiles_of_128_columns() -> None:
+    """8 x 4096 with K = 2048: 32 tiles, and 64 bytes per clock load 128 columns of 2 bytes per element of K into an SM.
+
+    With 9 rows, 1024 or 4097 columns or K = 2080, the library may choose as for any other GEMM.
+    """
+    timing = GemmTiming(0, 0, 1e-9, 0, 1.0, 0, 1e9, 1e9, 1e9, 0)
+    few_rows = timing._replace(unsplit=2)
+    port_of_an_sm = PLAIN.port / PLAIN.multiprocessors
+
+    def seconds(m: int, n: int, k: int, chosen: GemmTiming) -> float:
+        return float(gemm.seconds(GemmWork(1, m, n, k, 0), PLAIN, chosen))
+
+    assert seconds(8, 4096, 2048, few_rows) == pytest.approx(2048 * 128 * 2 / port_of_an_sm)
+    assert seconds(8, 4096, 2048, few_rows) > 1.5 * seconds(8, 4096, 2048, timing)
+    for shape in ((9, 4096, 2048), (8, 1024, 2048), (8, 4097, 2048), (8, 4096, 2080)):
+        assert seconds(*shape, few_rows) == seconds(*shape, timing)
+
+
+def test_the_thread_blocks_of_many_tiles_start_later() -> None:
+    """`late` adds half of its time with 32 tiles of 128 x 128, in one GEMM or in a batch, and almost all with many."""
+    timing = GemmTiming(1e-6, 0, 0, 1e-6, 1.0, 0, 1e9, 1e9, 1e9, 0, late=1e-6)
+
+    def later(batch: int, m: int, n: int) -> float:
+        work, chip = GemmWork(batch, m, n, 64, 0), PLAIN._replace(peak=1e30)
+        without = gemm.seconds(work, chip, timing._replace(late=0))
+        return float((gemm.seconds(work, chip, timing) - without) / timing.late)
+
+    assert [later(1, 1, 128 * 32), later(4, 128 * 2, 128 * 4)] == pytest.approx([0.5, 0.5])
+    assert later(1, 128, 128) == pytest.approx(1 / 33)
+    assert later(1, 12800, 12800) > 0.99
+
+
 def test_a_library_may_have_tiles_between_the_powers_of_two() -> None:
     """100 SMs compute 192 x 12800 elements in one wave with tiles of 192 x 128, else in two with 128 x 128 (1.33 times
     as much work), or with 128 x 64 and 64 x 128 in more waves of less work. Powers of two lose nothing."""

@@ -45,7 +45,7 @@ DISCRETE = {
     "few": (0.0, 4.0, 1.0),
     "balanced": (0.0, 1.0),
     "intermediate": (0.0, 1.0),
-    "unsplit": (0.0, 1.0),
+    "unsplit": (0.0, 1.0, 2.0),
     "resident": (0.0, 0.4, 0.65, 0.75, 0.9, 1.0),
     "absorbed": (0.0, 1.0),
     "height": (128.0, 64.0, 32.0, 16.0, 256.0),
@@ -83,13 +83,13 @@ COMBINED: dict[str, tuple[dict[str, float], ...]] = {
     "gemm": (
         {
             "latency": 2e-6, "fill": 5e-8, "step": 4e-9, "split": 2e-6, "pipe": 0.8, "sustained": 0.3, "l2": 0.2,
-            "store": 0.15, "host": 2.3e-6, "part": 3e-9, "late": 5e-8, "resident": 0.9,
+            "store": 0.15, "host": 2.3e-6, "part": 3e-9, "late": 3e-7, "resident": 0.9,
             "cached": 0.4, "written": 0.4, "unsplit": 1.0, "few": 1.0,
         },
         {  # cuBLAS on Hopper and data-center Blackwell
-            "latency": 2e-6, "fill": 5e-9, "step": 1.1e-9, "split": 2.7e-6, "pipe": 0.75, "sustained": 0.15, "l2": 2.0,
-            "store": 0.85, "dram": 0.9, "ramp": 1.6e-5, "part": 3e-10, "late": 5e-9, "tall": 128.0, "resident": 0.65,
-            "cached": 0.6, "written": 1.0, "intermediate": 1.0,
+            "latency": 1.7e-6, "fill": 5e-9, "step": 1.1e-9, "split": 2.7e-6, "pipe": 0.75, "sustained": 0.15,
+            "l2": 2.0, "store": 0.85, "dram": 0.9, "ramp": 1.6e-5, "part": 3e-10, "late": 4e-7, "tall": 128.0,
+            "resident": 0.65, "cached": 0.6, "written": 1.0, "intermediate": 1.0,
         },
     ),
 }  # fmt: skip

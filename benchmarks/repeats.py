@@ -1,0 +1,86 @@
+"""How far measurements of the same operation agree, which limits any prediction: `python benchmarks/repeats.py FOLDER`.
+
+FOLDER has aiconfigurator's tables. The first table compares 16-bit GEMMs of the same shape under two frameworks on the
+same GPU, which call the same library. The second one shows that GPUs of the Blackwell generation start a CUDA graph
+only every 2.048 us. `--into docs/accuracy.md` updates the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.accuracy import merged
+from roofmodel.devices.device import Device
+from roofmodel.study.benchmark.table import read, seconds
+from roofmodel.study.benchmark.validate import validate
+
+DEVICES = {
+    "a100": "a100_sxm", "h100": "h100_sxm", "b200": "b200_sxm", "gb200": "gb200", "b300": "b300_sxm", "l40s": "l40s",
+    "rtx-pro-6000-server": "rtx_pro_6000_server",
+}  # fmt: skip
+GEMMS = "\n".join((
+    "| device | rows of a shape that two frameworks measured | other framework's time as prediction | expected time |",
+    "|---|---:|---:|---:|",
+))  # fmt: skip
+GRAPHS = "\n".join((
+    "| device | framework | decode attention, rows under 32 µs | concentration at 2.048 µs | above the multiples |",
+    "|---|---|---:|---:|---:|",
+))  # fmt: skip
+INTERVAL = 2.048e-6  # seconds between the starts of CUDA graphs
+LONGEST = 32e-6  # seconds of the longest kernels in the second table
+LEAST_ROWS = 100
+
+
+def gemms(folder: Path) -> Iterator[str]:
+    """By device: the mean error of the other framework's time, scaled by the median ratio, and of the expected time."""
+    for name, part in DEVICES.items():
+        found = validate(str(folder / f"aic_{part}_gemm.csv.gz"), Device.load(name))
+        rows = pd.DataFrame({column: found.table[column] for column in ("dtype", "m", "n", "k", "framework")})
+        rows["measured"], rows["expected"] = found.measured, found.expected
+        rows = rows[rows.dtype.isin(("bfloat16", "float16"))]
+        by_shape = rows.groupby(["m", "n", "k", "framework"])[["measured", "expected"]].mean().unstack()
+        pairs = []
+        for one, other in permutations(sorted(set(rows.framework)), 2):
+            both = by_shape["measured"][[one, other]].dropna()
+            ratio, expected = both[other] / both[one], by_shape["expected"][one].loc[both.index] / both[one]
+            pairs.append(np.stack([np.abs(ratio / ratio.median() - 1), np.abs(expected - 1)]))
+        errors = np.concatenate(pairs, axis=1)
+        yield f"| {name} | {errors.shape[1]} | {errors[0].mean():.1%} | {errors[1].mean():.1%} |"
+
+
+def graphs(folder: Path) -> Iterator[str]:
+    """By device and framework: how closely measured times cluster at a constant plus multiples of INTERVAL.
+
+    The concentration is the absolute mean of exp(2 pi i t / INTERVAL): 0 for evenly spread times, 1 for multiples.
+    """
+    for name, part in DEVICES.items():
+        table = read(str(folder / f"aic_{part}_attn_generation.csv.gz"))
+        rows = pd.DataFrame({"seconds": seconds(table), "framework": table["framework"]})
+        for framework, group in rows[rows.seconds < LONGEST].groupby("framework"):
+            if len(group) >= LEAST_ROWS:
+                mean = np.exp(2j * np.pi * group.seconds / INTERVAL).mean()
+                above = f"{np.angle(mean) / (2 * np.pi) % 1 * INTERVAL * 1e6:.2f} µs" if abs(mean) > 1 / 2 else ""
+                yield f"| {name} | {framework} | {len(group)} | {abs(mean):.2f} | {above} |"
+
+
+def main() -> None:
+    """Write the tables to stdout or into pages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="tables of measurements")
+    parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to update")
+    given = parser.parse_args()
+    tables = ["\n".join((GEMMS, *gemms(given.folder))), "\n".join((GRAPHS, *graphs(given.folder)))]
+    sys.stdout.write("\n\n".join(tables) + "\n")
+    for page in given.into:
+        page.write_text(merged(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
