@@ -129,8 +129,10 @@ def _gemm_device(device: Device) -> Device:
     """The calibrated device with the GEMM parameters of OLDER_GEMMS."""
     assert device.calibration is not None
     gemms = transferred(device, Device.load(OLDER_GEMMS), ("gemm",)).gemm
-    sources = device.calibration.transferred
-    sources = {**sources, OLDER_GEMMS: ("gemm", *sources.get(OLDER_GEMMS, ()))}
+    others = {
+        name: tuple(kind for kind in kinds if kind != "gemm") for name, kinds in device.calibration.transferred.items()
+    }
+    sources = {**others, OLDER_GEMMS: (*others.get(OLDER_GEMMS, ()), "gemm")}
     return replace(device, calibration=device.calibration._replace(transferred=sources, gemm=gemms))
 
 

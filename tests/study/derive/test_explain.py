@@ -255,6 +255,7 @@ def test_the_derivation_of_a_gemms_time_shows_parts_formula_and_source() -> None
         ("h100", {"dtype": "fp16", "weights": "fp8"}, "h100-sxm", "fp16/fp16"),  # no set of its own: the nearest
         ("h200", {"dtype": "fp8"}, "h100-sxm", "fp8/fp8"),  # the H200 uses the H100's sets
         ("h100", {"runtime": "graph", "engine": "trtllm-0.9"}, "a100-sxm-80gb", "fp16/fp16"),
+        ("h200", {"runtime": "graph", "engine": "trtllm-0.9"}, "a100-sxm-80gb", "fp16/fp16"),
     ],
 )
 def test_the_derivation_names_the_parameter_set_in_its_device_file(
