@@ -65,7 +65,7 @@ def list_families(containing: str | None = None) -> Listing:
     if containing is not None:
         found = _containing(containing, found, lambda name: (name, *known[name]))
         if not found:
-            raise ModelError(*_none_contains("model_type", containing, known, LIST_FAMILIES))
+            raise ModelError(*_none_contains("model type or class", containing, known, LIST_FAMILIES))
     chosen = ({name: group[name] for name in found if name in group} for group in (FAMILIES, CUSTOM_CODE))
     return Listing(listing.families(*chosen))
 
@@ -121,7 +121,7 @@ def _containing(text: str, entries: Iterable[Entry], names: Callable[[Entry], It
 def _none_contains(what: str, text: str, names: Iterable[str], listing: Command) -> tuple[str | Command, ...]:
     """The message that no name contains a text, with similar names."""
     hint = suggest(text, names)
-    return f"no {what} contains {shorten(text)}{hint or ';'} ", listing, " lists all"
+    return f"no {what} name contains {shorten(text)}{hint or ';'} ", listing, " lists all"
 
 
 def show_hardware(hw: Hardware) -> Listing:

@@ -36,7 +36,7 @@ def models_families(
     ] = None,
     form: ListingFormat = "table",
 ) -> None:
-    """List the model types that can be counted, with the source of each family's structure."""
+    """List the model types that can be counted, with their classes."""
     check_format(form, ("table", "json"))
     from roofmodel import api
 
