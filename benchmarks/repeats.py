@@ -26,7 +26,7 @@ DEVICES = {
     "rtx-pro-6000-server": "rtx_pro_6000_server",
 }  # fmt: skip
 GEMMS = "\n".join((
-    "| device | rows of a shape that two frameworks measured | other framework's time as prediction | expected time |",
+    "| device | ordered pairs of frameworks, all shapes | other framework's time as prediction | expected time |",
     "|---|---:|---:|---:|",
 ))  # fmt: skip
 GRAPHS = "\n".join((

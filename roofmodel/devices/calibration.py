@@ -45,7 +45,9 @@ class GemmTiming(NamedTuple):
     cached: Annotated[float, "time to stream a byte that L2 keeps, relative to a byte of DRAM"] = 0.0
     written: Annotated[float, "time to write a byte of C that L2 keeps, relative to a byte of DRAM"] = 1.0
     unsplit: Annotated[
-        float, "K is not split 1: if it is short or the GEMM is small; 2: with few rows and 128-column tiles; 0: may be"
+        float,
+        "0: K may be split; 1: a short K and the K of a small GEMM are not split; 2: K of a GEMM of few rows is not "
+        "split, and its tiles have at least 128 columns",
     ] = 0.0
     intermediate: Annotated[float, "1: there are tiles with heights between the powers of two; 0: there are not"] = 0.0
 

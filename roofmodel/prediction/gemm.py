@@ -46,7 +46,7 @@ DESCRIPTION = FormulaDescription(
     "have another.",
     equation="latency + extra_latency + fill + overlap(max(multiply, load, step) + store, stream) + split",
     terms=(
-        ("extra_latency", "late × tiles / (tiles + 32) of 128 × 128: thread blocks of many tiles start later"),
+        ("extra_latency", "late × tiles / (tiles + 32), tiles of 128 × 128: their thread blocks start later"),
         ("multiply", "waves × FLOPs of a tile / (peak of one SM × pipe), × `slowdown` in long GEMMs (`sustained`)"),
         ("load", "waves × bytes of a tile's rows of A and columns of B, of all active SMs, / (L2 ports × l2)"),
         ("step", "⌈tiles / (SMs × tiles_per_sm)⌉ × K × the least time per element of K; small tiles share an SM"),
@@ -59,8 +59,9 @@ DESCRIPTION = FormulaDescription(
         "The time is at least `host`, where kernels were not captured in a graph.",
         "Some libraries have only tall tiles: at least `tall` rows, or all rows of C if fewer. `parts` is the largest "
         "number of parts into which a library splits K; with `unsplit` = 1, it splits neither a short K nor K of a "
-        "small GEMM. With `unsplit` = 2, it computes a GEMM of few rows in whole tiles of 128 columns, which each SM "
-        "loads through its own port. With `intermediate`, it also has tiles with heights between the powers of two.",
+        "small GEMM. With `unsplit` = 2, it computes a GEMM of few rows with a whole K and at least 128 columns per "
+        "tile, and `step` is at least the time in which an SM loads these columns through its own port. With "
+        "`intermediate`, it also has tiles with heights between the powers of two.",
         "A stays in L2 if A, B and C fit in `resident` of it, and C if A, B and 1.5 C fit. B stays if a benchmark "
         "repeats the GEMM and all copies of A and B that it uses in turn fit. Relative to DRAM, a byte of A or B in L2 "
         "takes the time `cached`, and a byte of C `written`.",
@@ -219,9 +220,10 @@ def _exclusion(work: GemmWork, parts: Number, timing: GemmTiming) -> Number:
 
 
 def _few_rows(work: GemmWork, timing: GemmTiming) -> Number:
-    """1 for a GEMM of few rows that the library computes in whole tiles of 128 columns, else 0."""
+    """1 for a GEMM of few rows that the library computes with a whole K and wide tiles, else 0."""
     columns = (work.n > UNSPLIT_ABOVE_COLUMNS) * (work.n <= UNSPLIT_COLUMNS)
-    return (timing.unsplit > 1) * (work.m <= UNSPLIT_ROWS) * columns * (work.k <= UNSPLIT_ROWS_K)
+    rows = (work.batch <= 1) * (work.m <= UNSPLIT_ROWS)  # measured without a batch
+    return (timing.unsplit > 1) * rows * columns * (work.k <= UNSPLIT_ROWS_K)
 
 
 def _best_tile(work: GemmWork, split: Number, k_per_part: Number, chip: Chip, timing: GemmTiming) -> Number:
