@@ -1,6 +1,7 @@
-"""Convolutions on a V100 in fp32: the fit of their parameter set, and published times of networks beside ours.
+"""Convolutions on a V100 in fp32: the fit of their parameter set, and published times compared with the expected ones.
 
-`python -m benchmarks.convolutions ../shared/measured/traces/torch/kineto_resnet50_v100_no_workers.json.gz` prints both.
+`python -m benchmarks.convolutions ../shared/measured/traces/torch/kineto_resnet50_v100_no_workers.json.gz` prints both;
+`--into docs/accuracy.md` updates the table of networks on the page.
 
 The set `cudnn` of hardware/v100-sxm2-32gb.yaml differs from the set of cuBLAS's GEMMs in one parameter, `pipe`. It is
 fitted to every second of the 68 convolutions and gradients in a trace of ResNet-50's training (pytorch/kineto@94979607,
@@ -12,6 +13,7 @@ of a group for Winograd's algorithm (`WINOGRAD_CHANNELS`) were chosen with them 
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import sys
@@ -24,6 +26,7 @@ from pathlib import Path
 from statistics import fmean, median, quantiles
 from typing import Any, NamedTuple
 
+from benchmarks.accuracy import merged
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Network
@@ -249,6 +252,17 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def main() -> None:
+    """Write the fit and the table to stdout, and the table into pages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trace", type=Path, help="PyTorch trace of ResNet-50's training")
+    parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to update")
+    given = parser.parse_args()
+    found = table()
+    sys.stdout.write(f"{fit(measured(given.trace))}\n{found}\n")
+    for page in given.into:
+        page.write_text(merged(page.read_text(encoding="utf-8"), [found]), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    print(fit(measured(Path(sys.argv[1]))))
-    print(table())
+    main()
