@@ -196,7 +196,10 @@ def _read_operations(files: Sequence[str], options: _Options) -> OperationJitter
 
 
 def _job_jitter(found: OperationJitter, options: _Options, warnings: Sequence[Text]) -> Jitter:
-    """The comparison of the ranks of a table of operations; computations take the place of kernels."""
+    """The comparison of the ranks of a table of operations; computations take the place of kernels.
+
+    The findings are the whole slowdown, if the steps can be replayed, the causes by their cost, and the latest rank.
+    """
     curves = found.curves
     nothing = np.zeros_like(curves.durations)
     last = curves.durations.shape[1] - 1
@@ -207,8 +210,7 @@ def _job_jitter(found: OperationJitter, options: _Options, warnings: Sequence[Te
     findings = [cause.evidence for cause in found.causes]
     findings.append(_latest_finding(found.steps, found.threshold))
     if slowdowns is not None:
-        whole = f"stragglers make the steps {slowdowns.slowdown - 1:.1%} longer than with ideal times"
-        findings.insert(0 if found.causes else 1, whole)
+        findings.insert(0, f"stragglers make the steps {slowdowns.slowdown - 1:.1%} longer than with ideal times")
     return Jitter(
         tool=OPERATIONS,
         files=found.files,

@@ -124,11 +124,12 @@ def _ranks(jitter: Jitter) -> RenderableType:
 
 def _steps(jitter: Jitter) -> RenderableType:
     first, legend = f"from {unit_of_work(jitter)}", _legend(jitter)
-    if all(step.diverges_at_kernel is None for step in jitter.steps):  # below the threshold: the column stays empty
-        meaning = legend["late by"].partition(";")[0]
-        first, legend = "", {"late by": f"{meaning}; no rank is late by more than {units.seconds(jitter.threshold)}"}
     titles = ("step", "latest", "late by", "earliest", "early by", first, "cause")
-    shown = FittingTable(titles, first, ("early by", "earliest"), legend)
+    names: str | None = first
+    if all(step.diverges_at_kernel is None for step in jitter.steps):  # below the threshold: no column of kernels
+        meaning = legend["late by"].partition(";")[0]
+        names, legend = None, {"late by": f"{meaning}; no rank is late by more than {units.seconds(jitter.threshold)}"}
+    shown = FittingTable(titles, names, ("early by", "earliest"), legend)
     for step in (jitter.steps[place] for place in jitter.worst_steps(MAX_ROWS)):
         shown.add(
             str(step.step),

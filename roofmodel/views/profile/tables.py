@@ -136,10 +136,13 @@ def _lower_bound(figure: str, incomplete: bool) -> str:
 
 
 class FittingTable:
-    """A table that fits the terminal: drops columns, then shortens the names of one column. A legend is below it."""
+    """A table that fits the terminal: drops columns, then shortens the names of one column. A legend is below it.
+
+    `names` is the title of this column, or None for a table without names, which does not fill the terminal.
+    """
 
     def __init__(
-        self, titles: Sequence[str], names: str, drop_order: Sequence[str] = DROP_ORDER,
+        self, titles: Sequence[str], names: str | None, drop_order: Sequence[str] = DROP_ORDER,
         legend: Mapping[str, str] = LEGEND,
     ) -> None:  # fmt: skip
         self.titles, self.names = titles, names
@@ -153,18 +156,21 @@ class FittingTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns = {title: [str(row[title]) for row in self.rows] for title in self.titles}
         widths = {title: max(map(cell_len, (title, *cells))) for title, cells in columns.items() if any(cells)}
-        widths[self.names] = MIN_NAME_WIDTH
+        if self.names is not None:
+            widths[self.names] = MIN_NAME_WIDTH
         kept = fitting(widths, self.drop_order, options.max_width)
         numeric = [title for title in kept if title != self.names]
         name_width = options.max_width - sum(widths[title] + 1 for title in numeric)
-        table = bare(expand=True)
+        table = bare(expand=self.names is not None)
         for title in kept:
             if title == self.names:
                 table.add_column(title, no_wrap=True, ratio=1)
             else:
                 table.add_column(title, justify="left" if title in LEFT_ALIGNED else "right", no_wrap=True)
         for row in self.rows:
-            cells = row | {self.names: Text(shorten(str(row[self.names]), name_width))}
+            cells = row
+            if self.names is not None:
+                cells = row | {self.names: Text(shorten(str(row[self.names]), name_width))}
             table.add_row(*map(cells.__getitem__, kept))
         yield table
         marks = {mark for title in numeric for cell in columns[title] for mark in cell}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -69,14 +70,26 @@ def test_the_table_answers_first_and_fits_the_terminal(report: roofmodel.JitterR
     assert "rank 2 is the latest in 4 of 4 steps" in " ".join(" ".join(lines[1:9]).split())
 
 
-def test_findings_are_in_the_order_of_their_cost(report: roofmodel.JitterReport) -> None:
-    causes = [cause["evidence"] for cause in report.to_dict()["causes"]]
-    assert report.findings[: len(causes)] == causes
-    assert report.findings[len(causes)].startswith("rank 2 is the latest in 4 of 4 steps")
+@pytest.mark.parametrize(("cpu", "gpu"), [(0.10, 0.25), (0.25, 0.10)])
+def test_findings_are_in_the_order_of_their_cost(tmp_path: Path, cpu: float, gpu: float) -> None:
+    run = Run(4, 20, 4, [Plant("cpu", 2, cpu), Plant("gpu", 0, gpu)], mean=60_000, reduces=2, clocks=0, seed=3)
+    path = tmp_path / "two_causes.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *(row for _, table in rows(run, range(4)) for row in table)])
+    report = roofmodel.jitter(path)
+    causes = report.to_dict()["causes"]
+    assert [cause["kind"] for cause in causes] == (["gpu", "cpu"] if gpu > cpu else ["cpu", "gpu"])
+    seconds = [cause["seconds_per_step"] for cause in causes]
+    assert seconds == sorted(seconds, reverse=True)
+    assert report.findings[:2] == [cause["evidence"] for cause in causes]
+    assert " is the latest in " in report.findings[2]
 
 
-def test_with_a_threshold_above_all_deviations_no_empty_column_is_printed() -> None:
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_with_a_threshold_above_all_deviations_no_empty_column_is_printed(width: int) -> None:
     report = roofmodel.jitter(EXAMPLE, threshold="10s")
+    (heading,) = (line for line in printed(report, width).splitlines() if line.startswith("step "))
+    assert re.fullmatch("step +latest +late by( +earliest +early by)?", heading)
     text = " ".join(printed(report, 80).split())
     assert "from kernel" not in text
     assert "below the threshold of 10 s" in text
