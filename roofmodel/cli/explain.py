@@ -28,7 +28,7 @@ app = typer.Typer(add_completion=False)
     epilog=examples(
         "roof explain gpt2-xl --op attention.qkv --hw a100",
         "roof explain matmul --n 4096 --format markdown",
-        "roof explain --line 'A[i k] B[k j] -> C[i j]' --size i=4096,j=4096,k=512 --hw a100",
+        "roof explain --line 'A\\[i k] B\\[k j] -> C\\[i j]' --size i=4096,j=4096,k=512 --hw a100",
         "roof explain --conventions",
     ),
 )
@@ -38,12 +38,12 @@ def explain_command(
     op: Annotated[
         str | None, typer.Option(help="One operator, such as mlp.up or 'q projection', or a group, such as mlp.")
     ] = None,
-    hw: Annotated[str | None, typer.Option("--hw", help="A device, to also derive bounds and expected times.")] = None,
+    hw: Annotated[str | None, typer.Option("--hw", help="Also derive bounds and expected times on a device.")] = None,
     family: Family = None,
     n: Annotated[int | None, typer.Option("--n", help="Size n of a kernel such as matmul (default: 1024).")] = None,
     line: Annotated[
         str | None,
-        typer.Option("--line", help="Derive a kernel of your own, stated as 'A[i k] B[k j] -> C[i j]', with --size."),
+        typer.Option("--line", help="Derive your own kernel, such as 'A\\[i k] B\\[k j] -> C\\[i j]', with --size."),
     ] = None,
     size: Annotated[
         list[str] | None, typer.Option("--size", help="Size of an axis of --line: i=4096, or i=4096,k=512.")
@@ -51,7 +51,7 @@ def explain_command(
     conventions: Annotated[bool, typer.Option("--conventions", help="Print the counting conventions.")] = False,
     reconcile: Annotated[
         FlopCounter | None,
-        name_option("Derive another tool's FLOPs from ours: fvcore, calflops, llm-flops or deepspeed."),
+        name_option("Show how another tool's FLOPs follow from ours: fvcore, calflops, llm-flops or deepspeed."),
     ] = None,
     timing: Annotated[bool, typer.Option("--timing", help="Also show how each expected time is computed.")] = False,
     form: DocumentFormat = "table",

@@ -44,7 +44,9 @@ def models_families(
 
 
 @app.command("show")
-def models_show(name: Annotated[str, typer.Argument(help="As for estimate.")], form: ListingFormat = "table") -> None:
+def models_show(
+    name: Annotated[str, typer.Argument(help="A model, as for estimate.")], form: ListingFormat = "table"
+) -> None:
     """Show the architecture of a model, and the config key of each field."""
     check_format(form, ("table", "json"))
     from roofmodel import api

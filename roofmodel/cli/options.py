@@ -20,7 +20,7 @@ INPUT, OUTPUT = "Input pipeline", "Output"
 Model = Annotated[str, typer.Argument(help="A packaged name, a config.json or its folder, or a Hub id.")]
 Models = Annotated[list[str], typer.Argument(metavar="MODEL…", help="One or several models, as for estimate.")]
 ModelOrKernel = (
-    "As for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7, stencil7-uncached, spmv."
+    "A model, as for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7, stencil7-uncached, spmv."
 )
 Files = Annotated[
     list[str], typer.Argument(help="Profiler files or patterns; - for stdin; FILE@HW sets the device of a file.")
@@ -73,8 +73,8 @@ def devices(hw: list[str]) -> list[str]:
 
 
 ROUTING = (
-    "Experts that tokens of an MoE model use: uniform (random), same (all tokens use the same, as in a batch of "
-    "identical prompts), or a FILE with a probability or count per expert"
+    "How tokens of an MoE model choose experts: uniform (at random), same (all tokens choose the same experts, as in a "
+    "batch of identical prompts), or a FILE with a probability or count per expert"
 )
 
 

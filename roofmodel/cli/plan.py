@@ -39,42 +39,46 @@ TARGETS, SPECULATION = "Targets", "Speculative decoding"
 )
 def plan_command(
     model: Model,
-    gpus: Annotated[int, panel_option(WORKLOAD, "Number of GPUs; a layout uses all of them.")],
+    gpus: Annotated[int, panel_option(WORKLOAD, "Number of GPUs; every layout uses all of them.")],
     hw: Annotated[list[str] | None, typer.Option("--hw", help="Devices: a100,h100, or --hw several times.")] = None,
     isl: Annotated[int | None, panel_option(WORKLOAD, "Prompt tokens of a request.")] = None,
     osl: Annotated[int | None, panel_option(WORKLOAD, "New tokens of a request.")] = None,
     ttft: Annotated[
         str | None,
         panel_option(
-            TARGETS, "Longest time to first token, such as 500ms; with --requests, of the wait and the prefill."
+            TARGETS, "Limit of the time to first token, such as 500ms; with --requests, it includes the wait."
         ),
     ] = None,
-    tpot: Annotated[str | None, panel_option(TARGETS, "Longest time per output token, such as 30ms.")] = None,
+    tpot: Annotated[str | None, panel_option(TARGETS, "Limit of the time per output token, such as 30ms.")] = None,
     requests: Annotated[str | None, panel_option(TARGETS, "Required rate, such as 5/s or 300/min.")] = None,
     price: Annotated[
         str | None, panel_option(TARGETS, "Price of a GPU in dollars per hour: 2 for every device, or a100=1.5,h100=3.")
     ] = None,
-    tp: Annotated[str | None, panel_option(PARALLELISM, "Only these tensor-parallel sizes, such as 4,8.")] = None,
-    pp: Annotated[str | None, panel_option(PARALLELISM, "Only these numbers of pipeline stages.")] = None,
-    dp: Annotated[str | None, panel_option(PARALLELISM, "Only these numbers of replicas.")] = None,
-    ep: Annotated[str | None, panel_option(PARALLELISM, "Only these expert-parallel sizes.")] = None,
+    tp: Annotated[str | None, panel_option(PARALLELISM, "Search only these tensor-parallel sizes: 4,8.")] = None,
+    pp: Annotated[str | None, panel_option(PARALLELISM, "Search only these numbers of pipeline stages.")] = None,
+    dp: Annotated[str | None, panel_option(PARALLELISM, "Search only these numbers of replicas.")] = None,
+    ep: Annotated[str | None, panel_option(PARALLELISM, "Search only these expert-parallel sizes.")] = None,
     dtype: Annotated[
-        str | None, panel_option(PRECISION, "Only these compute formats (default: bf16 or fp16, and fp8).")
+        str | None, panel_option(PRECISION, "Search only these compute formats (default: bf16 or fp16, and fp8).")
     ] = None,
     weights: Annotated[
         str | None,
-        panel_option(PRECISION, "Only these formats of weights (default: --dtype, or those of the checkpoint)."),
+        panel_option(PRECISION, "Search only these formats of weights (default: of the checkpoint, else --dtype)."),
     ] = None,
     kv: Annotated[
-        str | None, panel_option(PRECISION, "Only these formats of the KV cache (default: 16 bits, and fp8).")
+        str | None, panel_option(PRECISION, "Search only these formats of the KV cache (default: 16 bits and fp8).")
     ] = None,
     activations: Annotated[
-        str | None, panel_option(PRECISION, "Only these formats of the tensors between operators (default: 16 bits).")
+        str | None,
+        panel_option(PRECISION, "Search only these formats of tensors between operators (default: 16 bits)."),
     ] = None,
     memory_utilization: Annotated[float, panel_option(WORKLOAD, "Share of a device's memory that may be used.")] = 0.9,
     mode: Annotated[
         str | None,
-        panel_option(WORKLOAD, "mixed (prefill and decode on the same engines) or disaggregated (default: both)."),
+        panel_option(
+            WORKLOAD,
+            "mixed (prefill and decode on the same engines) or disaggregated (on separate ones); default: both.",
+        ),
     ] = None,
     draft: Annotated[
         str | None, panel_option(SPECULATION, "Draft model of speculative decoding, or mtp for multi-token prediction.")
@@ -87,25 +91,27 @@ def plan_command(
     train: Annotated[bool, typer.Option("--train", help="Plan a training run.", rich_help_panel=TRAINING)] = False,
     tokens: Annotated[str | None, panel_option(TRAINING, "Tokens of the run, such as 300B or 15T.")] = None,
     batch: Annotated[
-        int | None, panel_option(TRAINING, "Sequences of a step, over all GPUs (default: 4 M tokens).")
+        int | None, panel_option(TRAINING, "Sequences of a step, over all GPUs (default: 4 M tokens / --seq).")
     ] = None,
     seq: Annotated[
         int | None, panel_option(TRAINING, "Tokens of a sequence (default: 4096, or the model's limit).")
     ] = None,
     micro_batch: Annotated[
-        str | None, panel_option(TRAINING, "Only these sequences per replica and microbatch.")
+        str | None, panel_option(TRAINING, "Search only these microbatch sizes, in sequences per replica.")
     ] = None,
     vpp: Annotated[
         str | None,
         panel_option(
-            TRAINING, "Only these numbers of model parts per pipeline stage (1: not interleaved; default: up to 4)."
+            TRAINING,
+            "Search only these numbers of model parts per stage (1: not interleaved; default: up to 4).",
         ),
     ] = None,
     attention: Annotated[str | None, panel_option(TRAINING, "flash or eager (default: flash).")] = None,
     recompute: Annotated[
-        str | None, panel_option(TRAINING, "Only none, selective (with --attention eager) or full (default: all).")
+        str | None,
+        panel_option(TRAINING, "Search only none, selective (needs --attention eager) or full; default: all."),
     ] = None,
-    sequence_parallel: Annotated[str | None, panel_option(TRAINING, "Only off or on (default: both).")] = None,
+    sequence_parallel: Annotated[str | None, panel_option(TRAINING, "Search only off or on (default: both).")] = None,
     zero: Annotated[
         str | None,
         panel_option(
@@ -113,7 +119,7 @@ def plan_command(
         ),
     ] = None,
     family: Family = None,
-    top: Annotated[int, panel_option(OUTPUT, "Number of candidates that are shown, at least one per device.")] = 8,
+    top: Annotated[int, panel_option(OUTPUT, "Number of candidates to show, at least one per device.")] = 8,
     cluster: Annotated[
         str | None,
         typer.Option(help="Compute with Dask: the address of a scheduler, or local for processes on this machine."),
@@ -121,7 +127,7 @@ def plan_command(
     form: Annotated[OutputFormat, format_option("table, json or csv, on stdout.")] = "table",
     output: Annotated[list[str] | None, output_option("Also write FILE: .csv .json .png .svg .pdf")] = None,
 ) -> None:
-    """Find the layout, formats and batch that serve the most tokens in time, or that train the fastest; their cost."""
+    """Find the layout, formats and batch that serve most tokens within latency limits, or that train fastest."""
     check_format(form, ("table", "json", "csv"))
     required_device(hw, "devices such as --hw a100,h100")
     from roofmodel import api

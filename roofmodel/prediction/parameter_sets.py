@@ -12,14 +12,13 @@ from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Fit, Fitted, Sets,
 
 
 class ParameterSet(NamedTuple):
-    """Fitted parameters, their fit, implementation and format key; `stands_in` is this key where it differs from the
-    one asked for."""
+    """Fitted parameters, their fit, implementation and format key; `is_substitute` if the operator has another key."""
 
     timing: Any
     fit: Fit
     implementation: str
     format_key: str
-    stands_in: str = ""
+    is_substitute: bool = False
 
 
 def choose_set(sets: Sets[Timing], implementation: str, key: str) -> ParameterSet | None:
@@ -33,7 +32,7 @@ def choose_set(sets: Sets[Timing], implementation: str, key: str) -> ParameterSe
         return ParameterSet(*named[key], implementation, key)
     if key == "sockets" and sets and not any(key in by_key for by_key in sets.values()):
         found = choose_set(sets, implementation, "pcie")
-        return found and found._replace(fit=found.fit.wider(2), stands_in=found.stands_in or "pcie")
+        return found and found._replace(fit=found.fit.wider(2), is_substitute=True)
     known = [(name, other, found) for name, by_key in sets.items() for other, found in by_key.items()]
     if not known:
         return None
@@ -49,7 +48,7 @@ def choose_set(sets: Sets[Timing], implementation: str, key: str) -> ParameterSe
     name, other, (timing, fit) = min(known, key=distance)
     if other == key:
         return ParameterSet(timing, fit, name, key)
-    return ParameterSet(timing, fit.wider(2), name, other, stands_in=other)
+    return ParameterSet(timing, fit.wider(2), name, other, is_substitute=True)
 
 
 def _width_distance(stored: str = "", other: str = "") -> float:

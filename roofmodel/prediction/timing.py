@@ -100,8 +100,8 @@ class Formula(NamedTuple):
     """The formula of an expected time, with its arguments and parameters.
 
     `seconds` is `function(*arguments, parameters)`, before it is clamped to the bound. The parameters are those of the
-    kind `kind`, the implementation and the format key in the file of the device `fitted_on`. `stands_in` is the format
-    key where it differs from the operator's.
+    kind `kind`, the implementation and the format key in the file of the device `fitted_on`; `is_substitute` if the
+    operator has another key.
     """
 
     kind: str
@@ -114,7 +114,7 @@ class Formula(NamedTuple):
     fit: Fit
     implementation: str
     format_key: str
-    stands_in: str
+    is_substitute: bool
     seconds: Number
 
     @property

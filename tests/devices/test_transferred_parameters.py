@@ -139,7 +139,8 @@ def test_with_other_tensor_instructions_the_default_kernels_of_another_head_size
     assert choose_set(same.context, *keys).implementation == "triton"  # type: ignore[union-attr]
     chosen = choose_set(other.context, *keys)
     assert chosen is not None
-    assert (chosen.implementation, chosen.stands_in) == ("trtllm_mha", "fp16/fp16/256")
+    assert (chosen.implementation, chosen.format_key) == ("trtllm_mha", "fp16/fp16/256")
+    assert chosen.is_substitute
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ def fitted(latency: float, error: float = 0.1) -> Fitted[StreamTiming]:
 
 def test_a_parameter_set_is_chosen_by_kernel_then_format_then_order() -> None:
     sets = {"a": {"x": fitted(1), "y": fitted(2)}, "b": {"x": fitted(3)}}
-    assert choose_set(sets, "b", "x") == (*fitted(3), "b", "x", "")
-    assert choose_set(sets, "b", "y") == (*fitted(2), "a", "y", "")  # the first set with these formats
-    assert choose_set(sets, "unknown", "x") == (*fitted(1), "a", "x", "")
+    assert choose_set(sets, "b", "x") == (*fitted(3), "b", "x", False)
+    assert choose_set(sets, "b", "y") == (*fitted(2), "a", "y", False)  # the first set with these formats
+    assert choose_set(sets, "unknown", "x") == (*fitted(1), "a", "x", False)
     substituted = choose_set(sets, "b", "z")
     assert substituted is not None
     assert substituted.timing == fitted(3).timing
@@ -24,7 +24,7 @@ def test_a_parameter_set_is_chosen_by_kernel_then_format_then_order() -> None:
 
 def test_the_parameter_set_of_the_same_kernel_is_preferred_to_the_nearest_head_size() -> None:
     sets = {"a": {"x/x/64": fitted(1), "x/x/128": fitted(2)}, "b": {"x/x/256": fitted(3), "x/y/64": fitted(4)}}
-    assert choose_set(sets, "", "x/x/256") == (*fitted(3), "b", "x/x/256", "")  # no kernel requested
+    assert choose_set(sets, "", "x/x/256") == (*fitted(3), "b", "x/x/256", False)  # no kernel requested
     for name, formats, latency in (("", "x/x/80", 1), ("", "x/x/96", 2), ("a", "x/x/256", 2), ("b", "x/x/64", 3)):
         substituted = choose_set(sets, name, formats)
         assert substituted is not None
@@ -39,7 +39,8 @@ def test_unmeasured_formats_use_the_parameter_set_of_equal_width() -> None:
         assert substituted is not None
         assert substituted.timing.latency == latency, formats
         assert substituted.fit.high == 1.2**2
-        assert {**sets["a"], **sets["b"]}[substituted.stands_in].timing == substituted.timing
+        assert substituted.is_substitute
+        assert {**sets["a"], **sets["b"]}[substituted.format_key].timing == substituted.timing
     heads = {"a": {"fp16/fp16/128": fitted(1), "fp16/fp16/64": fitted(2)}}
     substituted = choose_set(heads, "", "fp16/int8/64")
     assert substituted is not None
@@ -48,7 +49,7 @@ def test_unmeasured_formats_use_the_parameter_set_of_equal_width() -> None:
 
 def test_a_parameter_set_of_a_distant_format_is_not_substituted() -> None:
     sets = {"a": {"fp16/fp16/512": fitted(1, 0.5)}, "b": {"fp16/fp16/128": fitted(2, 0.1)}}
-    assert choose_set(sets, "a", "fp16/fp16/512") == (*fitted(1, 0.5), "a", "fp16/fp16/512", "")
+    assert choose_set(sets, "a", "fp16/fp16/512") == (*fitted(1, 0.5), "a", "fp16/fp16/512", False)
     substituted = choose_set(sets, "a", "fp16/fp16/576")
     assert substituted is not None
     assert substituted.timing.latency == 2

@@ -44,8 +44,6 @@ KERNEL_KINDS = {
 """The kinds of kernels in a device's calibration, by their names in its file."""
 CACHED = ("context", "generation", "encoder", "latent_context", "latent_generation")
 """The kinds whose stored format is that of the KV cache; of the others, it is that of the weights."""
-UNSCALED_FP4 = "fp4 weights without scales"
-"""The default weights of fp4 GEMMs, in a note: fp4 is a format of arithmetic, and stored weights have scales."""
 
 
 def model_notes(arch: Architecture, work: Workload) -> list[Text]:
@@ -330,36 +328,43 @@ def format_notes(device: Device, operators: Iterable[Operator], dtype: str) -> I
     """
     if device.calibration is None:
         return
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    found: dict[tuple[str, str, bool], dict[str, None]] = {}
     for operator in operators:
         if operator.collective is None:
             kind, key, chosen = kernel_parameters(operator, device.calibration, dtype)
+            if chosen is None or not chosen.is_substitute:
+                continue
             widths = operator.widths
             half = "bf16" if "bf16" in (dtype, widths.dtype.name, widths.kv.name) else "fp16"
-            formats = [_format_text(kind, each, half) for each in (key, chosen.stands_in if chosen else "")]
-            if all(formats) and formats[0] != formats[1]:
-                found.setdefault((formats[0], formats[1]), {})[KERNEL_KINDS[kind]] = None
-    for (own, other), kinds in found.items():
+            own, other = (_format_text(kind, each, half) for each in (key, chosen.format_key))
+            if own != other:
+                found.setdefault((own, other, _has_unscaled_fp4(kind, key)), {})[KERNEL_KINDS[kind]] = None
+    for (own, other, is_unscaled), kinds in found.items():
         *first, last = kinds
         names = f"{', '.join(first)} and {last}" if first else last
         note = (
             f"{names} kernels have no parameters for {own} on {device.id}; those of {other} are used, with a wider "
             "interval"
         )
-        if own == UNSCALED_FP4:
+        if is_unscaled:
             yield Message(f"{note} (", Option("weights", "nvfp4"), " counts the scales)")
         else:
             yield note
 
 
+def _has_unscaled_fp4(kind: str, format_key: str) -> bool:
+    """Whether a GEMM has the default weights of fp4: fp4 is a format of arithmetic, and stored weights have scales."""
+    return kind in ("gemm", "experts") and format_key == "fp4/fp4"
+
+
 def _format_text(kind: str, format_key: str, half: str) -> str:
-    """The formats of a format key, without its head size: such as `fp16 with int4 weights`; empty for no key.
+    """The formats of a format key, without its head size: such as `fp16 with int4 weights`.
 
     `half` is the 16-bit format of the workload.
     """
+    if _has_unscaled_fp4(kind, format_key):
+        return "fp4 weights without scales"
     names = [half if name == "fp16" else name for name in format_key.split("/")[:2]]
-    if names == ["fp4", "fp4"] and kind in ("gemm", "experts"):
-        return UNSCALED_FP4
     if len(set(names)) == 1:
         return names[0]
     return f"{names[0]} with {names[1]} {'KV cache' if kind in CACHED else 'weights'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, isinf
+from math import ceil, inf, isinf
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,6 +38,10 @@ class Targets(NamedTuple):
         """The largest ratio of a latency to its target; 0 without targets."""
         pairs = ((ttft, self.ttft), (tpot, self.tpot))
         return max((value / target for value, target in pairs if value is not None and target is not None), default=0.0)
+
+    def meets_ttft(self, first_token: Any) -> Any:
+        """Whether the first token arrives within the limit of TTFT; elementwise for arrays."""
+        return first_token <= (inf if self.ttft is None else self.ttft)
 
     def excludes_wait(self, wait: Any) -> Any:
         """Whether a limit of TTFT excludes a mean wait because it is infinite."""
@@ -189,6 +193,7 @@ def candidate(
         shares=shares(points.step, place),
         violation=float(targets.violation(with_wait(ttft.value, wait), tpot.value, requests.value)),
         largest_itl=float(points.longest[place]),
+        # at a sustained rate, TTFT depends on the sequences in flight, not on the size of the full batch
         latency_ratio=targets.latency_ratio(ttft.value if isinf(wait) else None, tpot.value),
         decode_memory=points.memory[place].item(),
         largest_batch=largest * microbatches, price=price, required=targets.requests,

@@ -11,7 +11,7 @@ The engine whose GPUs hold more of the cache limits the transfer. It is not over
 TTFT an upper bound. A pipeline of prefill stages works on one microbatch of prompts per stage: a prompt takes the time
 through all stages, and the slowest stage sets the rate.
 
-If a rate is required, TTFT is that at this rate, and the mean wait before it is computed, too (`queueing.py`).
+With a required rate, TTFT includes the time of a prefill at this rate; `queueing.py` gives the mean wait before it.
 """
 
 from __future__ import annotations
@@ -178,8 +178,7 @@ def _best_and_front(
         highest = np.flatnonzero(met & (rate >= rate[met].max() * (1 - EQUAL)))
         earliest = first_token[highest].min() * (1 + EQUAL)
         best = min(highest, key=lambda place: (first_token[place] > earliest, tpot[place]))
-    limit = np.inf if common.targets.ttft is None else common.targets.ttft
-    shown = np.flatnonzero(first_token <= limit * (1 + EQUAL))
+    shown = np.flatnonzero(common.targets.meets_ttft(first_token))
     shown = shown[np.argsort(first_token[shown], kind="stable")]
     return len(rate), at(best), [at(place) for place in shown[pareto(tpot[shown], rate[shown])]]
 

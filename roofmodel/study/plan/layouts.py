@@ -101,7 +101,7 @@ def is_possible(arch: Architecture, layout: Layout, *, is_training: bool = False
 def formats(arch: Architecture, device: Device, given: Mapping[str, Sequence[str]]) -> list[Formats]:
     """The formats that are searched on a device: those given, else 16 bits and fp8, each also with a KV cache in fp8.
 
-    A quantized checkpoint keeps its weight format, and the format in which its config states the KV cache replaces 16
+    A quantized checkpoint keeps its weight format; if its config states a KV cache format, this format replaces 16
     bits. Formats without a pipe on the device are left out.
     """
     half = half_dtype(arch, str(DEFAULTS["dtype"]))

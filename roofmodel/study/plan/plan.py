@@ -225,7 +225,7 @@ def _reachable_rate(found: Plan, nearest: Candidate) -> str:
     if not in_time or in_time[0].sufficient_gpus is None:
         return ""
     highest = max(in_time, key=lambda one: one.requests.value)
-    apart = "" if found.service.targets.ttft is None else ", apart from the wait"
+    apart = "" if found.service.targets.ttft is None else " (the wait is not considered)"
     enough = f"{highest.sufficient_gpus} GPUs suffice at this rate per GPU{apart}"
     if highest == nearest:
         return f"; {enough}"

@@ -29,7 +29,7 @@ IMPROBABLE = 1e-30
 def mean_wait(rate: float, servers: Any, seconds: Any) -> Any:
     """Seconds that a request waits on average for one of `servers`, each of which takes `seconds` per request.
 
-    Both may be arrays. Infinity where `rate` requests per second keep all servers busy.
+    `servers` and `seconds` may be arrays. Infinity where `rate` requests per second keep all servers busy.
     """
     work = rate * np.asarray(seconds, dtype=float)
     load = work / servers

@@ -129,5 +129,5 @@ def _chosen(piece: Piece, served: Engine, points: Points, searched: int, largest
         if met.any()
         else np.lexsort((missed, targets.excludes_wait(points.wait)))[0]
     )
-    in_time = np.flatnonzero(first_token <= targets.ttft) if targets.ttft else np.arange(len(rates))
+    in_time = np.flatnonzero(targets.meets_ttft(first_token))
     return Found(searched, at(best), tuple(map(at, in_time[pareto(points.tpot[0][in_time], rates[in_time])])))

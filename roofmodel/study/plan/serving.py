@@ -15,9 +15,9 @@ arXiv 2403.02310). The share of steps with a chunk is f = P / C, at most 1, and 
 
 The derivation is Little's law (Operations Research 9, 1961): b sequences in flight / the time that each decodes.
 Times are those of a cache of mean length: isl + osl / 2 tokens in decodes, (isl - C) / 2 tokens before a chunk; times
-are linear in both. TTFT is that of a request which finds a free place. With a required rate, it is that at this rate,
-and the mean wait before it is computed, too (`partial_load.py`). A microbatch of each pipeline stage carries its own
-chunk.
+are linear in both. TTFT is the time of a prefill that starts at once, with a full batch. With a required rate, it is
+the time of a prefill at this rate; `partial_load.py` gives the mean wait before it. A microbatch of each pipeline stage
+carries its own chunk.
 
 The KV cache is reserved for all sequences at their full length, isl + osl tokens, so that no request is preempted.
 """

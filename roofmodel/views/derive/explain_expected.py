@@ -87,7 +87,7 @@ def formulas(explanation: Explanation) -> Iterator[Block]:
         if found.description not in shown:
             yield from _described(found)
             shown.add(found.description)
-        fit, other = found.fit, ", the nearest fitted formats" if found.stands_in else ""
+        fit, other = found.fit, ", the nearest fitted formats" if found.is_substitute else ""
         yield Paragraph(
             f"Parameters of {', '.join(dict.fromkeys(names))}: {found.kind}, {found.implementation}, "
             f"{found.format_key}{other} in {found.fitted_on}.yaml; fitted to {fit.source} ({fit.rows} rows); mean "

@@ -55,7 +55,10 @@ class PlanView:
 def _rate_legends(kept: Collection[str]) -> Iterator[str]:
     """What latencies mean where a rate is required."""
     if "TTFT" in kept:
-        yield "TTFT: at the required rate, without the wait; TPOT: of the full batch, and TTFT, too, if the wait is ∞"
+        yield (
+            "TTFT: prefill at the required rate, without the wait (at the full batch if the wait is ∞); TPOT: at the "
+            "full batch"
+        )
     if "wait" in kept:
         yield (
             "wait: mean time in the queue before the prefill, with all GPUs in use, if requests arrive at random at "
