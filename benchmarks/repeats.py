@@ -1,8 +1,9 @@
 """How far measurements of the same operation agree, which limits any prediction: `python benchmarks/repeats.py FOLDER`.
 
 FOLDER has aiconfigurator's tables. The first table compares 16-bit GEMMs of the same shape under two frameworks on the
-same GPU, which call the same library. The second one shows that GPUs of the Blackwell generation start a CUDA graph
-only every 2.048 us. `--into docs/accuracy.md` updates the page.
+same GPU, which call the same library. The second one shows the errors of the expected times by framework. The third one
+shows that GPUs of the Blackwell generation start a CUDA graph only every 2.048 us. `--into docs/accuracy.md` updates
+the page.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pandas as pd
 
 from benchmarks.accuracy import merged
 from roofmodel.devices.device import Device
+from roofmodel.study.benchmark.calibrate import held_out
 from roofmodel.study.benchmark.table import read, seconds
 from roofmodel.study.benchmark.validate import validate
 
@@ -29,6 +31,10 @@ GEMMS = "\n".join((
     "| device | ordered pairs of frameworks, all shapes | other framework's time as prediction | expected time |",
     "|---|---:|---:|---:|",
 ))  # fmt: skip
+FRAMEWORKS = "\n".join((
+    "| device | framework | unseen rows | error | median error | wrong by over 20 % | their median error elsewhere |",
+    "|---|---|---:|---:|---:|---:|---:|",
+))  # fmt: skip
 GRAPHS = "\n".join((
     "| device | framework | decode attention, rows under 32 µs | concentration at 2.048 µs | above the multiples |",
     "|---|---|---:|---:|---:|",
@@ -36,20 +42,31 @@ GRAPHS = "\n".join((
 INTERVAL = 2.048e-6  # seconds between the starts of CUDA graphs
 LONGEST = 32e-6  # seconds of the longest kernels in the second table
 LEAST_ROWS = 100
+LARGE_ERROR = 0.2
+SHAPE = ("m", "n", "k")
 
 
-def gemms(folder: Path) -> Iterator[str]:
+def gemms(folder: Path) -> dict[str, pd.DataFrame]:
+    """The measured and expected seconds of 16-bit GEMMs by device, with their shape, framework and `unseen`."""
+    found = {}
+    for name, part in DEVICES.items():
+        validated = validate(str(folder / f"aic_{part}_gemm.csv.gz"), Device.load(name))
+        rows = pd.DataFrame({column: validated.table[column] for column in ("dtype", "framework")})
+        rows = rows.assign(**{size: pd.to_numeric(validated.table[size]) for size in SHAPE})
+        rows["measured"], rows["expected"] = validated.measured, validated.expected
+        rows["unseen"] = held_out({size: rows[size].to_numpy(float) for size in SHAPE})
+        found[name] = rows[rows.dtype.isin(("bfloat16", "float16"))]
+    return found
+
+
+def by_pair(gemms: dict[str, pd.DataFrame]) -> Iterator[str]:
     """By device: the mean error of the other framework's time, and of the expected time.
 
     The other framework's time is scaled by the ratio of the expected times, because the benchmarks keep different
     operands in L2, and by the median ratio of a pair of frameworks.
     """
-    for name, part in DEVICES.items():
-        found = validate(str(folder / f"aic_{part}_gemm.csv.gz"), Device.load(name))
-        rows = pd.DataFrame({column: found.table[column] for column in ("dtype", "m", "n", "k", "framework")})
-        rows["measured"], rows["expected"] = found.measured, found.expected
-        rows = rows[rows.dtype.isin(("bfloat16", "float16"))]
-        by_shape = rows.groupby(["m", "n", "k", "framework"])[["measured", "expected"]].mean().unstack()
+    for name, rows in gemms.items():
+        by_shape = rows.groupby([*SHAPE, "framework"])[["measured", "expected"]].mean().unstack()
         pairs = []
         for one, other in permutations(sorted(set(rows.framework)), 2):
             both = by_shape.loc[by_shape["measured"][[one, other]].notna().all(axis=1)]
@@ -58,6 +75,23 @@ def gemms(folder: Path) -> Iterator[str]:
             pairs.append(np.stack([np.abs(ratio / ratio.median() - 1), np.abs(by_model - 1)]))
         errors = np.concatenate(pairs, axis=1)
         yield f"| {name} | {errors.shape[1]} | {errors[0].mean():.1%} | {errors[1].mean():.1%} |"
+
+
+def by_framework(gemms: dict[str, pd.DataFrame]) -> Iterator[str]:
+    """By device and framework: the errors of the expected time on rows that no fit used.
+
+    The last column shows rows that are wrong by more than LARGE_ERROR: the median of the error with respect to the
+    mean of the other frameworks' times, and the number of such rows, fitted or not, that have one.
+    """
+    for name, rows in gemms.items():
+        errors = np.abs(rows.expected / rows.measured - 1)
+        elsewhere = rows.assign(error=errors).groupby([*SHAPE, "framework"])["error"].mean().unstack()
+        for framework, group in rows[rows.unseen].groupby("framework"):
+            unseen = errors[group.index]
+            others = elsewhere.drop(columns=framework)[elsewhere[framework] > LARGE_ERROR].mean(axis=1).dropna()
+            shares = f"{unseen.mean():.1%} | {unseen.median():.1%} | {(unseen > LARGE_ERROR).mean():.0%}"
+            elsewhere_too = f"{others.median():.0%} of {len(others)}" if len(others) else "–"
+            yield f"| {name} | {framework} | {len(group)} | {shares} | {elsewhere_too} |"
 
 
 def graphs(folder: Path) -> Iterator[str]:
@@ -81,7 +115,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="tables of measurements")
     parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to update")
     given = parser.parse_args()
-    tables = ["\n".join((GEMMS, *gemms(given.folder))), "\n".join((GRAPHS, *graphs(given.folder)))]
+    measured = gemms(given.folder)
+    tables = [
+        "\n".join((GEMMS, *by_pair(measured))),
+        "\n".join((FRAMEWORKS, *by_framework(measured))),
+        "\n".join((GRAPHS, *graphs(given.folder))),
+    ]
     sys.stdout.write("\n\n".join(tables) + "\n")
     for page in given.into:
         page.write_text(merged(page.read_text(encoding="utf-8"), tables), encoding="utf-8")

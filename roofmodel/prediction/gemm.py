@@ -27,6 +27,10 @@ UNSPLIT_ROWS: Annotated[int, "rows up to which `unsplit` = 2 applies"] = 8
 UNSPLIT_ABOVE_COLUMNS: Annotated[int, "columns above which `unsplit` = 2 applies"] = 1024
 UNSPLIT_COLUMNS: Annotated[int, "columns up to which `unsplit` = 2 applies"] = 4096
 UNSPLIT_ROWS_K: Annotated[int, "elements of K up to which `unsplit` = 2 applies"] = 2048
+# From L40S and RTX PRO 6000: such GEMMs take as long as one SM needs for a tile with all of K.
+UNSPLIT_WIDE_ROWS: Annotated[int, "rows up to which `unsplit` = 3 and 4 apply to a K longer than UNSPLIT_K"] = 64
+UNSPLIT_WIDE_COLUMNS: Annotated[int, "columns from which they apply to a K longer than UNSPLIT_K"] = 1024
+UNSPLIT_K_PER_COLUMN: Annotated[int, "elements of K per column below which `unsplit` = 4 applies; 1 for 3"] = 4
 SUSTAINED_HALF_SECONDS: Annotated[float, "seconds at the peak after which half of `sustained` applies"] = 1.2e-3
 RAMP_HALF_BYTES: Annotated[float, "bytes after which half of `ramp` has passed"] = 512e6
 PARTIAL_SUM_BANDWIDTH: Annotated[float, "factor on the L2 ports' bandwidth for partial sums, mostly in L2"] = 0.31
@@ -59,9 +63,11 @@ DESCRIPTION = FormulaDescription(
         "The time is at least `host`, where kernels were not captured in a graph.",
         "Some libraries have only tall tiles: at least `tall` rows, or all rows of C if fewer. `parts` is the largest "
         "number of parts into which a library splits K; with `unsplit` = 1, it splits neither a short K nor K of a "
-        "small GEMM. With `unsplit` = 2, it computes a GEMM of few rows with a whole K and at least 128 columns per "
-        "tile, and `step` is at least the time in which an SM loads these columns through its own port. With "
-        "`intermediate`, it also has tiles with heights between the powers of two.",
+        "small GEMM. With `unsplit` = 3 or 4, it also computes a GEMM of few rows with a whole K, if K is shorter than "
+        "the number of columns (3) or than four times this number (4). With `unsplit` = 2, it computes a GEMM of few "
+        "rows with a whole K and at least 128 columns per tile, and `step` is at least the time in which an SM loads "
+        "these columns through its own port. With `intermediate`, it also has tiles with heights between the powers of "
+        "two.",
         "A stays in L2 if A, B and C fit in `resident` of it, and C if A, B and 1.5 C fit. B stays if a benchmark "
         "repeats the GEMM and all copies of A and B that it uses in turn fit. Relative to DRAM, a byte of A or B in L2 "
         "takes the time `cached`, and a byte of C `written`.",
@@ -80,8 +86,8 @@ DESCRIPTION = FormulaDescription(
     constants=(
         "K_SLICE", "MIN_K_PER_PART", "FILL_HALF_K", "LATE_TILES", "UNSPLIT_K", "SMALL_UNSPLIT_GEMM",
         "SMALL_UNSPLIT_K", "UNSPLIT_ROWS", "UNSPLIT_ABOVE_COLUMNS", "UNSPLIT_COLUMNS", "UNSPLIT_ROWS_K",
-        "SUSTAINED_HALF_SECONDS", "RAMP_HALF_BYTES", "PARTIAL_SUM_BANDWIDTH", "EVICTION", "C_AGAIN", "L2_SHARE",
-        "OVERLAP",
+        "UNSPLIT_WIDE_ROWS", "UNSPLIT_WIDE_COLUMNS", "UNSPLIT_K_PER_COLUMN", "SUSTAINED_HALF_SECONDS",
+        "RAMP_HALF_BYTES", "PARTIAL_SUM_BANDWIDTH", "EVICTION", "C_AGAIN", "L2_SHARE", "OVERLAP",
     ),
 )  # fmt: skip
 
@@ -214,8 +220,10 @@ def _split_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, s
 def _exclusion(work: GemmWork, parts: Number, timing: GemmTiming) -> Number:
     """A large factor on the time of parts that the library does not use, else 1."""
     small = (work.m * work.n * work.k < SMALL_UNSPLIT_GEMM) * (work.k <= SMALL_UNSPLIT_K)
-    short = timing.unsplit * (timing.unsplit < 2)
-    unsplit = (parts > 1) * (short * (work.k <= UNSPLIT_K) + short * small + _few_rows(work, timing))
+    longest = work.n * (1 + (UNSPLIT_K_PER_COLUMN - 1) * (timing.unsplit > 3))
+    wide = (work.batch <= 1) * (work.m <= UNSPLIT_WIDE_ROWS) * (work.n >= UNSPLIT_WIDE_COLUMNS) * (work.k < longest)
+    whole = (work.k <= UNSPLIT_K) + small + (timing.unsplit > 2) * wide
+    unsplit = (parts > 1) * ((timing.unsplit > 0) * (timing.unsplit != 2) * whole + _few_rows(work, timing))
     return 1 + EXCLUSION_FACTOR * ((parts > timing.parts) + unsplit)
 
 
@@ -223,7 +231,7 @@ def _few_rows(work: GemmWork, timing: GemmTiming) -> Number:
     """1 for a GEMM of few rows that the library computes with a whole K and wide tiles, else 0."""
     columns = (work.n > UNSPLIT_ABOVE_COLUMNS) * (work.n <= UNSPLIT_COLUMNS)
     rows = (work.batch <= 1) * (work.m <= UNSPLIT_ROWS)  # measured without a batch
-    return (timing.unsplit > 1) * rows * columns * (work.k <= UNSPLIT_ROWS_K)
+    return (timing.unsplit == 2) * rows * columns * (work.k <= UNSPLIT_ROWS_K)
 
 
 def _best_tile(work: GemmWork, split: Number, k_per_part: Number, chip: Chip, timing: GemmTiming) -> Number:

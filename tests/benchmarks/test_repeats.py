@@ -33,8 +33,36 @@ def test_a_constant_ratio_between_frameworks_is_no_error(tmp_path: Path) -> None
         for framework, factor in (("sglang 0.5", 1.0), ("vllm 0.24", 3.0 if i == 0 else 1.5))
     ]
     pd.DataFrame(rows).to_csv(tmp_path / "aic_h100_sxm_gemm.csv.gz", index=False)
-    (row,) = repeats.gemms(tmp_path)
+    gemms = repeats.gemms(tmp_path)
+    (row,) = repeats.by_pair(gemms)
     assert cells(row)[:3] == ["h100", "20", "7.5%"]
+
+
+def test_errors_by_framework_are_those_of_unseen_rows(tmp_path: Path) -> None:
+    """SGLang's times are half of the expected ones, so all its errors are 100 %; vLLM's are equal to them."""
+    rows = [
+        {
+            **KERNEL,
+            "op": "gemm",
+            "dtype": "bfloat16",
+            "m": 2**i,
+            "n": 4096,
+            "k": 4096,
+            "latency_us": 1e3,
+            "framework": by,
+        }
+        for i in range(10)
+        for by in ("sglang 0.5", "vllm 0.24")
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "aic_h100_sxm_gemm.csv.gz", index=False)
+    gemms = repeats.gemms(tmp_path)
+    found = gemms["h100"]
+    found["measured"] = found.expected / found.framework.map({"sglang 0.5": 2.0, "vllm 0.24": 1.0})
+    sglang, vllm = map(cells, repeats.by_framework(gemms))
+    unseen = int(found.unseen.sum()) // 2
+    assert 0 < unseen < 10
+    assert sglang == ["h100", "sglang 0.5", str(unseen), "100.0%", "100.0%", "100%", "0% of 10"]
+    assert vllm[:6] == ["h100", "vllm 0.24", str(unseen), "0.0%", "0.0%", "0%"]
 
 
 @pytest.mark.parametrize(("steps", "concentration", "above"), [(1.0, "1.00", "0.20 µs"), (1.25, "0.00", "")])

@@ -149,6 +149,23 @@ def test_a_library_may_compute_few_rows_in_whole_tiles_of_128_columns() -> None:
         assert seconds(*shape, few_rows) == seconds(*shape, timing)
 
 
+def test_a_library_may_not_split_k_of_few_rows() -> None:
+    """64 x 2048: with `unsplit` = 3, K is not split below 2048 elements, with 4 below 8192.
+
+    With 65 rows, 1023 columns or a batch, K is split as with `unsplit` = 1.
+    """
+    timing = GemmTiming(1e-6, 0, 4e-8, 1e-6, 1.0, 0, 1e9, 1e9, 1.0, 0)
+
+    def unsplit(m: int, n: int, k: int, rule: int, batch: int = 1) -> bool:
+        work = GemmWork(batch, m, n, k, 0)
+        return bool(gemm.seconds(work, PLAIN, timing._replace(unsplit=rule)) > gemm.seconds(work, PLAIN, timing))
+
+    assert [unsplit(64, 2048, k, 3) for k in (1024, 2047, 2048)] == [True, True, False]
+    assert [unsplit(64, 2048, k, 4) for k in (2048, 8191, 8192)] == [True, True, False]
+    assert [unsplit(64, 1024, k, 1) for k in (1024, 2047)] == [True, False]
+    assert not any((unsplit(65, 2048, 2047, 4), unsplit(64, 1023, 2047, 4), unsplit(64, 2048, 2047, 4, batch=2)))
+
+
 def test_the_thread_blocks_of_many_tiles_start_later() -> None:
     """`late` adds half of its time with 32 tiles of 128 x 128, in one GEMM or in a batch, and almost all with many."""
     timing = GemmTiming(1e-6, 0, 0, 1e-6, 1.0, 0, 1e9, 1e9, 1e9, 0, late=1e-6)

@@ -45,7 +45,7 @@ DISCRETE = {
     "few": (0.0, 4.0, 1.0),
     "balanced": (0.0, 1.0),
     "intermediate": (0.0, 1.0),
-    "unsplit": (0.0, 1.0, 2.0),
+    "unsplit": (0.0, 1.0, 2.0, 3.0, 4.0),
     "resident": (0.0, 0.4, 0.65, 0.75, 0.9, 1.0),
     "absorbed": (0.0, 1.0),
     "height": (128.0, 64.0, 32.0, 16.0, 256.0),
@@ -90,6 +90,12 @@ COMBINED: dict[str, tuple[dict[str, float], ...]] = {
             "latency": 1.7e-6, "fill": 5e-9, "step": 1.1e-9, "split": 2.7e-6, "pipe": 0.75, "sustained": 0.15,
             "l2": 2.0, "store": 0.85, "dram": 0.9, "ramp": 1.6e-5, "part": 3e-10, "late": 4e-7, "tall": 128.0,
             "resident": 0.65, "cached": 0.6, "written": 1.0, "intermediate": 1.0,
+        },
+        {  # cuBLAS on data-center Blackwell, with whole K for few rows
+            "latency": 1.7e-6, "fill": 3e-8, "step": 1.3e-9, "split": 3.2e-6, "pipe": 0.8, "sustained": 0.25,
+            "l2": 1.4, "store": 0.8, "dram": 0.9, "ramp": 1.1e-5, "part": 3e-10, "late": 6e-7, "tall": 128.0,
+            "column": 9e-9, "dot": 1.1e-9, "resident": 0.65, "cached": 0.5, "written": 1.0, "intermediate": 1.0,
+            "unsplit": 2.0, "few": 1.0,
         },
     ),
 }  # fmt: skip
