@@ -35,6 +35,7 @@ OPERATIONS = "operations"  # the tool of tables of operations
 APART = 0.1
 MARK_STEPS = "Mark the steps: call step() of torch.profiler.profile after each, or open an NVTX range such as `step 5`"
 MAX_NAME = 60  # characters of a kernel's name in a warning
+LEAST_SLOWDOWN = 0.0005  # smaller slowdowns print as 0.0 %
 OTHER_STREAMS = 0.01  # share of the kernel time from which a warning names streams that are not compared
 
 
@@ -209,7 +210,7 @@ def _job_jitter(found: OperationJitter, options: _Options, warnings: Sequence[Te
     compute = [rank.compute_seconds for rank in found.ranks]
     findings = [cause.evidence for cause in found.causes]
     findings.append(_latest_finding(found.steps, found.threshold))
-    if slowdowns is not None:
+    if slowdowns is not None and slowdowns.slowdown - 1 >= LEAST_SLOWDOWN:
         findings.insert(0, f"stragglers make the steps {slowdowns.slowdown - 1:.1%} longer than with ideal times")
     return Jitter(
         tool=OPERATIONS,
