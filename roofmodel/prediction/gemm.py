@@ -41,6 +41,11 @@ OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 3
 ROUNDING_MARGIN = 1 - 1e-9  # factor on lower bounds of a time, because they round differently than the time itself
 EXCLUSION_FACTOR = 1e3  # on the time of tiles and splits that a library does not use: they are never the best
 
+
+def _shapes(tiles: tuple[tuple[int, int], ...]) -> str:
+    return ", ".join(f"{rows} × {columns}" for rows, columns in tiles)
+
+
 DESCRIPTION = FormulaDescription(
     name="gemm",
     title="GEMMs",
@@ -60,6 +65,9 @@ DESCRIPTION = FormulaDescription(
         ("overlap(a, b)", "(a^3.5 + b^3.5)^(1/3.5): the two overlap, but not perfectly"),
     ),
     notes=(
+        f"Tiles (rows × columns): {_shapes(TILES)}; with `intermediate` also {_shapes(INTERMEDIATE_TILES)}. "
+        f"Parts: {', '.join(map(str, SPLITS))}. An SM holds tiles_per_sm = 2 × 128 × 128 / (rows × columns) tiles at "
+        "once, rounded down, at least 1 and at most 6.",
         "The time is at least `host`, where kernels were not captured in a graph.",
         "Some libraries have only tall tiles: at least `tall` rows, or all rows of C if fewer. `parts` is the largest "
         "number of parts into which a library splits K; with `unsplit` = 1, it splits neither a short K nor K of a "
