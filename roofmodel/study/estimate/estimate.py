@@ -18,6 +18,7 @@ from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture
 from roofmodel.study.estimate.alternatives import fitting_notes
 from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
+from roofmodel.study.estimate.gemm_sets import gemm_set_notes
 from roofmodel.study.estimate.notes import (
     device_notes,
     engine_notes,
@@ -103,6 +104,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *memory_notes(device, work, needed.total),
             *timing_notes(device, found),
             *format_notes(device, (operator for phase in found for operator in phase.operators), work.widths.compute),
+            *gemm_set_notes(device, work.host, found),
             *straggler_notes(device, work),
             *engine_notes(device, work, found),
             *utilization_notes(found),
