@@ -116,13 +116,17 @@ def uses_older_gemms(operators: Iterable[Operator], device: Device, dtype: str, 
 
     `dtype` is the format of the GEMMs to which no other format applies (`Operator.compute_dtype`).
     """
-    hopper = (device.compute_capability or "").startswith("9.")
-    if engine != "trtllm-0.9" or device.calibration is None or not hopper:
+    if engine != "trtllm-0.9" or device.calibration is None or not is_hopper(device):
         return False
     operators = tuple(operators)
     gemms = (operator for operator in operators if operator.kind == "gemm")
     on_one_gpu = not any(operator.kind == "communication" for operator in operators)
     return on_one_gpu and any(operator.compute_dtype(dtype) in HALF for operator in gemms)
+
+
+def is_hopper(device: Device) -> bool:
+    """Whether the device has NVIDIA's Hopper architecture: compute capability 9.0."""
+    return (device.compute_capability or "").startswith("9.")
 
 
 def _gemm_device(device: Device) -> Device:

@@ -235,6 +235,25 @@ def test_a_note_names_the_parameters_of_16_bit_gemms_in_trtllm_0_9() -> None:
     assert not any(has_note(**options) for options in without_note)
 
 
+@pytest.mark.parametrize(("hw", "has_note"), [("b200", True), ("l40s", True), ("a100", False), ("h100", False)])
+def test_a_note_states_that_trtllm_0_9_has_no_parameters_for_a_device(hw: str, has_note: bool) -> None:
+    """It was measured on A100, H100 and H200."""
+    options = {"phase": "decode", "runtime": "graph", "engine": "trtllm-0.9"}
+    notes = [*map(str, estimate(load("llama-3.1-8b"), Device.load(hw), **options).notes)]
+    assert any('engine="trtllm-0.9" has no parameters for' in note for note in notes) == has_note
+    current = estimate(load("llama-3.1-8b"), Device.load(hw), **(options | {"engine": "current"}))
+    assert not any("engine" in str(note) for note in current.notes)
+
+
+def test_on_a_device_without_parameters_trtllm_0_9_uses_the_gemms_of_current_libraries() -> None:
+    def gemms(engine: str) -> list[Any]:
+        options = {"phase": "decode", "runtime": "graph", "engine": engine}
+        (phase,) = estimate(load("llama-3.1-8b"), Device.load("b200"), **options).phases
+        return [one.expected for one in phase.placed if one.operator.kind == "gemm"]
+
+    assert gemms("trtllm-0.9") == gemms("current")
+
+
 def test_a_sweep_has_the_note_on_16_bit_gemms_in_trtllm_0_9() -> None:
     options = {"phase": ["decode"], "runtime": ["graph"], "engine": ["trtllm-0.9"]}
     notes = roofmodel.sweep("gpt2-xl", "h100", **options).notes

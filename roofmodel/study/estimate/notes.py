@@ -20,7 +20,7 @@ from roofmodel.errors import Message, Option, Text, WarningNote, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.prediction import layer_kernels
-from roofmodel.prediction.engine import OLDER_GEMMS, uses_older_gemms
+from roofmodel.prediction.engine import OLDER_GEMMS, is_hopper, uses_older_gemms
 from roofmodel.prediction.replicas import slowest_of
 from roofmodel.prediction.timing import CONVOLUTION_LIBRARY, kernel_parameters
 from roofmodel.study.estimate.capacity import usable_memory
@@ -370,16 +370,23 @@ def _format_text(kind: str, format_key: str, half: str) -> str:
     return f"{names[0]} with {names[1]} {'KV cache' if kind in CACHED else 'weights'}"
 
 
-def engine_notes(device: Device, work: Workload, found: Iterable[PhaseEstimate]) -> Iterator[Text]:
-    """The device whose GEMM parameters an older engine uses, where these are not the device's own."""
-    host, dtype = work.host, work.widths.compute
-    if host.runtime == "graph" and any(
-        phase.expected and uses_older_gemms(phase.operators, device, dtype, host.engine) for phase in found
-    ):
+def engine_notes(device: Device, work: Workload, found: Sequence[PhaseEstimate]) -> Iterator[Text]:
+    """The parameters of an older engine: GEMMs of another device, or a device on which it was not measured."""
+    host, dtype, calibration = work.host, work.widths.compute, device.calibration
+    if host.runtime != "graph":
+        return
+    if any(phase.expected and uses_older_gemms(phase.operators, device, dtype, host.engine) for phase in found):
         yield Message(
             "16-bit GEMMs of ", Option("engine", host.engine),
             f" on one Hopper GPU use the parameters of {OLDER_GEMMS}",
         )  # fmt: skip
+    measured = calibration is None or calibration.fitted_on("gemm") == OLDER_GEMMS or is_hopper(device)
+    if host.engine == "trtllm-0.9" and not measured and any(phase.expected for phase in found):
+        yield Message(
+            Option("engine", host.engine),
+            f" has no parameters for {device.id}: GEMMs use those of current libraries; decode attention and "
+            "all-reduces use constants from A100, H100 and H200",
+        )
 
 
 def utilization_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
