@@ -106,6 +106,11 @@ BAD: list[tuple[str, list[str]]] = [
     ("plan gpt2 --hw a100 --gpus 1 --isl 8 --osl 8 --mode mixt", ["--mode", "'mixt'", "did you mean 'mixed'"]),
     ("plan gpt2 --hw a100 --gpus 1 --isl 8 --osl 8 --acceptance 0.5", ["--acceptance 0.5", "--draft mtp"]),
     ("plan gpt2 --hw a100 --gpus 1 --train", ["--tokens is missing", "--tokens 300B"]),
+    (
+        "plan gpt2 --hw a100 --gpus 1 --train --isl 8 --osl 8 --requests 5/s",
+        ["--isl, --osl, --requests cannot be used with --train", "--tokens 300B", "leave out --train"],
+    ),
+    ("plan gpt2 --hw a100 --gpus 1 --tokens 1B", ["--tokens", "--train", "add --train", "--isl 4096 --osl 512"]),
     ("plan gpt2 --hw a100 --gpus 1 --train --tokens many", ["--tokens", "'many'", "--tokens 15T"]),
     ("plan gpt2 --hw a100 --gpus 1 --train --tokens 1B --recompute some", ["--recompute", "'some'", "none"]),
     ("plan gpt2 --hw a100 --gpus 7 --isl 8 --osl 8 --tp 7", ["--gpus 7", "no layout", "--tp"]),

@@ -48,9 +48,9 @@ def plan(
     """The layouts, formats and batches with which `gpus` GPUs serve the most output tokens per second.
 
     A request has `isl` prompt tokens and `osl` new tokens. `ttft` and `tpot` are the latency targets (seconds, or text
-    such as "30ms"), `requests` the required rate ("5/s"). With a rate, `ttft` limits the mean wait in the queue and the
-    prefill together. Layouts use all GPUs: `tp` × `pp` × `dp`; these and `ep`,
-    `dtype`, `weights`, `kv`, `activations` restrict the search to the given values. `price` is dollars per hour and
+    such as "30ms"), `requests` the required rate ("5/s"; 5 is 5/s). With a rate, `ttft` limits the mean wait in
+    the queue and the prefill together. Layouts use all GPUs: `tp` × `pp` × `dp`; these and `ep`, `dtype`,
+    `weights`, `kv`, `activations` restrict the search to the given values. `price` is dollars per hour and
     GPU, of all devices or by device name; with prices of all devices the cost per token decides. `mode` is "mixed"
     (prefill and decode on the same engines), "disaggregated" (on separate engines) or both. With speculative
     decoding, `draft` is a model, or "mtp" for multi-token prediction, that drafts `draft_tokens` tokens per step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +24,7 @@ from roofmodel.cli.options import (
     required_device,
 )
 from roofmodel.cli.output import check_format, check_outputs, ignored, present
+from roofmodel.errors import Option, Text, WorkloadError, joined
 from roofmodel.option_values import OutputFormat
 
 app = typer.Typer(add_completion=False)
@@ -50,7 +52,7 @@ def plan_command(
         ),
     ] = None,
     tpot: Annotated[str | None, panel_option(TARGETS, "Limit of the time per output token, such as 30ms.")] = None,
-    requests: Annotated[str | None, panel_option(TARGETS, "Required rate, such as 5/s or 300/min.")] = None,
+    requests: Annotated[str | None, panel_option(TARGETS, "Required rate, such as 5/s or 300/min; 5 is 5/s.")] = None,
     price: Annotated[
         str | None, panel_option(TARGETS, "Price of a GPU in dollars per hour: 2 for every device, or a100=1.5,h100=3.")
     ] = None,
@@ -131,7 +133,6 @@ def plan_command(
     check_format(form, ("table", "json", "csv"))
     required_device(hw, "devices such as --hw a100,h100")
     from roofmodel import api
-    from roofmodel.errors import Option, WorkloadError
     from roofmodel.views.kit import progress
 
     report_class = api.TrainingPlanReport if train else api.PlanReport
@@ -146,12 +147,15 @@ def plan_command(
         "recompute": recompute, "sequence_parallel": sequence_parallel, "zero": zero,
     }  # fmt: skip
     applicable, other = (training, serving) if train else (serving, training)
-    needed = {"tokens": ("300B",)} if train else {"isl": (4096,), "osl": (512,)}
+    needed: dict[str, Any] = {"tokens": "300B"} if train else {"isl": 4096, "osl": 512}
+    foreign = [name for name, value in other.items() if value is not None]
     for name, example in needed.items():
+        if applicable[name] is None and foreign:
+            raise WorkloadError(*_not_together(foreign, train, needed))
         if applicable[name] is None:
-            raise WorkloadError(Option(name), " is missing; try ", Option(name, example[0]))
+            raise WorkloadError(Option(name), " is missing; try ", Option(name, example))
     why = f"{'it does not apply to' if train else 'it only applies to'} --train"
-    ignored((name for name, value in other.items() if value is not None), why)
+    ignored(foreign, why)
     shared: dict[str, Any] = {
         "gpus": gpus, "family": family, "price": price, "tp": tp, "pp": pp, "dp": dp, "ep": ep, "dtype": dtype,
         "memory_utilization": memory_utilization, "top": top, "cluster": cluster,
@@ -164,3 +168,15 @@ def plan_command(
         else:
             report = api.plan(model, devices(hw or []), progress=callback, **shared, **given)
     present(report, form, output)
+
+
+def _not_together(foreign: Sequence[str], train: bool, needed: Mapping[str, Any]) -> Iterator[Text]:
+    """The options of the other kind of plan, and what works for each kind; `needed` are examples of this kind."""
+    own = joined(" ", [Option(name, example) for name, example in needed.items()])
+    options = joined(", ", map(Option, foreign))
+    if train:
+        yield from (options, " cannot be used with --train; for a training run, replace them by ", own)
+        yield "; for a service, leave out --train"
+    else:
+        yield from (options, " can only be used with --train; for a training run, add --train; for a service, ")
+        yield from ("replace them by ", own)

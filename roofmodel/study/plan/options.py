@@ -86,7 +86,7 @@ def check_count(option: str, value: object, low: int, high: int) -> None:
 
 
 def _rate(value: float | str | None) -> float | None:
-    """Requests per second, from a number or text such as `5/s`, `300/min`."""
+    """Requests per second, from text such as `5/s`, `300/min`, or a number of requests per second."""
     if value is None:
         return None
     number, _, per = str(value).partition("/")
