@@ -124,7 +124,7 @@ def front(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 def reason(one: Candidate, rank: int, ordered: Sequence[Candidate]) -> str:
     """The largest difference between a candidate and the one that it is compared with: the first candidate; for the
-    first one the best other layout that does not tie with it."""
+    first one the best one with another layout."""
     if not one.meets:
         return "nearest to the targets" if rank == 1 else ""
     other = ordered[0] if rank > 1 else _runner_up(one, ordered) or next(iter(ordered[1:]), None)
@@ -139,13 +139,8 @@ def reason(one: Candidate, rank: int, ordered: Sequence[Candidate]) -> str:
 
 
 def _runner_up(one: Candidate, ordered: Sequence[Candidate]) -> Candidate | None:
-    """The best candidate with another layout that does not tie with this one, with the same formats if there is one."""
-
-    def preference(other: Candidate) -> tuple[bool, bool]:
-        return ties(one.per_gpu, other.per_gpu), (other.formats, other.device) != (one.formats, one.device)
-
-    others = (each for each in ordered if each.meets and (each.mode, name(each)) != (one.mode, name(one)))
-    return min(others, key=preference, default=None)
+    """The best candidate with another layout."""
+    return next((each for each in ordered if each.meets and name(each) != name(one)), None)
 
 
 def _cause(one: Candidate, other: Candidate) -> str:

@@ -42,6 +42,24 @@ def test_a_slower_step_is_a_reason_if_no_part_of_it_differs() -> None:
     assert reason(best, 1, [best, slower]).endswith(": a token takes 17% less time")
 
 
+def test_the_first_candidate_is_compared_with_the_best_other_layout_even_if_they_tie() -> None:
+    best = planned().ranked[0].candidate
+
+    def slower(factor: float, **changes: Any) -> Candidate:
+        return best._replace(requests=Interval(*(rate / factor for rate in best.requests)), **changes)
+
+    smaller = slower(1.01, batch=best.batch // 2)  # the same layout
+    close, far = slower(1.02, layout=Layout(pp=2)), slower(4, layout=Layout(tp=2))
+    found = ranked([far, smaller, best, close], count=4)
+    assert [one.candidate for one in found] == [best, smaller, close, far]
+    assert 3 in found[0].ties_with
+    assert found[0].reason.startswith("2% more tokens/s/GPU than pp 2:")
+
+
+def test_a_rate_without_a_unit_is_in_requests_per_second() -> None:
+    assert planned(requests="2").service == planned(requests=2).service == planned(requests="120/min").service
+
+
 def test_every_reported_layout_fits_and_meets_the_targets() -> None:
     found = planned(ttft="100ms", tpot="15ms", requests="2/s")
     assert found.meets
