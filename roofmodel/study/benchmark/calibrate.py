@@ -14,6 +14,7 @@ from datetime import date
 from functools import partial
 from importlib.util import find_spec
 from itertools import count
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -253,8 +254,8 @@ class _Fitter(NamedTuple):
     def _default_first(self, kind: str, named: dict[str, dict[str, list[Sample]]], found: Sets[Timing]) -> list[str]:
         """The implementations, the default one first: `any` or `add`, else the one with the most rows.
 
-        For experts it is the default of the device's file, if the tables have it. The shipped files have
-        TensorRT-LLM's kernels as the default, so that estimates for two devices compare devices, not libraries.
+        For GEMMs and experts, the order in the device's file comes before the number of rows. The shipped files have
+        TensorRT-LLM's kernels first, so that estimates for two devices compare devices, not libraries.
 
         For attention, filters and delta rules it is the fastest relative to its bound with at least a tenth of the
         largest number of rows, because engines choose the fastest of several implementations.
@@ -264,10 +265,10 @@ class _Fitter(NamedTuple):
         if kind not in ("gemm", "experts", "collectives", "stream"):
             speed = {name: self._bound_fraction([s for some in named[name].values() for s in some]) for name in rows}
             ranks = {name: -speed[name] * (rows[name] > max(rows.values()) / 10) for name in rows}
-        defaults = ["any", "add"]
-        if kind == "experts" and self.device.calibration is not None:
-            defaults += [*self.device.calibration.experts][:1]
-        return sorted(found, key=lambda name: (name not in defaults, ranks[name]))
+        in_file: dict[str, int] = {}
+        if kind in ("gemm", "experts") and self.device.calibration is not None:
+            in_file = {name: place for place, name in enumerate(getattr(self.device.calibration, kind))}
+        return sorted(found, key=lambda name: (name not in ("any", "add"), in_file.get(name, inf), ranks[name]))
 
     def fit(
         self, samples: list[Sample], start: Timing, kind: str, before: Timing | None = None

@@ -95,6 +95,21 @@ def test_a_fit_recovers_the_parameters_of_synthetic_measurements(synthetic_fit: 
     assert 1.03 < fit.high < 1.12
 
 
+@pytest.mark.usefixtures("quick_fit")
+def test_kernels_keep_the_order_of_the_devices_file(tmp_path: Path) -> None:
+    """The default kernel of the device's file stays the default when another kernel has more rows."""
+    rows = {"torch_flow": 290, "CutlassFP8ScaledMMLinearKernel": 310, "new": 330}
+    assert H100.calibration is not None
+    in_file = list(H100.calibration.gemm)
+    assert in_file.index("torch_flow") < in_file.index("CutlassFP8ScaledMMLinearKernel")
+    lines = synthetic_gemms(tmp_path, sum(rows.values())).read_text(encoding="utf-8").replace("bfloat16", "fp8").split()
+    kernels = [kernel for kernel, count in rows.items() for _ in range(count)]
+    table = tmp_path / "kernels.csv"
+    table.write_text("\n".join((f"{lines[0]},kernel", *map("{},{}".format, lines[1:], kernels))), encoding="utf-8")
+    found = calibrate([str(table)], H100, "synthetic").calibration.gemm
+    assert [name for name in found if name in rows] == [*rows]
+
+
 def test_rows_faster_than_their_bound_are_listed_and_not_fitted(synthetic_fit: SyntheticFit) -> None:
     lines = ", ".join(str(row + 2) for row in synthetic_fit.too_fast[:3])
     assert (
