@@ -280,6 +280,8 @@ def largest(values: Iterable[Number]) -> Number:
 
 def ceil_div(a: Number, b: Number) -> Number:
     """`a / b` rounded up; exact for ints."""
+    if type(a) in _PLAIN and type(b) in _PLAIN:
+        return -(-a // b)
     return _backend(a, b).ceil_div(a, b)
 
 
@@ -294,6 +296,8 @@ def lowered(best: Number, least: Callable[..., Number], function: Callable[..., 
     The arguments are numbers, or arrays that broadcast together; the function is evaluated only where it may give less.
     """
     may_be_lower = least(*values) < best
+    if type(may_be_lower) is bool:
+        return function(best, *values) if may_be_lower else best
     return _backend(may_be_lower).lowered(may_be_lower, best, function, values)
 
 
