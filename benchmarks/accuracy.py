@@ -21,8 +21,7 @@ import numpy as np
 from benchmarks import generation, published, served
 from benchmarks.errors import RelativeErrors, summary_cells
 from roofmodel.devices.device import Device
-from roofmodel.study.benchmark.calibrate import held_out
-from roofmodel.study.benchmark.table import Array, groups
+from roofmodel.study.benchmark.table import Array, groups, held_out
 from roofmodel.study.benchmark.validate import Validation, errors, validate
 
 TABLES = {

@@ -19,8 +19,7 @@ import pandas as pd
 
 from benchmarks.accuracy import merged
 from roofmodel.devices.device import Device
-from roofmodel.study.benchmark.calibrate import held_out
-from roofmodel.study.benchmark.table import read, seconds
+from roofmodel.study.benchmark.table import held_out, read, seconds
 from roofmodel.study.benchmark.validate import validate
 
 DEVICES = {

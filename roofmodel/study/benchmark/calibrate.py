@@ -7,8 +7,7 @@ sets with too few rows are not fitted; remarks list them.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -54,6 +53,7 @@ from roofmodel.study.benchmark.table import (
     Array,
     RowGroup,
     groups,
+    held_out,
     line_numbers,
     read,
     reason_lines,
@@ -383,12 +383,3 @@ def _thinned(samples: list[Sample], limit: int) -> list[Sample]:
     usable = [np.flatnonzero(~s.held_out) for s in samples]
     step = max(1, -(-sum(len(rows) for rows in usable) // limit))
     return [s.select(rows[::step]) for s, rows in zip(samples, usable, strict=True) if len(rows[::step])]
-
-
-def held_out(shape: Mapping[str, Array], third: int = 0) -> Array:
-    """Mask of the rows in one of three thirds (0, 1 or 2) of the cells of shapes.
-
-    A cell is all shapes that round to the same powers of two, so that similar shapes are in the same third.
-    """
-    cells = np.stack([np.round(np.log2(np.maximum(shape[name], 1))).astype(int) for name in sorted(shape)])
-    return np.array([zlib.crc32(cell.tobytes()) % 3 == third for cell in np.ascontiguousarray(cells.T)])

@@ -17,7 +17,7 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.prediction.roofline import Placement, place
-from roofmodel.prediction.timing import clamp_to_bound, formula
+from roofmodel.prediction.timing import Formula, clamp_to_bound, formula
 from roofmodel.study.benchmark.operations import OPERATIONS
 from roofmodel.study.benchmark.residency import copies, least_seconds, repeated
 from roofmodel.study.benchmark.table import (
@@ -26,6 +26,7 @@ from roofmodel.study.benchmark.table import (
     Table,
     dtypes,
     groups,
+    held_out,
     read,
     reason_lines,
     seconds,
@@ -57,6 +58,14 @@ class ErrorSummary(NamedTuple):
     inside_interval: float | None = None
 
 
+class UseInFit:
+    """What the fit of a row's parameters knew of the row, by the table's column `source`."""
+
+    FITTED = "available to the fit"
+    HELD_OUT = "held out from the fit"
+    OTHER = "from another source"
+
+
 class Validation(NamedTuple):
     """A table of measurements and its predictions for a device, row by row, with the errors by several groupings."""
 
@@ -71,7 +80,10 @@ class Validation(NamedTuple):
     whole: ErrorSummary
     by_op: dict[str, ErrorSummary]
     by_size: dict[str, ErrorSummary]  # by the bound: `under 1 µs`, …
-    by_set: dict[str, ErrorSummary]  # by set of parameters; `(default)` if the row's kernel has no set of its own
+    by_set: dict[str, ErrorSummary]  # by kernel; `(default)` if the row's kernel has no parameters of its own
+    by_kernel_and_format: dict[str, ErrorSummary]  # the same with formats: `torch_flow fp8/fp8`
+    by_fit: dict[str, ErrorSummary]  # by UseInFit, if the table has a column `source`
+    fit_sources: tuple[str, ...]  # the tables to which the parameters of the rows were fitted
     warnings: tuple[str, ...]  # about the whole table, such as rows of another GPU
 
     @property
@@ -92,11 +104,15 @@ def validate(path: str, device: Device) -> Validation:
     """
     table = read(path)
     found, notes = groups(table)
-    bound, expected, low, high, sets = _predicted(found, notes, device)
+    predicted = _predicted(found, notes, device, table.get("source"))
+    bound, expected, low, high = predicted[:4]
     measured, ops = seconds(table), np.array(table["op"])
 
     def part(rows: Array) -> ErrorSummary:
         return _part(measured[rows], bound[rows], expected[rows], low[rows], high[rows])
+
+    def by(names: Array, order: Sequence[str]) -> dict[str, ErrorSummary]:
+        return {name: part(rows) for name in order if name and (rows := known & (names == name)).any()}
 
     notes[np.isnan(bound) & (notes == "")] = (
         "the data are in the L2 cache, but the device's file states no L2 bandwidth"
@@ -115,20 +131,37 @@ def validate(path: str, device: Device) -> Validation:
         interval=(low, high),
         notes=notes.tolist(),
         whole=part(known),
-        by_op={op: part(rows) for op in dict.fromkeys(table["op"]) if (rows := known & (ops == op)).any()},
+        by_op=by(ops, list(dict.fromkeys(table["op"]))),
         by_size={size: part(rows) for size, rows in _sizes(bound).items() if rows.any()},
-        by_set={name: part(rows) for name in sorted(set(sets) - {""}) if (rows := known & (sets == name)).any()},
+        by_set=by(predicted.sets, sorted(set(predicted.sets))),
+        by_kernel_and_format=by(predicted.formats, sorted(set(predicted.formats))),
+        by_fit=by(predicted.uses, (UseInFit.FITTED, UseInFit.HELD_OUT, UseInFit.OTHER)),
+        fit_sources=predicted.fit_sources,
         warnings=others(device, table.get("gpu", ()), Path(path).name),
     )
 
 
-def _predicted(found: Sequence[RowGroup], notes: Array, device: Device) -> tuple[Array, Array, Array, Array, Array]:
-    """By row: bound, expected time and both ends of its interval, in seconds or NaN, and the name of the parameter set.
+class _Predicted(NamedTuple):
+    """Predictions by row, in seconds or NaN, with the parameters that the expected times use, or empty names."""
 
-    Writes the reason to `notes` where a group has no bound.
+    bound: Array
+    expected: Array
+    low: Array
+    high: Array
+    sets: Array
+    formats: Array
+    uses: Array
+    fit_sources: tuple[str, ...]
+
+
+def _predicted(found: Sequence[RowGroup], notes: Array, device: Device, source: Sequence[str] | None) -> _Predicted:
+    """The predictions of all rows. Writes the reason to `notes` where a group has no bound.
+
+    `source` is the table's column of this name, if it has one.
     """
     bound, expected, low, high = (np.full(len(notes), np.nan) for _ in range(4))
-    sets = np.full(len(notes), "", dtype=object)
+    sets, formats, uses = (np.full(len(notes), "", dtype=object) for _ in range(3))
+    fit_sources = set()
     for group in found:
         try:
             placed = place(group.operator.cost, device, group.compute, group.operator.collective)
@@ -145,7 +178,12 @@ def _predicted(found: Sequence[RowGroup], notes: Array, device: Device) -> tuple
                 expectation = clamp_to_bound(by.seconds, by.fit, least_seconds(group, placed, device))
                 expected[group.rows], low[group.rows], high[group.rows] = expectation
                 name = by.implementation
-                sets[group.rows] = f"{group.op}: {name}{'' if name in (group.kernel, 'any') else ' (default)'}"
+                default = "" if name in (group.kernel, "any") else " (default)"
+                sets[group.rows] = f"{group.op}: {name}{default}"
+                formats[group.rows] = f"{group.op}: {name} {_formats(by)}{default}"
+                fit_sources.add(by.fit.source)
+                if source is not None:
+                    uses[group.rows] = _use_in_fit(group, by, device, np.array(source, dtype=object)[group.rows])
             if group.l2 == "warm":
                 inside, resident = _l2_bounds(placed, device)
                 rows = group.rows[inside]
@@ -154,7 +192,18 @@ def _predicted(found: Sequence[RowGroup], notes: Array, device: Device) -> tuple
                     times[rows] = np.nan
         except WorkloadError as error:
             notes[group.rows] = str(error)
-    return bound, expected, low, high, sets
+    return _Predicted(bound, expected, low, high, sets, formats, uses, tuple(sorted(fit_sources)))
+
+
+def _formats(by: Formula) -> str:
+    """The formats of a parameter set, without the head size of attention: `fp16/fp8`."""
+    return "/".join(by.format_key.split("/")[:2])
+
+
+def _use_in_fit(group: RowGroup, by: Formula, device: Device, source: Array) -> Array:
+    """UseInFit of each row: `roof calibrate` holds out the same cells of shapes in each table."""
+    known = np.where(held_out(group.shape), UseInFit.HELD_OUT, UseInFit.FITTED)
+    return np.where((source == by.fit.source) & (by.fitted_on == device.id), known, UseInFit.OTHER)
 
 
 SIZES = (1e-6, 1e-5, 1e-4, 1e-3)  # limits between the groups of `by_size`, in seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,19 @@ from rich.text import Text
 from roofmodel import output_files, units
 from roofmodel.errors import Message, Option
 from roofmodel.study.benchmark.table import reason_lines
-from roofmodel.study.benchmark.validate import Errors, ErrorSummary, Validation, faster_experts, faster_than_bound
+from roofmodel.study.benchmark.validate import (
+    Errors,
+    ErrorSummary,
+    UseInFit,
+    Validation,
+    faster_experts,
+    faster_than_bound,
+)
 from roofmodel.views.kit import canvas, encoding
 from roofmodel.views.kit.columns import bare
 
 PREDICTION_COLUMNS = ("bound_us", "expected_us", "expected_low_us", "expected_high_us", "note")
-MAX_NAME = 24  # characters of a name in the table, so that the table fits into 80 columns
+MAX_NAME = 24  # characters of a line of a name in the table, so that the table fits into 80 columns
 
 
 def document(validation: Validation) -> dict[str, Any]:
@@ -37,8 +45,9 @@ def document(validation: Validation) -> dict[str, Any]:
         **_part(whole),
         **{
             name: {what: {"n": part.n, **_part(part)} for what, part in getattr(validation, name).items()}
-            for name in ("by_op", "by_size", "by_set")
+            for name in ("by_op", "by_size", "by_set", "by_kernel_and_format", "by_fit")
         },
+        "fit_sources": list(validation.fit_sources),
         "warnings": list(validation.warnings),
     }
 
@@ -58,7 +67,8 @@ def as_json(validation: Validation) -> str:
 
 
 def table(validation: Validation) -> RenderableType:
-    """Errors of bound and expected time by operation, size and parameter set; skipped rows; rows faster than bound."""
+    """Errors of bound and expected time by operation, size, kernel with formats, and use in the fit of the parameters;
+    skipped rows; rows faster than bound."""
     found = bare()
     found.add_column("operation", no_wrap=True)
     for column in ("rows", "bound", "expected", "median", "90 %", "bias", "inside", "faster than bound"):
@@ -67,7 +77,11 @@ def table(validation: Validation) -> RenderableType:
     if len(parts) > 1:
         parts["all"] = validation.whole
     _add(found, parts)
-    for title, parts in (("by bound", validation.by_size), ("by parameter set", validation.by_set)):
+    for title, parts in (
+        ("by bound", validation.by_size),
+        ("by kernel and format", validation.by_kernel_and_format),
+        ("by use in the fit", validation.by_fit),
+    ):
         if len(validation.by_op) == 1:
             parts = {name.removeprefix(f"{next(iter(validation.by_op))}: "): part for name, part in parts.items()}
         if parts:
@@ -75,6 +89,14 @@ def table(validation: Validation) -> RenderableType:
             _add(found, parts)
     skipped = [Text(f"skipped {text}", style="dim") for text in reason_lines(validation.skipped_lines)]
     faster = [Text(f"faster than bound: {text}", style="dim") for text in faster_than_bound(validation)]
+    if faster:
+        faster.append(
+            Text(
+                "The bound moves all bytes from and to DRAM. A benchmark that repeats an operation may keep operands "
+                "in L2 and be faster.",
+                style="dim",
+            )
+        )
     if faster_experts(validation):
         hint = Message(
             "moe rows are faster than the bound: if the benchmark repeats one token, add the column distribution with "
@@ -89,9 +111,22 @@ def table(validation: Validation) -> RenderableType:
             "expected time. inside: share of rows within its 80 % interval.",
             style="dim",
         ),
+        *_fit_lines(validation),
         *skipped,
         *faster,
     )
+
+
+def _fit_lines(validation: Validation) -> list[Text]:
+    """The tables to which the parameters were fitted, and what is known of these rows."""
+    if not validation.fit_sources:
+        return []
+    text = f"The parameters were fitted to {', '.join(validation.fit_sources)}."
+    if {UseInFit.FITTED, UseInFit.HELD_OUT} & validation.by_fit.keys():
+        text += (
+            " Of the rows from this source, a fit holds out a third of the shapes: their error is that on unseen rows."
+        )
+    return [Text(text, style="dim")]
 
 
 def _add(found: Table, parts: Mapping[str, ErrorSummary]) -> None:
@@ -100,9 +135,17 @@ def _add(found: Table, parts: Mapping[str, ErrorSummary]) -> None:
         if (e := part.expected) is not None:
             figures = [*map(_percent, (e.mape, e.median_ape, e.p90_ape)), _percent(e.bias, "+")]
             figures.append(f"{part.inside_interval:.0%}")
-        half = MAX_NAME // 2  # long names differ at their ends
-        short = name if len(name) <= MAX_NAME else f"{name[: half - 1]}…{name[-half:]}"
-        found.add_row(short, str(part.n), _percent(part.bound.mape), *figures, str(part.above_the_roof))
+        found.add_row(_lines(name), str(part.n), _percent(part.bound.mape), *figures, str(part.above_the_roof))
+
+
+def _lines(name: str) -> str:
+    """The name in lines of at most MAX_NAME characters, broken between its words."""
+    lines = [""]
+    for word in re.split(r"(?<=[_. ])|(?<=[a-z0-9])(?=[A-Z])", name):
+        if lines[-1] and len(lines[-1] + word.rstrip()) > MAX_NAME:
+            lines.append(" ")
+        lines[-1] += word
+    return "\n".join(lines)
 
 
 def _percent(part: float, sign: str = "") -> str:

@@ -311,8 +311,50 @@ def test_long_names_of_parameter_sets_stay_distinguishable(tmp_path: Path) -> No
     rows = ({**engine, "kernel": f"SGLang_CustomAllReduce_{mode}"} for mode in ("eager", "graph"))
     console.print(views.table(validate(table(tmp_path, *rows), A100)))
     shown = console.export_text()
-    assert "Reduce_eager " in shown
-    assert "Reduce_graph " in shown
+    assert "…" not in shown
+    assert " eager " in shown
+    assert " graph " in shown
+
+
+def test_kernels_are_listed_by_format(tmp_path: Path) -> None:
+    rows = [GEMM | {"kernel": "torch_flow", "dtype": dtype} for dtype in ("bfloat16", "fp8", "fp8_block", "fp8")]
+    found = validate(table(tmp_path, *rows), H100)
+    assert {name: part.n for name, part in found.by_kernel_and_format.items()} == {
+        "gemm: torch_flow fp16/fp16": 1,
+        "gemm: torch_flow fp8/fp8": 2,
+        "gemm: torch_flow fp8/fp8_block": 1,
+    }
+    assert {name: part.n for name, part in found.by_set.items()} == {"gemm: torch_flow": 4}
+
+
+def fit_source(device: Device) -> str:
+    assert device.calibration is not None
+    return device.calibration.gemm["any"]["fp16/fp16"].fit.source
+
+
+def test_rows_of_the_fits_source_are_fitted_or_held_out(tmp_path: Path) -> None:
+    """All rows of a cell of shapes are in the same part; a third of the cells is held out."""
+    shapes = [GEMM | {"m": 2**a, "n": 2**b, "latency_us": 20} for a in range(4, 14) for b in range(6, 14)]
+    twice = [row | {"m": int(row["m"]) + 1} for row in shapes]
+    source = {"source": fit_source(H100), "kernel": "torch_flow"}
+    once, both = (
+        validate(table(tmp_path, *({**row, **source} for row in rows)), H100).by_fit
+        for rows in (shapes, shapes + twice)
+    )
+    assert list(once) == list(both) == ["available to the fit", "held out from the fit"]
+    assert 0.2 < once["held out from the fit"].n / len(shapes) < 0.5
+    assert all(both[name].n == 2 * part.n for name, part in once.items())
+
+
+def test_rows_of_other_sources_and_of_transferred_parameters_are_unknown_to_the_fit(tmp_path: Path) -> None:
+    rows = [GEMM | {"m": 2**a} for a in range(12)]
+    ours = validate(table(tmp_path, *({**row, "source": "our lab"} for row in rows)), H100)
+    like = validate(table(tmp_path, *({**row, "source": fit_source(H100)} for row in rows)), Device.load("h200"))
+    without = validate(table(tmp_path, *rows), H100)
+    assert {name: part.n for name, part in ours.by_fit.items()} == {"from another source": 12}
+    assert {name: part.n for name, part in like.by_fit.items()} == {"from another source": 12}
+    assert without.by_fit == {}
+    assert without.fit_sources == (fit_source(H100),)
 
 
 @pytest.mark.parametrize("form", ["png", "svg", "pdf", "json"])
