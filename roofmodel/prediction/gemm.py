@@ -22,9 +22,11 @@ LATE_TILES: Annotated[int, "tiles of 128 x 128 elements of C with which half of 
 UNSPLIT_K: Annotated[int, "elements of K up to which `unsplit` = 1 applies"] = 1024  # from L40S and RTX PRO 6000
 SMALL_UNSPLIT_GEMM: Annotated[int, "multiplications below which `unsplit` = 1 applies up to SMALL_UNSPLIT_K"] = 2**21
 SMALL_UNSPLIT_K: Annotated[int, "elements of K up to which `unsplit` = 1 applies to a small GEMM"] = 8192
-# From B200, GB200 and B300, with at most 8 rows of A: 9 rows take up to 40 % less time.
+# From B200, GB200 and B300: up to 40 % more time than with a row or an element of K more.
 UNSPLIT_ROWS: Annotated[int, "rows up to which `unsplit` = 2 applies"] = 8
-UNSPLIT_ABOVE_COLUMNS: Annotated[int, "columns above which `unsplit` = 2 applies"] = 1024
+UNSPLIT_NARROW_ROWS: Annotated[int, "rows up to which it applies up to UNSPLIT_NARROW_COLUMNS"] = 16
+UNSPLIT_NARROW_COLUMNS: Annotated[int, "columns up to which it applies up to UNSPLIT_NARROW_ROWS"] = 1024
+UNSPLIT_ABOVE_COLUMNS: Annotated[int, "columns above which `unsplit` = 2 applies"] = 512
 UNSPLIT_COLUMNS: Annotated[int, "columns up to which `unsplit` = 2 applies"] = 4096
 UNSPLIT_ROWS_K: Annotated[int, "elements of K up to which `unsplit` = 2 applies"] = 2048
 # From L40S and RTX PRO 6000: such GEMMs take as long as one SM needs for a tile with all of K.
@@ -93,7 +95,8 @@ DESCRIPTION = FormulaDescription(
     "PARTIAL_SUM_BANDWIDTH is 1.5 × the DRAM bandwidth of an A100 / the bandwidth of its L2 ports.",
     constants=(
         "K_SLICE", "MIN_K_PER_PART", "FILL_HALF_K", "LATE_TILES", "UNSPLIT_K", "SMALL_UNSPLIT_GEMM",
-        "SMALL_UNSPLIT_K", "UNSPLIT_ROWS", "UNSPLIT_ABOVE_COLUMNS", "UNSPLIT_COLUMNS", "UNSPLIT_ROWS_K",
+        "SMALL_UNSPLIT_K", "UNSPLIT_ROWS", "UNSPLIT_NARROW_ROWS", "UNSPLIT_NARROW_COLUMNS", "UNSPLIT_ABOVE_COLUMNS",
+        "UNSPLIT_COLUMNS", "UNSPLIT_ROWS_K",
         "UNSPLIT_WIDE_ROWS", "UNSPLIT_WIDE_COLUMNS", "UNSPLIT_K_PER_COLUMN", "SUSTAINED_HALF_SECONDS",
         "RAMP_HALF_BYTES", "PARTIAL_SUM_BANDWIDTH", "EVICTION", "C_AGAIN", "L2_SHARE", "OVERLAP",
     ),
@@ -238,7 +241,9 @@ def _exclusion(work: GemmWork, parts: Number, timing: GemmTiming) -> Number:
 def _few_rows(work: GemmWork, timing: GemmTiming) -> Number:
     """1 for a GEMM of few rows that the library computes with a whole K and wide tiles, else 0."""
     columns = (work.n > UNSPLIT_ABOVE_COLUMNS) * (work.n <= UNSPLIT_COLUMNS)
-    rows = (work.batch <= 1) * (work.m <= UNSPLIT_ROWS)  # measured without a batch
+    narrow = work.n <= UNSPLIT_NARROW_COLUMNS
+    most = UNSPLIT_ROWS + (UNSPLIT_NARROW_ROWS - UNSPLIT_ROWS) * narrow
+    rows = (work.batch <= 1) * (work.m <= most)  # measured without a batch
     return (timing.unsplit == 2) * rows * columns * (work.k <= UNSPLIT_ROWS_K)
 
 

@@ -133,7 +133,8 @@ def test_a_library_may_not_split_a_short_k() -> None:
 def test_a_library_may_compute_few_rows_in_whole_tiles_of_128_columns() -> None:
     """8 x 4096 with K = 2048: 32 tiles, and 64 bytes per clock load 128 columns of 2 bytes per element of K into an SM.
 
-    With 9 rows, 1024 or 4097 columns, K = 2080 or a batch, the library may choose as for any other GEMM.
+    With 9 rows, 4097 columns, K = 2080 or a batch, the library may choose as for any other GEMM. With 513 to 1024
+    columns, the same applies up to 16 rows.
     """
     timing = GemmTiming(0, 0, 1e-9, 0, 1.0, 0, 1e9, 1e9, 1e9, 0)
     few_rows = timing._replace(unsplit=2)
@@ -145,7 +146,16 @@ def test_a_library_may_compute_few_rows_in_whole_tiles_of_128_columns() -> None:
     assert seconds(8, 4096, 2048, few_rows, batch=2) == seconds(8, 4096, 2048, timing, batch=2)
     assert seconds(8, 4096, 2048, few_rows) == pytest.approx(2048 * 128 * 2 / port_of_an_sm)
     assert seconds(8, 4096, 2048, few_rows) > 1.5 * seconds(8, 4096, 2048, timing)
-    for shape in ((9, 4096, 2048), (8, 1024, 2048), (8, 4097, 2048), (8, 4096, 2080)):
+    for shape in ((16, 1024, 2048), (16, 513, 2048), (8, 1025, 2048)):
+        assert seconds(*shape, few_rows) > 1.5 * seconds(*shape, timing)
+    for shape in (
+        (9, 4096, 2048),
+        (8, 4097, 2048),
+        (8, 4096, 2080),
+        (17, 1024, 2048),
+        (16, 512, 2048),
+        (9, 1025, 2048),
+    ):
         assert seconds(*shape, few_rows) == seconds(*shape, timing)
 
 
