@@ -72,7 +72,9 @@ def test_the_page_on_json_has_the_keys_that_are_printed(
     if command.startswith("count "):
         pytest.importorskip("torch", reason="roof count needs torch: pip install 'roofmodel[torch]'")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    (tmp_path / "table.csv").write_text("op,dtype,m,n,k,latency_us\ngemm,fp16,64,64,64,10\ngemm,odd,64,64,64,10\n")
+    (tmp_path / "table.csv").write_text(
+        "op,dtype,m,n,k,latency_us,source\ngemm,fp16,64,64,64,10,ours\ngemm,odd,64,64,64,10,ours\n"
+    )
     (tmp_path / "answers.yaml").write_text("answers:\n  stream:\n    intensity: 0.08\n")
     printed = set(keys(json.loads(run(shlex.split(command), tmp_path, monkeypatch, capsys))))
     patterns = {
