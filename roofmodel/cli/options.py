@@ -107,7 +107,7 @@ def workload_options(
         str | None,
         panel_option(
             PRECISION,
-            "Format of weights: as --dtype except fp4, or fp8_block, int4, int4_g64, int4_g32 (each also with _sym: "
+            "Format of weights: as --dtype except auto, or fp8_block, int4, int4_g64, int4_g32 (each also with _sym: "
             "without zero points), nf4, nf4_double, mxfp4, nvfp4 (default: --dtype).",
         ),
     ] = None,

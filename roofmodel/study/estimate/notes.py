@@ -265,11 +265,10 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
             f"{device.id} is not calibrated for these"
         )
     else:
-        used = {layer_kernels.kind(placed.operator) for placed in operators}
         communicates = any(phase.step.parallel.gpus > 1 for phase in found)
         for source_device, kinds in device.calibration.transferred.items():
-            optional = (*layer_kernels.KINDS, "collectives")
-            computing = [kind for kind in kinds if kind not in optional or kind in used]
+            used = _kernel_kinds(operators, device.calibration)
+            computing = [kind for kind in kinds if kind in used]
             # Collectives have a note of their own, because some cases of a sweep may run on one GPU.
             for shown in (computing, ["collectives"] if communicates and "collectives" in kinds else []):
                 if names := ", ".join(dict.fromkeys(KERNEL_KINDS[kind] for kind in shown)):
@@ -288,6 +287,12 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
                 "convolutions are expected with the kernels that PyTorch chooses by default; with "
                 "torch.backends.cudnn.benchmark = True, these times are 7 to 35 % longer than published ones"
             )
+
+
+def _kernel_kinds(placed: Sequence[Placed], calibration: Calibration) -> set[str]:
+    """The kinds of parameters of all operators but collectives."""
+    operators = [each.operator for each in placed if each.operator.collective is None]
+    return {kernel_parameters(each, calibration, each.widths.compute).kind for each in operators}
 
 
 def _is_default_convolution(placed: Placed, calibration: Calibration) -> bool:

@@ -14,7 +14,7 @@ from roofmodel.study.estimate.placed import Placed
 from roofmodel.views.kit.operator_names import MERGED, kind, label, merged_label, title
 
 ORDER = (
-    *("embedding", "stem", "stage", "attention", "cross attention", "ssm", "linear", "convolution", "mlp", "input"),
+    *("embedding", "stage", "attention", "cross attention", "ssm", "linear", "convolution", "mlp", "input"),
     *("norm", "activation", "residual", "bias", "head", "communication", "optimizer"),
 )
 STACK_PREFIXES = "encoder ", ""  # of the groups of each stack, in the order of the stacks
@@ -66,7 +66,14 @@ def _rows(phase: PhaseEstimate, key: Callable[[str, str], str]) -> list[Operator
     found = [_row(name, bundle, total) for (_, name), bundle in bundles.items()]
     order = [prefix + group for prefix in STACK_PREFIXES for group in ORDER]
     stages = stages_of(found)
-    return sorted(found, key=lambda row: (stages[row.stage], order.index(row.group.rstrip("0123456789"))))
+
+    def place(row: OperatorRow) -> tuple[int, int]:
+        group = row.group.rstrip("0123456789").replace(
+            "stem", "stage"
+        )  # in the model's order, a backward's is reversed
+        return stages[row.stage], order.index(group)
+
+    return sorted(found, key=place)
 
 
 def stages_of(found: Iterable[OperatorRow]) -> dict[str, int]:

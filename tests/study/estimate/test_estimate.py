@@ -432,6 +432,23 @@ def test_transferred_parameters_give_a_note() -> None:
     assert not any("parameters scaled" in note for note in map(str, run("gpt2", hw="a100").notes))
 
 
+@pytest.mark.parametrize(
+    ("model", "options", "kinds"),
+    [
+        ("resnet-50", {}, "elementwise"),
+        ("gpt2", {"phase": "prefill"}, "prefill attention, elementwise"),
+        ("gpt2", {"phase": "decode"}, "decode attention, elementwise"),
+        ("mixtral-8x7b-v0.1", {"phase": "decode"}, "decode attention, MoE, elementwise"),
+    ],
+)
+def test_the_note_on_transferred_parameters_names_the_kernels_of_the_model(
+    model: str, options: dict[str, Any], kinds: str
+) -> None:
+    """The V100's file has GEMMs of its own."""
+    notes = map(str, run(model, hw="v100", **options).notes)
+    assert [note.split(" kernels are")[0] for note in notes if "parameters scaled" in note] == [kinds]
+
+
 def test_an_mfu_above_100_percent_has_a_note() -> None:
     """In causal prefills, flash attention skips half of the pairs, but MFU counts them. Short prompts have no note."""
     for seq, above in ((1024, False), (131072, True)):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roofmodel.views.estimate import picture
-from roofmodel.views.estimate.rows import rows, with_letters
+from roofmodel.views.estimate.rows import group_rows, rows, with_letters
 from tests.views.estimates import MODELS, run
 
 
@@ -34,6 +34,16 @@ def test_blocks_of_a_stage_are_listed_once_with_their_convolution() -> None:
     assert found["stage3", "shortcut 1×1"] == 1
     assert found["stem", "convolution 7×7"] == 1
     assert found["residual", "residual adds"] == 3 + 4 + 6 + 3
+
+
+def test_stages_are_listed_in_the_order_in_which_they_run() -> None:
+    (phase,) = run("resnet-50", phase="train").phases
+    listed: dict[str, list[str]] = {}
+    for row in group_rows(phase):
+        if row.group.startswith("st"):
+            listed.setdefault(row.stage, []).append(row.group)
+    forward = ["stem", "stage1", "stage2", "stage3", "stage4"]
+    assert listed == {"forward": forward, "backward": forward[::-1]}
 
 
 def test_the_letters_go_to_the_rows_with_the_longest_times(tmp_path: Path) -> None:
