@@ -122,6 +122,9 @@ class Candidate(NamedTuple):
     """Seconds in the queue before the prefill, if requests arrive at random at the required rate; infinity if the
     service cannot sustain it, None without a required rate. The queue for a place in a decode batch of disaggregated
     serving is not counted."""
+    engines_needed: int | None = None
+    """Replicas of a mixed engine that meet all targets at the required rate; None where all are needed or it is not
+    known."""
 
     @property
     def fits(self) -> bool | None:
@@ -157,12 +160,13 @@ class Candidate(NamedTuple):
     @property
     def gpus_needed(self) -> int | None:
         """The GPUs of the engines that the required rate needs; None without a required rate."""
-        sufficient = self.sufficient_gpus
-        return None if sufficient is None else min(self.gpus, sufficient)
+        engines = self.layout.engines
+        return None if self.required is None else self.gpus * (self.engines_needed or engines) // engines
 
     @property
     def sufficient_gpus(self) -> int | None:
-        """The GPUs of so many of these engines that they reach the required rate; None without a required rate."""
+        """The GPUs of so many of these engines that they reach the required rate, however long the wait; None without a
+        required rate."""
         if self.required is None:
             return None
         units = 1 if self.prefill else self.layout.engines  # disaggregated engines are matched to each other

@@ -19,6 +19,7 @@ the chunk's that gives the smallest sum.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from math import inf
 from typing import Any, NamedTuple
 
@@ -33,12 +34,21 @@ class FullBatches(NamedTuple):
 
     batch: Array  # sequences of the engine, ascending
     prompts: Array  # in a chunk
+    tokens: Array  # of a chunk
     parts: Array  # chunks of a prompt
     filled: Array  # whether the chunks suffice to fill the batch
     requests: Array  # per second
     ttft: tuple[Array, ...]  # seconds, with the ends of the interval
     remaining: Array  # mean seconds from a random time to the end of the step
     microbatches: int  # of the engine, in flight at a time
+
+    def with_chunks(self, chunks: Array) -> FullBatches:
+        """With these chunks only, given by their places."""
+        return FullBatches(
+            self.batch, self.prompts[chunks], self.tokens[chunks], self.parts[chunks], self.filled[:, chunks],
+            self.requests[:, chunks], tuple(each[:, chunks] for each in self.ttft), self.remaining[:, chunks],
+            self.microbatches,
+        )  # fmt: skip
 
 
 class PartialLoad(NamedTuple):
@@ -66,6 +76,25 @@ def partial_load(full: FullBatches, rate: float, engines: int) -> PartialLoad:
         for own, value in zip(found.ttft, ttft, strict=True):
             own[:, chunk] = np.where(found.wait[:, chunk] < inf, value, own[:, chunk])
     return found
+
+
+def fewest_engines(full: FullBatches, batch: int, chunk: int, rate: float, most: int, limit: float) -> int:
+    """The smallest number of engines that sustain `rate` requests per second, with at most `limit` seconds of wait and
+    prefill, if each has this batch and chunks of so many tokens; `most` if no smaller number does.
+
+    With more engines, each has a lower load, so that wait and prefill take less time.
+    """
+    row, column = (int(np.flatnonzero(sizes == size)[0]) for sizes, size in ((full.batch, batch), (full.tokens, chunk)))
+    with_fewer_prompts = np.flatnonzero((full.parts == 1) & (np.arange(len(full.parts)) < column))
+    own = full.with_chunks(np.append(with_fewer_prompts, column))
+
+    def suffices(engines: int) -> bool:
+        load = partial_load(own, rate, engines)
+        wait = load.wait[row, -1]
+        return bool(wait < inf and load.ttft[0][row, -1] + wait <= limit)
+
+    sustaining = range(min(int(rate // full.requests[row, column]) + 1, most), most)
+    return sustaining.start + bisect_left(sustaining, True, key=suffices)
 
 
 def _with_chunk(full: FullBatches, chunk: int, rate: float, engines: int) -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ Each pair of a layout and formats is one piece: one pass over the model evaluate
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 from roofmodel import units
@@ -21,7 +22,7 @@ from roofmodel.study.estimate.notes import format_notes
 from roofmodel.study.estimate.options import MAX_VALUE, auto_dtype_notes
 from roofmodel.study.estimate.parallelism import has_experts
 from roofmodel.study.estimate.routing import check_routing, read_routing, routing_notes
-from roofmodel.study.plan.candidate import Candidate
+from roofmodel.study.plan.candidate import Candidate, Targets
 from roofmodel.study.plan.disaggregated import Matching, link_bandwidth, matched
 from roofmodel.study.plan.layouts import Layout, formats, layouts
 from roofmodel.study.plan.options import (
@@ -37,6 +38,7 @@ from roofmodel.study.plan.options import (
     service_of,
     speculation_of,
 )
+from roofmodel.study.plan.partial_load import fewest_engines
 from roofmodel.study.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
 from roofmodel.study.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
 from roofmodel.study.plan.step_times import engine
@@ -119,9 +121,10 @@ def plan(
     points = [*(point for one in found for point in one.front), *apart_points]
     best = [*(one.best for one in found if one.best is not None), *apart]
     shortages = [one.shortage for one in found if one.shortage is not None]
+    best_ranked = ranked(best, top, service.targets)
     result = Plan(
         model=arch.name, devices=tuple(device.id for device in devices), service=service,
-        ranked=tuple(ranked(best, top, service.targets)), front=tuple(front(points)),
+        ranked=tuple(_with_engines_needed(best_ranked, found, service.targets)), front=tuple(front(points)),
         shortage=None if best or not shortages else min(shortages, key=lambda one: one.needed / one.usable),
         searched=pairs + sum(one.points for one in found), layouts=len(pieces), notes=(),
     )  # fmt: skip
@@ -130,6 +133,20 @@ def plan(
     if "auto" in restricted.get("dtype", ()):
         remarks = (*auto_dtype_notes(arch), *remarks)
     return result._replace(notes=(*arch.notes, *routing_remarks, *remarks))
+
+
+def _with_engines_needed(shown: Iterable[Ranked], found: Iterable[Found], targets: Targets) -> Iterator[Ranked]:
+    """The candidates, with the number of engines that meet the targets at the required rate where they are mixed."""
+    full = {(one.best.device, one.best.layout, one.best.formats): one.full for one in found if one.best is not None}
+    limit = inf if targets.ttft is None else targets.ttft
+    for one in shown:
+        best, engines = one.candidate, one.candidate.layout.engines
+        batches = full.get((best.device, best.layout, best.formats)) if best.prefill is None else None
+        if batches is not None and best.meets and best.chunk is not None and targets.requests is not None:
+            batch = best.batch // engines
+            needed = fewest_engines(batches, batch, best.chunk, targets.requests, engines, limit)
+            one = one._replace(candidate=best._replace(engines_needed=needed))
+        yield one
 
 
 def _with_routing(

@@ -15,6 +15,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.study.plan.candidate import Candidate, Targets, candidate, with_wait
 from roofmodel.study.plan.disaggregated import DecodeRates, PrefillRates, decode_rates, prefill_rates
 from roofmodel.study.plan.layouts import Formats, Layout
+from roofmodel.study.plan.partial_load import FullBatches
 from roofmodel.study.plan.serving import Points, Traffic, batches, largest_batch, pareto, steady_states
 from roofmodel.study.plan.speculation import Speculation, generation_times, stored_with_draft
 from roofmodel.study.plan.step_times import Engine, engine, stored_weights
@@ -57,11 +58,12 @@ class Shortage(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The result of a piece: the number of its candidates, the best or nearest one, the Pareto front; the rates of one
-    engine that only decodes or only computes prompts."""
+    """The result of a piece: the number of its candidates, the best or nearest one, its engine's full batches, the
+    Pareto front; the rates of one engine that only decodes or only computes prompts."""
 
     points: int = 0
     best: Candidate | None = None
+    full: FullBatches | None = None  # of the best candidate's engine, if it is mixed and a rate is required
     front: tuple[Candidate, ...] = ()
     shortage: Shortage | None = None
     decode: DecodeRates | None = None
@@ -88,8 +90,8 @@ def evaluate(piece: Piece) -> Found:
     times = generation_times(served, service.speculation, traffic, sequences)
     found = Found()
     if "mixed" in service.modes:
-        points = steady_states(served, traffic, stored, times, service.targets.requests, layout.engines)
-        found = _mixed(piece, served, points, largest)
+        points, full = steady_states(served, traffic, stored, times, service.targets.requests, layout.engines)
+        found = _mixed(piece, served, points, largest)._replace(full=full)
     if "disaggregated" in service.modes and layout.engine.gpus < service.gpus:
         decode = decode_rates(served, traffic, stored, times)
         prefill = prefill_rates(served, traffic, weights)
@@ -130,4 +132,5 @@ def _chosen(piece: Piece, served: Engine, points: Points, searched: int, largest
         else np.lexsort((missed, targets.excludes_wait(points.wait)))[0]
     )
     in_time = np.flatnonzero(targets.meets_ttft(first_token))
-    return Found(searched, at(best), tuple(map(at, in_time[pareto(points.tpot[0][in_time], rates[in_time])])))
+    shown = in_time[pareto(points.tpot[0][in_time], rates[in_time])]
+    return Found(searched, at(best), front=tuple(map(at, shown)))

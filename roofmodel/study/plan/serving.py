@@ -115,8 +115,9 @@ def largest_batch(engine: Engine, stored: Stored) -> int:
 def steady_states(
     engine: Engine, traffic: Traffic, stored: Stored, times: GenerationTimes, rate: float | None = None,
     engines: int = 1,
-) -> Points:  # fmt: skip
-    """The steady states that keep the batch filled, for all batches and all chunks.
+) -> tuple[Points, FullBatches | None]:  # fmt: skip
+    """The steady states that keep the batch filled, for all batches and all chunks; with a required rate, the full
+    batches from which follow TTFT and wait at this rate.
 
     `stored` is what the pipeline stages store for requests at their full length. `rate` is the required rate of all
     `engines` of this kind.
@@ -134,11 +135,12 @@ def steady_states(
     ttft: tuple[Array, ...] = tuple(np.broadcast_to(parts * t, filled.shape) for t in mixed[:3])
     requests = tuple(finished * engine.sequences_per_batch / mean[at] for at in (0, 2, 1))
     wait: Array = np.inf
+    full: FullBatches | None = None
     if rate is not None:
         remaining = squares / (2 * mean.seconds)  # longer steps contain more of all random times
         full = FullBatches(
-            times.batch * engine.sequences_per_batch, prompts[0], parts[0], filled, requests[0], ttft, remaining,
-            engine.sequences_per_batch,
+            times.batch * engine.sequences_per_batch, prompts[0], (prompts * tokens)[0], parts[0], filled, requests[0],
+            ttft, remaining, engine.sequences_per_batch,
         )  # fmt: skip
         ttft, wait = partial_load(full, rate, engines)
     points = Points(
@@ -152,7 +154,7 @@ def steady_states(
         memory=peak_memory(stored, b + prompts, mixed.activations),
         step=mean,
     )
-    return _broadcast(points, filled.shape).at(filled.ravel())
+    return _broadcast(points, filled.shape).at(filled.ravel()), full
 
 
 def peak_memory(stored: Stored, sequences: Array, activations: Array) -> Array:

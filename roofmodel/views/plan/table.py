@@ -43,8 +43,7 @@ class PlanView:
         if not all(one.candidate.meets for one in self.plan.ranked):
             yield Text("!: misses a target", style="dim")
         if "GPUs" in kept and any(one.candidate.gpus_needed for one in self.plan.ranked):
-            limit = "; the limit of TTFT is not applied" if self.plan.service.targets.ttft is not None else ""
-            yield Text(f"GPUs: how many sustain the required rate, however long the wait{limit}", style="dim")
+            yield Text("GPUs: how many meet the targets at the required rate", style="dim")
         if self.plan.service.targets.requests is not None:
             yield from (Text(line, style="dim") for line in _rate_legends(kept))
         if counted:

@@ -206,6 +206,20 @@ def test_a_required_rate_needs_only_some_of_the_replicas() -> None:
     assert best.gpus_needed == 1
 
 
+def test_the_needed_gpus_meet_the_limit_of_ttft_with_the_wait() -> None:
+    """Rates at which one engine of four is not enough only because of the wait."""
+    options: dict[str, Any] = {"gpus": 4, "tp": 1, "pp": 1, "dp": 4, "mode": "mixed"}
+    most = planned(**options).ranked[0].candidate.requests.value
+    needed = {}
+    for ttft in ("10s", "150ms", "120ms"):
+        (one, *_) = planned(**options, requests=0.24 * most, ttft=ttft).ranked
+        assert one.candidate.meets
+        needed[ttft] = gpus = one.candidate.gpus_needed
+        assert planned(**options | {"gpus": gpus, "dp": gpus}, requests=0.24 * most, ttft=ttft).meets
+    assert sorted(needed.values()) == [needed["10s"], needed["150ms"], needed["120ms"]]  # type: ignore[type-var]
+    assert needed["10s"] == 1 < needed["120ms"]  # type: ignore[operator]
+
+
 def test_cost_decides_where_all_devices_have_prices() -> None:
     devices = [Device.load("h100"), Device.load("a100")]
     found = plan(hub.load(MODEL), devices, gpus=1, isl=ISL, osl=OSL, price="h100=100,a100=1", **ONE_FORMAT)

@@ -20,7 +20,7 @@ from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.study.plan.candidate import Candidate
 from roofmodel.study.plan.disaggregated import _cheapest_so_far
-from roofmodel.study.plan.partial_load import FullBatches, partial_load
+from roofmodel.study.plan.partial_load import FullBatches, fewest_engines, partial_load
 from roofmodel.study.plan.plan import plan
 from roofmodel.study.plan.queueing import mean_wait
 
@@ -178,7 +178,9 @@ def full_batches(case: Case) -> FullBatches:
     share = b / case.decodes * parts / prompts  # of the steps, those with a chunk
     mean, square = ((1 - share) * plain**power + share * mixed**power for power in (1, 2))
     requests, ttft = b / case.decodes / mean, parts * mixed
-    return FullBatches(b[:, 0], prompts, parts, share <= 1, requests, (ttft, ttft, ttft), square / (2 * mean), 1)
+    return FullBatches(
+        b[:, 0], prompts, prompts, parts, share <= 1, requests, (ttft, ttft, ttft), square / (2 * mean), 1
+    )
 
 
 def found_and_simulated(case: Case, load: float, requests: int) -> tuple[float, float, float]:
@@ -200,6 +202,20 @@ CASES = [
     Case(32, 64, 1, 0.05, 2, prompts=4),
     Case(64, 64, 0.2, 0.02, 2, prompts=8),
 ]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("load", [0.5, 0.95, 2.5])
+@pytest.mark.parametrize("slack", [1.02, 1.5, inf])
+def test_the_fewest_engines_are_the_first_number_that_meets_the_limit(case: Case, load: float, slack: float) -> None:
+    full, most = full_batches(case), 8
+    rate = load * full.requests[-1, -1]
+    loads = [partial_load(full, rate, engines) for engines in range(1, most + 1)]
+    first_tokens = [float(each.ttft[0][-1, -1] + each.wait[-1, -1]) for each in loads]
+    limit = slack * first_tokens[-1]
+    expected = next(n for n, each in enumerate(first_tokens, 1) if each < inf and each <= limit)
+    assert fewest_engines(full, case.batch, int(full.tokens[-1]), rate, most, limit) == expected
+    assert fewest_engines(full, case.batch, int(full.tokens[-1]), rate, most, 0) == most
 
 
 @pytest.mark.parametrize("case", CASES)
