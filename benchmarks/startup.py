@@ -59,7 +59,8 @@ def main() -> int:
         [ROOF, libraries, [PYTHON, "-c", "import roofmodel"], [PYTHON, "-c", "pass"]], runs
     )
     checks = [
-        ("roof estimate gpt2-xl / importing typer and rich", roof / imports, 2.0),
+        # Runs on the same state of the code give 1.90 to 2.04.
+        ("roof estimate gpt2-xl / importing typer and rich", roof / imports, 2.1),
         ("import roofmodel / (1.5 x bare python + 30 ms)", package / (1.5 * bare + 0.030), 1.0),
     ]
     try:

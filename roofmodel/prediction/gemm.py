@@ -166,7 +166,8 @@ def candidate_seconds(work: GemmWork, candidate: Sequence[Number], chip: Chip, t
     moved = _dram_bytes(work, chip, timing)
     stream = _stream(moved.streamed, chip, timing)
     k_per_part, fixed = _k_per_part(work, parts, chip, timing)
-    sm_seconds = _sm_seconds(*_stage_seconds(work, (rows, columns), parts, k_per_part, chip, timing))
+    whole = _whole_wide_tiles(work, timing)
+    sm_seconds = _sm_seconds(*_stage_seconds(work, (rows, columns), parts, k_per_part, whole, chip, timing))
     seconds = fixed + overlap(sm_seconds, stream, OVERLAP)
     seconds = seconds * _exclusion(work, parts, timing)
     if timing.few:
@@ -234,11 +235,11 @@ def _exclusion(work: GemmWork, parts: Number, timing: GemmTiming) -> Number:
     longest = work.n * (1 + (UNSPLIT_K_PER_COLUMN - 1) * (timing.unsplit > 3))
     wide = (work.batch <= 1) * (work.m <= UNSPLIT_WIDE_ROWS) * (work.n >= UNSPLIT_WIDE_COLUMNS) * (work.k < longest)
     whole = (work.k <= UNSPLIT_K) + small + (timing.unsplit > 2) * wide
-    unsplit = (parts > 1) * ((timing.unsplit > 0) * (timing.unsplit != 2) * whole + _few_rows(work, timing))
+    unsplit = (parts > 1) * ((timing.unsplit > 0) * (timing.unsplit != 2) * whole + _whole_wide_tiles(work, timing))
     return 1 + EXCLUSION_FACTOR * ((parts > timing.parts) + unsplit)
 
 
-def _few_rows(work: GemmWork, timing: GemmTiming) -> Number:
+def _whole_wide_tiles(work: GemmWork, timing: GemmTiming) -> Number:
     """1 for a GEMM of few rows that the library computes with a whole K and wide tiles, else 0."""
     columns = (work.n > UNSPLIT_ABOVE_COLUMNS) * (work.n <= UNSPLIT_COLUMNS)
     narrow = work.n <= UNSPLIT_NARROW_COLUMNS
@@ -253,36 +254,39 @@ def _best_tile(work: GemmWork, split: Number, k_per_part: Number, chip: Chip, ti
     Tiles whose lower bound exceeds the best time so far are skipped.
     """
 
-    def least(tile: tuple[int, int], k_per_part: Number, *fields: Number) -> Number:
-        return _least_sm_seconds(GemmWork(*fields), tile, split, k_per_part, chip, timing)
+    def least(tile: tuple[int, int], k_per_part: Number, whole: Number, *fields: Number) -> Number:
+        return _least_sm_seconds(GemmWork(*fields), tile, split, k_per_part, whole, chip, timing)
 
-    def by_tile(tile: tuple[int, int], best: Number, k_per_part: Number, *fields: Number) -> Number:
-        return minimum(best, _sm_seconds(*_stage_seconds(GemmWork(*fields), tile, split, k_per_part, chip, timing)))
+    def by_tile(tile: tuple[int, int], best: Number, k_per_part: Number, whole: Number, *fields: Number) -> Number:
+        stages = _stage_seconds(GemmWork(*fields), tile, split, k_per_part, whole, chip, timing)
+        return minimum(best, _sm_seconds(*stages))
 
-    best = _sm_seconds(*_stage_seconds(work, TILES[0], split, k_per_part, chip, timing))
+    whole = _whole_wide_tiles(work, timing)
+    best = _sm_seconds(*_stage_seconds(work, TILES[0], split, k_per_part, whole, chip, timing))
     for tile in (*TILES[1:], *INTERMEDIATE_TILES):
-        best = lowered(best, partial(least, tile), partial(by_tile, tile), k_per_part, *work)
+        best = lowered(best, partial(least, tile), partial(by_tile, tile), k_per_part, whole, *work)
     return best
 
 
 def _least_sm_seconds(
-    work: GemmWork, tile: tuple[int, int], split: Number, k_per_part: Number, chip: Chip, timing: GemmTiming
-) -> Number:
+    work: GemmWork, tile: tuple[int, int], split: Number, k_per_part: Number, whole: Number, chip: Chip,
+    timing: GemmTiming,
+) -> Number:  # fmt: skip
     """Lower bound for a tile shape: every tile and every wave is full."""
     rows, columns = tile
     multiply = 2 / (chip.peak * timing.pipe)
     load = (work.a / columns + work.b / rows) / (timing.l2 * chip.port)
     step = timing.step / (rows * columns * _resident_tiles(tile) * chip.multiprocessors)
     element = k_per_part * maximum(maximum(multiply, load), step) + work.c / (timing.store * chip.port)
-    return ROUNDING_MARGIN * split * element * work.batch * work.n * work.m * _tile_exclusion(work, tile, timing)
+    return ROUNDING_MARGIN * split * element * work.batch * work.n * work.m * _tile_exclusion(work, tile, whole, timing)
 
 
-def _tile_exclusion(work: GemmWork, tile: tuple[Number, Number], timing: GemmTiming) -> Number:
-    """A large factor on the time of tiles that the library does not use, else 1."""
+def _tile_exclusion(work: GemmWork, tile: tuple[Number, Number], whole: Number, timing: GemmTiming) -> Number:
+    """A large factor on the time of tiles that the library does not use, else 1. `whole` is `_whole_wide_tiles`."""
     rows, columns = tile
     too_short = (rows < timing.tall) * (rows < work.m)
     intermediate = (rows > 64) * (rows % 128 > 0) * (1 - timing.intermediate)
-    narrow = (columns < 128) * _few_rows(work, timing)
+    narrow = (columns < 128) * whole
     return 1 + EXCLUSION_FACTOR * (too_short + intermediate + narrow)
 
 
@@ -350,8 +354,9 @@ def _sm_seconds(multiply: Number, load: Number, step: Number, store: Number) -> 
 
 
 def _stage_seconds(
-    work: GemmWork, tile: tuple[Number, Number], split: Number, k_per_part: Number, chip: Chip, timing: GemmTiming
-) -> tuple[Number, Number, Number, Number]:
+    work: GemmWork, tile: tuple[Number, Number], split: Number, k_per_part: Number, whole: Number, chip: Chip,
+    timing: GemmTiming,
+) -> tuple[Number, Number, Number, Number]:  # fmt: skip
     """Seconds in which the SM with the most work multiplies, loads, steps along K, and stores.
 
     Plain numbers are multiplied first, because operations on arrays are slower.
@@ -363,13 +368,13 @@ def _stage_seconds(
     waves = part("waves", waves + timing.balanced * (maximum(tiles / chip.multiprocessors, 1) - waves))
     multiply = waves * (k_per_part * (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)))
     multiply = multiply * _sustained_slowdown(work, chip, timing)
-    multiply = part("multiply", multiply * _tile_exclusion(work, tile, timing), "s")
+    multiply = part("multiply", multiply * _tile_exclusion(work, tile, whole, timing), "s")
     used_rows, used_columns = minimum(rows, work.m), minimum(columns, work.n)
     loaded = (used_rows * work.a + used_columns * work.b) * minimum(tiles, chip.multiprocessors)
     load = part("load", waves * loaded * (k_per_part / (timing.l2 * chip.port)), "s")
     tiles_per_sm = part("tiles_per_sm", _resident_tiles(tile))
     step = ceil_div(tiles, chip.multiprocessors * tiles_per_sm) * (k_per_part * timing.step)
-    own_port = _few_rows(work, timing) * (k_per_part * (used_columns * work.b * (chip.multiprocessors / chip.port)))
+    own_port = whole * (k_per_part * (used_columns * work.b * (chip.multiprocessors / chip.port)))
     step = part("step", maximum(step, own_port), "s")
     share = used_columns * work.c / (timing.store * chip.port / chip.multiprocessors)
     return multiply, load, step, part("store", waves * used_rows * share, "s")
