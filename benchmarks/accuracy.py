@@ -10,7 +10,6 @@ framework that was not used for fitting. No whole model (`served`, `generation`,
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks import generation, published, served
+from benchmarks import generation, pages, published, served
 from benchmarks.errors import RelativeErrors, summary_cells
 from roofmodel.devices.device import Device
 from roofmodel.study.benchmark.table import Array, groups, held_out
@@ -181,24 +180,15 @@ SOURCES: dict[str, Callable[[Path], ModelErrors]] = {
 }
 
 
-def merged(page: str, tables: list[str]) -> str:
-    """The page, with each of its tables replaced by the given table with the same header line."""
-    for table in tables:
-        title = re.escape(table.partition("\n")[0])
-        page = re.sub(rf"^{title}\n(\|.*\n)+", lambda _, new=table: f"{new}\n", page, flags=re.MULTILINE)
-    return page
-
-
 def main() -> None:
     """Write the tables to stdout or into pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="tables of measurements")
-    parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to update")
+    pages.add_option(parser)
     given = parser.parse_args()
     tables = [operations(given.folder), *models(given.folder)]
     sys.stdout.write("\n\n".join(tables) + "\n")
-    for page in given.into:
-        page.write_text(merged(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
+    pages.replace_tables(given.into, tables)
 
 
 if __name__ == "__main__":

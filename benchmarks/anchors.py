@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from benchmarks import accuracy, megatron, served
+from benchmarks import accuracy, megatron, pages, served
 from benchmarks.others import ToolMissing, aiconfigurator, clones, llm_flops
 from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError
@@ -31,7 +31,6 @@ from roofmodel.study.benchmark.validate import errors, validate
 
 T = TypeVar("T")
 
-NOT_RUN = "not run"
 HEADING = "| mean error on"
 MODES = {f"aiconfigurator, {mode}": mode for mode in aiconfigurator.MODES}
 COLUMNS = ("roofline", "scaled roofline", "llm-flops", "LLM-Viewer", *MODES, "roofmodel")
@@ -54,7 +53,7 @@ class ErrorLine(NamedTuple):
 
 
 def _cell(error: float | None) -> str:
-    return NOT_RUN if error is None else f"{error:.1%}"
+    return pages.NOT_RUN if error is None else f"{error:.1%}"
 
 
 def table(lines: Sequence[ErrorLine]) -> str:
@@ -62,19 +61,6 @@ def table(lines: Sequence[ErrorLine]) -> str:
     columns = [name for name in COLUMNS if any(name in line.errors for line in lines)]
     header = f"{HEADING} | rows | {' | '.join(columns)} |\n|---|---:|{'---:|' * len(columns)}"
     return "\n".join([header, *(line.markdown(columns) for line in lines)])
-
-
-def merged(page: str, text: str) -> str:
-    """The page with its table lines replaced by those with the same first cell. Cells of missing tools stay."""
-    rows = (line.split("|") for line in text.splitlines() if line.startswith("| ") and not line.startswith(HEADING))
-    found = {cells[1]: cells for cells in rows}
-
-    def line(old: str) -> str:
-        cells = old.split("|")
-        new = found.get(cells[1], cells) if old.startswith("| ") else cells
-        return "|".join(b if a.strip() == NOT_RUN else a for a, b in zip(new, cells, strict=True))
-
-    return "\n".join(map(line, page.split("\n")))
 
 
 class ToolComparisons:
@@ -151,7 +137,7 @@ class ToolComparisons:
         for case in megatron.CASES:
             name, ours = case.setting.name, megatron.expected(case)
             cells = [
-                NOT_RUN if theirs is None else _seconds(theirs[name][case.recompute], case.seconds),
+                pages.NOT_RUN if theirs is None else _seconds(theirs[name][case.recompute], case.seconds),
                 "—" if ours is None else _seconds(ours, case.seconds),
             ]
             what = f"{name} on {case.setting.tp * case.setting.pp} GPUs, {case.recompute} recomputation"
@@ -223,7 +209,7 @@ def main() -> None:
     parser.add_argument(
         "--hw", nargs="+", choices=aiconfigurator.SYSTEMS, help="only operators, and only of these devices"
     )
-    parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to update")
+    pages.add_option(parser)
     given = vars(parser.parse_args())
     anchors = ToolComparisons(given["folder"], {tool: given[tool] for tool in TOOLS})
     try:
@@ -234,8 +220,7 @@ def main() -> None:
     except (RoofError, OSError) as error:
         parser.error(str(error))
     print(text)
-    for page in given["into"]:
-        page.write_text(merged(page.read_text(encoding="utf-8"), text), encoding="utf-8")
+    pages.replace_rows(given["into"], text)
     if anchors.missing:
         print("\nNot run:", *anchors.missing, sep="\n- ", file=sys.stderr)
 

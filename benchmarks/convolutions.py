@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import fmean, median, quantiles
 from typing import Any, NamedTuple
 
-from benchmarks.accuracy import merged
+from benchmarks import pages
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Network
@@ -256,12 +256,11 @@ def main() -> None:
     """Write the fit and the table to stdout, and the table into pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=Path, help="PyTorch trace of ResNet-50's training")
-    parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to update")
+    pages.add_option(parser)
     given = parser.parse_args()
     found = table()
     sys.stdout.write(f"{fit(measured(given.trace))}\n{found}\n")
-    for page in given.into:
-        page.write_text(merged(page.read_text(encoding="utf-8"), [found]), encoding="utf-8")
+    pages.replace_tables(given.into, [found])
 
 
 if __name__ == "__main__":

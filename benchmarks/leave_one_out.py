@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.accuracy import merged
+from benchmarks import pages
 from roofmodel.devices.device import Device
 from roofmodel.devices.transfer import transferred
 from roofmodel.prediction.parameter_sets import operator_format_key
@@ -137,12 +137,11 @@ def main() -> None:
     """Write the table to stdout or into pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="tables of measurements")
-    parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to update")
+    pages.add_option(parser)
     given = parser.parse_args()
     table = "\n".join((HEADER, *(row(given.folder, *pair) for pair in PAIRS)))
     sys.stdout.write(table + "\n")
-    for page in given.into:
-        page.write_text(merged(page.read_text(encoding="utf-8"), [table]), encoding="utf-8")
+    pages.replace_tables(given.into, [table])
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.accuracy import merged
+from benchmarks import pages
 from benchmarks.served import ACTIVATIONS, SHARDED, ServedBatch, loaded, rows
 from roofmodel.study.plan.candidate import Interval
 from roofmodel.study.plan.layouts import Formats, Layout
@@ -120,12 +120,11 @@ def main() -> None:
     """Print the table; with `--into`, also replace it in a page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="the folder with trtllm_e2e.csv.gz")
-    parser.add_argument("--into", type=Path, help="a page whose table is replaced")
+    pages.add_option(parser)
     given = parser.parse_args()
     found = table(groups(given.folder))
     print(found)
-    if given.into:
-        given.into.write_text(merged(given.into.read_text(encoding="utf-8"), [found]), encoding="utf-8")
+    pages.replace_tables(given.into, [found])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from benchmarks.anchors import NOT_RUN, merged
+from benchmarks import pages
 from benchmarks.others import ToolMissing, aiconfigurator, clones
 
 T = TypeVar("T")
@@ -110,10 +110,10 @@ class Comparison:
             own = _first(ours or (), mode)
             row = None if theirs is None else theirs.get(name)
             cells = [
-                *(_cells(_their_choice(row)) if theirs is not None else (NOT_RUN, NOT_RUN)),
+                *(_cells(_their_choice(row)) if theirs is not None else (pages.NOT_RUN, pages.NOT_RUN)),
                 *_cells(own and _our_choice(own)),
-                NOT_RUN if theirs is None else _on_engines(asked, mode, row),
-                f"{_seconds(their_time) if theirs is not None else NOT_RUN} / {_seconds(our_time)}",
+                pages.NOT_RUN if theirs is None else _on_engines(asked, mode, row),
+                f"{_seconds(their_time) if theirs is not None else pages.NOT_RUN} / {_seconds(our_time)}",
             ]
             yield f"| {asked}, {mode} | {' | '.join(cells)} |"
 
@@ -127,8 +127,8 @@ class Comparison:
         document, our_time = self._run(_trained, asked, {})
         assert document is not None
         own = document["candidates"][0]
-        cells = [NOT_RUN, NOT_RUN, _training_layout(own), _step(own["step_seconds"]), NOT_RUN]
-        count, time = NOT_RUN, NOT_RUN
+        cells = [pages.NOT_RUN, pages.NOT_RUN, _training_layout(own), _step(own["step_seconds"]), pages.NOT_RUN]
+        count, time = pages.NOT_RUN, pages.NOT_RUN
         if theirs is not None:
             number, best = theirs
             execution, stats = best["execution"], best["stats"]
@@ -297,7 +297,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calculon", type=Path, metavar="PATH", help="a clone of Calculon")
     parser.add_argument("--only", default="", metavar="TEXT", help="only the questions whose name contains the text")
-    parser.add_argument("--into", type=Path, metavar="PAGE", help="a page whose tables are replaced")
+    pages.add_option(parser)
     given = parser.parse_args()
     compared = Comparison(given.calculon)
     services = [one for one in SERVICES if given.only in str(one)]
@@ -309,8 +309,7 @@ def main() -> None:
         print(titles, end="")
         for line in lines:
             print(line, flush=True)
-            if given.into:
-                given.into.write_text(merged(given.into.read_text(encoding="utf-8"), line), encoding="utf-8")
+            pages.replace_rows(given.into, line)
     if compared.missing:
         print("\nNot run:", *compared.missing, sep="\n- ", file=sys.stderr)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from benchmarks.accuracy import merged
+from benchmarks import pages
 from roofmodel.devices.device import Device
 from roofmodel.study.benchmark.table import held_out, read, seconds
 from roofmodel.study.benchmark.validate import validate
@@ -112,7 +112,7 @@ def main() -> None:
     """Write the tables to stdout or into pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="tables of measurements")
-    parser.add_argument("--into", type=Path, nargs="+", default=(), metavar="PAGE", help="pages to update")
+    pages.add_option(parser)
     given = parser.parse_args()
     measured = gemms(given.folder)
     tables = [
@@ -121,8 +121,7 @@ def main() -> None:
         "\n".join((GRAPHS, *graphs(given.folder))),
     ]
     sys.stdout.write("\n\n".join(tables) + "\n")
-    for page in given.into:
-        page.write_text(merged(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
+    pages.replace_tables(given.into, tables)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import anchors, megatron
+from benchmarks import anchors, megatron, pages
 from benchmarks.others import ToolMissing, aiconfigurator, clones
 from roofmodel.devices.device import Device
 from roofmodel.study.estimate.estimate import estimate
@@ -24,13 +24,14 @@ def test_the_page_shows_the_errors_computed_from_the_measurements() -> None:
     operators = compared.operators(["a100", "b300", "l40s"])  # a device of each table
     tables = "\n".join((anchors.table([*operators]), anchors.table([*compared.served()]), compared.training()))
     assert all(f"\n|{line.split('|')[1]}|" in PAGE for line in tables.splitlines())
-    assert anchors.merged(PAGE, tables).splitlines() == PAGE.splitlines()
+    assert pages.with_rows(PAGE, tables).splitlines() == PAGE.splitlines()
     assert compared.flops() in PAGE
 
 
 def test_documented_figures_of_tools_that_did_not_run_are_kept() -> None:
     page = "Text | as it is\n| a | 1 | 2 |\n| b | 3 | 4 |"
-    assert anchors.merged(page, "| b | 5 | not run |\n| c | 6 | 7 |") == "Text | as it is\n| a | 1 | 2 |\n| b | 5 | 4 |"
+    updated = pages.with_rows(page, "| b | 5 | not run |\n| c | 6 | 7 |")
+    assert updated == "Text | as it is\n| a | 1 | 2 |\n| b | 5 | 4 |"
 
 
 def test_a_missing_tool_is_reported_with_an_installation_command(
