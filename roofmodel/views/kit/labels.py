@@ -36,7 +36,7 @@ def place(axes: Axes, labeled: Iterable[tuple[str, float, float]], dpi: float, b
             *_data(axes, here), between.join(together), ha="center", va="center", fontsize=9, weight="bold", zorder=5
         )
         extent = text.get_window_extent()
-        size = extent.width, extent.height
+        size = extent.width + 6 * point, extent.height  # 3 points between labels of one line
         candidate = min(
             _candidates(here, size, point),
             key=lambda candidate: (round(_covered(candidate.box, taken, axes), 3), candidate.away),
