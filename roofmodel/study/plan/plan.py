@@ -24,7 +24,7 @@ from roofmodel.study.estimate.parallelism import has_experts
 from roofmodel.study.estimate.routing import check_routing, read_routing, routing_notes
 from roofmodel.study.plan.candidate import Candidate, Targets
 from roofmodel.study.plan.disaggregated import Matching, link_bandwidth, matched
-from roofmodel.study.plan.layouts import Layout, formats, layouts
+from roofmodel.study.plan.layouts import Formats, Layout, formats, layouts
 from roofmodel.study.plan.options import (
     check_count,
     check_generates,
@@ -38,7 +38,7 @@ from roofmodel.study.plan.options import (
     service_of,
     speculation_of,
 )
-from roofmodel.study.plan.partial_load import fewest_engines
+from roofmodel.study.plan.partial_load import FullBatches, fewest_engines
 from roofmodel.study.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
 from roofmodel.study.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
 from roofmodel.study.plan.step_times import engine
@@ -48,6 +48,9 @@ from roofmodel.study.sweep.sweep import prices_by_device
 
 SHOWN = 8
 """Candidates that a plan reports."""
+
+EngineKey = tuple[str, Layout, Formats]
+"""Device, layout and formats of an engine."""
 
 
 class Plan(NamedTuple):
@@ -121,32 +124,48 @@ def plan(
     points = [*(point for one in found for point in one.front), *apart_points]
     best = [*(one.best for one in found if one.best is not None), *apart]
     shortages = [one.shortage for one in found if one.shortage is not None]
+    full = {_engine_key(one.best): one.full for one in found if one.best is not None and one.full is not None}
     best_ranked = ranked(best, top, service.targets)
     result = Plan(
         model=arch.name, devices=tuple(device.id for device in devices), service=service,
-        ranked=tuple(_with_engines_needed(best_ranked, found, service.targets)), front=tuple(front(points)),
+        ranked=tuple(_with_engines_needed(best_ranked, full, service.targets)), front=tuple(front(points)),
         shortage=None if best or not shortages else min(shortages, key=lambda one: one.needed / one.usable),
         searched=pairs + sum(one.points for one in found), layouts=len(pieces), notes=(),
     )  # fmt: skip
-    remarks = (*_notes(result, pieces, prices), *device_notes(devices, searched))
+    remarks = (*_notes(result, pieces, prices, full), *device_notes(devices, searched))
     remarks = (*remarks, *dict.fromkeys(_kernel_format_notes(arch, comparable(searched), result)))
     if "auto" in restricted.get("dtype", ()):
         remarks = (*auto_dtype_notes(arch), *remarks)
     return result._replace(notes=(*arch.notes, *routing_remarks, *remarks))
 
 
-def _with_engines_needed(shown: Iterable[Ranked], found: Iterable[Found], targets: Targets) -> Iterator[Ranked]:
+def _engine_of(one: Candidate) -> EngineKey:
+    return one.device, one.layout, one.formats
+
+
+def _with_engines_needed(
+    shown: Iterable[Ranked], full: Mapping[EngineKey, FullBatches], targets: Targets
+) -> Iterator[Ranked]:
     """The candidates, with the number of engines that meet the targets at the required rate where they are mixed."""
-    full = {(one.best.device, one.best.layout, one.best.formats): one.full for one in found if one.best is not None}
-    limit = inf if targets.ttft is None else targets.ttft
     for one in shown:
-        best, engines = one.candidate, one.candidate.layout.engines
-        batches = full.get((best.device, best.layout, best.formats)) if best.prefill is None else None
-        if batches is not None and best.meets and best.chunk is not None and targets.requests is not None:
-            batch = best.batch // engines
-            needed = fewest_engines(batches, batch, best.chunk, targets.requests, engines, limit)
-            one = one._replace(candidate=best._replace(engines_needed=needed))
+        if one.candidate.meets and targets.requests is not None:
+            needed = _fewest_engines(one.candidate, full, targets, one.candidate.layout.engines)
+            one = one._replace(candidate=one.candidate._replace(engines_needed=needed))
         yield one
+
+
+def _fewest_engines(one: Candidate, full: Mapping[EngineKey, FullBatches], targets: Targets, most: int) -> int | None:
+    """The smallest number of a mixed candidate's engines that sustain the required rate and meet the target of TTFT;
+    `most` if no smaller number does, None in disaggregated serving."""
+    if one.chunk is None or targets.requests is None:
+        return None
+    batch = one.batch // one.layout.engines
+    limit = inf if targets.ttft is None else targets.ttft
+    return fewest_engines(full[_engine_key(one)], batch, one.chunk, targets.requests, most, limit)
+
+
+def _engine_key(one: Candidate) -> EngineKey:
+    return one.device, one.layout, one.formats
 
 
 def _with_routing(
@@ -195,7 +214,9 @@ def _disaggregated(
     return searched, best, points
 
 
-def _notes(found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float]) -> Iterator[Text]:
+def _notes(
+    found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float], full: Mapping[EngineKey, FullBatches]
+) -> Iterator[Text]:
     if found.shortage is not None:
         short = found.shortage
         yield WarningNote(
@@ -207,7 +228,7 @@ def _notes(found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float]) ->
         nearest, targets = found.ranked[0].candidate, found.service.targets
         yield WarningNote(
             f"no layout meets the targets; the nearest is {_described(nearest)}: "
-            f"{violation_text(nearest, targets.ttft, targets.tpot)}{_reachable_rate(found, nearest)}"
+            f"{violation_text(nearest, targets.ttft, targets.tpot)}{_reachable_rate(found, nearest, full)}"
         )
     busy = [one.rank for one in found.ranked if one.candidate.prefill and one.candidate.prefill.limits]
     if busy and found.service.targets.requests is None:
@@ -234,20 +255,33 @@ def _described(one: Candidate) -> str:
     return f"{name(one)}, {format_text(one)}, batch {one.batch} on {one.device}"
 
 
-def _reachable_rate(found: Plan, nearest: Candidate) -> str:
-    """The highest rate within the latencies, and the GPUs that reach the required rate with the same engines; no text
-    if no candidate has such latencies or no rate is required."""
-    limit = found.service.targets.tpot
-    in_time = [one for one in found.front if limit is None or one.tpot.value <= limit]  # all meet the limit of TTFT
-    if not in_time or in_time[0].sufficient_gpus is None:
+def _reachable_rate(found: Plan, nearest: Candidate, full: Mapping[EngineKey, FullBatches]) -> str:
+    """The highest rate within the latencies without a queue, and the GPUs that reach the required rate with the same
+    engines; no text if no candidate has such latencies or no rate is required."""
+    targets = found.service.targets
+    in_time = [one for one in found.front if targets.tpot is None or one.tpot.value <= targets.tpot]
+    if not in_time or targets.requests is None:  # the candidates of the front meet the target of TTFT
         return ""
     highest = max(in_time, key=lambda one: one.requests.value)
-    apart = "" if found.service.targets.ttft is None else " (the wait is not considered)"
-    enough = f"{highest.sufficient_gpus} GPUs suffice at this rate per GPU{apart}"
+    enough = _sufficient_gpus(highest, targets, full)
     if highest == nearest:
         return f"; {enough}"
+    without = "" if targets.ttft is None else " without a queue"
     rate = units.significant(highest.requests.value)
-    return f"; with these latencies, the highest rate is {rate} requests/s, of {_described(highest)}; {enough}"
+    return f"; with these latencies, the highest rate{without} is {rate} requests/s, of {_described(highest)}; {enough}"
+
+
+def _sufficient_gpus(one: Candidate, targets: Targets, full: Mapping[EngineKey, FullBatches]) -> str:
+    """The GPUs of these engines that sustain the required rate; of mixed engines, with the wait."""
+    per_engine = one.gpus // one.layout.engines
+    most = 8 * (one.sufficient_gpus or 1) // per_engine  # with so many, each engine has few sequences
+    needed = None if targets.ttft is None else _fewest_engines(one, full, targets, most)
+    if needed is None:
+        apart = "" if targets.ttft is None else " (the wait is not considered)"
+        return f"{one.sufficient_gpus} GPUs suffice at this rate per GPU{apart}"
+    if needed < most:
+        return f"{needed * per_engine} GPUs with such engines meet all targets, including the wait"
+    return f"{one.sufficient_gpus} GPUs reach the required rate, but with the wait, TTFT exceeds its target"
 
 
 def _request_notes(arch: Architecture, service: Service) -> Iterator[Text]:

@@ -167,21 +167,38 @@ def test_targets_that_nothing_meets_name_the_nearest_layout() -> None:
     assert any("no layout meets the targets; the nearest is tp 2" in str(note) for note in found.notes)
 
 
-def test_a_rate_that_no_layout_reaches_names_the_highest_rate_and_the_gpus_that_suffice() -> None:
-    def warning(**options: Any) -> str:
-        return next(str(note) for note in planned(**options).notes if "no layout meets the targets" in str(note))
+def warning(**options: Any) -> str:
+    return next(str(note) for note in planned(**options).notes if "no layout meets the targets" in str(note))
 
+
+def test_a_rate_that_no_layout_reaches_names_the_highest_rate_and_the_gpus_that_suffice() -> None:
     latencies = {"ttft": "200ms", "tpot": "12ms"}
     highest = planned(**latencies).ranked[0].candidate.requests.value
     required = 5.5 * highest
     text = warning(requests=required, **latencies)
-    assert f"with these latencies, the highest rate is {highest:.3g} requests/s" in text
+    assert f"with these latencies, the highest rate without a queue is {highest:.3g} requests/s" in text
     gpus = int(re.search(r"(\d+) GPUs suffice", text)[1])  # type: ignore[index]
     assert planned(requests=required, **latencies | {"gpus": gpus}).meets
     assert gpus in (11, 12)  # of engines with one GPU, or two
     assert re.search(r"requests/s; \d+ GPUs suffice at this rate per GPU$", warning(requests=1e4))
-    assert "suffice" not in warning(requests=required, tpot="1us")
-    assert "suffice" not in warning(tpot="1us")
+    assert "GPUs" not in warning(requests=required, tpot="1us")
+    assert "GPUs" not in warning(tpot="1us")
+
+
+@pytest.mark.parametrize(("ttft", "more"), [("10s", 0), ("100ms", 1), ("60ms", 1), ("40ms", 2)])
+def test_the_gpus_that_suffice_include_the_wait(ttft: str, more: int) -> None:
+    """Four engines sustain this rate with little to spare: requests wait unless there are more."""
+    options: dict[str, Any] = {"gpus": 1, "mode": "mixed"}
+    required = 3.9 * planned(**options).ranked[0].candidate.requests.value
+    text = warning(**options, requests=required, ttft=ttft)
+    gpus = int(re.search(r"(\d+) GPUs with such engines meet all targets, including the wait$", text)[1])  # type: ignore[index]
+    assert gpus == 4 + more
+
+    def meets(count: int) -> bool:
+        return planned(gpus=count, tp=1, pp=1, dp=count, mode="mixed", requests=required, ttft=ttft).meets
+
+    assert meets(gpus)
+    assert not meets(gpus - 1)
 
 
 def test_a_model_that_does_not_fit_names_the_layout_that_lacks_least() -> None:
