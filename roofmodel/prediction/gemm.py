@@ -30,9 +30,9 @@ UNSPLIT_ABOVE_COLUMNS: Annotated[int, "columns above which `unsplit` = 2 applies
 UNSPLIT_COLUMNS: Annotated[int, "columns up to which `unsplit` = 2 applies"] = 4096
 UNSPLIT_ROWS_K: Annotated[int, "elements of K up to which `unsplit` = 2 applies"] = 2048
 # From L40S and RTX PRO 6000: such GEMMs take as long as one SM needs for a tile with all of K.
-UNSPLIT_WIDE_ROWS: Annotated[int, "rows up to which `unsplit` = 3 and 4 apply to a K longer than UNSPLIT_K"] = 64
-UNSPLIT_WIDE_COLUMNS: Annotated[int, "columns from which they apply to a K longer than UNSPLIT_K"] = 1024
-UNSPLIT_K_PER_COLUMN: Annotated[int, "elements of K per column below which `unsplit` = 4 applies; 1 for 3"] = 4
+UNSPLIT_SHORT_SIDE: Annotated[int, "rows (`unsplit` = 3), or rows or columns (4), up to which K stays whole"] = 64
+UNSPLIT_LONG_SIDE: Annotated[int, "columns (`unsplit` = 3), or the other side (4), from which K stays whole"] = 1536
+UNSPLIT_K_PER_ELEMENT: Annotated[int, "elements of K per element of the long side below which 4 applies; 1 for 3"] = 4
 SUSTAINED_HALF_SECONDS: Annotated[float, "seconds at the peak after which half of `sustained` applies"] = 1.2e-3
 RAMP_HALF_BYTES: Annotated[float, "bytes after which half of `ramp` has passed"] = 512e6
 PARTIAL_SUM_BANDWIDTH: Annotated[float, "factor on the L2 ports' bandwidth for partial sums, mostly in L2"] = 0.31
@@ -73,8 +73,9 @@ DESCRIPTION = FormulaDescription(
         "The time is at least `host`, where kernels were not captured in a graph.",
         "Some libraries have only tall tiles: at least `tall` rows, or all rows of C if fewer. `parts` is the largest "
         "number of parts into which a library splits K; with `unsplit` = 1, it splits neither a short K nor K of a "
-        "small GEMM. With `unsplit` = 3 or 4, it also computes a GEMM of few rows with a whole K, if K is shorter than "
-        "the number of columns (3) or than four times this number (4). With `unsplit` = 2, it computes a GEMM of few "
+        "small GEMM. With `unsplit` = 3, it also computes a GEMM of few rows with a whole K, if K is shorter than the "
+        "number of columns; with 4, a GEMM of few rows or few columns, if K is shorter than four times the other "
+        "number. With `unsplit` = 2, it computes a GEMM of few "
         "rows with a whole K and at least 128 columns per tile, and `step` is at least the time in which an SM loads "
         "these columns through its own port. With `intermediate`, it also has tiles with heights between the powers of "
         "two.",
@@ -97,7 +98,7 @@ DESCRIPTION = FormulaDescription(
         "K_SLICE", "MIN_K_PER_PART", "FILL_HALF_K", "LATE_TILES", "UNSPLIT_K", "SMALL_UNSPLIT_GEMM",
         "SMALL_UNSPLIT_K", "UNSPLIT_ROWS", "UNSPLIT_NARROW_ROWS", "UNSPLIT_NARROW_COLUMNS", "UNSPLIT_ABOVE_COLUMNS",
         "UNSPLIT_COLUMNS", "UNSPLIT_ROWS_K",
-        "UNSPLIT_WIDE_ROWS", "UNSPLIT_WIDE_COLUMNS", "UNSPLIT_K_PER_COLUMN", "SUSTAINED_HALF_SECONDS",
+        "UNSPLIT_SHORT_SIDE", "UNSPLIT_LONG_SIDE", "UNSPLIT_K_PER_ELEMENT", "SUSTAINED_HALF_SECONDS",
         "RAMP_HALF_BYTES", "PARTIAL_SUM_BANDWIDTH", "EVICTION", "C_AGAIN", "L2_SHARE", "OVERLAP",
     ),
 )  # fmt: skip
@@ -232,9 +233,12 @@ def _split_seconds(work: GemmWork, split: int, chip: Chip, timing: GemmTiming, s
 def _exclusion(work: GemmWork, parts: Number, timing: GemmTiming) -> Number:
     """A large factor on the time of parts that the library does not use, else 1."""
     small = (work.m * work.n * work.k < SMALL_UNSPLIT_GEMM) * (work.k <= SMALL_UNSPLIT_K)
-    longest = work.n * (1 + (UNSPLIT_K_PER_COLUMN - 1) * (timing.unsplit > 3))
-    wide = (work.batch <= 1) * (work.m <= UNSPLIT_WIDE_ROWS) * (work.n >= UNSPLIT_WIDE_COLUMNS) * (work.k < longest)
-    whole = (work.k <= UNSPLIT_K) + small + (timing.unsplit > 2) * wide
+    either_side = timing.unsplit > 3
+    short = either(either_side, minimum(work.m, work.n), work.m)
+    long = either(either_side, maximum(work.m, work.n), work.n)
+    longest = long * (1 + (UNSPLIT_K_PER_ELEMENT - 1) * either_side)
+    thin = (work.batch <= 1) * (short <= UNSPLIT_SHORT_SIDE) * (long >= UNSPLIT_LONG_SIDE) * (work.k < longest)
+    whole = (work.k <= UNSPLIT_K) + small + (timing.unsplit > 2) * thin
     unsplit = (parts > 1) * ((timing.unsplit > 0) * (timing.unsplit != 2) * whole + _whole_wide_tiles(work, timing))
     return 1 + EXCLUSION_FACTOR * ((parts > timing.parts) + unsplit)
 

@@ -160,9 +160,9 @@ def test_a_library_may_compute_few_rows_in_whole_tiles_of_128_columns() -> None:
 
 
 def test_a_library_may_not_split_k_of_few_rows() -> None:
-    """64 x 2048: with `unsplit` = 3, K is not split below 2048 elements, with 4 below 8192.
+    """64 x 2048: with `unsplit` = 3, K is not split below 2048 elements, with 4 below 8192; with 4, also 2048 x 64.
 
-    With 65 rows, 1023 columns or a batch, K is split as with `unsplit` = 1.
+    With 65 rows, 1535 columns or a batch, K is split as with `unsplit` = 1.
     """
     timing = GemmTiming(1e-6, 0, 4e-8, 1e-6, 1.0, 0, 1e9, 1e9, 1.0, 0)
 
@@ -173,7 +173,12 @@ def test_a_library_may_not_split_k_of_few_rows() -> None:
     assert [unsplit(64, 2048, k, 3) for k in (1024, 2047, 2048)] == [True, True, False]
     assert [unsplit(64, 2048, k, 4) for k in (2048, 8191, 8192)] == [True, True, False]
     assert [unsplit(64, 1024, k, 1) for k in (1024, 2047)] == [True, False]
-    assert not any((unsplit(65, 2048, 2047, 4), unsplit(64, 1023, 2047, 4), unsplit(64, 2048, 2047, 4, batch=2)))
+    assert [unsplit(2048, 64, k, 3) for k in (1024, 2047)] == [True, False]
+    assert [unsplit(2048, 64, k, 4) for k in (2048, 8191, 8192)] == [True, True, False]
+    for rule in (3, 4):
+        others = unsplit(65, 2048, 2047, rule), unsplit(64, 1535, 1534, rule), unsplit(64, 2048, 2047, rule, batch=2)
+        assert not any(others), (rule, others)
+    assert not any((unsplit(2048, 65, 2047, 4), unsplit(1535, 64, 1534, 4)))
 
 
 def test_the_thread_blocks_of_many_tiles_start_later() -> None:
