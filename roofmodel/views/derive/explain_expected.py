@@ -34,8 +34,8 @@ def expected_time(
     """The evaluation of an expected time: inputs, lines with numbers, extra kernels, or the share of a merged GEMM."""
     lines = derivation.steps(found)
     used, taken = {step.name for step in lines}, {p.name for p in derivation.inputs(found)}
-    inputs = (f"{p.name} = {written(p.value)}" for p in _operator_inputs(found) if p.name in used)
-    yield Paragraph(f"expected for {', '.join(inputs)}:")
+    inputs = (f"{p.name} = {written(p.value)} ({p.meaning})" for p in _operator_inputs(found) if p.name in used)
+    yield Paragraph(f"expected time, with {', '.join(inputs)}:")
     forms = [_line(step) for step in lines if step.name not in taken]
     total = plain(lines[-1].value)
     named, valued = "max(seconds, bound)", f"max({written(total)}, {written(bound)})"
