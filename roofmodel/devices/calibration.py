@@ -48,8 +48,8 @@ class GemmTiming(NamedTuple):
         float,
         "0: K may be split; 1: a short K and the K of a small GEMM are not split; 2: K of a GEMM of few rows is not "
         "split, and its tiles have at least 128 columns; 3: as 1, and K of a GEMM of few rows is not split if it is "
-        "shorter than the number of columns; 4: as 3, also with few columns, if K is shorter than four times the "
-        "other number",
+        "shorter than the number of columns; 4: as 3 for few rows or few columns, if K is shorter than four times "
+        "the larger of the two numbers",
     ] = 0.0
     intermediate: Annotated[float, "1: there are tiles with heights between the powers of two; 0: there are not"] = 0.0
 

@@ -30,9 +30,9 @@ UNSPLIT_ABOVE_COLUMNS: Annotated[int, "columns above which `unsplit` = 2 applies
 UNSPLIT_COLUMNS: Annotated[int, "columns up to which `unsplit` = 2 applies"] = 4096
 UNSPLIT_ROWS_K: Annotated[int, "elements of K up to which `unsplit` = 2 applies"] = 2048
 # From L40S and RTX PRO 6000: such GEMMs take as long as one SM needs for a tile with all of K.
-UNSPLIT_SHORT_SIDE: Annotated[int, "rows (`unsplit` = 3), or rows or columns (4), up to which K stays whole"] = 64
-UNSPLIT_LONG_SIDE: Annotated[int, "columns (`unsplit` = 3), or the other side (4), from which K stays whole"] = 1536
-UNSPLIT_K_PER_ELEMENT: Annotated[int, "elements of K per element of the long side below which 4 applies; 1 for 3"] = 4
+UNSPLIT_SHORT_SIDE: Annotated[int, "rows (4: or columns) up to which `unsplit` = 3 and 4 keep a long K whole"] = 64
+UNSPLIT_LONG_SIDE: Annotated[int, "columns (4: or rows) from which `unsplit` = 3 and 4 keep a long K whole"] = 1536
+UNSPLIT_K_PER_LONG_SIDE: Annotated[int, "K relative to these columns or rows below which 4 applies; for 3, 1"] = 4
 SUSTAINED_HALF_SECONDS: Annotated[float, "seconds at the peak after which half of `sustained` applies"] = 1.2e-3
 RAMP_HALF_BYTES: Annotated[float, "bytes after which half of `ramp` has passed"] = 512e6
 PARTIAL_SUM_BANDWIDTH: Annotated[float, "factor on the L2 ports' bandwidth for partial sums, mostly in L2"] = 0.31
@@ -74,11 +74,10 @@ DESCRIPTION = FormulaDescription(
         "Some libraries have only tall tiles: at least `tall` rows, or all rows of C if fewer. `parts` is the largest "
         "number of parts into which a library splits K; with `unsplit` = 1, it splits neither a short K nor K of a "
         "small GEMM. With `unsplit` = 3, it also computes a GEMM of few rows with a whole K, if K is shorter than the "
-        "number of columns; with 4, a GEMM of few rows or few columns, if K is shorter than four times the other "
-        "number. With `unsplit` = 2, it computes a GEMM of few "
-        "rows with a whole K and at least 128 columns per tile, and `step` is at least the time in which an SM loads "
-        "these columns through its own port. With `intermediate`, it also has tiles with heights between the powers of "
-        "two.",
+        "number of columns. With `unsplit` = 4, it does so for few rows or few columns, if K is shorter than four "
+        "times the larger of the two numbers. With `unsplit` = 2, it computes a GEMM of few rows with a whole K and at "
+        "least 128 columns per tile, and `step` is at least the time in which an SM loads these columns through its "
+        "own port. With `intermediate`, it also has tiles with heights between the powers of two.",
         "A stays in L2 if A, B and C fit in `resident` of it, and C if A, B and 1.5 C fit. B stays if a benchmark "
         "repeats the GEMM and all copies of A and B that it uses in turn fit. Relative to DRAM, a byte of A or B in L2 "
         "takes the time `cached`, and a byte of C `written`.",
@@ -98,7 +97,7 @@ DESCRIPTION = FormulaDescription(
         "K_SLICE", "MIN_K_PER_PART", "FILL_HALF_K", "LATE_TILES", "UNSPLIT_K", "SMALL_UNSPLIT_GEMM",
         "SMALL_UNSPLIT_K", "UNSPLIT_ROWS", "UNSPLIT_NARROW_ROWS", "UNSPLIT_NARROW_COLUMNS", "UNSPLIT_ABOVE_COLUMNS",
         "UNSPLIT_COLUMNS", "UNSPLIT_ROWS_K",
-        "UNSPLIT_SHORT_SIDE", "UNSPLIT_LONG_SIDE", "UNSPLIT_K_PER_ELEMENT", "SUSTAINED_HALF_SECONDS",
+        "UNSPLIT_SHORT_SIDE", "UNSPLIT_LONG_SIDE", "UNSPLIT_K_PER_LONG_SIDE", "SUSTAINED_HALF_SECONDS",
         "RAMP_HALF_BYTES", "PARTIAL_SUM_BANDWIDTH", "EVICTION", "C_AGAIN", "L2_SHARE", "OVERLAP",
     ),
 )  # fmt: skip
@@ -234,11 +233,13 @@ def _exclusion(work: GemmWork, parts: Number, timing: GemmTiming) -> Number:
     """A large factor on the time of parts that the library does not use, else 1."""
     small = (work.m * work.n * work.k < SMALL_UNSPLIT_GEMM) * (work.k <= SMALL_UNSPLIT_K)
     either_side = timing.unsplit > 3
-    short = either(either_side, minimum(work.m, work.n), work.m)
-    long = either(either_side, maximum(work.m, work.n), work.n)
-    longest = long * (1 + (UNSPLIT_K_PER_ELEMENT - 1) * either_side)
-    thin = (work.batch <= 1) * (short <= UNSPLIT_SHORT_SIDE) * (long >= UNSPLIT_LONG_SIDE) * (work.k < longest)
-    whole = (work.k <= UNSPLIT_K) + small + (timing.unsplit > 2) * thin
+    k_per_long_side = 1 + (UNSPLIT_K_PER_LONG_SIDE - 1) * either_side
+
+    def thin(short: Number, long: Number) -> Number:
+        return (short <= UNSPLIT_SHORT_SIDE) * (long >= UNSPLIT_LONG_SIDE) * (work.k < k_per_long_side * long)
+
+    few = (work.batch <= 1) * (thin(work.m, work.n) + either_side * thin(work.n, work.m))
+    whole = (work.k <= UNSPLIT_K) + small + (timing.unsplit > 2) * few
     unsplit = (parts > 1) * ((timing.unsplit > 0) * (timing.unsplit != 2) * whole + _whole_wide_tiles(work, timing))
     return 1 + EXCLUSION_FACTOR * ((parts > timing.parts) + unsplit)
 
