@@ -227,6 +227,19 @@ class Draw:
             "index_head_dim": latent["qk_rope_head_dim"] + self.rng.randint(1, 6),
         }
 
+    def block_sparse(self) -> dict[str, Any]:
+        """Attention to selected blocks in some layers, in the keys of the class or of the published checkpoint."""
+        sparse = [self.rng.randint(0, 1) for _ in range(self.layers)]
+        sparse[self.rng.randrange(self.layers)] = 1
+        sizes = {"index_n_heads": self.kv_heads, "index_head_dim": 2 * self.rng.randint(1, 6)}
+        sizes |= {"index_block_size": self.rng.randint(1, 9), "index_topk_blocks": self.rng.randint(1, 5)}
+        if self.flag():
+            kinds = ["minimax_m3_sparse" if flag else FULL for flag in sparse]
+            return {"layer_types": kinds} | sizes
+        published = ("sparse_num_index_heads", "sparse_index_dim", "sparse_block_size", "sparse_topk_blocks")
+        keys = dict(zip(published, sizes.values(), strict=True)) | {"sparse_attention_freq": sparse}
+        return {"sparse_attention_config": keys}
+
     def index_layers(self) -> dict[str, Any]:
         """The layers that have their own indexer; the first layer must have one."""
         types = ["full", *(self.one("full", "shared") for _ in range(self.layers - 1))]
@@ -996,6 +1009,18 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     ),
     "minimax_m2": lambda d: (
         d.llama() | d.mixtral_experts() | {"head_dim": d.other_head_dim, "rotary_dim": d.one(2, d.other_head_dim)}
+    ),
+    "minimax_m3_vl_text": lambda d: (
+        d.llama()
+        | d.mixtral_experts()
+        | d.block_sparse()
+        | d.one(d.sparse_types(), {"moe_layer_freq": [d.rng.randint(0, 1) for _ in range(d.layers)]})
+        | {
+            "head_dim": d.other_head_dim,
+            "rotary_dim": d.one(2, d.head_dim),
+            "dense_intermediate_size": d.rng.randint(3, 40),
+            "shared_intermediate_size": d.rng.randint(3, 40),
+        }
     ),
     "glm4_moe": lambda d: (
         d.llama()

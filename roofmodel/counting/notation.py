@@ -70,6 +70,8 @@ AXES: dict[str, str] = {
     "ki": "heads of the indexer",
     "hi": "head size of the indexer",
     "si": "tokens that the indexer keeps",
+    "t:sb": "pairs of a query and a block of keys that is not ahead of it",
+    "t:kb": "pairs of a query and a block that the indexer keeps",
     "f": "MLP width, or width of one expert",
     "a": "learned parameters of an activation function",
     "F": "twice the MLP width: gate and up in one matrix",

@@ -34,8 +34,9 @@ def _modules() -> dict[str, tuple[str, ...]]:
     attention = {
         "q": ("q_proj",), "k": ("k_proj",), "v": ("v_proj",), "qkv": ("qkv_proj", "q_proj"), "out": ("o_proj",),
         "gate_heads": ("g_proj",), "q_down": ("q_a_proj",), "q_up": ("q_b_proj",), "kv_down": ("kv_a_proj_with_mqa",),
-        "kv_up": ("kv_b_proj",), "k_up": ("kv_b_proj",), "v_up": ("kv_b_proj",), "index_q": ("indexer.wq_b",),
-        "index_k": ("indexer.wk",), "index_weights": ("indexer.weights_proj", "indexers_proj"),
+        "kv_up": ("kv_b_proj",), "k_up": ("kv_b_proj",), "v_up": ("kv_b_proj",),
+        "index_q": ("indexer.wq_b", "indexer.q_proj"), "index_k": ("indexer.wk", "indexer.k_proj"),
+        "index_weights": ("indexer.weights_proj", "indexers_proj"),
     }  # fmt: skip
     found = {f"W_{name}": tuple(f"self_attn.{module}" for module in modules) for name, modules in attention.items()}
     matrices = {**_MLP_MATRICES, "gate_up": ("gate_up_proj", "gate_proj")}

@@ -29,6 +29,7 @@ SOFTMAX = FlopCount(5, "running max 1, subtract it 1, exp 1, sum 1, divide 1")
 SOFTMAX_GRADIENT = FlopCount(
     5, "p (g - sum(p g)) for the gradient g of p: multiply 1, sum 1, subtract 1, multiply 1; scale 1"
 )
+MAX = FlopCount(1, "maximum over the keys of a block: one comparison per key")
 CHOOSE = FlopCount(1, "top-k: at least one comparison per element")
 
 ROTARY = FlopCount(3, "x cos + rotate(x) sin: 2 multiplications, 1 addition (RoFormer, arXiv 2104.09864, eq. 34)")

@@ -361,6 +361,52 @@ def _unmasked_pairs(n: Number, window: Number | None, chunked: bool) -> Number:
     return half(reach * (reach + 1)) + (n - reach) * reach
 
 
+def attended_blocks(step: Step, size: Number, kept: Number) -> Number:
+    """Number of key positions that are read where each query attends to `kept` blocks of `size` keys.
+
+    The block of the query is one of them. A decode reads the blocks that its query selects; the queries of a prefill
+    together select nearly all. Eager attention reads all.
+    """
+    if step.phase != "decode" or step.attention == "eager":
+        return attended(step, None)
+    if step.passes > 1:
+        return pairs_in_blocks(step, size, kept)
+    return minimum(step.context, (kept - 1) * size + step.context % size) + step.tokens
+
+
+def pairs_in_blocks(step: Step, size: Number, kept: Number) -> Number:
+    """Query-key pairs per head of causal attention to `kept` blocks of `size` keys; all pairs under eager attention."""
+    if step.attention == "eager":
+        return pairs(step, None, causal=True)
+
+    def in_blocks(n: Number) -> Number:
+        """The keys of n queries: their own block up to themselves, and up to `kept` - 1 earlier blocks."""
+        return _unmasked_pairs(n, size, chunked=True) + size * (_blocks_of_queries(n, size, kept) - n)
+
+    return _added_by_new_tokens(step, in_blocks)
+
+
+def query_block_pairs(step: Step, size: Number, kept: Number | None = None) -> Number:
+    """Pairs of a query and a block of `size` keys that is not ahead of it; with `kept`, at most so many per query."""
+    return _added_by_new_tokens(step, lambda n: _blocks_of_queries(n, size, kept))
+
+
+def _blocks_of_queries(n: Number, size: Number, kept: Number | None) -> Number:
+    """Each query's own block and the earlier ones, at most `kept`: sum over i <= n of min(ceil(i / size), kept)."""
+    full, rest = n // size, n % size
+    if kept is None:
+        return size * half(full * (full + 1)) + rest * (full + 1)
+    few = minimum(full, kept)
+    return size * (half(few * (few + 1)) + (full - few) * kept) + rest * minimum(full + 1, kept)
+
+
+def _added_by_new_tokens(step: Step, total: Callable[[Number], Number]) -> Number:
+    """What the new tokens of a pass add to `total(n)`, a sum over the first n tokens; the mean over the passes."""
+    if step.cached and step.passes > 1:
+        return step.tokens * mean(total(step.context + step.passes) - total(step.context), step.passes)
+    return step.mean_of(lambda tokens: total(step.context + tokens) - total(step.context))
+
+
 def _pairs_of_all_passes(n: Number, window: Number | None, masked: bool, chunked: bool) -> Number:
     """Pairs of passes over 1, 2, ..., n tokens: the sum over i <= n of `_unmasked_pairs(i)`, or of i x i unmasked."""
     if not masked:

@@ -18,6 +18,20 @@ class DisentangledAttention(NamedTuple):
     shared_projections: bool  # positions use the query and key matrices of the content
 
 
+class BlockSelection(NamedTuple):
+    """Block-sparse attention: an indexer selects, for each query, `kept` blocks of `size` consecutive keys.
+
+    The block of the query is always one of them. The `heads` of the indexer have `head_dim` elements and share one key
+    per token. Each selects for its own group of query heads.
+    """
+
+    heads: Number
+    head_dim: Number
+    size: Number
+    kept: Number
+    norm: Norm  # of the indexer's queries and keys
+
+
 class Attention(NamedTuple):
     """Multi-head attention: `heads` query heads share `kv_heads` key-value heads of `head_dim`."""
 
@@ -44,12 +58,18 @@ class Attention(NamedTuple):
     # scales the output of a head by one number, or by one per element; "queries": the query matrix computes the gate
     gate: Literal["", "head", "element", "queries"] = ""
     kv_sharing: Literal["", "source", "reuses"] = ""  # later layers reuse its keys and values; it reuses earlier ones
+    selection: BlockSelection | None = None  # each query attends to selected blocks of keys
 
     @property
     def cached(self) -> tuple[Number, ...]:
-        """Elements per token in the KV cache: keys, values. Empty if the layer reuses those of another."""
+        """Elements per token in the KV cache: keys, values, the indexer's key. Empty if it reuses another layer's."""
         if self.kv_sharing == "reuses":
             return ()
+        return *self.keys_and_values, *((self.selection.head_dim,) if self.selection else ())
+
+    @property
+    def keys_and_values(self) -> tuple[Number, Number]:
+        """Elements per token of the keys and of the values."""
         return self.kv_heads * self.head_dim, self.kv_heads * (self.value_dim or self.head_dim)
 
 

@@ -24,6 +24,7 @@ DISTINCTIVE_FIELDS = (
     "per_layer_input",
     "kv_shared_layers",
     "index_topk",
+    "index_blocks",
 )
 # A family that would use its own default for one of these sizes is not suggested.
 SIZE_FIELDS = ("kv_heads", "head_dim", "mlp_width", "expert_width", "nope_dim", "value_dim", "rotary_dim")

@@ -202,6 +202,8 @@ FIELDS: dict[str, tuple[FieldType, Any]] = {
     "latent_rotary": (FLAG, True),  # whether the key part shared by all heads has rotary embedding
     "latent_gate": (FLAG, False),  # on the heads' outputs, one number per head
     "index_topk": (SIZE, None),  # tokens that the indexer selects for each query
+    "index_blocks": (SIZE, None),  # blocks of keys that the indexer selects for each query
+    "index_block_size": (SIZE, 1),  # keys of a block
     "index_heads": (SIZE, 1),
     "index_head_dim": (SIZE, 1),
     "index_layers": (LAYER_FLAGS, None),  # the layers with their own indexer, if not all

@@ -1,9 +1,9 @@
 """Tensor and expert parallelism: one GPU's shard of an Architecture.
 
 As in Megatron-LM (Shoeybi et al., arXiv 1909.08053, section 3): heads, MLP width and vocabulary are sharded; norms and
-routers are replicated. If there are fewer key-value heads (or groups of a state space) than GPUs, each is replicated on
-several GPUs; latents are replicated on all. The vocabulary is padded to a multiple of the GPUs. The width of an expert
-is sharded over the GPUs that share the expert.
+routers are replicated. If there are fewer key-value heads than GPUs, each is replicated on several GPUs; the same holds
+for the groups of a state space and for the heads of an indexer that selects blocks. Latents are replicated on all. The
+vocabulary is padded to a multiple of the GPUs. The width of an expert is sharded over the GPUs that share the expert.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def _layer(layer: Layer, tp: Number, within: Number) -> Layer:
 def _part(part: Part, tp: Number, within: Number) -> Part:
     """The shard of a part."""
     if isinstance(part, Attention):
-        return part._replace(heads=quotient(part.heads, tp), kv_heads=_replicated_share(part.kv_heads, tp))
+        selection = part.selection and part.selection._replace(heads=_replicated_share(part.selection.heads, tp))
+        kv_heads = _replicated_share(part.kv_heads, tp)
+        return part._replace(heads=quotient(part.heads, tp), kv_heads=kv_heads, selection=selection)
     if isinstance(part, CrossAttention):
         return CrossAttention(_part(part.attention, tp, within))  # type: ignore[arg-type]
     if isinstance(part, LatentAttention):
@@ -108,6 +110,7 @@ def _obstacles_of_part(part: Part, tp: int, ep: int) -> Iterator[str]:
     if isinstance(part, Attention):
         sharded = [("heads", part.heads, tp)]
         replicated = [("key-value heads", part.kv_heads)] if part.kv_heads != part.heads else []
+        replicated += [("heads of the indexer", part.selection.heads)] if part.selection else []
     elif isinstance(part, LatentAttention):
         sharded = [("heads", part.heads, tp)]
     elif isinstance(part, MLP):

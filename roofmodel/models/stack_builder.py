@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from roofmodel.models.architecture import Stack
-from roofmodel.models.attention import Attention, CrossAttention, DisentangledAttention, Indexer, LatentAttention
+from roofmodel.models.attention import (
+    Attention,
+    BlockSelection,
+    CrossAttention,
+    DisentangledAttention,
+    Indexer,
+    LatentAttention,
+)
 from roofmodel.models.embeddings import Embedding, FrameConvolution, Patches, PerLayerEmbedding, Projection
 from roofmodel.models.fields import SLIDING, Fields
 from roofmodel.models.layers import MLP, Branch, Layer, MoE, Part, PerLayerGate, Sublayer, TokenConvolution
@@ -169,7 +176,22 @@ def _attention(index: int, fields: Fields) -> Attention:
         kv_sharing=("reuses" if _reuses_keys_and_values(index, fields) else "source")
         if fields["kv_shared_layers"]
         else "",
+        selection=_selection(fields) if fields["index_blocks"] and _has_indexer(index, fields) else None,
     )
+
+
+def _selection(fields: Fields) -> BlockSelection:
+    return BlockSelection(
+        heads=fields["index_heads"],
+        head_dim=fields["index_head_dim"],
+        size=fields["index_block_size"],
+        kept=fields["index_blocks"],
+        norm=_norm(fields),
+    )
+
+
+def _has_indexer(index: int, fields: Fields) -> bool:
+    return fields["index_layers"] is None or bool(fields["index_layers"][index])
 
 
 def _reuses_keys_and_values(index: int, fields: Fields) -> bool:
@@ -234,7 +256,7 @@ def _lightning(index: int, fields: Fields) -> Lightning:
 
 
 def _latent_attention(index: int, fields: Fields) -> LatentAttention:
-    indexes = fields["index_topk"] and (fields["index_layers"] is None or fields["index_layers"][index])
+    indexes = fields["index_topk"] and _has_indexer(index, fields)
     return LatentAttention(
         heads=fields["heads"],
         latent=fields["latent"],

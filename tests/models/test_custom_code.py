@@ -24,6 +24,14 @@ GLM = {
     "hidden_size": 48, "num_layers": 3, "num_attention_heads": 6, "padded_vocab_size": 70, "kv_channels": 8,
     "ffn_hidden_size": 26, "multi_query_attention": True, "multi_query_group_num": 2, "add_qkv_bias": True,
 }  # fmt: skip
+BLOCK_SPARSE = {
+    "num_key_value_heads": 2, "head_dim": 8, "rotary_dim": 4, "num_local_experts": 4, "num_experts_per_tok": 2,
+    "dense_intermediate_size": 20, "shared_intermediate_size": 9, "moe_layer_freq": [0, 1, 1],
+    "sparse_attention_config": {
+        "sparse_attention_freq": [0, 1, 1], "sparse_num_index_heads": 2, "sparse_index_dim": 6,
+        "sparse_block_size": 4, "sparse_topk_blocks": 2,
+    },
+}  # fmt: skip
 # family -> a config with its own keys, and the same model as a config of the equivalent family
 EQUIVALENTS = {
     "baichuan": (SHAPE, SHAPE | {"model_type": "llama"}),
@@ -37,6 +45,7 @@ EQUIVALENTS = {
     ),
     "chatglm": (GLM, SHAPE | {"model_type": "glm", "num_key_value_heads": 2, "head_dim": 8}),
     "minicpm": (SHAPE, SHAPE | {"model_type": "granite", "tie_word_embeddings": True}),
+    "minimax_m3": (SHAPE | BLOCK_SPARSE, SHAPE | BLOCK_SPARSE | {"model_type": "minimax_m3_vl_text"}),
 }
 
 

@@ -33,9 +33,12 @@ REFUSED = {
     "deepseek_v4": ("'deepseek_v4'", "compressed keys", "hyper-connections"),
     "kimi_k3": ("'mla_use_output_gate' is true", "kimi_linear"),
     "mimo": ("unknown model_type 'mimo'", "family"),  # not in transformers, so nothing to compare with
-    "minimax_m3": ("'minimax_m3'", "blocks of tokens that an indexer selects"),
     "step3p7": ("'text_config'", "step3p7"),  # unlike the config of its class
 }
+
+
+# model_type whose code comes with the checkpoint -> the same model in transformers
+IN_TRANSFORMERS = {"minimax_m3": "minimax_m3_vl_text"}
 
 
 def _config(file: Path) -> dict[str, Any]:
@@ -48,7 +51,8 @@ def _real(config: dict[str, Any]) -> int:
     """Parameters of the real class; for multimodal configs, of the language model and its head."""
     torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
     transformers = pytest.importorskip("transformers", reason="the oracle needs transformers: 'roofmodel[dev]'")
-    model_type = ALIASES.get(config["model_type"], config["model_type"])
+    names = {**ALIASES, **IN_TRANSFORMERS}
+    model_type = names.get(config["model_type"], config["model_type"])
     settings = {key: value for key, value in config.items() if key not in ("model_type", "quantization_config")}
     real = transformers.AutoConfig.for_model(model_type, **settings)
     multimodal = "text_config" in config

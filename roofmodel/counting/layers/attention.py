@@ -9,9 +9,10 @@ from roofmodel.algebra import maximum, minimum, quotient
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
 from roofmodel.counting.communication import replicated_input
+from roofmodel.counting.layers.indexer import select_blocks
 from roofmodel.counting.notation import Sizes
 from roofmodel.counting.operator import Builder, Operator
-from roofmodel.counting.workload import Step, attended, pairs
+from roofmodel.counting.workload import Step, attended, attended_blocks, pairs, pairs_in_blocks
 from roofmodel.models.attention import Attention, CrossAttention, DisentangledAttention
 from roofmodel.models.norms_and_activations import HeadNorm, Norm
 
@@ -25,6 +26,9 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
     step, x = block.step, block.input
 
     def keys_and_pairs(step: Step) -> Sizes:
+        if att.selection:
+            blocks = att.selection.size, att.selection.kept
+            return {"s": attended_blocks(step, *blocks), "t:s": pairs_in_blocks(step, *blocks)}
         sizes = {
             "s": attended(step, att.window, att.window_evicts, att.chunked),
             "t:s": pairs(step, att.window, block.causal, att.window_evicts, att.chunked),
@@ -61,6 +65,8 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
         yield build.operator(
             "attention.gate_projection", "attention", f"{x} W_gate_heads[d {axes}] -> gate[b t {axes}]"
         )
+    if att.selection:
+        yield from select_blocks(att.selection, att.rotary_dim, block, cache)
     against_positions: tuple[Operator, ...] = ()
     if att.disentangled:
         build = build._replace(sizes={**build.sizes, "w": att.disentangled.rows})
@@ -95,7 +101,7 @@ def _build(att: Attention, block: BlockContext, keys_and_pairs: Sizes) -> Builde
     """A builder with the sizes of the heads, of the keys per query and of the query-key pairs per head."""
     return block.build(
         k=att.kv_heads, g=quotient(att.heads, att.kv_heads), h=att.head_dim, r=att.rotary_dim,
-        c=att.heads * att.head_dim + sum(att.cached),
+        c=att.heads * att.head_dim + sum(att.keys_and_values),
         **{"h'": att.value_dim or 0, "hg": 2 * att.head_dim, **keys_and_pairs},
     )  # fmt: skip
 

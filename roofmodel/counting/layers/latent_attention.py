@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from roofmodel.algebra import Number, minimum
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
 from roofmodel.counting.communication import replicated_input
 from roofmodel.counting.layers.attention import gate
+from roofmodel.counting.layers.indexer import select_tokens
 from roofmodel.counting.notation import Sizes
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.workload import Step, attended, pairs
-from roofmodel.models.attention import Indexer, LatentAttention
-
-INDEX_NORM = vector_flops.NORM["layernorm"]
+from roofmodel.models.attention import LatentAttention
 
 
 def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Operator]:
@@ -55,7 +53,7 @@ def latent_attention(att: LatentAttention, block: BlockContext) -> Iterator[Oper
         yield rotary(build, "q_rotary[b t k r]", f"k_rotary[b t r] -> q_rotary[b t k r] {cache}k_rotary[b t r]")
     yield from replicated_input(build, step, "attention.latent", f"{cache}latent[b t zk] {cache}k_rotary[b t r]")
     if att.indexer:
-        yield from index(att, att.indexer, block, cache)
+        yield from select_tokens(att, att.indexer, block, cache)
 
     keys, values, output = "k[b s k h]", "v[b s k h']", "o[b t k h']"
     q, latents = "q[b t k h]", f"{cache}latent[b s zk]"
@@ -137,54 +135,3 @@ def core(
         )  # fmt: skip
 
     yield from fused_or_eager("attention.flash", "attention", parts, block.step, kind="attention")
-
-
-def index(att: LatentAttention, indexer: Indexer, block: BlockContext, cache: str) -> Iterator[Operator]:
-    """The indexer: small heads score all tokens, and each query keeps the `index_topk` best tokens.
-
-    Score of a token: sum over the heads of weight x relu(q . k) (DeepSeek-V3.2). The indexer has its own cache with one
-    small key per token.
-    """
-    step, x = block.step, block.input
-    keys = attended(step, None)
-    build = block.build(
-        s=keys, r=att.rotary_dim, ki=indexer.heads, hi=indexer.head_dim,
-        **{"zq": att.query_latent, "t:s": pairs(step, None, block.causal), "t:si": chosen(step, att.index_topk)},
-    )  # fmt: skip
-    line = "query_latent[b t zq] W_index_q[zq ki hi] -> index_q[b t ki hi]"
-    yield build.operator("attention.index_q", "attention", line)
-    yield build.operator("attention.index_k", "attention", f"{x} W_index_k[d hi] -> index_k[b t hi]")
-    line = "index_k[b t hi] G_index[hi] B_index[hi] -> index_k[b t hi]"
-    yield build.operator("attention.index_norm", "attention", line, kind="norm", flops=INDEX_NORM)
-    line = f"index_q[b t ki hi] index_k[b t hi] cos[t r] sin[t r] -> index_q[b t ki hi] {cache}index[b t hi]"
-    rotary_operator = build.operator("attention.index_rotary", "attention", line, kind="elementwise")
-    sizes = build.sizes
-    rotated = sizes["b"] * sizes["t"] * (sizes["ki"] + 1) * sizes["r"]
-    yield replace(rotary_operator, vector_flops=vector_flops.ROTARY * rotated)
-    yield build.operator("attention.index_weights", "attention", f"{x} W_index_weights[d ki] -> index_weight[b t ki]")
-
-    def score(step: Step) -> tuple[Operator, ...]:
-        inner = build._replace(sizes={**build.sizes, "t:s": pairs(step, None, block.causal)})
-        line = f"index_q[b t ki hi] {cache}index[b s hi] -> e[b ki t:s]"
-        return (
-            inner.operator("attention.index_scores", "attention", line, kind="bmm"),
-            inner.operator(
-                "attention.index_relu", "attention", "e[b ki t:s] -> e[b ki t:s]", kind="elementwise",
-                flops=vector_flops.ACTIVATION["relu"],
-            ),
-            inner.operator(
-                "attention.index_sum", "attention", "e[b ki t:s] index_weight[b t ki] -> index_score[b t:s]",
-                kind="bmm",
-            ),
-        )  # fmt: skip
-
-    yield from fused_or_eager("attention.index_scores", "attention", score, step, kind="attention")
-    line = "index_score[b t:s] -> selected[b t:si]"
-    yield build.operator("attention.index_choose", "attention", line, kind="routing", flops=vector_flops.CHOOSE)
-
-
-def chosen(step: Step, keeps: Number | None) -> Number:
-    """Query-key pairs that the indexer keeps: per query, the `keeps` best tokens, or all if there are fewer."""
-    if step.cached and step.passes > 1:
-        return attended(step, keeps)
-    return step.mean_of(lambda tokens: tokens * minimum(step.context + tokens, keeps))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.models.families.llama import GLM, LLAMA
+from roofmodel.models.families.mixture_of_experts import FAMILIES as MOE
 from roofmodel.models.family import LM, Family, heads
 from roofmodel.models.fields import FLAG, SIZE, key
 
@@ -101,4 +102,6 @@ FAMILIES: dict[str, Family] = {
         mlp_bias=False,
         tied=key("tie_word_embeddings", default=True),
     ),
+    # transformers has the same decoder in its multimodal class
+    "minimax_m3": MOE["minimax_m3_vl_text"].like("MiniMaxM3", classes=heads("ForCausalLM", "Model")),
 }

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families.latent_attention import ACTIVE, ROUTED, SHARED, SPARSE_LAYERS, shared_width, sparse_from
+from roofmodel.models.families.latent_attention import (
+    ACTIVE,
+    ROUTED,
+    SHARED,
+    SPARSE_LAYERS,
+    layer_flags,
+    shared_width,
+    sparse_from,
+)
 from roofmodel.models.families.llama import CLASSIFIERS, LLAMA, OLMO2, PARTIAL, QWEN2, one_full_in
 from roofmodel.models.families.llama import FAMILIES as LLAMA_FAMILIES
 from roofmodel.models.families.llama_variants import EXAONE4, HUNYUAN
@@ -13,6 +21,7 @@ from roofmodel.models.family import LM, Family, heads
 from roofmodel.models.fields import COUNT, FLAG, FRACTION, FULL, INDICES, SIZE, SLIDING, FieldType, key
 
 EXPERTS = ("num_local_experts", "num_experts")
+SPARSE_ATTENTION = "sparse_attention_config"
 LAST = FieldType(lambda v: type(v) is int and v >= -1, "a layer by number, or -1 for the last")
 
 
@@ -59,6 +68,12 @@ def read_sparse_layers(values: Any) -> Any:
     return values if isinstance(values, list) and all(value in (0, 1) for value in values) else SPARSE_LAYERS(values)
 
 
+def _read_block_sparse_layers(values: Any) -> Any:
+    """Flags of the layers with an indexer, from `sparse_attention_freq` (0 and 1) or `layer_types` (words)."""
+    words = layer_flags(minimax_m3_sparse=1, full_attention=0)
+    return values if isinstance(values, list) and all(value in (0, 1) for value in values) else words(values)
+
+
 def read_uniform(value: Any) -> Any:
     """A size, given once or once per layer."""
     if isinstance(value, list):
@@ -100,6 +115,25 @@ GLM4_MOE = LLAMA.like(
     shared_width=shared_width,
     dense_first=key("first_k_dense_replace", default=1),
     positions=key("max_position_embeddings", default=131072),
+)
+
+MINIMAX_M2 = LLAMA.like(
+    "MiniMaxM2",
+    classes=heads("ForCausalLM", "Model"),
+    kv_heads=key("num_key_value_heads", default=8),
+    head_dim=key("head_dim", default=128),
+    qkv_bias=False,
+    out_bias=False,
+    rotary_dim=key("rotary_dim", default=lambda f: int(f["head_dim"] * f["rotary_fraction"])),
+    switches=dict(rotary_fraction=(FRACTION, key(*PARTIAL, default=1))),
+    qk_norm=True,
+    qk_norm_gains="each",
+    mlp_width=key("intermediate_size", default=1536),
+    mlp_bias=False,
+    experts=key(*EXPERTS, default=256),
+    experts_active=key(ACTIVE, default=8),
+    fused_experts=True,
+    positions=key("max_position_embeddings", default=196608),
 )
 
 FAMILIES: dict[str, Family] = {
@@ -252,23 +286,36 @@ FAMILIES: dict[str, Family] = {
         shared_width=lambda f: f["expert_width"],
         positions=key("max_position_embeddings", default=131072),
     ),
-    "minimax_m2": LLAMA.like(
-        "MiniMaxM2",
-        classes=heads("ForCausalLM", "Model"),
-        kv_heads=key("num_key_value_heads", default=8),
-        head_dim=key("head_dim", default=128),
-        qkv_bias=False,
-        out_bias=False,
-        rotary_dim=key("rotary_dim", default=lambda f: int(f["head_dim"] * f["rotary_fraction"])),
-        switches=dict(rotary_fraction=(FRACTION, key(*PARTIAL, default=1))),
-        qk_norm=True,
-        qk_norm_gains="each",
-        mlp_width=key("intermediate_size", default=1536),
-        mlp_bias=False,
-        experts=key(*EXPERTS, default=256),
-        experts_active=key(ACTIVE, default=8),
-        fused_experts=True,
-        positions=key("max_position_embeddings", default=196608),
+    "minimax_m2": MINIMAX_M2,
+    "minimax_m3_vl_text": MINIMAX_M2.like(
+        "MiniMaxM3VL",
+        config="MiniMaxM3VLTextConfig",
+        classes={"ForCausalLM": LM, "TextModel": ()},
+        switches={},
+        kv_heads=key("num_key_value_heads", default=4),
+        rotary_dim=key("rotary_dim", default=64),
+        qk_norm_gains="shared",
+        index_layers=key(
+            "layer_types",
+            f"{SPARSE_ATTENTION}.sparse_attention_freq",
+            default=lambda f: [0] * f["layers"],
+            read=_read_block_sparse_layers,
+        ),
+        index_heads=key("index_n_heads", f"{SPARSE_ATTENTION}.sparse_num_index_heads", default=4),
+        index_head_dim=key("index_head_dim", f"{SPARSE_ATTENTION}.sparse_index_dim", default=128),
+        index_block_size=key("index_block_size", f"{SPARSE_ATTENTION}.sparse_block_size", default=128),
+        index_blocks=key("index_topk_blocks", f"{SPARSE_ATTENTION}.sparse_topk_blocks", default=16),
+        mlp_width=key("dense_intermediate_size", default=12288),
+        activation="silu",  # the class ignores the config
+        fused_gate=True,
+        experts=key(*EXPERTS, default=128),
+        experts_active=key(ACTIVE, default=4),
+        expert_width=key("intermediate_size", default=3072),
+        expert_layers=key(
+            "mlp_layer_types", "moe_layer_freq", default=lambda f: [1] * f["layers"], read=read_sparse_layers
+        ),
+        shared_width=key("shared_intermediate_size", default=3072),
+        positions=key("max_position_embeddings", default=524288),
     ),
     "glm4_moe": GLM4_MOE,
     "solar_open": GLM4_MOE.like(

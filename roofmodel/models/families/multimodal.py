@@ -63,6 +63,7 @@ COMPOSITES: dict[str, Composite] = {
     "llava_next": Composite("llama"),
     "llava_next_video": Composite("llama", tied_by="either"),
     "llava_onevision": Composite("qwen2", tied_by="either"),
+    "minimax_m3_vl": Composite("minimax_m3_vl_text", tied_by="either"),
     "minicpm_ocr": Composite("qwen3_5_text", tied=True),
     "minicpmv4_6": Composite("qwen3_5_text"),
     "minicpmv4_7": Composite("qwen3_5_text"),

@@ -282,6 +282,11 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
                 f"the expected time of {names} has no evidence: no measurements of this scan exist, so the time to "
                 "read and write its data is used"
             )
+        if any(each.operator.name == "attention.index_scores" for each in operators):
+            yield (
+                "the expected times of the indexer and of attention to the tokens that it selects have no evidence: no "
+                "measurements exist, so the parameters of other attention kernels are used"
+            )
         if any(_is_default_convolution(each, device.calibration) for each in operators):
             yield (
                 "convolutions are expected with the kernels that PyTorch chooses by default; with "

@@ -12,6 +12,7 @@ from roofmodel.errors import Message, Option, Text, WorkloadError, choices, igno
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.attention import Attention, LatentAttention
 from roofmodel.models.embeddings import Patches
+from roofmodel.models.layers import Part
 from roofmodel.option_values import (
     AttentionMode,
     ComputeFormat,
@@ -388,11 +389,17 @@ def _training_notes(arch: Architecture, options: Options) -> Iterator[Text]:
         yield Message(
             Option("recompute", "selective"), " changes nothing: flash attention always recomputes the scores"
         )
-    if any(isinstance(part, LatentAttention) and part.indexer for part in parts):
+    if any(_has_indexer(part) for part in parts):
         yield (
             "the indexer receives no gradient, as in the reference code; its own training loss is not counted, its "
             "optimizer state is"
         )
+
+
+def _has_indexer(part: Part) -> bool:
+    if isinstance(part, LatentAttention):
+        return part.indexer is not None
+    return isinstance(part, Attention) and part.selection is not None
 
 
 def check_training_format(option: str, name: str) -> None:

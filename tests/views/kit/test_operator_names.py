@@ -37,7 +37,7 @@ def test_every_label_is_of_an_operator_that_exists() -> None:
                 names |= {placed.operator.name for placed in phase.placed}
     for mla in ("absorbed", "naive"):
         names |= {placed.operator.name for phase in run("DeepSeek-V3", mla=mla).phases for placed in phase.placed}
-    for family in ("deepseek_v32", "afmoe", "minimax"):
+    for family in ("deepseek_v32", "afmoe", "minimax", "minimax_m3_vl_text"):
         arch = architecture(draws.config(family, random.Random(1)), "drawn", "config.json")
         for phase in estimate(arch, Device.load("h100")).phases:
             names |= {placed.operator.name for placed in phase.placed}

@@ -1,0 +1,124 @@
+"""Indexers: small attention heads that score all keys and select those that each query attends to.
+
+An indexer has its own cache with one small key per token, which all its heads share. Its scores and its selection are
+operators of their own; the attention that follows reads the selected keys only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from roofmodel.algebra import Number, minimum
+from roofmodel.counting import vector_flops
+from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
+from roofmodel.counting.notation import Sizes
+from roofmodel.counting.operator import Builder, Operator
+from roofmodel.counting.workload import Step, attended, pairs, query_block_pairs
+from roofmodel.models.attention import BlockSelection, Indexer, LatentAttention
+from roofmodel.models.norms_and_activations import Norm
+
+KEY_NORM = Norm("layernorm")  # of DeepSeek-V3.2's indexer
+SCORES = "index_q[b t ki hi] {cache}index[b s hi] -> e[b ki t:s]"
+
+
+def select_tokens(att: LatentAttention, indexer: Indexer, block: BlockContext, cache: str) -> Iterator[Operator]:
+    """Each query keeps the `index_topk` tokens with the highest scores (DeepSeek-V3.2, arXiv 2512.02556).
+
+    Score of a token: sum over the heads of weight x relu(q . k).
+    """
+    step, x = block.step, block.input
+    own = {"zq": att.query_latent, "t:si": _kept_pairs(step, att.index_topk)}
+    build = _build(block, indexer.heads, indexer.head_dim, att.rotary_dim, own)
+    line = "query_latent[b t zq] W_index_q[zq ki hi] -> index_q[b t ki hi]"
+    yield build.operator("attention.index_q", "attention", line)
+    yield _keys(build, x)
+    yield _norm(build, "attention.index_norm", KEY_NORM, "index", "index_k[b t hi]")
+    yield _rotary(build, cache)
+    yield build.operator("attention.index_weights", "attention", f"{x} W_index_weights[d ki] -> index_weight[b t ki]")
+
+    def score(step: Step) -> tuple[Operator, ...]:
+        inner = build._replace(sizes={**build.sizes, "t:s": pairs(step, None, block.causal)})
+        return (
+            inner.operator("attention.index_scores", "attention", SCORES.format(cache=cache), kind="bmm"),
+            inner.operator(
+                "attention.index_relu", "attention", "e[b ki t:s] -> e[b ki t:s]", kind="elementwise",
+                flops=vector_flops.ACTIVATION["relu"],
+            ),
+            inner.operator(
+                "attention.index_sum", "attention", "e[b ki t:s] index_weight[b t ki] -> index_score[b t:s]",
+                kind="bmm",
+            ),
+        )  # fmt: skip
+
+    yield from fused_or_eager("attention.index_scores", "attention", score, step, kind="attention")
+    yield _choose(build, "index_score[b t:s] -> selected[b t:si]")
+
+
+def select_blocks(selection: BlockSelection, rotary_dim: Number, block: BlockContext, cache: str) -> Iterator[Operator]:
+    """Each query keeps the blocks of keys with the highest scores, for each head (MiniMax-M3's code in transformers).
+
+    Score of a block: the largest q . k of its keys. `rotary_dim` is that of the attention's heads.
+    """
+    step, x, norm = block.step, block.input, selection.norm
+    own = {
+        "t:sb": query_block_pairs(step, selection.size),
+        "t:kb": query_block_pairs(step, selection.size, selection.kept),
+    }
+    build = _build(block, selection.heads, selection.head_dim, minimum(rotary_dim, selection.head_dim), own)
+    yield build.operator("attention.index_q", "attention", f"{x} W_index_q[d ki hi] -> index_q[b t ki hi]")
+    yield _keys(build, x)
+    yield _norm(build, "attention.index_q_norm", norm, "index_q", "index_q[b t ki hi]")
+    yield _norm(build, "attention.index_norm", norm, "index", "index_k[b t hi]")
+    yield _rotary(build, cache)
+
+    def score(step: Step) -> tuple[Operator, ...]:
+        inner = build._replace(sizes={**build.sizes, "t:s": pairs(step, None, block.causal)})
+        return (
+            inner.operator("attention.index_scores", "attention", SCORES.format(cache=cache), kind="bmm"),
+            inner.operator(
+                "attention.index_max", "attention", "e[b ki t:s] -> block_score[b ki t:sb]", kind="elementwise",
+                flops=vector_flops.MAX,
+            ),
+        )  # fmt: skip
+
+    yield from fused_or_eager("attention.index_scores", "attention", score, step, kind="attention")
+    yield _choose(build, "block_score[b ki t:sb] -> selected[b ki t:kb]")
+
+
+def _build(block: BlockContext, heads: Number, head_dim: Number, rotary_dim: Number, own: Sizes) -> Builder:
+    """A builder with the sizes of the indexer's heads, of all keys and pairs, and its `own` sizes."""
+    step = block.step
+    all_pairs = pairs(step, None, block.causal)
+    return block.build(s=attended(step, None), r=rotary_dim, ki=heads, hi=head_dim, **{"t:s": all_pairs, **own})
+
+
+def _keys(build: Builder, source: str) -> Operator:
+    return build.operator("attention.index_k", "attention", f"{source} W_index_k[d hi] -> index_k[b t hi]")
+
+
+def _norm(build: Builder, name: str, norm: Norm, parameters: str, tensor: str) -> Operator:
+    """The norm of queries or keys; all heads share its parameters."""
+    gain, bias = norm_parameters(parameters, norm, "hi")
+    line = f"{tensor}{gain}{bias} -> {tensor}"
+    return build.operator(name, "attention", line, kind="norm", flops=norm_flops(norm), function=norm.kind)
+
+
+def _rotary(build: Builder, cache: str) -> Operator:
+    """Rotary embedding of queries and new keys, which are then cached."""
+    line = f"index_q[b t ki hi] index_k[b t hi] cos[t r] sin[t r] -> index_q[b t ki hi] {cache}index[b t hi]"
+    operator = build.operator("attention.index_rotary", "attention", line, kind="elementwise")
+    sizes = build.sizes
+    rotated = sizes["b"] * sizes["t"] * (sizes["ki"] + 1) * sizes["r"]
+    return replace(operator, vector_flops=vector_flops.ROTARY * rotated)
+
+
+def _choose(build: Builder, line: str) -> Operator:
+    return build.operator("attention.index_choose", "attention", line, kind="routing", flops=vector_flops.CHOOSE)
+
+
+def _kept_pairs(step: Step, keeps: Number | None) -> Number:
+    """Query-key pairs that the indexer keeps: per query, the `keeps` best tokens, or all if there are fewer."""
+    if step.cached and step.passes > 1:
+        return attended(step, keeps)
+    return step.mean_of(lambda tokens: tokens * minimum(step.context + tokens, keeps))
