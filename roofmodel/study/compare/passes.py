@@ -110,7 +110,7 @@ def _passes(
 ) -> Passes:  # fmt: skip
     divisor = given or len(used)
     seconds = total(kernel.seconds for step in used for kernel in kernels[step])
-    busy = [span for step in used if (span := _span_and_busy(_matched(matching, step)))]
+    busy = [span for step in used if (span := _span_and_busy(_matched(matching, step), kernels[step]))]
     has_times = len(busy) == divisor
     return Passes(
         phase=name,
@@ -128,16 +128,25 @@ def _matched(matching: Matching, step: int) -> list[Kernel]:
     return [kernel for unit in matching.units if unit.step == step for kernel in unit.kernel_group.kernels]
 
 
-def _span_and_busy(kernels: Iterable[Kernel]) -> tuple[float, float] | None:
-    """Seconds from the first start to the last end, and seconds in which a kernel runs; None without times."""
-    spans = []
+def _span_and_busy(matched: Iterable[Kernel], kernels: Iterable[Kernel]) -> tuple[float, float] | None:
+    """Seconds from the first start to the last end of the matched kernels, and seconds of these in which one of all
+    `kernels` of the step runs; None without times."""
+    spans, running = _intervals(matched), _intervals(kernels)
+    if not spans or not running:
+        return None
+    until, last = spans[0][0], max(end for _, end in spans)
+    span, busy = last - until, 0.0
+    for start, end in running:
+        busy += max(0.0, min(end, last) - max(start, until))
+        until = max(until, end)
+    return span, busy
+
+
+def _intervals(kernels: Iterable[Kernel]) -> list[tuple[float, float]] | None:
+    """Start and end of each kernel, by start; None if one has no times."""
+    found = []
     for kernel in kernels:
         if kernel.start is None or kernel.seconds is None:
             return None
-        spans.append((kernel.start, kernel.start + kernel.seconds))
-    spans.sort()
-    busy, until = 0.0, spans[0][0]
-    for start, end in spans:
-        busy += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return until - spans[0][0], busy
+        found.append((kernel.start, kernel.start + kernel.seconds))
+    return sorted(found)

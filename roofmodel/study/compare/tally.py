@@ -15,6 +15,7 @@ from roofmodel.study.compare.matching import Matching, Unit
 from roofmodel.study.compare.naming import category_of, display_name
 from roofmodel.study.compare.passes import ChosenPasses
 from roofmodel.study.compare.sequence import Occurrence
+from roofmodel.study.estimate.placed import Placed
 from roofmodel.study.profile.points import flops_by_pipe, incomplete, total
 
 
@@ -113,21 +114,23 @@ class Tally(NamedTuple):
         """Operators with occurrences that have no kernel, in execution order."""
         matched = {(unit.step, place) for unit in self.matching.units for place in unit.operators}
         for phase, steps in self.chosen.steps.items():
-            missing: Counter[str] = Counter()
-            first: dict[str, Occurrence] = {}
+            missing: dict[tuple[str, str], list[tuple[float, Placed]]] = {}  # occurrences per pass, and the operator
             for place, occurrence in enumerate(self.sequences[phase]):
                 if n := sum((step, place) not in matched for step in steps):
-                    missing[occurrence.placed.operator.name] += n
-                    first.setdefault(occurrence.placed.operator.name, occurrence)
-            for name, n in missing.items():
-                placed, times = first[name].placed, n / len(steps)
+                    operator = occurrence.placed.operator
+                    each = missing.setdefault((operator.stage, operator.name), [])
+                    each.append((n / len(steps), occurrence.placed))
+            for (stage, name), occurrences in missing.items():
                 yield UnmatchedOperators(
                     phase=self.phases[phase],
                     operator=name,
-                    stage=placed.operator.stage,
-                    occurrences=times,
-                    bound_seconds=times * float(placed.placement.bound_seconds),
-                    expected_seconds=times * float(placed.expected.seconds) if placed.expected else None,
+                    stage=stage,
+                    occurrences=sum(times for times, _ in occurrences),
+                    bound_seconds=sum(times * float(placed.placement.bound_seconds) for times, placed in occurrences),
+                    expected_seconds=total(
+                        times * float(placed.expected.seconds) if placed.expected else None
+                        for times, placed in occurrences
+                    ),
                 )
 
     # --- Shapes -------------------------------------------------------------------------------------

@@ -13,6 +13,10 @@ from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.study.compare.compare import compare
 from roofmodel.study.compare.comparison import Comparison, ComparisonRow
 from roofmodel.study.compare.diagnosis import reasons
+from roofmodel.study.compare.matching import Matching
+from roofmodel.study.compare.passes import ChosenPasses
+from roofmodel.study.compare.sequence import in_order
+from roofmodel.study.compare.tally import Tally
 from roofmodel.views.compare.text import finding_texts
 from tests.profiles.samples import measured as measured_file
 from tests.profiles.samples import needs_measured
@@ -66,6 +70,36 @@ def test_idle_time_is_the_time_without_a_running_kernel(tmp_path: Path) -> None:
     (passes,) = found.passes
     assert passes.idle_seconds == pytest.approx((len(launches) - 1) * 1e-6, rel=1e-3)
     assert passes.span_seconds == pytest.approx((passes.seconds or 0) + (passes.idle_seconds or 0))
+
+
+def test_kernels_without_an_operator_are_not_idle_time(tmp_path: Path) -> None:
+    launches = list(traces.gpt2_eager(12))
+    up = [place for place, launch in enumerate(launches) if launch.truth == "mlp.up"]
+    for place in reversed(up):
+        launches.insert(place + 1, Launch(traces.ARGMAX, 200, ""))
+    found = comparison_of(tmp_path, launches)
+    assert sum(each.seconds or 0 for each in found.unmatched_kernels) == pytest.approx(12 * 200e-6)
+    (passes,) = found.passes
+    assert passes.idle_seconds == pytest.approx((len(launches) - 1) * 1e-6, rel=1e-3)  # the gaps after each kernel
+
+
+def test_the_bound_of_unmatched_operators_is_that_of_each_occurrence() -> None:
+    """Layers with a window of 4096 and without one have different bounds for 8192 tokens."""
+    estimate = roofmodel.estimate("gemma-2-9b", "a100", phase="prefill", seq=8192).estimate
+    nothing = Matching(units=(), unmatched=(), phases=(0,))
+    chosen = ChosenPasses({0: (0,)}, {0: 1}, (), ())
+    tally = Tally(nothing, [in_order(estimate.phases[0])], ["prefill"], chosen, estimate.device)
+    found = {each.operator: each for each in tally.unmatched_operators()}
+    attention = [placed for placed in estimate.phases[0].placed if placed.operator.name == "attention.flash"]
+    first, second = (placed.placement.bound_seconds for placed in attention)
+    assert first < 0.9 * second
+    assert found["attention.flash"].occurrences == 42
+    assert found["attention.flash"].bound_seconds == pytest.approx(21 * (first + second))
+    assert sum(each.bound_seconds for each in found.values()) == pytest.approx(estimate.phases[0].bound_seconds)
+    expected = sum(each.expected_seconds or 0 for each in found.values())
+    assert expected == pytest.approx(
+        sum(p.operator.count * p.expected.seconds for p in estimate.phases[0].placed if p.expected)
+    )
 
 
 def test_a_fused_kernel_has_the_cost_of_all_its_operators(tmp_path: Path) -> None:
