@@ -16,6 +16,7 @@ from roofmodel.counting.workload import ONE_GPU, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture
+from roofmodel.prediction.eager import as_executed
 from roofmodel.study.estimate.alternatives import fitting_notes
 from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
 from roofmodel.study.estimate.gemm_sets import gemm_set_notes
@@ -103,7 +104,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *fitting_notes(arch, device, work, needed, options, walk),
             *memory_notes(device, work, needed.total),
             *timing_notes(device, found),
-            *format_notes(device, (operator for phase in found for operator in phase.operators), work.widths.compute),
+            *format_notes(device, _executed(work, found), work.widths.compute),
             *gemm_set_notes(device, work.host, found),
             *straggler_notes(device, work),
             *engine_notes(device, work, found),
@@ -115,6 +116,11 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
         largest_context=None if arch.image else usable and largest_context(formula, needed, usable, MAX_VALUE),
         input_pipeline=pipeline,
     )
+
+
+def _executed(work: Workload, found: Sequence[PhaseEstimate]) -> Iterator[Operator]:
+    """The operators of all phases as their kernels run."""
+    return (as_executed(operator, work.runtime) for phase in found for operator in phase.operators)
 
 
 def _with_loader(

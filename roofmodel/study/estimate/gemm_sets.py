@@ -8,6 +8,7 @@ from dataclasses import replace
 from roofmodel.algebra import plain
 from roofmodel.counting.workload import Host
 from roofmodel.devices.device import Device
+from roofmodel.prediction.eager import as_executed
 from roofmodel.prediction.timing import CONVOLUTION_LIBRARY, kernel_parameters
 from roofmodel.study.estimate.phase import PhaseEstimate, timed
 from roofmodel.study.estimate.placed import Placed, sum_of
@@ -15,6 +16,8 @@ from roofmodel.study.estimate.placed import Placed, sum_of
 MIN_RATIO = 1.3
 """Least ratio of the expected times with the set used and with the fastest one for which there is a note. Sets have
 mean errors of up to 18 %, so that smaller differences say little."""
+VLLM_LINEAR = "torch.nn.functional.linear"
+"""The name of vLLM's 16-bit GEMMs in aiconfigurator's tables; `roof measure` calls those of PyTorch `torch_linear`."""
 ALL_FRAMEWORKS = "any"
 """The set that is fitted to the rows of all frameworks: no framework's kernels are an alternative to it."""
 
@@ -25,7 +28,7 @@ def gemm_set_notes(device: Device, host: Host, found: Sequence[PhaseEstimate]) -
     Compares the times of all GEMMs of a phase that use the same set, with the sets for the same formats.
     """
     for phase in found:
-        for (used, key), indices in _gemms_by_set(device, phase).items():
+        for (used, key), indices in _gemms_by_set(device, host, phase).items():
             seconds = _seconds(phase, indices)
             others = [
                 (_seconds(timed(phase, with_gemm_set(device, name, key), host), indices), name)
@@ -41,13 +44,15 @@ def gemm_set_notes(device: Device, host: Host, found: Sequence[PhaseEstimate]) -
 
 
 def describe_set(implementation: str) -> str:
-    """A set of GEMM parameters by framework and kernel: `TensorRT-LLM (torch_flow)`."""
+    """A set of GEMM parameters by framework, if it is known, and kernel: `TensorRT-LLM (torch_flow)`."""
     if implementation.startswith("sglang"):
         framework = "SGLang"
     elif implementation.startswith(("torch_flow", "trt_flow", "deepgemm")):
         framework = "TensorRT-LLM"
-    else:
+    elif implementation.startswith("vllm") or implementation.endswith("Kernel") or implementation == VLLM_LINEAR:
         framework = "vLLM"  # its sets have the names of its classes and functions
+    else:
+        return implementation  # a kernel of the user's own table
     return f"{framework} ({implementation})"
 
 
@@ -70,7 +75,7 @@ def _alternatives(device: Device, used: str, key: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _gemms_by_set(device: Device, phase: PhaseEstimate) -> dict[tuple[str, str], list[int]]:
+def _gemms_by_set(device: Device, host: Host, phase: PhaseEstimate) -> dict[tuple[str, str], list[int]]:
     """The positions of a phase's GEMMs by implementation and format key of the set that they use.
 
     Without the sets of other formats, which have a note of their own (`notes.format_notes`).
@@ -80,7 +85,8 @@ def _gemms_by_set(device: Device, phase: PhaseEstimate) -> dict[tuple[str, str],
         return found
     for index, one in enumerate(phase.placed):
         if one.operator.collective is None and one.operator.kind != "conv":
-            kind, _, chosen = kernel_parameters(one.operator, device.calibration, phase.step.widths.compute)
+            operator = as_executed(one.operator, host.runtime)
+            kind, _, chosen = kernel_parameters(operator, device.calibration, phase.step.widths.compute)
             if kind == "gemm" and chosen and not chosen.is_substitute and chosen.implementation != ALL_FRAMEWORKS:
                 found.setdefault((chosen.implementation, chosen.format_key), []).append(index)
     return found

@@ -85,3 +85,9 @@ def test_the_framework_of_a_set_is_that_of_its_measurements(name: str) -> None:
     assert ALL_FRAMEWORKS not in {kernel for kernel, _ in kernels}
     for kernel, framework in kernels:
         assert describe_set(kernel) == f"{frameworks[framework]} ({kernel})"
+
+
+@pytest.mark.parametrize("kernel", ["torch_linear", "my_gemm"])
+def test_a_set_of_other_measurements_has_no_framework(kernel: str) -> None:
+    """`roof measure` writes `torch_linear`."""
+    assert describe_set(kernel) == kernel
