@@ -1010,6 +1010,24 @@ RECIPES: dict[str, Callable[[Draw], dict[str, Any]]] = {
     "minimax_m2": lambda d: (
         d.llama() | d.mixtral_experts() | {"head_dim": d.other_head_dim, "rotary_dim": d.one(2, d.other_head_dim)}
     ),
+    "dbrx": lambda d: (
+        {
+            "d_model": d.hidden,
+            "n_layers": d.layers,
+            "n_heads": d.heads,
+            "vocab_size": d.vocabulary,
+            "max_seq_len": d.positions,
+            "pad_token_id": 1,
+            # the class fails without these keys
+            "attn_config": {"kv_n_heads": d.kv_heads, "rope_theta": 10000.0, "clip_qkv": 8},
+            "ffn_config": {
+                "moe_num_experts": d.experts,
+                "moe_top_k": d.active,
+                "ffn_hidden_size": d.width,
+                "ffn_act_fn": {"name": d.one("silu", "gelu")},
+            },
+        }
+    ),
     "minimax_m3_vl_text": lambda d: (
         d.llama()
         | d.mixtral_experts()

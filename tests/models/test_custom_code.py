@@ -45,6 +45,10 @@ EQUIVALENTS = {
     ),
     "chatglm": (GLM, SHAPE | {"model_type": "glm", "num_key_value_heads": 2, "head_dim": 8}),
     "minicpm": (SHAPE, SHAPE | {"model_type": "granite", "tie_word_embeddings": True}),
+    "mimo": (
+        SHAPE | {"attention_bias": True, "num_key_value_heads": 6},
+        SHAPE | {"model_type": "qwen2", "num_key_value_heads": 6},
+    ),
     "minimax_m3": (SHAPE | BLOCK_SPARSE, SHAPE | BLOCK_SPARSE | {"model_type": "minimax_m3_vl_text"}),
 }
 

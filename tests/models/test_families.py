@@ -256,6 +256,7 @@ NOT_READ = {
     "kimi_linear": LATENT | {"tie_word_embeddings"},
     "bailing_hybrid": LATENT | {"tie_word_embeddings", "linear_num_heads"},
     "step3p5": {"hidden_act"},
+    "dbrx": {"tie_word_embeddings", "num_key_value_heads"},  # the latter: a copy of `attn_config.kv_n_heads`
     "minimax_m3_vl_text": {"hidden_act", "index_local_blocks"},
     "nemotron_h": {"attention_bias", "expand", "mamba_proj_bias", "n_shared_experts", "sliding_window"}
     | {"tie_word_embeddings", "moe_shared_expert_overlap", "mamba_ssm_cache_dtype"},

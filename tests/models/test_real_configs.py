@@ -32,13 +32,12 @@ REFUSED = {
     "deepseek_ref": ("'deepseek_ref'", "compressed keys", "hyper-connections"),
     "deepseek_v4": ("'deepseek_v4'", "compressed keys", "hyper-connections"),
     "kimi_k3": ("'mla_use_output_gate' is true", "kimi_linear"),
-    "mimo": ("unknown model_type 'mimo'", "family"),  # not in transformers, so nothing to compare with
     "step3p7": ("'text_config'", "step3p7"),  # unlike the config of its class
 }
 
 
 # model_type whose code comes with the checkpoint -> the same model in transformers
-IN_TRANSFORMERS = {"minimax_m3": "minimax_m3_vl_text"}
+IN_TRANSFORMERS = {"minimax_m3": "minimax_m3_vl_text", "mimo": "qwen2"}
 
 
 def _config(file: Path) -> dict[str, Any]:
@@ -60,10 +59,19 @@ def _real(config: dict[str, Any]) -> int:
     with torch.device("meta"):
         model = auto.from_config(real)
     if not multimodal:
-        return sum(p.numel() for p in model.parameters())
+        return sum(p.numel() for p in model.parameters()) + _mtp(config, model)
     text = model.get_decoder() if hasattr(model, "get_decoder") else model.language_model
     parts = (text, model.get_input_embeddings(), model.get_output_embeddings())
     return sum({id(p): p.numel() for part in parts for p in part.parameters()}.values())
+
+
+def _mtp(config: dict[str, Any], model: Any) -> int:
+    """Parameters of MiMo's layers for multi-token prediction: a layer of the model, three norms, and a projection."""
+    if config["model_type"] != "mimo":
+        return 0
+    hidden = config["hidden_size"]
+    layer = sum(p.numel() for p in model.model.layers[0].parameters())
+    return int(config["num_nextn_predict_layers"] * (layer + 3 * hidden + 2 * hidden * hidden))
 
 
 @by_file

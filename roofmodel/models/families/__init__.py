@@ -27,7 +27,7 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
         "nanochat", "persimmon", "qwen3_vl_text",
     ),
     "mixture_of_experts": (
-        "mixtral", "phimoe", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss", "granitemoeshared",
+        "mixtral", "phimoe", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "dbrx", "gpt_oss", "granitemoeshared",
         "flex_olmo", "qwen3_vl_moe_text", "llama4_text", "minimax_m2", "minimax_m3_vl_text", "glm4_moe", "solar_open",
         "dots1", "hy_v3", "exaone_moe", "mimo_v2_flash", "ernie4_5_moe", "hunyuan_v1_moe", "aria_text",
     ),
@@ -68,7 +68,7 @@ MODEL_TYPES: dict[str, tuple[str, ...]] = {
 """Each module of this folder, with the model types of its rows."""
 CUSTOM_CODE_MODEL_TYPES: dict[str, tuple[str, ...]] = {
     "custom_code": (
-        "baichuan", "qwen", "internlm2", "chatglm", "minicpm", "minimax_m3",
+        "baichuan", "qwen", "internlm2", "chatglm", "minicpm", "minimax_m3", "mimo",
     ),
 }  # fmt: skip
 """Likewise, model types whose code comes with their checkpoints, not with transformers."""

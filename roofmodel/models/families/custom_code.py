@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.models.families.llama import GLM, LLAMA
+from roofmodel.models.families.llama import GLM, LLAMA, QWEN2
 from roofmodel.models.families.mixture_of_experts import FAMILIES as MOE
 from roofmodel.models.family import LM, Family, heads
-from roofmodel.models.fields import FLAG, SIZE, key
+from roofmodel.models.fields import COUNT, FLAG, SIZE, key
 
 
 def _negated(flag: Any) -> Any:
@@ -27,6 +27,16 @@ def _rms_norm(flag: Any) -> str:
     if not isinstance(flag, bool):
         raise ValueError(FLAG.expected)
     return "rmsnorm" if flag else "layernorm"
+
+
+def _mtp_parameters(f: Any) -> int:
+    """Parameters of a layer for multi-token prediction, which the forward pass of MiMo's class does not run.
+
+    It has a layer of the model, three more norms, and a projection of a token embedding and a hidden state.
+    """
+    hidden, query, kv = f["hidden"], f["heads"] * f["head_dim"], f["kv_heads"] * f["head_dim"]
+    attention = hidden * (2 * query + 2 * kv) + query + 2 * kv
+    return int(attention + 3 * hidden * f["mlp_width"] + 5 * hidden + 2 * hidden * hidden)
 
 
 FAMILIES: dict[str, Family] = {
@@ -104,4 +114,10 @@ FAMILIES: dict[str, Family] = {
     ),
     # transformers has the same decoder in its multimodal class
     "minimax_m3": MOE["minimax_m3_vl_text"].like("MiniMaxM3", classes=heads("ForCausalLM", "Model")),
+    "mimo": QWEN2.like(
+        "MiMo",
+        classes=heads("ForCausalLM", "Model"),
+        switches={**QWEN2.switches, "mtp": (COUNT, key("num_nextn_predict_layers", default=0))},
+        unused_parameters=lambda f: f["mtp"] * _mtp_parameters(f),
+    ),
 }
