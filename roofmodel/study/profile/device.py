@@ -156,6 +156,7 @@ def _suggested_name(evidence: Evidence) -> str:
 
 def _name_parts(name: str) -> tuple[str | None, str | None, str | None]:
     """Chip, form factor and gigabytes in a device's name; None if absent or ambiguous (`SXM or PCIe`)."""
-    found = [{match[group].lower() for match in _NAME_PARTS.finditer(name) if match[group]} for group in (1, 2, 3)]
+    spaced = re.sub("[-_]", " ", name)  # tables also join the words of a name: RTX-PRO-6000-Blackwell-Server
+    found = [{match[group].lower() for match in _NAME_PARTS.finditer(spaced) if match[group]} for group in (1, 2, 3)]
     chip, form, size = (parts.pop() if len(parts) == 1 else None for parts in found)
     return (chip, form, size)

@@ -38,6 +38,7 @@ A100_40 = Evidence(
         (Evidence("NVIDIA H20", "9.0", 78, l2_bytes=62_914_560), "h20"),
         (Evidence("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "12.0", 188), "rtx-pro-6000"),
         (Evidence("NVIDIA RTX PRO 6000 Blackwell Server Edition", "12.0", 188), "rtx-pro-6000-server"),
+        (Evidence("RTX-PRO-6000-Blackwell-Server", "12.0", 188), "rtx-pro-6000-server"),  # of aiconfigurator's tables
         (Evidence("NVIDIA RTX 6000 Ada Generation", "8.9", 142), "rtx-6000-ada"),
         (Evidence("NVIDIA RTX A6000", "8.6", 84), "rtx-a6000"),
         (Evidence("NVIDIA A30", "8.0", 56), "a30"),
