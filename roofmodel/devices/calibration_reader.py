@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
@@ -26,6 +27,7 @@ from roofmodel.devices.calibration import (
     Timing,
 )
 from roofmodel.devices.transfer import CalibratedDevice, DeferredSets, sets_of_kind, transferred
+from roofmodel.errors import shorten
 from roofmodel.text_files import YamlValue
 
 TIMINGS: dict[str, Any] = {
@@ -50,9 +52,14 @@ SECONDS = (
     "cluster_latency", "cluster_wave", "narrow_wave",
 )  # fmt: skip
 POSITIVE = (
-    "pipe", "dram", "l2", "store", "parts", "stream", "rows", "bandwidth", "height", "tile", "splits", "kept",
-    "column_blocks", "cluster_pipe", "padded",
+    "pipe", "dram", "l2", "store", "parts", "stream", "rows", "early", "bandwidth", "height", "tile", "splits", "kept",
+    "column_blocks", "cluster_pipe", "padded", "large",
 )  # fmt: skip
+"""Parameters that a formula divides by, unless their default is 0."""
+LEAST_DIVISOR = 1e-6  # of these parameters; times with much smaller ones overflow
+CHOICES = {"elsewhere": (0, 1, 2, 3), "balanced": (0, 1)}
+"""The values of parameters that select a formula."""
+_HEAD_SIZE = re.compile("[1-9][0-9]{0,5}")
 SHARED = ("source", "date")  # of the fits of a kind
 Load = Callable[[str, tuple[str, ...]], CalibratedDevice]
 """Returns a device by its name, with its parameter sets of some kinds."""
@@ -119,9 +126,20 @@ def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
     entries = node.mapping()
     shared = entries.pop("fit").mapping(SHARED) if "fit" in entries else {}
     return {
-        name: {form: _fitted(one, timing, shared) for form, one in forms.mapping().items()}
+        name: {_form(form, one): _fitted(one, timing, shared) for form, one in forms.mapping().items()}
         for name, forms in entries.items()
     }
+
+
+def _form(key: str, node: YamlValue) -> str:
+    """A format key of a set, whose third part is a head size."""
+    for size in key.split("/")[2:]:
+        if not _HEAD_SIZE.fullmatch(size):
+            raise node.error(
+                f"the key {shorten(key)} has the head size {shorten(size)}; "
+                "it must be a positive whole number, as in 'fp16/fp16/128'"
+            )
+    return key
 
 
 def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValue]) -> Fitted[Timing]:
@@ -131,16 +149,21 @@ def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValu
     values = [_read(entries[n], timing, n) if n in entries else usual[n] for n in timing._fields]
     fit = {**shared, **entries["fit"].mapping(Fit._fields, [name for name in Fit._fields if name not in shared])}
     for name, value in zip(timing._fields, values, strict=True):
-        if name in POSITIVE and name in entries and value <= 0:
-            raise entries[name].error(f"{entries[name].path} is {value:g}; it must be greater than zero")
-        if name == "elsewhere" and value not in (0, 1, 2, 3):
-            raise entries[name].error(f"{entries[name].path} is {value:g}; it must be 0, 1, 2 or 3")
+        if name in POSITIVE and value < LEAST_DIVISOR and value != usual.get(name):
+            raise entries[name].error(f"{entries[name].path} is {value:g}; it must be at least {LEAST_DIVISOR:g}")
+        if name in CHOICES and value not in CHOICES[name]:
+            *others, last = map(str, CHOICES[name])
+            raise entries[name].error(f"{entries[name].path} is {value:g}; it must be {', '.join(others)} or {last}")
+    low, high = fit["low"].number(), fit["high"].number()
+    if not low <= 1 <= high:  # factors on the expected time
+        raise entries["fit"].error(
+            f"{entries['fit'].path} has the interval {low:g} to {high:g}, which must contain 1, such as 0.9 to 1.1"
+        )
     return Fitted(
         timing._make(values),
         Fit(
             fit["rows"].integer(0, 10**9), fit["held_out"].integer(0, 10**9),
-            fit["error"].number(), fit["low"].number(), fit["high"].number(),
-            fit["source"].text(), fit["date"].text(),
+            fit["error"].number(), low, high, fit["source"].text(), fit["date"].text(),
         ),
     )  # fmt: skip
 
