@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
+
+import yaml
 
 from roofmodel.devices.calibration import Calibration, Fitted, Sets
 from roofmodel.devices.calibration_reader import SHARED, TIMINGS, is_seconds
@@ -16,30 +19,54 @@ _COMMENT = "# Fitted by `roof calibrate`. roofmodel/devices/calibration.py expla
 
 
 def device_file(text: str, calibration: Calibration) -> str:
-    """A device's YAML text with these sets; the calibration section moves to the end of the file.
+    """A device's YAML text with these sets in its calibration section; without a section, they follow at the end.
 
-    Fitted kinds are replaced. Other kinds stay, including those that refer to another device by `like`. Raises
-    DeviceError for a section in braces.
+    Fitted kinds are replaced. Other kinds stay, including those that refer to another device by `like`, and so does the
+    text before and after the section. Raises DeviceError for a file or a section in braces.
     """
-    found = re.search(r"^calibration:(.*)$", text, re.MULTILINE)
-    before, section = (text[: found.start()], text[found.end() :]) if found else (text, "")
-    if found and found[1].partition("#")[0].strip():
+    text = text.rstrip() + "\n"
+    lines, file = text.splitlines(), yaml.compose(text, yaml.SafeLoader)
+    assert isinstance(file, yaml.MappingNode)  # the device was read from it
+    if file.flow_style or any(key.start_mark.column for key, _ in file.value):
         raise DeviceError(
-            f"{found[0]!r}: roof calibrate cannot replace a section in braces; write each set on lines of its own"
+            "roof calibrate cannot add sets to a device's file in braces or with indented keys; "
+            "start each key of the device in the first column of a line"
         )
-    kept: dict[str, list[str]] = {}
-    for line in filter(str.strip, section.splitlines()):
-        if line[2:3].strip() and line.startswith("  "):  # a kind, at the first level
-            kind = line.strip().partition(":")[0]
-            kept[kind] = []
-        if kept:
-            kept[kind].append(line)
-    if "like" in kept:  # for all kinds
-        kept = {name: [f"  {name}:", f"  {kept['like'][0]}"] for name in TIMINGS}
-    kept |= sections(calibration)
-    lines = [line for name in TIMINGS for line in kept.get(name, [])]
-    before = before.rstrip().removesuffix(_COMMENT).rstrip()
-    return "\n".join((before, "", _COMMENT, _HEADING, *lines)) + "\n"
+    start = stop = file.end_mark.line
+    indent, kept = "  ", dict[str, list[str]]()
+    next_keys = [key.start_mark.line for key, _ in file.value[1:]] + [file.end_mark.line]
+    for (key, value), next_key in zip(file.value, next_keys, strict=True):
+        if key.value == "calibration":
+            start, stop = key.start_mark.line, _end(lines, next_key, 0)
+            indent, kept = " " * value.start_mark.column, _kinds(value, lines, start, stop)
+    fitted = sections(calibration)
+    kept |= {kind: [indent + line.removeprefix("  ") for line in written] for kind, written in fitted.items()}
+    section = "\n".join((_COMMENT, _HEADING, *(line for kind in TIMINGS for line in kept.get(kind, ()))))
+    before = "\n".join(lines[:start]).rstrip().removesuffix(_COMMENT).rstrip()
+    after = "\n".join(lines[stop:]).strip("\n")
+    return "\n\n".join(filter(None, (before, section, after))) + "\n"
+
+
+def _kinds(section: yaml.MappingNode, lines: list[str], start: int, stop: int) -> dict[str, list[str]]:
+    """The lines of each kind of the section, which has the lines from `start` to `stop`."""
+    if section.flow_style:
+        raise DeviceError(
+            f"{lines[start]!r}: roof calibrate cannot replace a section in braces; write each set on lines of its own"
+        )
+    names, column = [kind.value for kind, _ in section.value], section.start_mark.column
+    if names == ["like"]:  # for all kinds
+        indent, source = " " * column, _quoted(section.value[0][1].value)
+        return {kind: [f"{indent}{kind}:", f"{indent}  like: {source}"] for kind in TIMINGS}
+    ends = [_end(lines, kind.start_mark.line, column) for kind, _ in section.value[1:]]
+    return {name: lines[slice(*ends)] for name, ends in zip(names, pairwise((start + 1, *ends, stop)), strict=True)}
+
+
+def _end(lines: list[str], next_key: int, column: int) -> int:
+    """The line after a value; blank lines, and comments up to the column of the next key, belong to that key."""
+    of_next_key = re.compile(rf"\s*$| {{0,{column}}}#")
+    while of_next_key.match(lines[next_key - 1]):
+        next_key -= 1
+    return next_key
 
 
 def sections(calibration: Calibration) -> dict[str, list[str]]:
