@@ -46,7 +46,10 @@ def synthetic_gemms(folder: Path, rows: int = 900, noise: float = 0.05) -> Path:
 
 
 class SyntheticFit(NamedTuple):
-    """A calibration of the H100 on synthetic measurements, shared by several tests: a fit takes a minute."""
+    """A calibration on synthetic measurements of the H100, shared by several tests: a fit takes a minute.
+
+    The device has no calibration, so that the search does not start from the parameters that it should recover.
+    """
 
     found: Calibrated
     table: Path
@@ -73,7 +76,8 @@ def synthetic_fit(tmp_path_factory: pytest.TempPathFactory) -> SyntheticFit:
     sums = folder / "sums.csv"
     sums.write_text("op,dtype,tokens,hidden,latency_us\nadd,half,9,9,9\nsum,half,9,9,9\n")
     begun: list[str] = []
-    found = calibrate([str(path), str(sums)], H100, 'a "source"', progress=lambda what, *_: begun.append(what))
+    device = replace(H100, calibration=None)
+    found = calibrate([str(path), str(sums)], device, 'a "source"', progress=lambda what, *_: begun.append(what))
     return SyntheticFit(found, path, longest, begun)
 
 
@@ -383,6 +387,19 @@ def test_parameters_stay_if_a_new_fit_is_no_better(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("roofmodel.study.benchmark.calibrate.fit", lambda *_: similar)
     again = calibrate(tables, replace(A100, calibration=first), "synthetic").calibration
     assert again.gemm["any"]["fp16/fp16"].timing == fitted
+
+
+@pytest.mark.usefixtures("quick_fit")
+def test_the_search_also_starts_from_the_parameters_of_the_devices_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here they generated the table, and the search returns its last start."""
+    monkeypatch.setattr(
+        "roofmodel.study.benchmark.calibrate.fit", lambda _, __, space: space.start._replace(**space.combined[-1])
+    )
+    tables = [str(synthetic_gemms(tmp_path, noise=0))]
+    found = calibrate(tables, H100, "synthetic").calibration.gemm["any"]["fp16/fp16"]
+    assert found.fit.error < 0.01
 
 
 def test_the_largest_group_of_query_heads_is_not_fitted_beyond_the_measured_range(tmp_path: Path) -> None:
