@@ -61,8 +61,8 @@ DISCRETE = {
     "append": (0.0, 1.0),
     "tiles": (1.0, 0.0),
 }
-# Parameters that are not discrete in a kind: heads of an encoder share no keys, and `kept` of the chunks of a delta rule
-# is a number of bytes.
+# Parameters that are not discrete in a kind: heads of an encoder share no keys, and `kept` of the chunks of a delta
+# rule is a number of bytes.
 WITHOUT_CHOICE = {"encoder": ("absorbed", "packed"), "chunks": ("kept",)}
 # Values of parameters that belong together, as further starts by kind: the decode kernels of FlashInfer, FlashAttention
 # and TensorRT-LLM. Most tables repeat an operation, so that L2 keeps some of its data.
