@@ -36,13 +36,17 @@ def jitter_command(
         str | None,
         typer.Option(
             "--threshold",
-            help="A rank is late if it deviates by more from the mean over ranks (default: 100us, or 0.5% of the step "
+            help="Time by which a rank must exceed the mean over ranks to be late (default: 100us, or 0.5% of the step "
             "if that is longer).",
         ),
     ] = None,
     first_gap: Annotated[
         FirstGap,
-        name_option("Gap before a step, from the collective of the same-step or previous-step.", "--first-gap"),
+        name_option(
+            "Gap before the first kernel of a step: on clocks aligned at the last collective of the same-step, or from "
+            "the last collective of the previous-step.",
+            "--first-gap",
+        ),
     ] = "same-step",
     what_if: Annotated[
         bool, typer.Option("--what-if", help="Replay the steps with ideal times (tables of operations, Parquet).")

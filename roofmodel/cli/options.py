@@ -200,7 +200,12 @@ def workload_options(
     ] = "current",
     routing: Annotated[str, panel_option(WORKLOAD, f"{ROUTING}.")] = "uniform",
     memory_utilization: Annotated[
-        float, panel_option(WORKLOAD, "Share of a device's memory that may be used: sets fits, max batch and context.")
+        float,
+        panel_option(
+            WORKLOAD,
+            "Share of a device's memory that may be used. It decides whether the workload fits, and the largest batch "
+            "and context.",
+        ),
     ] = 0.9,
 ) -> None:
     """The options of a workload, as a signature."""

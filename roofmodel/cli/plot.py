@@ -61,7 +61,8 @@ def plot_command(
     by: Annotated[
         KernelGrouping,
         name_option(
-            "Group kernels by name, base (without template arguments), nvtx, category, or lecture (four groups).",
+            "Group kernels by name, base (without template arguments), nvtx, category, or lecture (matrix-mul, "
+            "memory_mgmt, custom_ops, other).",
             "--by",
         ),
     ] = "name",

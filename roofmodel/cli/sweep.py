@@ -52,8 +52,8 @@ def sweep_command(
     scaling: Annotated[
         ScalingMode | None,
         name_option(
-            "Scaling over --gpus, with speed-up and efficiency: strong (--batch of all GPUs) or weak (--batch of one "
-            "GPU)."
+            "Compare the numbers of GPUs in --gpus, with speed-up and efficiency: strong (--batch is the batch of all "
+            "GPUs) or weak (--batch is the batch of one GPU)."
         ),
     ] = None,
     gpus: Annotated[str | None, typer.Option(help="Numbers of GPUs for --scaling (default: 1,2,4,8).")] = None,

@@ -35,7 +35,9 @@ def trace_command(
     by: Annotated[
         RunGrouping,
         name_option(
-            "Sum GPU work by group (such as GEMM), lecture, name, nvtx, operator, device, stream or step.", "--by"
+            "Sum GPU work by group (such as GEMM), lecture (matrix-mul, memory_mgmt, custom_ops, other), name, nvtx, "
+            "operator, device, stream or step.",
+            "--by",
         ),
     ] = "group",
     top: Annotated[int, typer.Option("--top", help="Number of the longest kernels and copies that are listed.")] = 10,

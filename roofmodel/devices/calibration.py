@@ -97,7 +97,8 @@ class GenerationTiming(NamedTuple):
     single: Annotated[float, "seconds per wave of the kernel with one head per block; 0: the same"] = 0.0
     resident: Annotated[float, "fraction of L2 that keeps the tensors of a repeated attention; 0: all from DRAM"] = 0.0
     windowed: Annotated[
-        float, "each query head has its own block 1: with a sliding window, 2: where a window hides keys, 0: neither"
+        float,
+        "each query head has its own block: 1 with a sliding window; 2 where a window hides keys; 0 in neither case",
     ] = 0.0
     least: Annotated[
         float,

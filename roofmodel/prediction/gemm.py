@@ -19,20 +19,28 @@ K_SLICE: Annotated[int, "elements of K that a tile's loop processes at a time"] 
 MIN_K_PER_PART: Annotated[int, "least elements of K in a part"] = 64
 FILL_HALF_K: Annotated[int, "elements of K after which half of `fill` has passed"] = 64
 LATE_TILES: Annotated[int, "tiles of 128 x 128 elements of C with which half of `late` passes"] = 32
-UNSPLIT_K: Annotated[int, "elements of K up to which `unsplit` = 1 applies"] = 1024  # from L40S and RTX PRO 6000
-SMALL_UNSPLIT_GEMM: Annotated[int, "multiplications below which `unsplit` = 1 applies up to SMALL_UNSPLIT_K"] = 2**21
-SMALL_UNSPLIT_K: Annotated[int, "elements of K up to which `unsplit` = 1 applies to a small GEMM"] = 8192
+UNSPLIT_K: Annotated[int, "largest K for `unsplit` = 1"] = 1024  # from L40S and RTX PRO 6000
+SMALL_UNSPLIT_GEMM: Annotated[int, "a GEMM of fewer multiplications is small for `unsplit` = 1"] = 2**21
+SMALL_UNSPLIT_K: Annotated[int, "largest K of a small GEMM for `unsplit` = 1"] = 8192
 # From B200, GB200 and B300: up to 40 % more time than with a row or an element of K more.
-UNSPLIT_ROWS: Annotated[int, "rows up to which `unsplit` = 2 applies"] = 8
-UNSPLIT_NARROW_ROWS: Annotated[int, "rows up to which it applies up to UNSPLIT_NARROW_COLUMNS"] = 16
-UNSPLIT_NARROW_COLUMNS: Annotated[int, "columns up to which it applies up to UNSPLIT_NARROW_ROWS"] = 1024
-UNSPLIT_ABOVE_COLUMNS: Annotated[int, "columns above which `unsplit` = 2 applies"] = 512
-UNSPLIT_COLUMNS: Annotated[int, "columns up to which `unsplit` = 2 applies"] = 4096
-UNSPLIT_ROWS_K: Annotated[int, "elements of K up to which `unsplit` = 2 applies"] = 2048
+UNSPLIT_ROWS: Annotated[int, "largest number of rows for `unsplit` = 2"] = 8
+UNSPLIT_NARROW_ROWS: Annotated[
+    int, "largest number of rows for `unsplit` = 2 with at most UNSPLIT_NARROW_COLUMNS columns"
+] = 16
+UNSPLIT_NARROW_COLUMNS: Annotated[int, "largest number of columns for which UNSPLIT_NARROW_ROWS is the limit"] = 1024
+UNSPLIT_ABOVE_COLUMNS: Annotated[int, "`unsplit` = 2 needs more columns than this"] = 512
+UNSPLIT_COLUMNS: Annotated[int, "largest number of columns for `unsplit` = 2"] = 4096
+UNSPLIT_ROWS_K: Annotated[int, "largest K for `unsplit` = 2"] = 2048
 # From L40S and RTX PRO 6000: such GEMMs take as long as one SM needs for a tile with all of K.
-UNSPLIT_SHORT_SIDE: Annotated[int, "rows (4: or columns) up to which `unsplit` = 3 and 4 keep a long K whole"] = 64
-UNSPLIT_LONG_SIDE: Annotated[int, "columns (4: or rows) from which `unsplit` = 3 and 4 keep a long K whole"] = 1536
-UNSPLIT_K_PER_LONG_SIDE: Annotated[int, "K relative to these columns or rows below which 4 applies; for 3, 1"] = 4
+UNSPLIT_SHORT_SIDE: Annotated[
+    int, "largest number of rows for `unsplit` = 3; for `unsplit` = 4, of rows or of columns"
+] = 64
+UNSPLIT_LONG_SIDE: Annotated[
+    int, "smallest number of columns for `unsplit` = 3; for `unsplit` = 4, of the larger of columns and rows"
+] = 1536
+UNSPLIT_K_PER_LONG_SIDE: Annotated[
+    int, "for `unsplit` = 4, K is shorter than this times the larger of columns and rows; for 3, than the columns"
+] = 4
 SUSTAINED_HALF_SECONDS: Annotated[float, "seconds at the peak after which half of `sustained` applies"] = 1.2e-3
 RAMP_HALF_BYTES: Annotated[float, "bytes after which half of `ramp` has passed"] = 512e6
 PARTIAL_SUM_BANDWIDTH: Annotated[float, "factor on the L2 ports' bandwidth for partial sums, mostly in L2"] = 0.31
@@ -73,10 +81,10 @@ DESCRIPTION = FormulaDescription(
         "The time is at least `host`, where kernels were not captured in a graph.",
         "Some libraries have only tall tiles: at least `tall` rows, or all rows of C if fewer. `parts` is the largest "
         "number of parts into which a library splits K; with `unsplit` = 1, it splits neither a short K nor K of a "
-        "small GEMM. With `unsplit` = 3, it also computes a GEMM of few rows with a whole K, if K is shorter than the "
+        "small GEMM. With `unsplit` = 3, it also computes a GEMM of few rows without split-K, if K is shorter than the "
         "number of columns. With `unsplit` = 4, it does so for few rows or few columns, if K is shorter than four "
-        "times the larger of the two numbers. With `unsplit` = 2, it computes a GEMM of few rows with a whole K and at "
-        "least 128 columns per tile, and `step` is at least the time in which an SM loads these columns through its "
+        "times the larger of the two numbers. With `unsplit` = 2, it computes a GEMM of few rows without split-K and "
+        "with at least 128 columns per tile, and `step` is at least the time of an SM to load these columns over its "
         "own port. With `intermediate`, it also has tiles with heights between the powers of two.",
         "A stays in L2 if A, B and C fit in `resident` of it, and C if A, B and 1.5 C fit. B stays if a benchmark "
         "repeats the GEMM and all copies of A and B that it uses in turn fit. Relative to DRAM, a byte of A or B in L2 "
@@ -245,7 +253,7 @@ def _exclusion(work: GemmWork, parts: Number, timing: GemmTiming) -> Number:
 
 
 def _whole_wide_tiles(work: GemmWork, timing: GemmTiming) -> Number:
-    """1 for a GEMM of few rows that the library computes with a whole K and wide tiles, else 0."""
+    """1 for a GEMM of few rows that the library computes without split-K and with wide tiles, else 0."""
     columns = (work.n > UNSPLIT_ABOVE_COLUMNS) * (work.n <= UNSPLIT_COLUMNS)
     narrow = work.n <= UNSPLIT_NARROW_COLUMNS
     most = UNSPLIT_ROWS + (UNSPLIT_NARROW_ROWS - UNSPLIT_ROWS) * narrow

@@ -39,8 +39,8 @@ from roofmodel.study.estimate.placed import NO_TIME, Placed, sum_of
 COPIES_OF_GRADIENTS = 2  # into a bucket and back
 BUFFERS_OF_BATCH_NORM = 3  # running mean, running variance, number of batches
 HOST_OPERATORS_PER_BUFFER = 2
-"""A slice of the received tensor, and its copy. Set with the rows of `benchmarks/ddp.py` in view: with 1 (the copy
-alone), the largest error of their efficiencies is 3.5 points instead of 2.1."""
+"""A slice of the received tensor, and its copy. Chosen to agree with the rows of `benchmarks/ddp.py`: with 1 (the copy
+alone), the largest error of their efficiencies is 3.6 points instead of 2.3."""
 
 
 class ReplicaTimes(NamedTuple):

@@ -111,9 +111,15 @@ def varying(found: Sequence[dict[str, Any]], scaling: Scaling) -> list[str]:
 
 def remarks(scaling: Scaling, found: Sequence[dict[str, Any]]) -> Iterator[str]:
     """The serial fractions, the meaning of columns, and the reasons of rows without results."""
-    yield "exposed, share: communication that takes time, and its share of the time; hidden: during the backward pass"
+    yield (
+        "exposed: time of communication without overlap; share: exposed / time; hidden: time of communication that "
+        "overlaps with the backward pass"
+    )
     if any(row["expected_replica_seconds"] for row in found):
-        yield "replicas: copies of gradients into buckets, slower backward pass, wait for the slowest GPU; in the time"
+        yield (
+            "replicas: copies of gradients into buckets, slowdown of the backward pass, and wait for the slowest GPU; "
+            "the time includes them"
+        )
     if any(row["fits"] is False for row in found):
         yield "! does not fit in the usable memory"
     yield from _replica_memory({row["zero"] for row in found if row["phase"] == "train" and (row["dp"] or 1) > 1})
