@@ -31,7 +31,8 @@ GEMMS = "\n".join((
     "|---|---:|---:|---:|",
 ))  # fmt: skip
 FRAMEWORKS = "\n".join((
-    "| device | framework | unseen rows | error | median error | wrong by over 20 % | their median error elsewhere |",
+    "| device | framework | unseen rows | error | median error | wrong by over 20 % "
+    "| median error on the same shapes in other frameworks |",
     "|---|---|---:|---:|---:|---:|---:|",
 ))  # fmt: skip
 GRAPHS = "\n".join((
@@ -79,8 +80,8 @@ def by_pair(gemms: dict[str, pd.DataFrame]) -> Iterator[str]:
 def by_framework(gemms: dict[str, pd.DataFrame]) -> Iterator[str]:
     """By device and framework: the errors of the expected time on rows that no fit used.
 
-    The last column shows rows that are wrong by more than LARGE_ERROR: the median of the error with respect to the
-    mean of the other frameworks' times, and the number of such rows, fitted or not, that have one.
+    The last column is about shapes, fitted or not, that are wrong by more than LARGE_ERROR and that another framework
+    measured as well: the median error of the expected time in the other frameworks, and the number of these shapes.
     """
     for name, rows in gemms.items():
         errors = np.abs(rows.expected / rows.measured - 1)
@@ -89,7 +90,8 @@ def by_framework(gemms: dict[str, pd.DataFrame]) -> Iterator[str]:
             unseen = errors[group.index]
             others = elsewhere.drop(columns=framework)[elsewhere[framework] > LARGE_ERROR].mean(axis=1).dropna()
             shares = f"{unseen.mean():.1%} | {unseen.median():.1%} | {(unseen > LARGE_ERROR).mean():.0%}"
-            elsewhere_too = f"{others.median():.0%} of {len(others)}" if len(others) else "–"
+            count = f"{len(others)} shape{'s' * (len(others) != 1)}"
+            elsewhere_too = f"{others.median():.0%} ({count})" if len(others) else "–"
             yield f"| {name} | {framework} | {len(group)} | {shares} | {elsewhere_too} |"
 
 

@@ -18,9 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import cog
+import yaml
 
 from roofmodel.models import fields, yaml_description
 from roofmodel.study.benchmark.operations import OPERATIONS
+from roofmodel.study.estimate.notes import KERNEL_KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 README_ACCURACY = {  # rows of docs/accuracy.md -> their names in the README
@@ -31,6 +33,8 @@ README_ACCURACY = {  # rows of docs/accuracy.md -> their names in the README
     "| served on one GPU: TPOT": "LLMs served on one GPU: TPOT",
     "| served on 2 to 8 GPUs: TPOT": "LLMs served on 2 to 8 GPUs: TPOT",
 }
+
+LARGE_ERROR = 0.12  # of a parameter set on rows that its fit did not use
 
 
 def run(*commands: str, start: str = "", until: str = "", columns: int = 100) -> None:
@@ -73,7 +77,15 @@ def commands() -> None:
     """Print every command with its arguments and options, from the source of `--help`."""
     text = html.unescape(_output("typer roofmodel.cli.app utils docs --name roof"))
     text = re.sub(r"\*\*Commands\*\*:\n\n(\* .*\n)+\n", "", text)  # typer truncates the help texts in this list
+    text = re.sub(r"^Examples:\n\n(?:roof .*\n+)+", _as_console, text, flags=re.MULTILINE)
+    text = re.sub(r"^(\* `.*?`)(.*)$", lambda line: line[1] + line[2].replace("*", r"\*"), text, flags=re.MULTILINE)
     cog.out("\n" + text.partition("\n\n")[2].rstrip() + "\n\n")
+
+
+def _as_console(examples: re.Match[str]) -> str:
+    """A block of code with the example commands, whose `*` would be emphasis outside of it."""
+    lines = examples[0].split("\n\n")[1:]
+    return "\n".join(["Examples:\n", "```console", *(f"$ {line}" for line in map(str.strip, lines) if line), "```\n\n"])
 
 
 def yaml_keys() -> None:
@@ -124,6 +136,28 @@ def accuracy() -> None:
         raise SystemExit("README_ACCURACY in scripts/shown.py names rows that docs/accuracy.md does not have")
     titles = ["", "rows", "error of bound", "error of expected time", "within the interval"]
     _table(titles, rows, ["---", *["---:"] * 4])
+
+
+def large_errors() -> None:
+    """Print the parameter sets of all devices whose error on unseen rows is above LARGE_ERROR."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for path in sorted((ROOT / "hardware").glob("*.yaml")):
+        calibration = yaml.safe_load(path.read_text(encoding="utf-8")).get("calibration") or {}
+        for kind, by_kernel in calibration.items():
+            for kernel, sets in by_kernel.items() if isinstance(by_kernel, dict) else ():
+                for key, parameters in sets.items() if isinstance(sets, dict) and kernel != "fit" else ():
+                    error = parameters.get("fit", {}).get("error", 0.0)
+                    if error > LARGE_ERROR:
+                        formats = key.split("/")
+                        of = formats[2] if len(formats) == 3 else key
+                        errors = found.setdefault((KERNEL_KINDS[kind], kernel), {})
+                        name = f"{path.stem} {of}"
+                        errors[name] = max(error, errors.get(name, 0.0))
+    rows = [
+        (kind, f"`{kernel}`", ", ".join(f"{name}: {error:.1%}" for name, error in errors.items()))
+        for (kind, kernel), errors in sorted(found.items(), key=lambda item: [*KERNEL_KINDS.values()].index(item[0][0]))
+    ]
+    _table(("kernels", "implementation", "error on unseen rows"), rows)
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], rule: Sequence[str] = ()) -> None:

@@ -61,7 +61,7 @@ def test_errors_by_framework_are_those_of_unseen_rows(tmp_path: Path) -> None:
     sglang, vllm = map(cells, repeats.by_framework(gemms))
     unseen = int(found.unseen.sum()) // 2
     assert 0 < unseen < 10
-    assert sglang == ["h100", "sglang 0.5", str(unseen), "100.0%", "100.0%", "100%", "0% of 10"]
+    assert sglang == ["h100", "sglang 0.5", str(unseen), "100.0%", "100.0%", "100%", "0% (10 shapes)"]
     assert vllm[:6] == ["h100", "vllm 0.24", str(unseen), "0.0%", "0.0%", "0%"]
 
 
