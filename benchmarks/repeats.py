@@ -2,8 +2,8 @@
 
 FOLDER has aiconfigurator's tables. The first table compares 16-bit GEMMs of the same shape under two frameworks on the
 same GPU, which call the same library. The second one shows the errors of the expected times by framework. The third one
-shows that GPUs of the Blackwell generation start a CUDA graph only every 2.048 us. `--into docs/accuracy.md` updates
-the page.
+shows whether slow rows are slow on another chip of the same architecture as well. The fourth one shows that GPUs of the
+Blackwell generation start a CUDA graph only every 2.048 us. `--into docs/accuracy.md` updates the page.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ FRAMEWORKS = "\n".join((
     "| median error on the same shapes in other frameworks |",
     "|---|---|---:|---:|---:|---:|---:|",
 ))  # fmt: skip
+CHIPS = "\n".join((
+    "| device | framework | slow rows | also measured on | shapes | median of measured / expected there |",
+    "|---|---|---:|---|---:|---:|",
+))  # fmt: skip
+ONE_ARCHITECTURE = ("b200", "gb200", "b300")
 GRAPHS = "\n".join((
     "| device | framework | decode attention, rows under 32 µs | concentration at 2.048 µs | above the multiples |",
     "|---|---|---:|---:|---:|",
@@ -42,6 +47,7 @@ GRAPHS = "\n".join((
 INTERVAL = 2.048e-6  # seconds between the starts of CUDA graphs
 LONGEST = 32e-6  # seconds of the longest kernels in the second table
 LEAST_ROWS = 100
+LEAST_SHAPES = 10  # that two chips share
 LARGE_ERROR = 0.2
 SHAPE = ("m", "n", "k")
 
@@ -95,6 +101,25 @@ def by_framework(gemms: dict[str, pd.DataFrame]) -> Iterator[str]:
             yield f"| {name} | {framework} | {len(group)} | {shares} | {elsewhere_too} |"
 
 
+def by_chip(gemms: dict[str, pd.DataFrame]) -> Iterator[str]:
+    """By device and framework: the rows that took more than LARGE_ERROR longer than expected.
+
+    The last column shows these shapes under the same framework on another chip of the architecture, where at least
+    LEAST_SHAPES of them were measured.
+    """
+    ratios = {
+        name: rows.assign(ratio=rows.measured / rows.expected).groupby(["framework", *SHAPE])["ratio"].mean()
+        for name, rows in gemms.items()
+        if name in ONE_ARCHITECTURE
+    }
+    for name, other in permutations(ratios, 2):
+        slow = ratios[name][ratios[name] > 1 + LARGE_ERROR]
+        for framework, rows in slow.groupby("framework"):
+            there = ratios[other].reindex(rows.index).dropna()
+            if len(there) >= LEAST_SHAPES:
+                yield f"| {name} | {framework} | {len(rows)} | {other} | {len(there)} | {there.median():.2f} |"
+
+
 def graphs(folder: Path) -> Iterator[str]:
     """By device and framework: how closely measured times cluster at a constant plus multiples of INTERVAL.
 
@@ -120,6 +145,7 @@ def main() -> None:
     tables = [
         "\n".join((GEMMS, *by_pair(measured))),
         "\n".join((FRAMEWORKS, *by_framework(measured))),
+        "\n".join((CHIPS, *by_chip(measured))),
         "\n".join((GRAPHS, *graphs(given.folder))),
     ]
     sys.stdout.write("\n\n".join(tables) + "\n")

@@ -65,6 +65,15 @@ def test_errors_by_framework_are_those_of_unseen_rows(tmp_path: Path) -> None:
     assert vllm[:6] == ["h100", "vllm 0.24", str(unseen), "0.0%", "0.0%", "0%"]
 
 
+def test_slow_rows_are_compared_with_the_same_shapes_on_another_chip() -> None:
+    """12 of 20 shapes take 1.5 times as long as expected on a B200; a B300, without one of them, 1.1 times as long."""
+    shapes = [{"framework": "vllm 0.24", "m": 2**i, "n": 64, "k": 64, "expected": 1.0} for i in range(20)]
+    slow = pd.DataFrame([shape | {"measured": 1.5 if i < 12 else 1.0} for i, shape in enumerate(shapes)])
+    other = pd.DataFrame([shape | {"measured": 1.1} for shape in shapes[1:]])
+    found = [*map(cells, repeats.by_chip({"b200": slow, "b300": other, "h100": slow}))]
+    assert found == [["b200", "vllm 0.24", "12", "b300", "11", "1.10"]]
+
+
 @pytest.mark.parametrize(("steps", "concentration", "above"), [(1.0, "1.00", "0.20 µs"), (1.25, "0.00", "")])
 def test_times_at_multiples_of_the_interval_are_concentrated(
     tmp_path: Path, steps: float, concentration: str, above: str
