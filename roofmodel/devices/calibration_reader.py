@@ -27,7 +27,7 @@ from roofmodel.devices.calibration import (
     Timing,
 )
 from roofmodel.devices.transfer import CalibratedDevice, DeferredSets, sets_of_kind, transferred
-from roofmodel.errors import shorten
+from roofmodel.errors import DeviceError, shorten
 from roofmodel.text_files import YamlValue
 
 TIMINGS: dict[str, Any] = {
@@ -87,6 +87,8 @@ def read(
             found = load(of.text(), kinds) if of.text() != device_id else device
         except RecursionError:
             raise of.error(f"{of.path} is {of.text()!r}, whose calibration refers back to this device") from None
+        except DeviceError as error:
+            raise of.error(f"{of.path}: ", *error.args) from None
         if found.calibration is None:
             raise of.error(f"{of.path} is {of.text()!r}, which is not another, calibrated device")
         return found

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from roofmodel.devices.parts import Level, Link, Measured, Pipe
-from roofmodel.errors import DeviceError
+from roofmodel.errors import DeviceError, shorten
 from roofmodel.file_names import printable
 from roofmodel.text_files import YamlValue, read_yaml
 from roofmodel.units import si
@@ -15,6 +16,7 @@ PIPE_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 ACCUMULATING_FP16 = ("tensor_fp16_acc16", "tensor_fp8_acc16")
 PIPES = tuple(f"tensor_{t}" for t in PIPE_TYPES) + ACCUMULATING_FP16 + PIPE_TYPES
 LEVELS = ("dram", "l2", "l1")
+_CAPABILITY = re.compile(r"\d{1,2}\.\d")
 
 _TOP = (
     "name", "vendor", "generation", "compute_capability", "form_factor", "multiprocessors", "clocks",
@@ -47,6 +49,16 @@ class DeviceFile:
     def text(self, key: str) -> str | None:
         """The text of a key, such as `vendor`."""
         return self._top[key].text() if key in self._top else None
+
+    @property
+    def compute_capability(self) -> str | None:
+        """NVIDIA's version of the chip's instructions, such as `9.0`."""
+        if "compute_capability" not in self._top:
+            return None
+        node = self._top["compute_capability"]
+        if not _CAPABILITY.fullmatch(text := node.text()):
+            raise node.error(f'compute_capability is {shorten(text)}; write a version in quotes, such as "9.0"')
+        return text
 
     def levels(self) -> dict[str, Level]:
         """The memory levels."""
