@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import log, sqrt
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from roofmodel import units
 from roofmodel.study.plan.candidate import EQUAL, NO_TARGETS, Candidate, Interval, Targets
@@ -144,32 +144,112 @@ def _runner_up(one: Candidate, ordered: Sequence[Candidate]) -> Candidate | None
 
 
 def _cause(one: Candidate, other: Candidate) -> str:
-    """The largest difference between the two, in the direction of the difference of their rates."""
+    """The largest difference between the two, in the direction of the difference of their rates.
+
+    Of two disaggregated candidates, the engines that limit the slower one are compared, first by their number.
+    """
     better = one.per_gpu.value >= other.per_gpu.value
     first, second = (one, other) if better else (other, one)
-    found = [
-        (second.shares.communication - first.shares.communication,
-         f"communication takes {one.shares.communication:.0%} of its step, not {other.shares.communication:.0%}"),
-        (second.shares.idle - first.shares.idle,
-         f"pipeline stages idle {one.shares.idle:.0%} of its step, not {other.shares.idle:.0%}"),
-    ]  # fmt: skip
-    if one.batch != other.batch:
-        found.append((0.5 * (1 - second.batch / first.batch), f"batch {one.batch}, not {other.batch}"))
-    if one.mode == other.mode and one.formats != other.formats:
-        found.append((0.3, f"{format_text(one)}, not {format_text(other)}"))
+    stage = _limiting_stage(second)
+    found = []
+    if _limiting_stage(first) == stage:  # else their shares are those of different steps
+        found += [
+            (second.shares.communication - first.shares.communication,
+             f"communication takes {one.shares.communication:.0%} of its step, not {other.shares.communication:.0%}"),
+            (second.shares.idle - first.shares.idle,
+             f"pipeline stages idle {one.shares.idle:.0%} of its step, not {other.shares.idle:.0%}"),
+        ]  # fmt: skip
     if one.device != other.device:
         found.append((0.4, f"{one.device}, not {other.device}"))
     if one.mode != other.mode:
         apart = first.mode == "disaggregated"
-        mixed = "delay" if apart else "share weights with"
-        found.append((0.35, f"in mixed steps, prompts {mixed} decodes"))
-    size, text = max(found)
+        mixed = "compute prompts, which delays decodes" if apart else "read the weights once for prompts and decodes"
+        found.append((0.35, f"mixed steps {mixed}"))
+    else:
+        if text := _number_of_engines(one, other, stage):
+            return text
+        found += _prefill_causes(one, other) if stage == "prefill" else _decode_causes(one, other)
+    size, text = max(found, default=(0.0, ""))
     if size > LITTLE:
         return text
+    if stage == "prefill" and one.mode == other.mode:
+        change = _engines(one, stage).requests_per_gpu / _engines(other, stage).requests_per_gpu - 1
+        return f"a prefill GPU computes {abs(change):.0%} {'more' if change > 0 else 'fewer'} prompts/s"
     longer = one.tpot.value / other.tpot.value - 1
     if abs(longer) > LITTLE and (longer < 0) == better:
         return f"a token takes {abs(longer):.0%} {'longer' if longer > 0 else 'less time'}"
     return "no part of the step differs by much"
+
+
+Stage = Literal["prefill", "decode"]
+
+
+def _limiting_stage(one: Candidate) -> Stage:
+    """The stage whose engines limit the rate; decode for mixed steps."""
+    return "prefill" if one.prefill is not None and one.prefill.limits else "decode"
+
+
+class Engines(NamedTuple):
+    """The engines of a candidate that compute one stage: their layout, and the rate that they could sustain."""
+
+    layout: Layout
+    batch: int  # sequences of all of them in a step, prompts of one of them in a pass
+    requests: float  # per second
+
+    @property
+    def requests_per_gpu(self) -> float:
+        """Requests per second and GPU of these engines."""
+        return self.requests / self.layout.gpus
+
+
+def _engines(one: Candidate, stage: Stage) -> Engines:
+    """The engines that compute a stage. Those that decode need osl - 1 tokens of each sequence."""
+    if stage == "prefill" and one.prefill is not None:
+        return Engines(one.prefill.layout, one.prefill.batch, one.prefill.requests)
+    return Engines(one.layout, one.batch, one.batch / ((one.osl - 1) * one.tpot.value))
+
+
+def _number_of_engines(one: Candidate, other: Candidate, stage: Stage) -> str | None:
+    """`4 prefill engines, not 5`, if this explains at least half of the difference of their rates (as logarithms)."""
+    mine, theirs = _engines(one, stage), _engines(other, stage)
+    more = log(mine.layout.gpus / theirs.layout.gpus)
+    total = log(mine.requests / theirs.requests)
+    if more * total <= 0 or abs(more) < abs(total) / 2:
+        return None
+    if mine.layout.engine == theirs.layout.engine:
+        return f"{units.count(mine.layout.engines, f'{stage} engine')}, not {theirs.layout.engines}"
+    return f"{units.count(mine.layout.gpus, f'{stage} GPU')}, not {theirs.layout.gpus}"
+
+
+def _prefill_causes(one: Candidate, other: Candidate) -> list[tuple[float, str]]:
+    """The sizes and texts of differences of prefill engines. The format of the KV cache matters less than others."""
+    mine, theirs = (_engines(each, "prefill") for each in (one, other))
+    found = []
+    if one.formats != other.formats:
+        only_cache = one.formats._replace(kv=None) == other.formats._replace(kv=None)
+        found.append((0.1 if only_cache else 0.3, f"{format_text(one)}, not {format_text(other)}"))
+    if mine.layout.engine != theirs.layout.engine:
+        text = f"prefill engines of {layout_text(mine.layout.engine)}, not {layout_text(theirs.layout.engine)}"
+        found.append((0.2, text))
+    if mine.batch != theirs.batch:
+        found.append((0.05, f"{units.count(mine.batch, 'prompt')} in a prefill, not {theirs.batch}"))
+    return found
+
+
+def _decode_causes(one: Candidate, other: Candidate) -> list[tuple[float, str]]:
+    """The sizes and texts of differences of engines that decode."""
+    mine, theirs = (_engines(each, "decode") for each in (one, other))
+    found = []
+    if one.formats != other.formats:
+        found.append((0.3, f"{format_text(one)}, not {format_text(other)}"))
+    each, another = (engines.batch / engines.layout.gpus for engines in (mine, theirs))
+    if each != another:
+        faster, slower = (each, another) if one.per_gpu.value >= other.per_gpu.value else (another, each)
+        text = f"batch {mine.batch}, not {theirs.batch}"
+        if mine.layout.gpus != theirs.layout.gpus:
+            text = f"batch {units.significant(each)} per decode GPU, not {units.significant(another)}"
+        found.append((0.5 * (1 - slower / faster), text))
+    return found
 
 
 def limit(one: Candidate) -> str:

@@ -1,15 +1,18 @@
 """Engines of their own for prefill and decode: their rates and latencies are those of `roofmodel.estimate`."""
 
 from functools import cache
+from typing import Any
 
 import pytest
 
 import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.plan.candidate import Candidate
+from roofmodel.study.plan.candidate import Candidate, Interval, PrefillEngines
 from roofmodel.study.plan.disaggregated import link_bandwidth
+from roofmodel.study.plan.layouts import Formats, Layout
 from roofmodel.study.plan.plan import Plan, plan
+from roofmodel.study.plan.ranking import reason
 
 MODEL, ISL, OSL = "llama-3.1-8b", 2048, 64
 H100 = Device.load("h100")
@@ -96,3 +99,78 @@ def test_a_note_states_that_busy_prefill_engines_have_an_unlimited_queue() -> No
 def test_one_gpu_has_no_engines_to_divide() -> None:
     found = planned(1)
     assert not found.ranked
+
+
+def matched(*, prefill: Layout, each: float, decode: Layout, batch: int, **changes: Any) -> Candidate:
+    """A candidate on 8 GPUs whose prefill engines compute `each` prompts per second; a token takes 30 ms."""
+    computed, tpot = prefill.engines * each, 0.03
+    decoded = batch / ((OSL - 1) * tpot)
+    rate = min(computed, decoded)
+    return best()._replace(
+        gpus=8, layout=decode, batch=batch, tpot=Interval(tpot, tpot, tpot), requests=Interval(rate, rate, rate),
+        prefill=PrefillEngines(prefill, 1, 0.0, computed < decoded, computed), **changes,
+    )  # fmt: skip
+
+
+def cause(one: Candidate, other: Candidate) -> str:
+    ordered = sorted((one, other), key=lambda each: -each.per_gpu.value)
+    return reason(one, 1 + ordered.index(one), ordered).partition(": ")[2]
+
+
+FASTEST = matched(prefill=Layout(dp=5), each=4.0, decode=Layout(dp=3), batch=36)  # 20 prompts, 19.05 answers per second
+
+
+def test_the_number_of_prefill_engines_is_the_cause_where_they_limit_the_rate() -> None:
+    """4 engines compute 16 prompts per second, whatever the batch and the format of the KV cache."""
+    slower = matched(
+        prefill=Layout(dp=4), each=4.0, decode=Layout(tp=4), batch=32, formats=Formats("bf16", "bf16", "fp8", "bf16")
+    )
+    assert slower.requests.value == 16
+    assert cause(slower, FASTEST) == "4 prefill engines, not 5"
+    assert cause(FASTEST, slower) == "5 prefill engines, not 4"
+
+
+def test_prefill_engines_of_another_layout_are_counted_in_gpus_if_their_number_is_the_cause() -> None:
+    fewer = matched(prefill=Layout(tp=4), each=16.0, decode=Layout(tp=4), batch=36)
+    assert cause(fewer, FASTEST) == "4 prefill GPUs, not 5"
+    slower = matched(prefill=Layout(tp=5), each=15.0, decode=Layout(dp=3), batch=36)
+    assert cause(slower, FASTEST) == "prefill engines of tp 5, not tp 1"
+    same = matched(prefill=Layout(dp=5), each=3.0, decode=Layout(dp=3), batch=36)
+    assert cause(same, FASTEST) == "a prefill GPU computes 25% fewer prompts/s"  # 3, not 4
+
+
+def test_the_engines_that_decode_are_the_cause_where_they_limit_the_rate() -> None:
+    fewer = matched(prefill=Layout(dp=6), each=4.0, decode=Layout(dp=2), batch=24)
+    assert cause(fewer, FASTEST) == "2 decode engines, not 3"
+    smaller = matched(prefill=Layout(dp=5), each=4.0, decode=Layout(dp=3), batch=18)
+    assert cause(smaller, FASTEST) == "batch 18, not 36"
+    more = matched(prefill=Layout(dp=4), each=5.0, decode=Layout(dp=4), batch=32)
+    assert cause(more, FASTEST) == "batch 8 per decode GPU, not 12"
+
+
+def test_shares_of_a_prefill_and_of_a_decode_are_not_compared() -> None:
+    """A prefill-limited candidate has the shares of its prefill, any other those of its decode."""
+    busy = FASTEST.shares._replace(communication=0.6)
+    slower = matched(prefill=Layout(dp=5), each=3.0, decode=Layout(dp=3), batch=36, shares=busy)
+    assert "communication" not in cause(slower, FASTEST)
+
+
+def test_the_batch_is_no_cause_against_mixed_steps() -> None:
+    mixed = FASTEST._replace(mode="mixed", prefill=None, layout=Layout(dp=8), batch=1000)
+    slower = matched(prefill=Layout(dp=4), each=4.0, decode=Layout(tp=4), batch=32)
+    assert cause(slower, mixed) == "mixed steps read the weights once for prompts and decodes"
+
+
+def test_a_plan_names_the_engines_that_limit_each_rate() -> None:
+    found = plan(
+        hub.load("llama-3.1-70b"), [Device.load("b200")], gpus=8, isl=4096, osl=512, ttft="500ms", tpot="30ms",
+        mode="disaggregated", dtype="fp8", pp=1,
+    )  # fmt: skip
+    first, *others = found.ranked
+    for each in others:
+        one, fastest = each.candidate.prefill, first.candidate.prefill
+        assert one is not None
+        assert fastest is not None
+        if one.limits and one.layout.engine == fastest.layout.engine:
+            assert each.reason.endswith(f": {one.layout.engines} prefill engines, not {fastest.layout.engines}")
+    assert any("prefill engines, not" in each.reason for each in others)
