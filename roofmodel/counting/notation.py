@@ -107,7 +107,11 @@ AXES: dict[str, str] = {
 AXIS_OVERRIDES: dict[str, dict[str, str]] = {
     "r": {"i+r": "rows of a filter", "t+r": "tokens per filter"},
     "s": {"j+s": "columns of a filter"},
-    "g": {"i": "groups of a grouped convolution", "i+r": "groups of a grouped convolution"},
+    "g": {
+        "i": "groups of a grouped convolution",
+        "i+r": "groups of a grouped convolution",
+        **dict.fromkeys(("m", "z"), "groups of heads of a state-space model: each group shares B and C"),
+    },
     "i": {"t+r": "input channels of a filter over tokens"},
     "j": {"j'": "chunks of tokens", "t:j": "chunks of tokens"},
     "k": {"m": "heads of queries and keys"},
@@ -201,6 +205,5 @@ def _tensors(part: str, text: str) -> tuple[Tensor, ...]:
 
 
 def split_axes(axes: Iterable[str]) -> tuple[str, ...]:
-    """The single axes of joint (`t:s`) and sliding (`i+r`) axes."""
     """The single axes of joint (`t:s`) and sliding (`i+r`) axes."""
     return tuple(part for axis in axes for part in re.split("[:+]", axis))

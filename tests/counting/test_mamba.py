@@ -13,6 +13,7 @@ import pytest
 from roofmodel.counting.blocks import operators
 from roofmodel.counting.memory import kv_cache_bytes
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.phases import operators as phase_operators
 from roofmodel.counting.workload import Workload
 from roofmodel.models.config import architecture
 
@@ -97,3 +98,12 @@ def test_the_reference_code_computes_padded_positions_of_a_convolution(
     tokens = 1 if phase == "decode" else 5
     assert count(MAMBA, phase, "eager", context)["ssm.filter"].cost.matmul_flops == 2 * 2 * 16 * positions * 4
     assert count(MAMBA, phase, "flash", context)["ssm.filter"].cost.matmul_flops == 2 * 2 * 16 * tokens * 4
+
+
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+@pytest.mark.parametrize("phase", ["forward", "decode", "train"])
+def test_g_is_the_groups_of_a_state_space_model(phase: str, attention: str) -> None:
+    work = Workload((phase,), 2, 5, attention=attention)  # type: ignore[arg-type]
+    found = phase_operators(architecture(MAMBA2, "x", "x"), work.steps()[0])
+    meanings = {op.meaning("g") for op in found for line in op.lines if "[g " in line.text or " g " in line.text}
+    assert meanings == {"groups of heads of a state-space model: each group shares B and C"}

@@ -53,6 +53,7 @@ def generation_totals(phase: PhaseEstimate) -> dict[str, Any]:
     """End-to-end latency, time of the first and last decode, tokens/s per GPU and per user, by their JSON keys.
 
     A user sees one token per TPOT. The end-to-end latency of a request is the time of its prefill and all its decodes.
+    Tokens/s per GPU: the tokens of the decodes, without the first one, which the prefill gives, divided by this time.
     """
     found: dict[str, Any] = {}
     expected, tpot, gpus = phase.expected, latencies(phase)["tpot"], phase.step.parallel.gpus

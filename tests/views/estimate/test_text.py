@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from roofmodel import units
+from roofmodel.devices.device import Device
+from roofmodel.models.config import architecture
+from roofmodel.study.estimate.estimate import estimate
 from roofmodel.views.estimate.data import to_dict
 from roofmodel.views.estimate.markdown import as_markdown
-from roofmodel.views.estimate.text import describe_exchange, describe_training
+from roofmodel.views.estimate.text import describe_exchange, describe_masked_pairs, describe_training
 from roofmodel.views.kit.workload_text import describe_parameters, describe_workload
 from tests.views.estimates import run
 
@@ -54,3 +57,28 @@ def test_the_bytes_that_a_gpu_sends_are_in_a_remark() -> None:
     assert phase.cost.link_bytes == sent
     assert f"each GPU sends {units.si(sent, 'B')} over its links" in str(describe_exchange(phase))
     assert describe_exchange(run("gpt2").phases[0]) is None
+
+
+def test_the_gemm_flops_of_a_scan_are_stated_as_a_part_of_all() -> None:
+    """Mamba-2 computes chunks of a prompt as GEMMs; a decode, and every scan of Mamba, has vector FLOPs only."""
+    config = {
+        "model_type": "mamba2", "hidden_size": 2560, "num_hidden_layers": 64, "num_heads": 80, "head_dim": 64,
+        "state_size": 128, "n_groups": 1, "expand": 2, "conv_kernel": 4, "chunk_size": 256, "vocab_size": 50288,
+    }  # fmt: skip
+    prefill, decode = estimate(architecture(config, "x", "x"), Device.load("b200"), batch=64).phases
+    pairs = 4 * 256 * 257 // 2  # causal, in 4 chunks of 256 tokens
+    # of a sequence: scores (1 group x 128), scores times values (80 heads x 64), states and their outputs
+    scan = 64 * 64 * 2 * (pairs * 128 + pairs * 80 * 64 + 2 * 1024 * 80 * 64 * 128)
+    assert sum(p.cost.matmul_flops for p in prefill.placed if p.operator.name == "ssm.scan") == scan
+    counted, reference = (units.si(n, "FLOP") for n in (prefill.cost.matmul_flops, prefill.all_pairs_matmul_flops))
+    assert describe_masked_pairs(prefill) == (
+        f"GEMM FLOPs: {counted}, {units.si(scan, 'FLOP')} of them in ssm.scan; "
+        f"the reference code, without fused kernels: {reference}"
+    )
+    for phase in (decode, *run("mamba-130m-hf").phases):
+        assert "none in ssm.scan (vector FLOPs only)" in str(describe_masked_pairs(phase))
+
+
+def test_the_gemm_flops_of_causal_attention_are_those_without_masked_pairs() -> None:
+    text = str(describe_masked_pairs(run("gpt2").phases[0]))
+    assert text.startswith("GEMM FLOPs without masked token pairs: ")
