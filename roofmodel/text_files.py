@@ -36,13 +36,28 @@ def expand(path: str | os.PathLike[str]) -> Path:
 def read_text(path: Path) -> str:
     """A text file's content, decoded as UTF-8 with or without BOM.
 
-    Raises OSError if it cannot be read, UnicodeDecodeError if it is not UTF-8, ValueError if it is too large.
+    Raises OSError if it cannot be read, NotUtf8Error if it is not UTF-8, ValueError if it is too large.
     """
     with path.open("rb") as file:
         content = file.read(LARGEST_TEXT + 1)
     if len(content) > LARGEST_TEXT:
         raise ValueError(f"larger than {LARGEST_TEXT // 2**20} MiB")
-    return content.decode("utf-8-sig")
+    return decode(content)
+
+
+class NotUtf8Error(UnicodeDecodeError):
+    """A file is not UTF-8 text: it is binary, or text in UTF-16 or another encoding."""
+
+    def __str__(self) -> str:
+        return "not text in UTF-8; save it as UTF-8"
+
+
+def decode(content: bytes) -> str:
+    """The text of a file's bytes, in UTF-8 with or without BOM. Raises NotUtf8Error."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise NotUtf8Error(*error.args) from None
 
 
 class YamlValue(NamedTuple):
@@ -150,8 +165,6 @@ def read_yaml(path: Path, kind: type[RoofError], expected: str, extract: Callabl
         raise FileNotFoundError(path) from None
     except OSError as error:
         raise kind(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise kind(f"{path}: expected {expected}, got a file that is not text") from None
     except ValueError as error:
         raise kind(f"{path}: expected {expected}, got a file that is {error}") from None
     except _LimitExceeded as error:

@@ -101,6 +101,13 @@ def test_an_alias_inside_its_own_anchor_is_refused(tmp_path: Path) -> None:
         Device.load(str(file))
 
 
+def test_a_yaml_file_in_utf_16_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    file = tmp_path / "user.yaml"
+    file.write_bytes("name: a GPU\n".encode("utf-16"))
+    with pytest.raises(DeviceError, match=r"got a file that is not text in UTF-8; save it as UTF-8$"):
+        Device.load(str(file))
+
+
 def shape(node: yaml.Node) -> object:
     """A node graph as nested tuples of tags, values and lines."""
     if isinstance(node, yaml.ScalarNode):

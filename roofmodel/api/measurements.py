@@ -302,15 +302,15 @@ def calibrate(
     from roofmodel.devices import library
     from roofmodel.devices.calibration_writer import device_file
     from roofmodel.study.benchmark.calibrate import calibrate as study
-    from roofmodel.study.benchmark.table import read
+    from roofmodel.study.benchmark.table import gpus, read
     from roofmodel.study.profile.device import others
 
     files = arguments.paths("tables", tables)
     path, device = library.find(hw), Device.load(hw)
     found = study(files, device, source, progress=progress)
     yaml = device_file(path.read_text(encoding="utf-8"), found.calibration)
-    warnings = [text for table in files for text in others(device, read(table).get("gpu", ()), table)]
-    return CalibrationReport(device, found.calibration, yaml, found.remarks, warnings)
+    warnings = [text for table in files for text in others(device, gpus(read(table)), table)]
+    return CalibrationReport(device, found, yaml, warnings)
 
 
 def measure(

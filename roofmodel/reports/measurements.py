@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     import pandas
 
-    from roofmodel.devices.calibration import Calibration
     from roofmodel.devices.device import Device
     from roofmodel.profiles.kernel import Kernel
+    from roofmodel.study.benchmark.calibrate import Calibrated
     from roofmodel.study.benchmark.measured_table import Measurement
     from roofmodel.study.benchmark.validate import Validation
     from roofmodel.study.compare.comparison import Comparison
@@ -355,18 +355,16 @@ class ValidationReport(TextResult, PictureResult):
 class CalibrationReport(FileResult):
     """Result of `calibrate`: fitted timing parameters with their errors on held-out rows."""
 
-    def __init__(
-        self, device: Device, calibration: Calibration, yaml: str, notes: Sequence[str], warnings: Sequence[str]
-    ) -> None:
+    def __init__(self, device: Device, found: Calibrated, yaml: str, warnings: Sequence[str]) -> None:
         self.device = device
-        self.calibration = calibration
+        self.calibration = found.calibration
         self.yaml = yaml
-        self._notes = tuple(notes)
+        self._found = found
         self._warnings = tuple(warnings)
 
     def _messages(self) -> Iterable[Text]:
         """Rows that were not fitted, and parameters without data."""
-        return self._notes
+        return self._found.remarks
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -386,7 +384,7 @@ class CalibrationReport(FileResult):
     def __rich__(self) -> Any:
         from roofmodel.views.benchmark.calibrate import table
 
-        return table(self.device, self.calibration)
+        return table(self.device, self._found.fitted, self.calibration)
 
     def __repr__(self) -> str:
         return f"<CalibrationReport of {self.device.name}>"

@@ -83,6 +83,8 @@ def delta_rule_kernel(c: Columns, widths: Widths) -> Operator:
 
 def mamba2_filter(c: Columns, widths: Widths) -> Operator:
     """The causal convolution of Mamba 2."""
+    if not c["kernel"]:
+        raise WorkloadError("mamba2: kernel is empty; name the kernel, such as causal_conv1d_fn")
     if "conv" not in c["kernel"]:
         raise WorkloadError("mamba2: there is no formula of the scan that measurements could validate; skipped")
     return _filter(c, widths, c["heads"] * c["head_dim"] + 2 * c["groups"] * c["d_state"])
@@ -102,6 +104,8 @@ def _step(c: Columns, widths: Widths, stateless: bool = False, is_filter: bool =
     The verification of `seq` draft tokens (`verify`) updates the state once per token and keeps each of them. It reads
     the state once: with as many reads as writes, that is (1 + seq) / 2 updates.
     """
+    if not c["phase"]:
+        raise WorkloadError(f"{c['op']}: phase is empty; known: {', '.join(PHASES)}")
     if c["phase"] not in PHASES:
         raise WorkloadError(f"{c['op']}: unknown phase {shorten(c['phase'])}; known: {', '.join(PHASES)}")
     if c["phase"] == "context":

@@ -191,6 +191,7 @@ class Operation(NamedTuple):
     operator: Callable[[Columns, Widths], Operator]
     optional: tuple[str, ...] = ()
     text_columns: tuple[str, ...] = ()  # optional texts; rows that are counted together have the same
+    required_texts: tuple[str, ...] = ()  # those of `columns` that are texts; such rows have the same, too
     shared_columns: tuple[str, ...] = ()  # shape columns that have one value in rows that are counted together
     warm: bool = False  # the tables repeat each call on the same operands: what fits in L2 is read from there
     by_engine: bool = False  # frameworks have different kernels with the same name
@@ -201,11 +202,19 @@ class Operation(NamedTuple):
 _LAYERNORM, _RMSNORM = Norm("layernorm"), Norm("rmsnorm", bias=False)
 _ATTENTION = ("batch", "heads", "kv_heads", "head_dim", "seq", "kv_len")
 _LATENT = ("batch", "heads", "seq", "kv_len")
-_DELTA = ("batch", "seq", "d_conv", "k_heads", "k_dim", "v_heads", "v_dim")
-_MAMBA2 = ("batch", "seq", "heads", "head_dim", "groups", "d_state", "d_conv")
-_KERNEL = ("kernel", "phase")
+_DELTA = ("batch", "seq", "d_conv", "k_heads", "k_dim", "v_heads", "v_dim", "phase")
+_MAMBA2 = ("batch", "seq", "heads", "head_dim", "groups", "d_state", "d_conv", "phase", "kernel")
+_COLLECTIVE = ("num_gpus", "elements", "collective")
 _UNARY, _BINARY = "x[M N] -> y[M N]", "x[M N] z[M N] -> y[M N]"
 _SILU, _GELU = vector_flops.ACTIVATION["silu"], vector_flops.ACTIVATION["gelu"]
+_DELTA_RULE = Operation(
+    _DELTA, delta_rule_kernel, text_columns=("kernel",), required_texts=("phase",), warm=True, by_engine=True,
+    dtype="bfloat16",
+)  # fmt: skip
+_CAUSAL_FILTER = Operation(
+    _MAMBA2, mamba2_filter, required_texts=("phase", "kernel"), warm=True, by_engine=True, label="mamba2",
+    dtype="bfloat16",
+)  # fmt: skip
 
 OPERATIONS: dict[str, Operation] = {
     "gemm": Operation(("m", "n", "k"), gemm),
@@ -216,17 +225,15 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "mla_context": Operation(_LATENT, latent_core, warm=True),
     "mla_generation": Operation(_LATENT, latent_core, warm=True),
-    "mla_bmm": Operation(("tokens", "heads"), latent_batched_gemm, text_columns=("part",), warm=True),
-    "gdn": Operation(_DELTA, delta_rule_kernel, text_columns=_KERNEL, warm=True, by_engine=True, dtype="bfloat16"),
-    "kda": Operation(_DELTA, delta_rule_kernel, text_columns=_KERNEL, warm=True, by_engine=True, dtype="bfloat16"),
-    "mamba2": Operation(
-        _MAMBA2, mamba2_filter, text_columns=_KERNEL, warm=True, by_engine=True, label="mamba2", dtype="bfloat16"
-    ),
+    "mla_bmm": Operation(("tokens", "heads", "part"), latent_batched_gemm, required_texts=("part",), warm=True),
+    "gdn": _DELTA_RULE,
+    "kda": _DELTA_RULE,
+    "mamba2": _CAUSAL_FILTER,
     "moe": Operation(
         ("tokens", "hidden", "inter", "topk", "experts"), moe, ("moe_tp", "moe_ep"), ("distribution", "kernel")
     ),
-    "nccl": Operation(("num_gpus", "elements"), collective, text_columns=("collective",)),
-    "custom_allreduce": Operation(("num_gpus", "elements"), collective, text_columns=("collective",)),
+    "nccl": Operation(_COLLECTIVE, collective, required_texts=("collective",)),
+    "custom_allreduce": Operation(_COLLECTIVE, collective, required_texts=("collective",)),
     "softmax": Operation(("m", "n"), _elementwise("softmax", _UNARY, vector_flops.SOFTMAX, "softmax", M="m", N="n")),
     "layernorm": Operation(("m", "n"), _norm(_LAYERNORM, "m", "n")),
     "gelu": Operation(("m", "n"), _elementwise("activation", _UNARY, _GELU, M="m", N="n")),

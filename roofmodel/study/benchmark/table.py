@@ -7,7 +7,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +24,19 @@ from roofmodel.study.benchmark.operations import (
     with_groups,
     without_gates,
 )
+from roofmodel.text_files import decode
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Table = Mapping[str, Sequence[str]]  # column -> cells, as in the file
+
+
+class FileTable(dict[str, Sequence[str]]):
+    """The columns of a file, with the line of the file on which each row begins; blank lines are not rows."""
+
+    def __init__(self, columns: Iterable[tuple[str, Sequence[str]]] = (), lines: Sequence[int] = ()) -> None:
+        super().__init__(columns)
+        self.lines = lines
+
 
 MAX_SIZE = 10**12
 """The largest accepted size; the elements of a collective are the largest sizes."""
@@ -42,6 +52,15 @@ Other values are of another unit or damaged, and one of them would dominate all 
 REQUIRED = ("op", "dtype", "latency_us")
 """Columns of every table; `dtype` only where an operation does not imply it."""
 
+OTHER_UNITS = {
+    "latency_ms": "multiply its values by 1000",
+    "latency_s": "multiply its values by 1000000",
+    "latency_ns": "divide its values by 1000",
+}
+"""Columns of times in other units, and the conversion to microseconds."""
+
+REPEATED_HEADER = "the row repeats the header"
+
 HOST_CLOCK = "by the host's clock"
 """Part of a parameter set's name: for rows without a kernel that the host timed, so that the launch is included."""
 
@@ -51,24 +70,52 @@ ROTATING_BENCHMARKS = "aiconfigurator"
 _HOST_TIMED = re.compile(r"\bhost\b")
 
 
-def read(path: str) -> Table:
+def read(path: str) -> FileTable:
     """The columns of a CSV file with a header, gzipped or not. Raises ProfileError if it is not such a table."""
     try:
-        content = _content(path)
-        if not content.strip():
+        numbered = list(_rows(decode(_content(path))))
+        if not numbered:
             raise ValueError("the file is empty")
-        header, *rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ProfileError(f"{path}: not a readable table of measurements ({reason})") from None
-    ops = {row[header.index("op")] for row in rows if len(row) == len(header)} if header.count("op") == 1 else set()
+    (_, header), *numbered = numbered
+    lines, rows = [line for line, _ in numbered], [row for _, row in numbered]
+    complete = (row for row in rows if len(row) == len(header) and row != header)
+    ops = {row[header.index("op")] for row in complete} if header.count("op") == 1 else set()
     implied = bool(ops) and all(op in OPERATIONS and OPERATIONS[op].dtype for op in ops)
     if problem := _header_problem(header, ("op", "latency_us") if implied else REQUIRED):
         raise ProfileError(f"{path}: {problem}")
-    for number, row in enumerate(rows, 2):
+    for line, row in numbered:
         if len(row) != len(header):
-            raise ProfileError(f"{path}:{number}: the row has {len(row)} cells, but the header has {len(header)}")
-    return dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
+            raise ProfileError(f"{path}:{line}: the row has {len(row)} cells, but the header has {len(header)}")
+    return FileTable(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True), lines)
+
+
+def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV text that are not blank, each with the line on which it begins."""
+    reader, line = csv.reader(io.StringIO(text, newline=""), strict=True), 1
+    for row in reader:
+        if len(row) > 1 or any(map(str.strip, row)):
+            yield line, row
+        line = reader.line_num + 1
+
+
+def row_lines(table: Table) -> Sequence[int]:
+    """The line of the file of each row. The rows of a table that is not from a file follow a header on line 1."""
+    return table.lines if isinstance(table, FileTable) else range(2, len(table["op"]) + 2)
+
+
+def gpus(table: Table) -> list[str]:
+    """The cells of the column `gpu`, if the table has one, without those of repeated headers."""
+    repeated = _repeated_headers(table)
+    return [cell for row, cell in enumerate(table.get("gpu", ())) if row not in repeated]
+
+
+def _repeated_headers(table: Table) -> set[int]:
+    """The numbers of the rows that repeat the header, as in several tables written to one file."""
+    rows = (row for row, op in enumerate(table["op"]) if op == "op")
+    return {row for row in rows if all(table[name][row] == name for name in REQUIRED if name in table)}
 
 
 def _content(path: str) -> bytes:
@@ -89,10 +136,16 @@ def _header_problem(header: Sequence[str], required: Sequence[str]) -> str:
             return f"the columns are separated by {name}; save the file with commas (CSV)"
     if missing := [column for column in required if column not in header]:
         misspelled = [column for column in header if column.strip().lower() in missing]
-        hint = f" (it has {', '.join(map(repr, misspelled))}: use lower case, no spaces)" if misspelled else ""
+        hints = [f" (it has {', '.join(map(repr, misspelled))}: use lower case, no spaces)"] if misspelled else []
+        if "latency_us" in missing:
+            hints += [
+                f" (it has {column!r}: {conversion} and rename the column to latency_us, for microseconds)"
+                for column in header
+                if (conversion := OTHER_UNITS.get(column.strip().lower()))
+            ]
         return (
-            f"missing columns: {', '.join(missing)}{hint}; a table of measurements has op, dtype, latency_us and the "
-            "shape columns of each op, such as m, n, k for gemm"
+            f"missing columns: {', '.join(missing)}{''.join(hints)}; a table of measurements has op, dtype, latency_us "
+            "and the shape columns of each op, such as m, n, k for gemm"
         )
     repeated = [column for column in dict.fromkeys(header) if header.count(column) > 1]
     return f"the header has the column {repeated[0]!r} {header.count(repeated[0])} times; keep one" if repeated else ""
@@ -116,7 +169,11 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
     count = len(table["op"])
     notes, found = np.full(count, "", dtype=object), []
     rows_of: dict[tuple[str, ...], list[int]] = {}
-    more = {name for operation in OPERATIONS.values() for name in (*operation.text_columns, *operation.shared_columns)}
+    more = {
+        name
+        for operation in OPERATIONS.values()
+        for name in (*operation.text_columns, *operation.required_texts, *operation.shared_columns)
+    }
     keys = tuple(
         dict.fromkeys(
             (
@@ -152,8 +209,11 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
         ],
         "dtype": dtypes(table),
     }
+    repeated = _repeated_headers(table)
     for row, key in enumerate(zip(*(cells.get(name) or [""] * count for name in keys), strict=True)):
-        rows_of.setdefault(key, []).append(row)
+        if row not in repeated:
+            rows_of.setdefault(key, []).append(row)
+    notes[list(repeated)] = REPEATED_HEADER
     for key, rows in rows_of.items():
         here, texts = np.array(rows), dict(zip(keys, key, strict=True))
         op, dtype, kv, kernel, l2, benchmark = key[:6]
@@ -190,13 +250,13 @@ def _by_kernel(op: str, shape: Mapping[str, Array]) -> list[Array]:
     return [np.flatnonzero(kernel == number) for number in np.unique(kernel)]
 
 
-def skipped(notes: Sequence[str]) -> dict[str, list[int]]:
-    """The skipped lines of the file by reason; the header is line 1."""
-    lines: dict[str, list[int]] = {}
-    for line, reason in enumerate(notes, 2):
+def skipped(notes: Sequence[str], lines: Sequence[int]) -> dict[str, list[int]]:
+    """The skipped lines of the file by reason. `lines` are those of the rows."""
+    found: dict[str, list[int]] = {}
+    for line, reason in zip(lines, notes, strict=True):
         if reason:
-            lines.setdefault(reason, []).append(line)
-    return lines
+            found.setdefault(reason, []).append(line)
+    return found
 
 
 def reason_lines(reasons: Mapping[str, list[int]], limit: int = 10) -> Iterator[str]:
@@ -233,7 +293,8 @@ def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dic
     required, optional = OPERATIONS[op].columns, OPERATIONS[op].optional
     if missing := [column for column in required if column not in table]:
         raise WorkloadError(f"{op}: the table lacks the column {', '.join(map(repr, missing))}")
-    names = [*required, *(column for column in optional if column in table)]
+    numbers = [column for column in required if column not in OPERATIONS[op].required_texts]
+    names = [*numbers, *(column for column in optional if column in table)]
     columns = {name: _numbers([table[name][row] for row in rows]) for name in names}
     problems = np.full(len(rows), "", dtype=object)
 
@@ -252,7 +313,7 @@ def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dic
         require(columns["heads"] % np.maximum(columns["kv_heads"], 1) == 0, "heads", "a multiple of kv_heads")
     latency = _numbers([table["latency_us"][row] for row in rows])
     low, high = LATENCY_LIMITS
-    require((latency >= low) & (latency <= high), "latency_us", f"a number from {low:g} to {high:g}")
+    require((latency >= low) & (latency <= high), "latency_us", f"a number of microseconds from {low:g} to {high:g}")
     return {name: values[problems == ""] for name, values in columns.items()}, problems
 
 

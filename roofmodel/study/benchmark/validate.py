@@ -25,10 +25,12 @@ from roofmodel.study.benchmark.table import (
     RowGroup,
     Table,
     dtypes,
+    gpus,
     groups,
     held_out,
     read,
     reason_lines,
+    row_lines,
     seconds,
     skipped,
 )
@@ -94,7 +96,7 @@ class Validation(NamedTuple):
     @property
     def skipped_lines(self) -> dict[str, list[int]]:
         """The skipped lines of the file by reason; the header is line 1."""
-        return skipped(self.notes)
+        return skipped(self.notes, row_lines(self.table))
 
 
 def validate(path: str, device: Device) -> Validation:
@@ -119,8 +121,9 @@ def validate(path: str, device: Device) -> Validation:
     )
     known = ~np.isnan(bound)
     if not known.any():
-        why = "; ".join(reason_lines(skipped(notes.tolist())))
+        why = "; ".join(reason_lines(skipped(notes.tolist(), row_lines(table))))
         raise ProfileError(f"{path}: no row has a bound on {device.id}: {why or 'there are no rows below the header'}")
+    whole = part(known)
     return Validation(
         file=Path(path).name,
         device=device,
@@ -130,15 +133,25 @@ def validate(path: str, device: Device) -> Validation:
         expected=expected,
         interval=(low, high),
         notes=notes.tolist(),
-        whole=part(known),
+        whole=whole,
         by_op=by(ops, list(dict.fromkeys(table["op"]))),
         by_size={size: part(rows) for size, rows in _sizes(bound).items() if rows.any()},
         by_set=by(predicted.sets, sorted(set(predicted.sets))),
         by_kernel_and_format=by(predicted.formats, sorted(set(predicted.formats))),
         by_fit=by(predicted.uses, (UseInFit.FITTED, UseInFit.HELD_OUT, UseInFit.OTHER)),
         fit_sources=predicted.fit_sources,
-        warnings=others(device, table.get("gpu", ()), Path(path).name),
+        warnings=(*others(device, gpus(table), Path(path).name), *_unit_warning(whole)),
     )
+
+
+MANY_FASTER, LEAST_ROWS = 0.9, 10  # the share and number of rows from which on the unit is doubtful
+
+
+def _unit_warning(whole: ErrorSummary) -> tuple[str, ...]:
+    """A question about the unit of the times, if nearly all rows are faster than the bound."""
+    if whole.n < LEAST_ROWS or whole.above_the_roof < MANY_FASTER * whole.n:
+        return ()
+    return (f"{whole.above_the_roof} of {whole.n} rows are faster than the bound: is latency_us in microseconds?",)
 
 
 class _Predicted(NamedTuple):
@@ -234,14 +247,14 @@ def errors(predicted: Array, measured: Array) -> Errors:
 def faster_than_bound(validation: Validation, limit: int = 3) -> Iterator[str]:
     """The rows that are fastest relative to their bound: impossible unless a cache had the data."""
     table = validation.table
-    names = dtypes(table)
+    names, lines = dtypes(table), row_lines(table)
     ratio = np.nan_to_num(validation.measured / validation.bound, nan=1)
     for row in np.argsort(ratio)[:limit]:
         if ratio[row] < 1:
             op = table["op"][row]
             shape = ", ".join(f"{column} {table[column][row]}" for column in OPERATIONS[op].columns)
             part = f"{ratio[row]:.0%}" if ratio[row] >= 0.01 else "under 1%"
-            yield f"line {row + 2}: {op} {names[row]} ({shape}) took {part} of its bound"
+            yield f"line {lines[row]}: {op} {names[row]} ({shape}) took {part} of its bound"
 
 
 def faster_experts(validation: Validation) -> bool:

@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from roofmodel.devices.calibration import Calibration
+from roofmodel import units
+from roofmodel.devices.calibration import Calibration, Fitted
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.views.kit.columns import bare
 
 
-def table(device: Device, calibration: Calibration) -> RenderableType:
-    """The fitted parameter sets by kind, kernel and formats, with their errors on held-out rows."""
+def table(device: Device, fitted: Calibration, calibration: Calibration) -> RenderableType:
+    """The fitted parameter sets by kind, kernel and formats, with their errors on held-out rows.
+
+    `calibration` also has the sets that come from the device's file, because the tables have too few rows of them. They
+    are counted only.
+    """
     found = bare()
     for column in ("kind", "kernel", "formats"):
         found.add_column(column)
     for column in ("fitted", "held out", "mean error", "80 % interval"):
         found.add_column(column, justify="right")
-    for kind in TIMINGS:
-        for name, forms in getattr(calibration, kind).items():
-            for form, (_, fit) in forms.items():
-                interval = f"{fit.low - 1:+.0%} {fit.high - 1:+.0%}"
-                rows = (str(fit.rows), str(fit.held_out))
-                found.add_row(kind, name.rpartition("/")[2], form, *rows, f"{fit.error:.1%}", interval)
+    for kind, name, form, (_, fit) in _sets(fitted):
+        interval = f"{fit.low - 1:+.0%} {fit.high - 1:+.0%}"
+        rows = (str(fit.rows), str(fit.held_out))
+        found.add_row(kind, name.rpartition("/")[2], form, *rows, f"{fit.error:.1%}", interval)
+    others = len([*_sets(calibration)]) - len([*_sets(fitted)])
     return Group(
         Text.assemble((device.name, "bold"), f" ({device.id})"),
         found,
+        *([Text(f"{units.count(others, 'other set')} of these kinds are from the device's file")] if others else []),
         Text(
             "fitted, held out: numbers of rows. Errors and intervals are those of the held-out rows; the interval is "
             "measured / expected - 1.",
             style="dim",
         ),
     )
+
+
+def _sets(calibration: Calibration) -> Iterator[tuple[str, str, str, Fitted[Any]]]:
+    """Kind, kernel, formats and parameters of each set."""
+    for kind in TIMINGS:
+        for name, forms in getattr(calibration, kind).items():
+            for form, fitted in forms.items():
+                yield kind, name, form, fitted

@@ -148,9 +148,9 @@ def _lines(name: str) -> str:
     return "\n".join(lines)
 
 
-def _percent(part: float, sign: str = "") -> str:
-    """`12.3%`, or `1e+30%` if the error has too many digits for its column."""
-    return f"{part:{sign}.1%}" if abs(part) < 100 else f"{100 * part:{sign}.0e}%"
+def _percent(part: float, sign: str = "", digits: int = 1) -> str:
+    """`12.3%`, or `>9999%` for an error that has too many digits for its column."""
+    return f"{part:{sign}.{digits}%}" if part < 100 else ">9999%"
 
 
 def rows_csv(validation: Validation) -> str:
@@ -210,8 +210,8 @@ def draw(validation: Validation, path: Path, form: str) -> None:
                 continue
             axes.plot(
                 predicted[here], validation.measured[here], ls="", marker=".", ms=size, alpha=alpha, mew=0, zorder=3,
-                color=COLORS[i % len(COLORS)], label=f"{op}: {here.sum()} rows, error {part_errors.mape:.0%}",
-                rasterized=True,
+                color=COLORS[i % len(COLORS)], rasterized=True,
+                label=f"{op}: {here.sum()} rows, error {_percent(part_errors.mape, digits=0)}",
             )  # fmt: skip
         axes.set_xscale("log")
         axes.set_yscale("log")

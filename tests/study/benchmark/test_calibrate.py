@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+import roofmodel
 from roofmodel.devices import schema
 from roofmodel.devices.calibration import Fit, Fitted, GemmTiming
 from roofmodel.devices.calibration_writer import device_file, sections
@@ -22,6 +23,7 @@ from roofmodel.prediction.timing import expect
 from roofmodel.study.benchmark.calibrate import Calibrated, Sample, calibrate
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.benchmark.validate import validate
+from tests.printing import printed
 
 pytest.importorskip("scipy", reason="calibrating needs scipy: pip install 'roofmodel[calibrate]'")
 
@@ -427,3 +429,15 @@ def test_two_devices_that_refer_to_each_other_are_refused(tmp_path: Path) -> Non
     second.write_text(f"{text}\ncalibration:\n  like: {first}\n")
     with pytest.raises(DeviceError, match="refers back to this device"):
         Device.load(first)
+
+
+@pytest.mark.usefixtures("quick_fit")
+def test_the_table_lists_the_fitted_sets_and_counts_those_of_the_devices_file(tmp_path: Path) -> None:
+    assert H100.calibration
+    sets = sum(len(by_key) for by_key in H100.calibration.gemm.values())
+    report = roofmodel.calibrate(synthetic_gemms(tmp_path), "h100")
+    file = report.save(tmp_path / "mine.yaml")
+    for found in (report, roofmodel.calibrate(synthetic_gemms(tmp_path), file)):  # the file then has the fitted set
+        text = printed(found)
+        assert re.findall(r"^(?:kind|gemm) +(\S+) +(\S+)", text, flags=re.MULTILINE)[1:] == [("any", "fp16/fp16")]
+        assert f"\n{sets - 1} other sets of these kinds are from the device's file\n" in text

@@ -127,6 +127,48 @@ def test_a_table_of_delta_rules_needs_no_dtype(tmp_path: Path) -> None:
         read(table(tmp_path / "t.csv", f"{header}\n{row.replace('gdn', 'gemm')}\n"))
 
 
+def test_a_repeated_header_does_not_require_a_dtype(tmp_path: Path) -> None:
+    header = "op,phase,batch,seq,d_conv,k_heads,k_dim,v_heads,v_dim,latency_us"
+    row = "gdn,context,1,512,4,16,128,32,128,70"  # without a kernel: the scan
+    found, notes = groups(read(table(tmp_path / "t.csv", f"{header}\n{row}\n{header}\n{row}\n")))
+    assert [group.operator.name for group in found] == ["linear.scan"]
+    assert notes.tolist() == ["", "the row repeats the header", ""]
+
+
+@pytest.mark.parametrize(
+    ("op", "columns", "lacks"),
+    [
+        ("gdn", "batch,seq,d_conv,k_heads,k_dim,v_heads,v_dim,kernel", "'phase'"),
+        ("kda", "batch,seq,d_conv,k_heads,k_dim,v_heads,v_dim,kernel", "'phase'"),
+        ("mamba2", "batch,seq,heads,head_dim,groups,d_state,d_conv,phase", "'kernel'"),
+        ("mamba2", "batch,seq,heads,head_dim,groups,d_state,d_conv", "'phase', 'kernel'"),
+        ("mla_bmm", "tokens,heads", "'part'"),
+        ("nccl", "num_gpus,elements", "'collective'"),
+        ("custom_allreduce", "num_gpus,elements", "'collective'"),
+    ],
+)
+def test_a_missing_text_column_is_named(op: str, columns: str, lacks: str, tmp_path: Path) -> None:
+    cells = ",".join("4" for _ in columns.split(","))
+    text = f"op,dtype,latency_us,{columns}\n{op},bfloat16,9,{cells}\n"
+    found, notes = groups(read(table(tmp_path / "t.csv", text)))
+    assert not found
+    assert notes.tolist() == [f"{op}: the table lacks the column {lacks}"]
+
+
+def test_an_empty_phase_or_kernel_is_named(tmp_path: Path) -> None:
+    delta = "op,phase,batch,seq,d_conv,k_heads,k_dim,v_heads,v_dim,latency_us\ngdn,,1,512,4,16,128,32,128,70\n"
+    mamba = "op,phase,kernel,batch,seq,heads,head_dim,groups,d_state,d_conv,latency_us\n"
+    rows = "mamba2,context,,1,512,64,64,8,128,4,9\nmamba2,,causal_conv1d_fn,1,512,64,64,8,128,4,9\n"
+    notes = [groups(read(table(tmp_path / "t.csv", text)))[1].tolist() for text in (delta, mamba + rows)]
+    assert notes == [
+        ["gdn: phase is empty; known: context, generation, verify"],
+        [
+            "mamba2: kernel is empty; name the kernel, such as causal_conv1d_fn",
+            "mamba2: phase is empty; known: context, generation, verify",
+        ],
+    ]
+
+
 def test_the_scan_of_mamba_2_is_skipped_with_its_reason(tmp_path: Path) -> None:
     header = "op,phase,batch,seq,heads,head_dim,groups,d_state,d_conv,latency_us,kernel"
     rows = "mamba2,context,1,512,64,64,8,128,4,{},{}"

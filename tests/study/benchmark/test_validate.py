@@ -143,11 +143,26 @@ def test_rows_without_a_bound_have_a_note_and_the_others_are_predicted(tmp_path:
         (GEMM | {"n": 16.5}, "gemm: n is '16.5'; it must be a whole number from 1 to 1000000000000"),
         (GEMM | {"m": 1e30}, "gemm: m is '1e+30'; it must be a whole number from 1 to 1000000000000"),
         (GEMM | {"k": ""}, "gemm: k is ''; it must be a whole number from 1 to 1000000000000"),
-        (GEMM | {"latency_us": -3}, "gemm: latency_us is '-3'; it must be a number from 0.001 to 1e+12"),
-        (GEMM | {"latency_us": "inf"}, "gemm: latency_us is 'inf'; it must be a number from 0.001 to 1e+12"),
-        (GEMM | {"latency_us": "nan"}, "gemm: latency_us is 'nan'; it must be a number from 0.001 to 1e+12"),
-        (GEMM | {"latency_us": "1e-308"}, "gemm: latency_us is '1e-308'; it must be a number from 0.001 to 1e+12"),
-        (GEMM | {"latency_us": "1e300"}, "gemm: latency_us is '1e300'; it must be a number from 0.001 to 1e+12"),
+        (
+            GEMM | {"latency_us": -3},
+            "gemm: latency_us is '-3'; it must be a number of microseconds from 0.001 to 1e+12",
+        ),
+        (
+            GEMM | {"latency_us": "inf"},
+            "gemm: latency_us is 'inf'; it must be a number of microseconds from 0.001 to 1e+12",
+        ),
+        (
+            GEMM | {"latency_us": "nan"},
+            "gemm: latency_us is 'nan'; it must be a number of microseconds from 0.001 to 1e+12",
+        ),
+        (
+            GEMM | {"latency_us": "1e-308"},
+            "gemm: latency_us is '1e-308'; it must be a number of microseconds from 0.001 to 1e+12",
+        ),
+        (
+            GEMM | {"latency_us": "1e300"},
+            "gemm: latency_us is '1e300'; it must be a number of microseconds from 0.001 to 1e+12",
+        ),
         (GEMM | {"dtype": ""}, f"gemm: dtype is empty; known: {', '.join(PRECISIONS)}"),
         (MOE | {"topk": 1000}, "moe: topk is '1000'; it must be at most experts"),
         (MOE | {"moe_ep": 16}, "moe: moe_ep is '16'; it must be at most experts"),
@@ -198,6 +213,13 @@ def test_a_table_without_any_bound_is_refused_with_the_reasons(tmp_path: Path) -
         ),
         ("op,dtype,m,n,k,m,latency_us", "the header has the column 'm' 2 times; keep one"),
         ("kernel,us", "missing columns: op, dtype, latency_us; a table of measurements has"),
+        (
+            "op,dtype,m,n,k,latency_ms",
+            r"missing columns: latency_us \(it has 'latency_ms': multiply its values by 1000 and rename the column to "
+            r"latency_us, for microseconds\)",
+        ),
+        ("op,dtype,m,n,k,Latency_S", r"missing columns: latency_us \(it has 'Latency_S': multiply .* by 1000000 "),
+        ("op,dtype,m,n,k,latency_ns", r"missing columns: latency_us \(it has 'latency_ns': divide .* by 1000 "),
     ],
 )
 def test_a_wrong_header_is_refused_with_what_is_wrong(header: str, message: str, tmp_path: Path) -> None:
@@ -217,6 +239,70 @@ def test_rows_of_another_gpu_give_a_warning(gpu: str, warns: bool, tmp_path: Pat
     found = validate(table(tmp_path, GEMM | {"gpu": gpu}), A100)
     assert found.warnings == ((f"a100-sxm-80gb was given ({A100.name}), but table.csv has rows of {gpu}",) * warns)
     assert views.document(found)["warnings"] == list(found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("rows", "faster", "warns"), [(10, 9, True), (10, 8, False), (9, 9, False), (30, 30, True)]
+)  # fmt: skip
+def test_many_rows_faster_than_the_bound_give_a_question_about_the_unit(
+    rows: int, faster: int, warns: bool, tmp_path: Path
+) -> None:
+    times = [0.01] * faster + [10] * (rows - faster)  # the bound is 6.9 µs; 0.01 is 10 µs in ms
+    found = validate(table(tmp_path, *(GEMM | {"latency_us": time} for time in times)), A100)
+    question = f"{faster} of {rows} rows are faster than the bound: is latency_us in microseconds?"
+    assert found.warnings == (question,) * warns
+
+
+def save_lines(folder: Path, *lines: str) -> str:
+    (folder / "lines.csv").write_text("\n".join(lines))
+    return str(folder / "lines.csv")
+
+
+HEADER, ROW = "op,dtype,m,n,k,latency_us,gpu", "gemm,fp16,1024,1024,1024,10,A100-SXM4-80GB"
+
+
+def test_blank_lines_are_ignored_and_counted_as_lines(tmp_path: Path) -> None:
+    wrong, fast = ROW.replace("gemm", "gem"), ROW.replace(",10,", ",5,")
+    found = validate(save_lines(tmp_path, "", HEADER, ROW, "", "  ", wrong, fast, "", "", ""), A100)
+    assert list(found.skipped_lines.values()) == [[6]]
+    assert [text[:8] for text in faster_than_bound(found)] == ["line 7: "]
+    views.save(found, str(tmp_path / "out.csv"))
+    saved = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
+    assert [(row["op"], row["latency_us"]) for row in saved] == [("gemm", "10"), ("gem", "10"), ("gemm", "5")]
+    assert [bool(row["note"]) for row in saved] == [False, True, False]
+
+
+def test_a_message_about_a_row_after_a_blank_line_has_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"lines\.csv:4: the row has 1 cells, but the header has 7"):
+        validate(save_lines(tmp_path, HEADER, ROW, "", "gemm"), A100)
+
+
+def test_a_row_after_a_cell_of_several_lines_has_its_line(tmp_path: Path) -> None:
+    found = validate(save_lines(tmp_path, HEADER, ROW.replace("A100", '"A100\n') + '"', ROW, ROW.upper()), A100)
+    assert list(found.skipped_lines.values()) == [[5]]
+
+
+def test_a_file_of_blank_lines_is_empty(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="the file is empty"):
+        validate(save_lines(tmp_path, "\ufeff", "", " "), A100)
+
+
+def test_a_repeated_header_is_skipped_with_its_reason(tmp_path: Path) -> None:
+    found = validate(save_lines(tmp_path, HEADER, ROW, HEADER, ROW), A100)
+    assert list(reason_lines(found.skipped_lines)) == ["line 3: the row repeats the header"]
+    assert found.warnings == ()
+    assert found.whole.n == 2
+    views.save(found, str(tmp_path / "again.csv"))
+    again = validate(str(tmp_path / "again.csv"), A100)
+    assert again.notes == found.notes == ["", "the row repeats the header", ""]
+    assert again.table["gpu"] == ("A100-SXM4-80GB", "gpu", "A100-SXM4-80GB")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_a_table_in_another_encoding_is_refused_with_a_remedy(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_bytes(f"{HEADER},größe\n{ROW},1\n".encode(encoding))
+    with pytest.raises(ProfileError, match=r"table\.csv: .* \(not text in UTF-8; save it as UTF-8\)"):
+        validate(str(tmp_path / "table.csv"), A100)
 
 
 def test_the_saved_csv_has_every_row_in_order(tmp_path: Path) -> None:
@@ -301,7 +387,7 @@ def test_a_huge_error_does_not_break_the_table(tmp_path: Path) -> None:
     console.print(
         views.table(validate(table(tmp_path, GEMM | dict.fromkeys("mnk", 10**12) | {"latency_us": 1e-3}), A100))
     )
-    assert " 6e+32% " in (shown := console.export_text())
+    assert " >9999% " in (shown := console.export_text())
     assert "…" not in shown
 
 

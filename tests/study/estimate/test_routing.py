@@ -77,6 +77,38 @@ def test_a_distribution_may_be_a_line_a_column_or_json(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("0.3 0.1 0.1 0.1 0.1 0.1 0.1 0.1", "the file gives the probability of each expert in all layers"),
+        (
+            "0.75 0.1 0.1 0.1 0.1 0.1 0.1 0.1",
+            "the file gives the probability of each expert in all layers; the numbers have the sum 1.45 and were "
+            "scaled to a sum of 1",
+        ),
+        (
+            "5 3 1 1 1 1 1 1000000",
+            "the numbers in the file are taken as counts of tokens (1000013 in total); their shares are the "
+            "probabilities of the experts in all layers",
+        ),
+    ],
+)
+def test_a_note_states_how_the_numbers_became_probabilities(text: str, note: str, tmp_path: Path) -> None:
+    path = written(tmp_path, text)
+    assert f'routing="{path}": {note}' in decode(routing=path)["notes"]
+    (tmp_path / "other").mkdir()
+    other = written(tmp_path / "other", text)  # a sweep renames files of the same name
+    notes = roofmodel.sweep(MIXTRAL, "h100", phase="decode", tp=2, routing=[path, other]).to_dict()["notes"]
+    assert sum(note in line for line in notes) >= 1
+
+
+@pytest.mark.parametrize("content", ["5 3 1 1".encode("utf-16"), b"\x80\x04\x95\xff"])
+def test_a_file_that_is_not_utf_8_is_refused_with_a_remedy(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "counts.bin").write_bytes(content)
+    with pytest.raises(WorkloadError, match=r"counts\.bin: not text in UTF-8; save it as UTF-8; a file has one prob"):
+        read_routing(str(tmp_path / "counts.bin"))
+
+
+@pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("", "no numbers"),
