@@ -16,12 +16,14 @@ class Routing(NamedTuple):
 
     * `uniform`: each token chooses its top-k experts at random, independently of the other tokens;
     * `same`: all tokens choose the same experts, as the decodes of identical prompts do. No pass reads fewer weights;
-    * any other `name`: a file with `shares`, the probability of each expert; they sum to 1.
+    * any other `name`: a file with `shares`, the probability of each expert; they sum to 1. `origin` states how its
+      numbers were read.
     """
 
     name: str = "uniform"
     shares: tuple[float, ...] = ()
     path: str = ""  # of the file, as given
+    origin: str = "the file gives the probability of each expert in all layers"
 
     @property
     def given(self) -> str:

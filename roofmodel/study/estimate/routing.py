@@ -23,12 +23,6 @@ SUM_TOLERANCE = 1e-6  # probabilities whose sum differs from 1 by less need no r
 EXAMPLE = "a file has one probability or count per expert, such as 5,3,1,1"
 
 
-class FileShares(tuple[float, ...]):
-    """The probabilities of the experts from a file; `origin` describes the numbers in the file."""
-
-    origin = "the file gives the probability of each expert in all layers"
-
-
 def read_routing(given: object) -> Routing:
     """The routing that an option describes. Raises WorkloadError for an unknown name and for an invalid file."""
     if isinstance(given, Routing):
@@ -55,15 +49,17 @@ def read_routing(given: object) -> Routing:
     total = sum(numbers)
     if not 0 < total < float("inf"):
         raise _bad_file(where, "the sum of its numbers must be above 0" if numbers else "no numbers")
-    shares = FileShares(number / total for number in numbers)
+    routing = Routing(printable(path.name), tuple(number / total for number in numbers), where)
     if all(number == int(number) for number in numbers) and total > 1:
-        shares.origin = (
+        origin = (
             f"the numbers in the file are taken as counts of tokens ({total:.15g} in total); their shares are the "
             "probabilities of the experts in all layers"
         )
-    elif abs(total - 1) > SUM_TOLERANCE:
-        shares.origin += f"; the numbers have the sum {total:.6g} and were scaled to a sum of 1"
-    return Routing(printable(path.name), shares, where)
+        return routing._replace(origin=origin)
+    if abs(total - 1) > SUM_TOLERANCE:
+        scaled = f"the numbers have the sum {total:.6g} and were scaled to a sum of 1"
+        return routing._replace(origin=f"{routing.origin}; {scaled}")
+    return routing
 
 
 def _numbers(where: str, text: str) -> list[float]:
@@ -155,8 +151,7 @@ def routing_notes(arch: Architecture, routing: Routing, gpus: int = 1) -> Iterat
         return
     if routing.shares:
         busiest = "; the GPU with the most tokens is counted" if gpus > 1 else ""
-        origin = routing.shares.origin if isinstance(routing.shares, FileShares) else FileShares.origin
-        yield Message(Option("routing", routing.given), f": {origin}{busiest}")
+        yield Message(Option("routing", routing.given), f": {routing.origin}{busiest}")
     elif routing.name == "same":
         yield Message(
             Option("routing", "same"), ": all tokens of a pass use the same experts, as in a batch of identical prompts"
