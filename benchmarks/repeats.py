@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks import pages
+from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.study.benchmark.table import held_out, read, seconds
 from roofmodel.study.benchmark.validate import validate
@@ -45,7 +46,7 @@ GRAPHS = "\n".join((
     "|---|---|---:|---:|---:|",
 ))  # fmt: skip
 INTERVAL = 2.048e-6  # seconds between the starts of CUDA graphs
-LONGEST = 32e-6  # seconds of the longest kernels in the second table
+LONGEST = 32e-6  # seconds of the longest kernels in the fourth table
 LEAST_ROWS = 100
 LEAST_SHAPES = 10  # that two chips share
 LARGE_ERROR = 0.2
@@ -96,8 +97,7 @@ def by_framework(gemms: dict[str, pd.DataFrame]) -> Iterator[str]:
             unseen = errors[group.index]
             others = elsewhere.drop(columns=framework)[elsewhere[framework] > LARGE_ERROR].mean(axis=1).dropna()
             shares = f"{unseen.mean():.1%} | {unseen.median():.1%} | {(unseen > LARGE_ERROR).mean():.0%}"
-            count = f"{len(others)} shape{'s' * (len(others) != 1)}"
-            elsewhere_too = f"{others.median():.0%} ({count})" if len(others) else "–"
+            elsewhere_too = f"{others.median():.0%} ({units.count(len(others), 'shape')})" if len(others) else "–"
             yield f"| {name} | {framework} | {len(group)} | {shares} | {elsewhere_too} |"
 
 

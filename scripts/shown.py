@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import cog
-import yaml
 
+from roofmodel.devices import library
+from roofmodel.devices.device import Device
 from roofmodel.models import fields, yaml_description
 from roofmodel.study.benchmark.operations import OPERATIONS
 from roofmodel.study.estimate.notes import KERNEL_KINDS
@@ -141,18 +142,13 @@ def accuracy() -> None:
 def large_errors() -> None:
     """Print the parameter sets of all devices whose error on unseen rows is above LARGE_ERROR."""
     found: dict[tuple[str, str], dict[str, float]] = {}
-    for path in sorted((ROOT / "hardware").glob("*.yaml")):
-        calibration = yaml.safe_load(path.read_text(encoding="utf-8")).get("calibration") or {}
-        for kind, by_kernel in calibration.items():
-            for kernel, sets in by_kernel.items() if isinstance(by_kernel, dict) else ():
-                for key, parameters in sets.items() if isinstance(sets, dict) and kernel != "fit" else ():
-                    error = parameters.get("fit", {}).get("error", 0.0)
-                    if error > LARGE_ERROR:
-                        formats = key.split("/")
-                        of = formats[2] if len(formats) == 3 else key
-                        errors = found.setdefault((KERNEL_KINDS[kind], kernel), {})
-                        name = f"{path.stem} {of}"
-                        errors[name] = max(error, errors.get(name, 0.0))
+    for device in map(Device.load, sorted(library.names())):
+        for kind, kernel, key, (_, fit) in device.calibration.sets() if device.calibration else ():
+            if fit.error > LARGE_ERROR:
+                *_, size = formats = key.split("/")
+                name = f"{device.id} {size if len(formats) == 3 else key}"
+                errors = found.setdefault((KERNEL_KINDS[kind], kernel), {})
+                errors[name] = max(fit.error, errors.get(name, 0.0))
     rows = [
         (kind, f"`{kernel}`", ", ".join(f"{name}: {error:.1%}" for name, error in errors.items()))
         for (kind, kernel), errors in sorted(found.items(), key=lambda item: [*KERNEL_KINDS.values()].index(item[0][0]))

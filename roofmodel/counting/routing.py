@@ -23,7 +23,7 @@ class Routing(NamedTuple):
     name: str = "uniform"
     shares: tuple[float, ...] = ()
     path: str = ""  # of the file, as given
-    origin: str = "the file gives the probability of each expert in all layers"
+    origin: str = ""
 
     @property
     def given(self) -> str:

@@ -6,7 +6,7 @@ fractions of the ports between L2 and the SMs, 64 bytes per clock and SM, becaus
 bandwidth. The formulas are in `roofmodel/prediction`; `roof explain` prints the meaning of each parameter.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import exp, hypot, log
 from types import MappingProxyType
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
@@ -341,6 +341,14 @@ class Calibration(NamedTuple):
     filter_update: Sets[RecurrenceTiming] = NOTHING
     chunks: Sets[ChunkTiming] = NOTHING
     recurrence: Sets[RecurrenceTiming] = NOTHING
+
+    def sets(self) -> Iterator[tuple[str, str, str, Fitted[Any]]]:
+        """Kind, kernel, formats and parameters of each set, without the kinds that are taken from another device."""
+        transferred = {kind for kinds in self.transferred.values() for kind in kinds}
+        for kind in self._fields[2:]:  # without device and transferred
+            for kernel, by_key in getattr(self, kind).items() if kind not in transferred else ():
+                for key, fitted in by_key.items():
+                    yield kind, kernel, key, fitted
 
     def fitted_on(self, kind: str) -> str:
         """The device whose file has the sets of a kind."""

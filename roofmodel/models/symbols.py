@@ -86,6 +86,8 @@ WORDS = {
     "index_topk": "tokens that the indexer selects",
     "index_blocks": "blocks of keys that the indexer selects",
     "index_block_size": "keys of a block",
+    "index_heads": "heads of the indexer",
+    "index_head_dim": "head size of the indexer",
     "mlp_width": "width of the MLP",
     "kv_shared_mlp_width": "width of the MLP in layers that reuse keys and values",
     "experts_active": "active experts per token",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from roofmodel.models.families.latent_attention import (
@@ -63,15 +64,17 @@ def _read_mimo_types(types: Any) -> Any:
     return [FULL if kind == 0 else SLIDING if kind == 1 else kind for kind in types]
 
 
-def read_sparse_layers(values: Any) -> Any:
-    """Flags from `moe_layer_freq` (0 and 1) or `mlp_layer_types` (words)."""
-    return values if isinstance(values, list) and all(value in (0, 1) for value in values) else SPARSE_LAYERS(values)
+def _flags_or(read_words: Callable[[Any], list[int]]) -> Callable[[Any], list[int]]:
+    """A list of 0 and 1 as it is, and a list of words by `read_words`."""
+
+    def read(values: Any) -> list[int]:
+        are_flags = isinstance(values, list) and all(value in (0, 1) for value in values)
+        return values if are_flags else read_words(values)
+
+    return read
 
 
-def _read_block_sparse_layers(values: Any) -> Any:
-    """Flags of the layers with an indexer, from `sparse_attention_freq` (0 and 1) or `layer_types` (words)."""
-    words = layer_flags(minimax_m3_sparse=1, full_attention=0)
-    return values if isinstance(values, list) and all(value in (0, 1) for value in values) else words(values)
+READ_SPARSE_LAYERS = _flags_or(SPARSE_LAYERS)  # from `moe_layer_freq` or `mlp_layer_types`
 
 
 def read_uniform(value: Any) -> Any:
@@ -323,7 +326,7 @@ FAMILIES: dict[str, Family] = {
             "layer_types",
             f"{SPARSE_ATTENTION}.sparse_attention_freq",
             default=lambda f: [0] * f["layers"],
-            read=_read_block_sparse_layers,
+            read=_flags_or(layer_flags(minimax_m3_sparse=1, full_attention=0)),
         ),
         index_heads=key("index_n_heads", f"{SPARSE_ATTENTION}.sparse_num_index_heads", default=4),
         index_head_dim=key("index_head_dim", f"{SPARSE_ATTENTION}.sparse_index_dim", default=128),
@@ -336,7 +339,7 @@ FAMILIES: dict[str, Family] = {
         experts_active=key(ACTIVE, default=4),
         expert_width=key("intermediate_size", default=3072),
         expert_layers=key(
-            "mlp_layer_types", "moe_layer_freq", default=lambda f: [1] * f["layers"], read=read_sparse_layers
+            "mlp_layer_types", "moe_layer_freq", default=lambda f: [1] * f["layers"], read=READ_SPARSE_LAYERS
         ),
         shared_width=key("shared_intermediate_size", default=3072),
         positions=key("max_position_embeddings", default=524288),
@@ -421,7 +424,7 @@ FAMILIES: dict[str, Family] = {
         shared_width=0,
         dense_first=0,
         expert_layers=key(
-            "mlp_layer_types", "moe_layer_freq", default=sparse_from(lambda f: 1), read=read_sparse_layers
+            "mlp_layer_types", "moe_layer_freq", default=sparse_from(lambda f: 1), read=READ_SPARSE_LAYERS
         ),
     ),
     "ernie4_5_moe": LLAMA_VARIANTS["ernie4_5"].like(

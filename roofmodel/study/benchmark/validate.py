@@ -36,6 +36,8 @@ from roofmodel.study.benchmark.table import (
 )
 from roofmodel.study.profile.device import others
 
+MANY_FASTER, LEAST_ROWS = 0.9, 10  # the share and number of rows from which on the unit of the times is doubtful
+
 
 class Errors(NamedTuple):
     """Absolute relative errors: mean, median and 90th percentile; `bias` is the mean of the signed errors."""
@@ -142,9 +144,6 @@ def validate(path: str, device: Device) -> Validation:
         fit_sources=predicted.fit_sources,
         warnings=(*others(device, gpus(table), Path(path).name), *_unit_warning(whole)),
     )
-
-
-MANY_FASTER, LEAST_ROWS = 0.9, 10  # the share and number of rows from which on the unit is doubtful
 
 
 def _unit_warning(whole: ErrorSummary) -> tuple[str, ...]:

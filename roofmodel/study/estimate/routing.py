@@ -49,17 +49,16 @@ def read_routing(given: object) -> Routing:
     total = sum(numbers)
     if not 0 < total < float("inf"):
         raise _bad_file(where, "the sum of its numbers must be above 0" if numbers else "no numbers")
-    routing = Routing(printable(path.name), tuple(number / total for number in numbers), where)
     if all(number == int(number) for number in numbers) and total > 1:
         origin = (
             f"the numbers in the file are taken as counts of tokens ({total:.15g} in total); their shares are the "
             "probabilities of the experts in all layers"
         )
-        return routing._replace(origin=origin)
-    if abs(total - 1) > SUM_TOLERANCE:
-        scaled = f"the numbers have the sum {total:.6g} and were scaled to a sum of 1"
-        return routing._replace(origin=f"{routing.origin}; {scaled}")
-    return routing
+    else:
+        origin = "the file gives the probability of each expert in all layers"
+        if abs(total - 1) > SUM_TOLERANCE:
+            origin += f"; the numbers have the sum {total:.6g} and were scaled to a sum of 1"
+    return Routing(printable(path.name), tuple(number / total for number in numbers), where, origin)
 
 
 def _numbers(where: str, text: str) -> list[float]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roofmodel import units
-from roofmodel.devices.calibration import Calibration, Fitted
-from roofmodel.devices.calibration_reader import TIMINGS
+from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.views.kit.columns import bare
 
@@ -26,26 +22,18 @@ def table(device: Device, fitted: Calibration, calibration: Calibration) -> Rend
         found.add_column(column)
     for column in ("fitted", "held out", "mean error", "80 % interval"):
         found.add_column(column, justify="right")
-    for kind, name, form, (_, fit) in _sets(fitted):
+    for kind, name, form, (_, fit) in fitted.sets():
         interval = f"{fit.low - 1:+.0%} {fit.high - 1:+.0%}"
         rows = (str(fit.rows), str(fit.held_out))
         found.add_row(kind, name.rpartition("/")[2], form, *rows, f"{fit.error:.1%}", interval)
-    others = len([*_sets(calibration)]) - len([*_sets(fitted)])
+    others = len([*calibration.sets()]) - len([*fitted.sets()])
     return Group(
         Text.assemble((device.name, "bold"), f" ({device.id})"),
         found,
-        *([Text(f"{units.count(others, 'other set')} of these kinds are from the device's file")] if others else []),
+        *([Text(f"from the device's file: {units.count(others, 'other set')} of these kinds")] if others else []),
         Text(
             "fitted, held out: numbers of rows. Errors and intervals are those of the held-out rows; the interval is "
             "measured / expected - 1.",
             style="dim",
         ),
     )
-
-
-def _sets(calibration: Calibration) -> Iterator[tuple[str, str, str, Fitted[Any]]]:
-    """Kind, kernel, formats and parameters of each set."""
-    for kind in TIMINGS:
-        for name, forms in getattr(calibration, kind).items():
-            for form, fitted in forms.items():
-                yield kind, name, form, fitted

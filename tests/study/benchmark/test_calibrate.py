@@ -440,4 +440,4 @@ def test_the_table_lists_the_fitted_sets_and_counts_those_of_the_devices_file(tm
     for found in (report, roofmodel.calibrate(synthetic_gemms(tmp_path), file)):  # the file then has the fitted set
         text = printed(found)
         assert re.findall(r"^(?:kind|gemm) +(\S+) +(\S+)", text, flags=re.MULTILINE)[1:] == [("any", "fp16/fp16")]
-        assert f"\n{sets - 1} other sets of these kinds are from the device's file\n" in text
+        assert f"\nfrom the device's file: {sets - 1} other sets of these kinds\n" in text
