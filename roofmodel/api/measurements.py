@@ -300,6 +300,7 @@ def calibrate(
         >>> calibrate("rows.csv", "my-gpu.yaml")  # doctest: +SKIP
     """
     from roofmodel.devices import library
+    from roofmodel.devices.calibration import Calibration
     from roofmodel.devices.calibration_writer import device_file
     from roofmodel.study.benchmark.calibrate import calibrate as study
     from roofmodel.study.benchmark.table import gpus, read
@@ -307,8 +308,10 @@ def calibrate(
 
     files = arguments.paths("tables", tables)
     path, device = library.find(hw), Device.load(hw)
+    text = path.read_text(encoding="utf-8")
+    device_file(text, Calibration(device.id))  # a layout that cannot be extended is an error before the fit
     found = study(files, device, source, progress=progress)
-    yaml = device_file(path.read_text(encoding="utf-8"), found.calibration)
+    yaml = device_file(text, found.calibration)
     warnings = [text for table in files for text in others(device, gpus(read(table)), table)]
     return CalibrationReport(device, found, yaml, warnings)
 

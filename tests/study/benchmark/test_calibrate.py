@@ -441,3 +441,12 @@ def test_the_table_lists_the_fitted_sets_and_counts_those_of_the_devices_file(tm
         text = printed(found)
         assert re.findall(r"^(?:kind|gemm) +(\S+) +(\S+)", text, flags=re.MULTILINE)[1:] == [("any", "fp16/fp16")]
         assert f"\nfrom the device's file: {sets - 1} other sets of these kinds\n" in text
+
+
+def test_a_file_that_cannot_be_extended_is_refused_before_the_fit(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("{name: mine, pipes: {tensor_fp16: {peak: 1 TFLOP/s}}, memory: {dram: {bandwidth: 1 GB/s}}}\n")
+    begun: list[str] = []
+    with pytest.raises(DeviceError, match="in braces"):
+        roofmodel.calibrate(synthetic_gemms(tmp_path), file, progress=lambda what, *_: begun.append(what))
+    assert begun == []
