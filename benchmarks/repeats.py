@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks import pages
-from roofmodel import units
 from roofmodel.devices.device import Device
+from roofmodel.numbers import units
 from roofmodel.study.benchmark.table import held_out, read, seconds
 from roofmodel.study.benchmark.validate import validate
 

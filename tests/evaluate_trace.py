@@ -10,9 +10,9 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from roofmodel.algebra import mean
 from roofmodel.counting.number_formats import FORMATS
-from roofmodel.tracing.trace import Fork, Trace, Traced
+from roofmodel.numbers.algebra import mean
+from roofmodel.numbers.traced import Fork, Trace, Traced
 
 STEPS: dict[str, Callable[..., Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,

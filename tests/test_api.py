@@ -24,7 +24,7 @@ from typer.core import TyperGroup
 
 import roofmodel
 from roofmodel import cli
-from roofmodel.cli.options import workload_options
+from roofmodel.options.command_line import workload_options
 from roofmodel.study.estimate import options
 from roofmodel.study.estimate.options import Options, WorkloadOptions
 from roofmodel.study.sweep.grid import GridOptions

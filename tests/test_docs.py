@@ -150,7 +150,7 @@ def test_the_package_map_has_a_line_for_each_folder() -> None:
     folders = {path.parent.relative_to(package) for path in package.rglob("*") if path.suffix in (".py", ".json")}
     listed = [Path("." if line == "roofmodel" else line.strip()) for line in lines]
     assert sorted(listed) == sorted(folders)
-    root = re.findall(r"\w+", contributing[contributing.index("\nroofmodel/  ") : contributing.index("\n  cli/ ")])
+    root = re.findall(r"\w+", re.split(r"\n  [a-z]", contributing[contributing.index("\nroofmodel/  ") :])[0])
     assert {path.stem for path in package.glob("[a-z]*.py")} <= set(root)
 
 

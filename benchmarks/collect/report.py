@@ -18,9 +18,9 @@ from typing import Any
 from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError
 from roofmodel.models import hub
+from roofmodel.numbers.units import seconds, si
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.units import seconds, si
 
 
 def main(folder: Path, hw: str | None = None) -> None:

@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from roofmodel import arguments
-from roofmodel.arguments import Model, PathLike
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import (
     LIST_FAMILIES,
@@ -20,6 +18,8 @@ from roofmodel.errors import (
     shorten,
     suggest,
 )
+from roofmodel.options import arguments
+from roofmodel.options.arguments import Model, PathLike
 from roofmodel.reports.measurements import HardwareCheck, Listing
 
 Entry = TypeVar("Entry")

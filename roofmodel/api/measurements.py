@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Unpack
 
-from roofmodel import arguments
-from roofmodel.arguments import Model, PathLike, ProgressCallback, no_progress
 from roofmodel.devices.device import Device, Hardware
+from roofmodel.options import arguments
+from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
 from roofmodel.reports.measurements import (
     CalibrationReport,
     CollectionCommand,
@@ -21,7 +21,7 @@ from roofmodel.reports.measurements import (
 from roofmodel.reports.runs import JitterReport, TraceReport
 
 if TYPE_CHECKING:
-    from roofmodel.option_values import (
+    from roofmodel.options.values import (
         BenchmarkDevice,
         CeilingSource,
         ComputeFormat,

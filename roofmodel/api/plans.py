@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from roofmodel import arguments
-from roofmodel.arguments import Model, ProgressCallback, no_progress
 from roofmodel.devices.device import Hardware
+from roofmodel.options import arguments
+from roofmodel.options.arguments import Model, ProgressCallback, no_progress
 from roofmodel.reports.plans import PlanReport, TrainingPlanReport
 
 if TYPE_CHECKING:
-    from roofmodel.option_values import RoutingOption
+    from roofmodel.options.values import RoutingOption
     from roofmodel.study.sweep.grid import Names, Numbers
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
-from roofmodel import arguments
-from roofmodel.arguments import Model, PathLike, ProgressCallback, no_progress
 from roofmodel.devices.device import Hardware
+from roofmodel.options import arguments
+from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
 from roofmodel.reports.predictions import Derivation, ExplorePage, Report, SweepReport
 
 if TYPE_CHECKING:
-    from roofmodel.option_values import (
+    from roofmodel.options.values import (
         AttentionMode,
         ComputeFormat,
         CopyMode,

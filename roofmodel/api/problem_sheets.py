@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from roofmodel import arguments
-from roofmodel.arguments import PathLike
-from roofmodel.option_values import SheetName
+from roofmodel.options import arguments
+from roofmodel.options.arguments import PathLike
+from roofmodel.options.values import SheetName
 from roofmodel.reports.predictions import Derivation, HomeworkSheet
 
 

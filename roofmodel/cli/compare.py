@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.options import (
+from roofmodel.cli.output import check_format, check_outputs, present
+from roofmodel.options.command_line import (
     Family,
     Model,
     ProfileHardware,
@@ -17,8 +18,7 @@ from roofmodel.cli.options import (
     output_option,
     takes_workload,
 )
-from roofmodel.cli.output import check_format, check_outputs, present
-from roofmodel.option_values import OutputFormat
+from roofmodel.options.values import OutputFormat
 
 app = typer.Typer(add_completion=False)
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.options import (
+from roofmodel.cli.output import DOCUMENT_FORMATS, check_format, check_outputs, present
+from roofmodel.options.command_line import (
     DocumentFiles,
     DocumentFormat,
     Family,
@@ -17,8 +18,7 @@ from roofmodel.cli.options import (
     required_device,
     takes_workload,
 )
-from roofmodel.cli.output import DOCUMENT_FORMATS, check_format, check_outputs, present
-from roofmodel.option_values import CrossoverSize
+from roofmodel.options.values import CrossoverSize
 
 app = typer.Typer(add_completion=False)
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.options import (
+from roofmodel.cli.output import check_format, check_outputs, ignored, present
+from roofmodel.options.command_line import (
     INPUT,
     OUTPUT,
     Family,
@@ -19,8 +20,7 @@ from roofmodel.cli.options import (
     required_device,
     takes_workload,
 )
-from roofmodel.cli.output import check_format, check_outputs, ignored, present
-from roofmodel.option_values import CopyMode, OutputFormat
+from roofmodel.options.values import CopyMode, OutputFormat
 
 app = typer.Typer(add_completion=False)
 

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.options import (
+from roofmodel.cli.output import DOCUMENT_FORMATS, check_format, check_outputs, ignored, note, present
+from roofmodel.errors import ModelError
+from roofmodel.options.command_line import (
     DocumentFiles,
     DocumentFormat,
     Family,
@@ -16,9 +18,7 @@ from roofmodel.cli.options import (
     name_option,
     takes_workload,
 )
-from roofmodel.cli.output import DOCUMENT_FORMATS, check_format, check_outputs, ignored, note, present
-from roofmodel.errors import ModelError
-from roofmodel.option_values import FlopCounter
+from roofmodel.options.values import FlopCounter
 
 app = typer.Typer(add_completion=False)
 

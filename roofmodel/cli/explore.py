@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.options import Family, Models, devices, examples
 from roofmodel.cli.output import check_outputs, save
+from roofmodel.options.command_line import Family, Models, devices, examples
 
 app = typer.Typer(add_completion=False)
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.options import examples, name_option
 from roofmodel.cli.output import ignored, print_line, print_rich, remark
-from roofmodel.option_values import BenchmarkDevice, L2State, Phase
+from roofmodel.options.command_line import examples, name_option
+from roofmodel.options.values import BenchmarkDevice, L2State, Phase
 
 app = typer.Typer(add_completion=False)
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.options import examples, format_option
 from roofmodel.cli.output import check_format, print_text, remark
-from roofmodel.option_values import TextFormat
+from roofmodel.options.command_line import examples, format_option
+from roofmodel.options.values import TextFormat
 
 app = typer.Typer(add_completion=False)
 

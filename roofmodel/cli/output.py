@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import Command, Option, Text, WorkloadError, choices
-from roofmodel.file_names import printable
-from roofmodel.option_values import OutputFormat
-from roofmodel.output_files import check_not_input
+from roofmodel.files.file_names import printable
+from roofmodel.files.output_files import check_not_input
+from roofmodel.options.values import OutputFormat
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

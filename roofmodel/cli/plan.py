@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.options import (
+from roofmodel.cli.output import check_format, check_outputs, ignored, present
+from roofmodel.errors import Option, Text, WorkloadError, joined
+from roofmodel.options.command_line import (
     OUTPUT,
     PARALLELISM,
     PRECISION,
@@ -23,9 +25,7 @@ from roofmodel.cli.options import (
     panel_option,
     required_device,
 )
-from roofmodel.cli.output import check_format, check_outputs, ignored, present
-from roofmodel.errors import Option, Text, WorkloadError, joined
-from roofmodel.option_values import OutputFormat
+from roofmodel.options.values import OutputFormat
 
 app = typer.Typer(add_completion=False)
 TARGETS, SPECULATION = "Targets", "Speculative decoding"

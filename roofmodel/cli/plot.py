@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.options import (
+from roofmodel.cli.output import check_format, check_outputs, present, print_line, save
+from roofmodel.errors import OutputError
+from roofmodel.options.command_line import (
     Family,
     ProfileHardware,
     Times,
@@ -16,9 +18,7 @@ from roofmodel.cli.options import (
     output_option,
     takes_workload,
 )
-from roofmodel.cli.output import check_format, check_outputs, present, print_line, save
-from roofmodel.errors import OutputError
-from roofmodel.option_values import CeilingSource, KernelGrouping, OutputFormat
+from roofmodel.options.values import CeilingSource, KernelGrouping, OutputFormat
 
 app = typer.Typer(add_completion=False)
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.options import (
+from roofmodel.cli.output import check_format, check_outputs, ignored, print_line, print_rich, remark
+from roofmodel.options.command_line import (
     Family,
     Models,
     devices,
@@ -18,8 +19,7 @@ from roofmodel.cli.options import (
     required_device,
     takes_grid,
 )
-from roofmodel.cli.output import check_format, check_outputs, ignored, print_line, print_rich, remark
-from roofmodel.option_values import OutputFormat, ScalingMode, Share, SweepPicture
+from roofmodel.options.values import OutputFormat, ScalingMode, Share, SweepPicture
 
 app = typer.Typer(add_completion=False)
 
@@ -86,7 +86,7 @@ def sweep_command(
     check_format(form, ("table", "json", "csv"))
     required_device(hw, "devices such as --hw a100,h100")
     from roofmodel import api
-    from roofmodel.output_files import PICTURES
+    from roofmodel.files.output_files import PICTURES
 
     check_outputs(api.SweepReport, output, [*models, *devices(hw or []), measured])
     api.SweepReport.check_picture(picture, price is not None, scaling is not None)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.options import examples, format_option, output_option
 from roofmodel.cli.output import check_format, check_outputs, present
-from roofmodel.option_values import OutputFormat
+from roofmodel.options.command_line import examples, format_option, output_option
+from roofmodel.options.values import OutputFormat
 
 app = typer.Typer(add_completion=False)
 

@@ -20,10 +20,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from roofmodel.algebra import Number, product
 from roofmodel.counting import vector_flops
 from roofmodel.counting.notation import OperatorLine, Tensor, parse
 from roofmodel.counting.operator import Operator, fuse
+from roofmodel.numbers.algebra import Number, product
 
 
 def backward(forward: Sequence[Operator]) -> Iterator[Operator]:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.counting import vector_flops
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.workload import Step
 from roofmodel.models.norms_and_activations import Norm
+from roofmodel.numbers.algebra import Number
 
 
 class BlockContext(NamedTuple):

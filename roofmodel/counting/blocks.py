@@ -12,7 +12,6 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from roofmodel.algebra import quotient
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, norm
 from roofmodel.counting.collective import Collective
@@ -34,6 +33,7 @@ from roofmodel.models.embeddings import Embedding, Patches, PerLayerEmbedding
 from roofmodel.models.layers import MLP, Layer, MoE, Part, PerLayerGate, TokenConvolution
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
+from roofmodel.numbers.algebra import quotient
 
 # Kind of part -> name of its sublayer, output tensor, and the function of this package that builds its operators.
 # Functions are given by name, so that only the modules of the parts of the model are imported.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, mean
+from roofmodel.numbers.algebra import Number, mean
 
 ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 0, "send": 0}
 """Rounds of a collective over the ring of GPUs; 0 for direct exchanges without a ring."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from roofmodel.algebra import ceil_div
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
 from roofmodel.models.architecture import Stack
+from roofmodel.numbers.algebra import ceil_div
 
 
 def all_reduce(build: Builder, step: Step, place: str, tensor: str) -> Iterator[Operator]:

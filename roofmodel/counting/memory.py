@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, either, largest, minimum, quotient
 from roofmodel.counting.notation import Tensor
 from roofmodel.counting.number_formats import Format
 from roofmodel.counting.operator import Operator
@@ -15,6 +14,7 @@ from roofmodel.models.attention import Attention, CrossAttention, LatentAttentio
 from roofmodel.models.embeddings import Embedding
 from roofmodel.models.layers import Part, parts
 from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
+from roofmodel.numbers.algebra import Number, either, largest, minimum, quotient
 
 
 class Memory(NamedTuple):

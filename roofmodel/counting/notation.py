@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, product
+from roofmodel.numbers.algebra import Number, product
 
 Sizes = Mapping[str, Number]
 """Axis -> size: `{"b": 1, "t": 1024, "d": 1600, ...}`."""

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, get_args
 
-from roofmodel.algebra import Number, ceil_div, either
 from roofmodel.counting.notation import Tensor
-from roofmodel.option_values import ComputeFormat
+from roofmodel.numbers.algebra import Number, ceil_div, either
+from roofmodel.options.values import ComputeFormat
 
 
 class Format(NamedTuple):

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from roofmodel.algebra import Number, product, whole
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.notation import AXES, AXIS_OVERRIDES, NAME, OperatorLine, Sizes, Tensor, parse, split_axes
 from roofmodel.counting.number_formats import FORMATS, Widths
+from roofmodel.numbers.algebra import Number, product, whole
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, reduce
 
-from roofmodel.algebra import Number, is_just, mean, minimum, trace_branches
 from roofmodel.counting import blocks, memory
 from roofmodel.counting.dropout import with_dropout
 from roofmodel.counting.memory import Memory
@@ -32,6 +31,7 @@ from roofmodel.counting.workload import Step, Workload
 from roofmodel.models.architecture import Architecture, Stack, StageSlice
 from roofmodel.models.pipeline_stages import kinds_of_stages, parts_of_stage, stage
 from roofmodel.models.sharding import shard
+from roofmodel.numbers.algebra import Number, is_just, mean, minimum, trace_branches
 
 ONE_FORMAT = Widths(FORMATS["fp16"], FORMATS["fp16"], FORMATS["fp16"])
 Walk = Callable[[Architecture, Step], tuple[Operator, ...]]

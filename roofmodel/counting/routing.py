@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from math import log1p
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, expm1, is_just, mean, power
 from roofmodel.models.layers import MoE
+from roofmodel.numbers.algebra import Number, ceil_div, expm1, is_just, mean, power
 
 
 class Routing(NamedTuple):

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from roofmodel.algebra import Number, product
 from roofmodel.counting.notation import OperatorLine, Sizes, parse, split_axes
 from roofmodel.counting.number_formats import Widths
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.errors import Option, WorkloadError, shorten
+from roofmodel.numbers.algebra import Number, product
 
 MAX_LINE = 500  # characters
 MAX_SIZE = 10**9

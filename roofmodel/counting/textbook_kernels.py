@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.counting.number_formats import Widths
 from roofmodel.counting.operator import Builder, Operator
+from roofmodel.numbers.algebra import Number
 
 
 class TextbookKernel(NamedTuple):

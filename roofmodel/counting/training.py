@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, is_just, largest, maximum, quotient
 from roofmodel.counting import memory, vector_flops
 from roofmodel.counting.backward import backward, differentiable, kept, receives_from_stage
 from roofmodel.counting.collective import Collective
@@ -27,7 +26,8 @@ from roofmodel.counting.notation import Tensor
 from roofmodel.counting.number_formats import Widths
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
-from roofmodel.option_values import Optimizer, Recompute
+from roofmodel.numbers.algebra import Number, ceil_div, is_just, largest, maximum, quotient
+from roofmodel.options.values import Optimizer, Recompute
 
 OPTIMIZER_STATES: dict[str, tuple[str, ...]] = {"adam": ("m", "v"), "momentum": ("m",), "sgd": ()}
 SCORE_KINDS = ("bmm", "softmax", "dropout")

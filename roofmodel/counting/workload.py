@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, half, is_just, mean, minimum, quotient, whole
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.routing import UNIFORM, Routing
-from roofmodel.option_values import (
+from roofmodel.numbers.algebra import Number, ceil_div, half, is_just, mean, minimum, quotient, whole
+from roofmodel.options.values import (
     AttentionMode,
     DataParallel,
     Engine,

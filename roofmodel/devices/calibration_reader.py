@@ -28,7 +28,7 @@ from roofmodel.devices.calibration import (
 )
 from roofmodel.devices.transfer import CalibratedDevice, DeferredSets, sets_of_kind, transferred
 from roofmodel.errors import DeviceError, shorten
-from roofmodel.text_files import YamlValue
+from roofmodel.files.text_files import YamlValue
 
 TIMINGS: dict[str, Any] = {
     "gemm": GemmTiming,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Measured, Pipe
 from roofmodel.devices.schema import HOW_BANDWIDTH, HOW_PEAK
-from roofmodel.units import si
+from roofmodel.numbers.units import si
 
 TOLERANCE = 0.025  # datasheets round: 33.45 TFLOP/s becomes 34 TFLOP/s
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache, reduce
 from pathlib import Path
 
-from roofmodel.algebra import maximum
 from roofmodel.devices import calibration_reader, library
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.parts import Level, Link, Measured, Pipe
 from roofmodel.devices.schema import DeviceFile
 from roofmodel.errors import LIST_HARDWARE, DeviceError, WorkloadError
+from roofmodel.numbers.algebra import maximum
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from roofmodel.errors import SWEEP, DeviceError, choices, shorten
-from roofmodel.text_files import expand
+from roofmodel.files.text_files import expand
 
 ALIASES = {"v100": "v100-sxm2-32gb", "a100": "a100-sxm-80gb", "h100": "h100-sxm"}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from roofmodel.devices.parts import Level, Link, Measured, Pipe
 from roofmodel.errors import DeviceError, shorten
-from roofmodel.file_names import printable
-from roofmodel.text_files import YamlValue, read_yaml
-from roofmodel.units import si
+from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import YamlValue, read_yaml
+from roofmodel.numbers.units import si
 
 PIPE_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 # Tensor cores of GeForce cards are twice as fast with fp16 accumulation, which frameworks do not use.

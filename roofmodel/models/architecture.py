@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.errors import Text
 from roofmodel.models.embeddings import Embedding, Patches
 from roofmodel.models.layers import Layer, Part, parts
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.models.quantization import Quantization
+from roofmodel.numbers.algebra import Number
 
 if TYPE_CHECKING:
     from roofmodel.models.convolutional import PixelStep, Stage

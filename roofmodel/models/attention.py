@@ -5,8 +5,8 @@ Sizes are elements: ints, or SymPy symbols.
 
 from typing import Literal, NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.models.norms_and_activations import HeadNorm, Norm
+from roofmodel.numbers.algebra import Number
 
 
 class DisentangledAttention(NamedTuple):

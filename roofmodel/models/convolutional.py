@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.models.norms_and_activations import Norm
+from roofmodel.numbers.algebra import Number
 
 Sides = Number | tuple[Number, Number]
 """Pixels per side; rows and columns if they differ."""

@@ -2,8 +2,8 @@
 
 from typing import Literal, NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.models.norms_and_activations import Norm
+from roofmodel.numbers.algebra import Number
 
 
 class Projection(NamedTuple):

@@ -8,8 +8,8 @@ give takes its default in `FIELDS`.
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import ceil_div
 from roofmodel.models.norms_and_activations import ACTIVATIONS
+from roofmodel.numbers.algebra import ceil_div
 
 Fields = Mapping[str, Any]
 """The fields of one stack or network, by name."""

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from roofmodel.errors import LIST_MODELS, Message, ModelError, Option, shorten, suggest
-from roofmodel.file_names import printable, rename_files
+from roofmodel.files.file_names import printable, rename_files
+from roofmodel.files.text_files import MAX_DEPTH, depth, expand, read_text
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
-from roofmodel.text_files import MAX_DEPTH, depth, expand, read_text
 
 CATALOG = Path(__file__).parent / "configs"
 NETWORK_TIMEOUT_SECONDS = 5

@@ -5,10 +5,10 @@ Sizes are elements: ints, or SymPy symbols.
 
 from typing import NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.models.attention import Attention, CrossAttention, LatentAttention
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
+from roofmodel.numbers.algebra import Number
 
 
 class MLP(NamedTuple):

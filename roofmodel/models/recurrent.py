@@ -5,8 +5,8 @@ Sizes are elements: ints, or SymPy symbols.
 
 from typing import NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.models.norms_and_activations import Norm
+from roofmodel.numbers.algebra import Number
 
 
 class Mamba(NamedTuple):

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from roofmodel.algebra import Number, ceil_div, is_just, maximum, quotient
 from roofmodel.models.architecture import Architecture, Network, Stack
 from roofmodel.models.attention import Attention, CrossAttention, LatentAttention
 from roofmodel.models.embeddings import Embedding
 from roofmodel.models.layers import MLP, Layer, MoE, Part, PerLayerGate
 from roofmodel.models.recurrent import DeltaRule, Lightning, Mamba, Mamba2, ShortConvolution
+from roofmodel.numbers.algebra import Number, ceil_div, is_just, maximum, quotient
 
 MAX_SUGGESTED_GPUS = 64  # the largest number of GPUs that a message suggests
 MAX_SUGGESTED_EXPERT_GPUS = 1024  # the same for expert parallelism

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from roofmodel import units
-from roofmodel.algebra import Number
 from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture, BuildPlan, Fact, HeadStage, Network, Stack
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number
 
 # field -> symbol. Other fields keep their values: switches, lists, pixels.
 SYMBOLS: dict[str, str] = {

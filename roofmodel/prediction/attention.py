@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, formula, is_array, maximum, minimum, part
 from roofmodel.devices.calibration import ContextTiming, GenerationTiming
+from roofmodel.numbers.algebra import Number, ceil_div, formula, is_array, maximum, minimum, part
 from roofmodel.prediction.formula import PORT, UNFITTED, Chip, FormulaDescription, dram_share, overlap
 
 TILE_KEYS: Annotated[int, "keys that a tile processes at a time"] = 64

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum, part
 from roofmodel.devices.calibration import BatchedTiming
+from roofmodel.numbers.algebra import Number, ceil_div, formula, maximum, minimum, part
 from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
 from roofmodel.prediction.gemm import GemmWork
 

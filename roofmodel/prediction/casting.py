@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.algebra import largest
 from roofmodel.counting.notation import Tensor
 from roofmodel.counting.operator import Operator
 from roofmodel.models.architecture import ReferenceCode
+from roofmodel.numbers.algebra import largest
 from roofmodel.prediction.extra_kernels import TABLES, WIDE, ExtraKernel, Width, composed, is_composed
 
 GEMM_KINDS = ("gemm", "bmm", "grouped_gemm", "attention", "conv")

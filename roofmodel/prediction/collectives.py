@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from roofmodel.algebra import Number, doublings, either, minimum, part
 from roofmodel.devices.calibration import CollectiveTiming
+from roofmodel.numbers.algebra import Number, doublings, either, minimum, part
 from roofmodel.prediction.formula import FormulaDescription
 
 DESCRIPTION = FormulaDescription(

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from roofmodel.numbers.derivation import DerivationStep, DerivationTrace
 from roofmodel.prediction.formula import meanings
 from roofmodel.prediction.timing import Formula
-from roofmodel.tracing.derivation import DerivationStep, DerivationTrace
 
 SCALAR_INPUTS = {
     "data": "bytes read and written",

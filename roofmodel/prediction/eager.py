@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 
-from roofmodel.algebra import Number, either, largest, maximum, trace_branches
 from roofmodel.counting.dropout import dropped_branches
 from roofmodel.counting.notation import Tensor
 from roofmodel.counting.number_formats import MASK, Format
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import ReferenceCode
+from roofmodel.numbers.algebra import Number, either, largest, maximum, trace_branches
 from roofmodel.prediction.casting import after_casts, cast_kernels
 from roofmodel.prediction.extra_kernels import WIDE, ExtraKernel, composed, is_composed
 from roofmodel.prediction.roofline import Placement

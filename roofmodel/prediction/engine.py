@@ -23,10 +23,10 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, either, minimum
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.devices.transfer import transferred
+from roofmodel.numbers.algebra import Number, either, minimum
 from roofmodel.prediction.formula import PORT, chip
 from roofmodel.prediction.layer_kernels import is_decode
 from roofmodel.prediction.links import route

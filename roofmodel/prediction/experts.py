@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, either, expm1, formula, maximum, minimum, part
 from roofmodel.devices.calibration import ExpertsTiming
+from roofmodel.numbers.algebra import Number, ceil_div, either, expm1, formula, maximum, minimum, part
 from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, overlap
 
 TILES = ((16, 128), (32, 128), (64, 128), (128, 128), (128, 256))  # rows, columns

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Annotated, NamedTuple, get_origin, get_type_hints
 
-from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.devices.device import Device
+from roofmodel.numbers.algebra import Number, maximum, minimum
 
 MISS_SHARPNESS = 4  # exponent of L2's capacity / data, set by hand on the L2-resident rows of L40S and RTX PRO 6000
 PORT = 64  # bytes per clock between L2 and one SM, on NVIDIA GPUs since Volta

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, either, formula, is_array, lowered, maximum, minimum, part
 from roofmodel.devices.calibration import GemmTiming
+from roofmodel.numbers.algebra import Number, ceil_div, either, formula, is_array, lowered, maximum, minimum, part
 from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, overlap
 
 TILES = (  # rows, columns

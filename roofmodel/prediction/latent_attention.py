@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, doublings, either, formula, maximum, minimum, part, plain
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import LatentGenerationTiming
+from roofmodel.numbers.algebra import Number, ceil_div, doublings, either, formula, maximum, minimum, part, plain
 from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
 
 TILE_KEYS: Annotated[int, "keys that a block processes at a time"] = 64

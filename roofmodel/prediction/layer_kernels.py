@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import Sets
+from roofmodel.numbers.algebra import Number
 from roofmodel.prediction.formula import FormulaDescription
 
 

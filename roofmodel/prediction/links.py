@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, either, maximum, minimum
 from roofmodel.counting.collective import ROUNDS, Collective
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
+from roofmodel.numbers.algebra import Number, ceil_div, either, maximum, minimum
 
 
 class NodeCrossing(NamedTuple):

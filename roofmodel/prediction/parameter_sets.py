@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import inf, log2
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import product
 from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Fit, Fitted, Sets, Timing
+from roofmodel.numbers.algebra import product
 
 
 class ParameterSet(NamedTuple):

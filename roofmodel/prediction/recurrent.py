@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, either, formula, maximum, minimum, part, plain
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import ChunkTiming, FilterTiming, RecurrenceTiming
+from roofmodel.numbers.algebra import Number, ceil_div, either, formula, maximum, minimum, part, plain
 from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
 
 BLOCK_TOKENS: Annotated[int, "tokens of a block, where blocks share the tokens of a sequence"] = 8

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, largest, maximum, minimum
+from roofmodel.numbers.algebra import Number, largest, maximum, minimum
 
 BUCKET_BYTES, FIRST_BUCKET_BYTES = 25 * 2**20, 2**20
 """Bucket sizes of DistributedDataParallel: `bucket_cap_mb=25`, and `_DEFAULT_FIRST_BUCKET_BYTES`."""

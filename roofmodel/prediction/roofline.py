@@ -13,10 +13,10 @@ from __future__ import annotations
 from functools import reduce
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, either, maximum, plain
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
+from roofmodel.numbers.algebra import Number, either, maximum, plain
 from roofmodel.prediction.links import link_bandwidth, tree_share
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from roofmodel.algebra import Number, formula, maximum, part
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import StreamTiming
+from roofmodel.numbers.algebra import Number, formula, maximum, part
 from roofmodel.prediction.formula import Chip, FormulaDescription
 
 DESCRIPTION = FormulaDescription(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from roofmodel.algebra import Number, ceil_div, formula, maximum, minimum, part, plain, product
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import TiledTiming
+from roofmodel.numbers.algebra import Number, ceil_div, formula, maximum, minimum, part, plain, product
 from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
 
 TILE_KEYS: Annotated[int, "keys that a tile processes at a time"] = 64

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofmodel.algebra import Number, either, is_just, maximum, minimum, plain, power, product, trace_branches
 from roofmodel.counting.collective import ROUNDS
 from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import Calibration, Fit
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
+from roofmodel.numbers.algebra import Number, either, is_just, maximum, minimum, plain, power, product, trace_branches
 from roofmodel.prediction import attention, gemm, layer_kernels, stream
 from roofmodel.prediction.attention import AttentionWork
 from roofmodel.prediction.formula import Chip, FormulaDescription, chip

@@ -14,8 +14,8 @@ import re
 from decimal import Decimal
 
 from roofmodel.errors import ProfileError, shorten
+from roofmodel.numbers.units import BINARY, DECIMAL
 from roofmodel.profiles.kernel import Extent
-from roofmodel.units import BINARY, DECIMAL
 
 _MISSING = frozenset({"", "-", "nan", "-nan", "inf", "-inf", "none", "null", "no data", "<no data>", "<overflow>"})
 _NOT_AVAILABLE = re.compile(r"\bn/a\b")

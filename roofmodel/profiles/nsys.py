@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.file_names import printable
+from roofmodel.files.file_names import printable
 from roofmodel.profiles import nsys_stats
 from roofmodel.profiles.kernel import (
     AMD_ALTERNATIVE,

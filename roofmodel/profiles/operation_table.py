@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from roofmodel import units
 from roofmodel.errors import ProfileError
-from roofmodel.file_names import printable
+from roofmodel.files.file_names import printable
+from roofmodel.numbers import units
 from roofmodel.profiles.reading import InputFile, matching_files, opened_sources
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from roofmodel.errors import JITTER, NCU_COMMAND, VALIDATE, ProfileError, Text, shorten
-from roofmodel.file_names import display_names
+from roofmodel.files.file_names import display_names
 from roofmodel.profiles import nsys, nsys_stats, nvprof, torch_trace
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning, without_impossible_values
 from roofmodel.profiles.ncu import reader as ncu

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.file_names import printable
+from roofmodel.files.file_names import printable
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

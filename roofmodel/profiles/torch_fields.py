@@ -11,7 +11,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from roofmodel.file_names import printable
+from roofmodel.files.file_names import printable
 from roofmodel.profiles.kernel import Evidence, RecordedInputs, Sizes
 
 CALL = re.compile(r"(\w+_)?(runtime|driver|api)")

@@ -29,7 +29,7 @@ from decimal import Decimal
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.file_names import printable
+from roofmodel.files.file_names import printable
 from roofmodel.profiles import torch_fields as fields
 from roofmodel.profiles.kernel import Call, Evidence, Extent, Kernel, Profile, ReaderWarning, copies_warning, extent
 from roofmodel.profiles.nvtx_ranges import Launch, Range, enclosing_ranges, placement_warnings

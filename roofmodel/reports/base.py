@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roofmodel import arguments
-from roofmodel.arguments import PathLike
 from roofmodel.errors import Text, WarningNote
+from roofmodel.options import arguments
+from roofmodel.options.arguments import PathLike
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from roofmodel.option_values import TextFormat
+    from roofmodel.options.values import TextFormat
     from roofmodel.views.kit.notebook import Picture
 
 
@@ -77,7 +77,7 @@ class FileResult(RenderedResult):
     @classmethod
     def check_output(cls, path: PathLike) -> None:
         """Raises OutputError if `save` cannot write this path: an unknown suffix, a missing folder."""
-        from roofmodel import output_files
+        from roofmodel.files import output_files
 
         output_files.check(arguments.path("path", path), cls.suffixes())
 

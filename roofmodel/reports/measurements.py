@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roofmodel import arguments
-from roofmodel.arguments import PathLike
 from roofmodel.errors import OutputError, Text
+from roofmodel.options import arguments
+from roofmodel.options.arguments import PathLike
 from roofmodel.reports.base import FileResult, PictureResult, RenderedResult, TextResult
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class ProfileReport(TextResult, FileResult):
 
     def save(self, path: PathLike) -> Path:
         """Write the kernels (json, csv, parquet), by the suffix. Parquet has the columns of the CSV."""
-        from roofmodel import output_files
+        from roofmodel.files import output_files
 
         target = output_files.check(arguments.path("path", path), self.suffixes())
         if target.suffix.lower() != ".parquet":
@@ -287,7 +287,7 @@ class CountReport(TextResult, FileResult):
 
     def save(self, path: PathLike) -> Path:
         """Write the operators (json, csv), by the suffix."""
-        from roofmodel import output_files
+        from roofmodel.files import output_files
 
         return output_files.write(arguments.path("path", path), None, self._texts())
 
@@ -377,7 +377,7 @@ class CalibrationReport(FileResult):
 
     def save(self, path: PathLike) -> Path:
         """Write the device's file with the fitted parameters (yaml)."""
-        from roofmodel import output_files
+        from roofmodel.files import output_files
 
         return output_files.write(arguments.path("path", path), None, {"yaml": self.yaml.rstrip})
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from roofmodel import arguments
-from roofmodel.arguments import PathLike
 from roofmodel.errors import Text
+from roofmodel.options import arguments
+from roofmodel.options.arguments import PathLike
 from roofmodel.reports.base import FileResult, PictureResult, TextResult
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
-from roofmodel import arguments
-from roofmodel.arguments import PathLike
 from roofmodel.errors import Text
+from roofmodel.options import arguments
+from roofmodel.options.arguments import PathLike
 from roofmodel.reports.base import FileResult, PictureResult, TextResult
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pandas
 
-    from roofmodel.option_values import SweepPicture
+    from roofmodel.options.values import SweepPicture
     from roofmodel.study.estimate.estimate import Estimate
     from roofmodel.study.sweep.sweep import Sweep
     from roofmodel.views.kit.document import Document
@@ -255,7 +255,7 @@ class ExplorePage(FileResult):
 
     def save(self, path: PathLike) -> Path:
         """Write the page (html)."""
-        from roofmodel import output_files
+        from roofmodel.files import output_files
 
         return output_files.write(arguments.path("path", path), None, {"html": lambda: self.html})
 

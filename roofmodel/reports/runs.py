@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roofmodel import arguments
-from roofmodel.arguments import PathLike
 from roofmodel.errors import Text
+from roofmodel.options import arguments
+from roofmodel.options.arguments import PathLike
 from roofmodel.reports.base import PictureResult, TextResult
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, RoofError, WorkloadError, choices, cut, shorten
-from roofmodel.file_names import printable
-from roofmodel.option_values import Optimizer
+from roofmodel.files.file_names import printable
+from roofmodel.options.values import Optimizer
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.study.module_memory import TrainingMemory, check_optimizer, tensors, training_memory
 

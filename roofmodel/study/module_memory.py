@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args
 from roofmodel.counting.number_formats import FORMATS, MASK, Widths
 from roofmodel.counting.training import optimizer_state_bytes
 from roofmodel.errors import Option, WorkloadError, choices, shorten
-from roofmodel.option_values import Optimizer
+from roofmodel.options.values import Optimizer
 
 MIN_TRAINING_BITS = 16
 

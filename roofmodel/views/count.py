@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.study.count import Count, DispatchedOperator
 from roofmodel.views.kit import encoding
 from roofmodel.views.kit.columns import bare

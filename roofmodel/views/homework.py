@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from roofmodel import units
 from roofmodel.errors import Command
+from roofmodel.numbers import units
 from roofmodel.study.homework.homework import Graded, GradedSheet, Sheet
 from roofmodel.study.homework.problem import SYMBOLS, UNITS, Problem, Question
 from roofmodel.views.kit import formula

@@ -11,7 +11,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.errors import Command, Option
 from roofmodel.models.architecture import Architecture
@@ -19,6 +18,7 @@ from roofmodel.models.families import family_of
 from roofmodel.models.family import Family
 from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Checkpoint
+from roofmodel.numbers import units
 from roofmodel.study.estimate.estimate import parameters
 from roofmodel.views.kit.columns import bare
 from roofmodel.views.kit.workload_text import describe_parameters

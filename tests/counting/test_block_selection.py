@@ -10,7 +10,7 @@ from roofmodel.counting.blocks import operators
 from roofmodel.counting.workload import Step, Workload, attended_blocks, pairs_in_blocks
 from roofmodel.devices.device import Device
 from roofmodel.models.config import architecture
-from roofmodel.option_values import AttentionMode, Phase
+from roofmodel.options.values import AttentionMode, Phase
 from roofmodel.study.estimate.estimate import estimate
 
 WIDTHS = Workload(("prefill",)).widths

@@ -12,7 +12,6 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofmodel.algebra import plain
 from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Parallel, Workload
@@ -20,7 +19,8 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.pipeline_stages import parts, stage
-from roofmodel.option_values import Phase
+from roofmodel.numbers.algebra import plain
+from roofmodel.options.values import Phase
 
 GPT = {
     "model_type": "gpt2", "n_embd": 8, "n_layer": 3, "n_head": 4, "n_inner": 12, "vocab_size": 11, "n_positions": 16,

@@ -16,7 +16,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.layers import MoE
-from roofmodel.option_values import Phase
+from roofmodel.options.values import Phase
 from tests import draws
 
 

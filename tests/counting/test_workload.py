@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from roofmodel.counting.phases import one_pass
 from roofmodel.counting.workload import Step, Workload, attended, pairs
 from roofmodel.models import hub
-from roofmodel.option_values import Phase
+from roofmodel.options.values import Phase
 
 WIDTHS = Workload(("prefill",)).widths
 

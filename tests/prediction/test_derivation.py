@@ -14,6 +14,7 @@ from roofmodel.counting import phases
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
+from roofmodel.numbers.derivation import written
 from roofmodel.prediction import (
     attention,
     batched_gemm,
@@ -39,10 +40,9 @@ from roofmodel.prediction.recurrent import ChunkWork, FilterWork, RecurrenceWork
 from roofmodel.prediction.roofline import place
 from roofmodel.prediction.tiled_attention import TiledAttentionWork
 from roofmodel.study.estimate.options import workload
-from roofmodel.tracing.derivation import written
 from roofmodel.views.derive.explain_expected import expected_time
 from roofmodel.views.kit.document import Equations
-from tests.tracing.test_derivation import evaluated
+from tests.numbers.test_derivation import evaluated
 
 MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSeek-V2-Lite", "resnet-18", "t5-small",
           "mamba-130m-hf")  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
-from roofmodel.option_values import Phase
+from roofmodel.options.values import Phase
 from roofmodel.prediction.timing import expect, expect_elementwise
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.estimate.estimate import estimate

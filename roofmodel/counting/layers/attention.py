@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from roofmodel.algebra import maximum, minimum, quotient
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
 from roofmodel.counting.communication import replicated_input
@@ -15,6 +14,7 @@ from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step, attended, attended_blocks, pairs, pairs_in_blocks
 from roofmodel.models.attention import Attention, CrossAttention, DisentangledAttention
 from roofmodel.models.norms_and_activations import HeadNorm, Norm
+from roofmodel.numbers.algebra import maximum, minimum, quotient
 
 
 def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number, maximum, minimum, quotient
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import norm, norm_flops, norm_parameters
 from roofmodel.counting.operator import Builder, Operator
@@ -29,6 +28,7 @@ from roofmodel.models.convolutional import (
 )
 from roofmodel.models.embeddings import Patches
 from roofmodel.models.norms_and_activations import Norm
+from roofmodel.numbers.algebra import Number, maximum, minimum, quotient
 
 
 class FeatureMap(NamedTuple):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from roofmodel.algebra import Number, quotient
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, norm
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.routing import expert_load
 from roofmodel.models.layers import MLP, MoE, PerLayerGate
+from roofmodel.numbers.algebra import Number, quotient
 
 
 def feed_forward(mlp: MLP, block: BlockContext) -> Iterator[Operator]:

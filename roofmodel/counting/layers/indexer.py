@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from roofmodel.algebra import Number, minimum
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
 from roofmodel.counting.notation import Sizes
@@ -17,6 +16,7 @@ from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step, attended, pairs, query_block_pairs
 from roofmodel.models.attention import BlockSelection, Indexer, LatentAttention
 from roofmodel.models.norms_and_activations import Norm
+from roofmodel.numbers.algebra import Number, minimum
 
 KEY_NORM = Norm("layernorm")  # of DeepSeek-V3.2's indexer
 SCORES = "index_q[b t ki hi] {cache}index[b s hi] -> e[b ki t:s]"

@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from roofmodel.algebra import Number, quotient
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager
 from roofmodel.counting.layers.mamba import causal_pairs, in_chunks
@@ -32,6 +31,7 @@ from roofmodel.counting.layers.token_convolution import causal_filter
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
 from roofmodel.models.recurrent import DeltaRule, Lightning
+from roofmodel.numbers.algebra import Number, quotient
 
 GROUP = "linear"
 COLUMNS = {"qkv": "c", "q": "k h", "k": "k h", "v": "k m h'", "gate": "k m h'", "write": "k m"}

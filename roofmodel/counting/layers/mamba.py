@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from roofmodel.algebra import Number, ceil_div, half, quotient
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager, norm_flops, norm_parameters
 from roofmodel.counting.communication import all_reduce, replicated_input
@@ -17,6 +16,7 @@ from roofmodel.counting.layers.token_convolution import causal_filter
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
 from roofmodel.models.recurrent import Mamba, Mamba2
+from roofmodel.numbers.algebra import Number, ceil_div, half, quotient
 
 
 def mamba2(mixer: Mamba2, block: BlockContext) -> Iterator[Operator]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from roofmodel.algebra import Number, maximum, product, quotient
 from roofmodel.counting import vector_flops
 from roofmodel.counting.block_context import BlockContext, fused_or_eager
 from roofmodel.counting.operator import Builder, Operator
@@ -13,6 +12,7 @@ from roofmodel.counting.workload import Step
 from roofmodel.models.embeddings import FrameConvolution
 from roofmodel.models.layers import TokenConvolution
 from roofmodel.models.recurrent import ShortConvolution
+from roofmodel.numbers.algebra import Number, maximum, product, quotient
 
 
 def token_convolution(conv: TokenConvolution, block: BlockContext) -> Iterator[Operator]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.algebra import ceil_div
 from roofmodel.models.families.latent_attention import ACTIVE
 from roofmodel.models.families.llama import LLAMA
 from roofmodel.models.families.llama_variants import MODEL
 from roofmodel.models.family import Family
 from roofmodel.models.fields import COUNT, FLAG, FULL, INDICES, SIZE, SLIDING, FieldType, key
+from roofmodel.numbers.algebra import ceil_div
 
 KINDS = ("conv", FULL, SLIDING)
 FACTOR = FieldType(lambda v: type(v) in (int, float) and v > 0, "a factor, more than 0")

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 
 from roofmodel.errors import ProfileError
-from roofmodel.file_names import printable
+from roofmodel.files.file_names import printable
 from roofmodel.profiles.timelines.timeline import KERNEL, OPERATORS, RANK_IN_NAME, UNKNOWN, Timeline, empty
 
 _NUMBERS = ("nvtx_start", "nvtx_end", "crt_start", "crt_end", "kernel_start", "kernel_end")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError, shorten
-from roofmodel.file_names import printable
+from roofmodel.files.file_names import printable
 from roofmodel.profiles import torch_fields as fields
 from roofmodel.profiles.kernel import copy_direction, host_memory
 from roofmodel.profiles.streams import limited_name

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import product
 from roofmodel.counting import phases, vector_flops
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers.algebra import product
 from roofmodel.prediction.stream import stream_kind
 from roofmodel.prediction.timing import attention_work
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths

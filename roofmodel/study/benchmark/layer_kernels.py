@@ -20,7 +20,7 @@ from roofmodel.errors import WorkloadError, choices, shorten
 from roofmodel.models.attention import Attention, LatentAttention
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.models.recurrent import DeltaRule
-from roofmodel.option_values import Phase
+from roofmodel.options.values import Phase
 
 Columns = Mapping[str, Any]
 """Columns of numbers, or single numbers; and texts that are the same for all rows."""

@@ -13,10 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, NamedTuple, get_args
 
-from roofmodel import output_files
 from roofmodel.errors import Command, Message, Option, OutputError, Text, WorkloadError, choices, shorten
+from roofmodel.files import output_files
 from roofmodel.models.architecture import Architecture
-from roofmodel.option_values import L2State
+from roofmodel.options.values import L2State
 from roofmodel.study.benchmark import cases, stopwatch
 from roofmodel.study.benchmark.measure import COLUMNS, Done, Failed, Plan, chosen, identity_of_row, measure, row, types
 from roofmodel.study.benchmark.stopwatch import Machine

@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 
-from roofmodel.algebra import Number
 from roofmodel.devices.device import Device
+from roofmodel.numbers.algebra import Number
 from roofmodel.prediction.formula import chip, dram_share, l2_bytes
 from roofmodel.prediction.roofline import Placement
 from roofmodel.prediction.timing import gemm_work

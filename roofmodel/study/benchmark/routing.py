@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel.algebra import ceil_div, maximum, minimum
 from roofmodel.errors import WorkloadError, shorten
+from roofmodel.numbers.algebra import ceil_div, maximum, minimum
 
 DRAWS = 16  # random draws of the shares; the result is their mean, since a benchmark's own draw is unknown
 GROUPED_DRAWS = 4  # with groups of experts, where a draw takes longer

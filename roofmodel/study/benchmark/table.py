@@ -15,6 +15,7 @@ import numpy as np
 
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
+from roofmodel.files.text_files import decode
 from roofmodel.study.benchmark.operations import (
     OLDER_VERSIONS,
     OPERATIONS,
@@ -24,7 +25,6 @@ from roofmodel.study.benchmark.operations import (
     with_groups,
     without_gates,
 )
-from roofmodel.text_files import decode
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Table = Mapping[str, Sequence[str]]  # column -> cells, as in the file

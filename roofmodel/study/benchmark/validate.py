@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
 from roofmodel.errors import ProfileError, WorkloadError
+from roofmodel.numbers import units
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import Formula, clamp_to_bound, formula
 from roofmodel.study.benchmark.operations import OPERATIONS

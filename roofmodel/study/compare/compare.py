@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import Message, Option, ProfileError, RoofError, Text, WorkloadError, joined, warnings_in
-from roofmodel.file_names import display_names, rename_files
+from roofmodel.files.file_names import display_names, rename_files
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.study.compare import diagnosis, kernel_groups, layers, matching, passes, sequence, summary

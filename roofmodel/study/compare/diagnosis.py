@@ -11,8 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from roofmodel import units
 from roofmodel.devices.device import Device
+from roofmodel.numbers import units
 from roofmodel.study.compare.comparison import Comparison, ComparisonFinding, ComparisonRow, Passes
 from roofmodel.study.compare.formats import FormatMismatch
 from roofmodel.study.compare.naming import auxiliary_role

@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from roofmodel.algebra import product
 from roofmodel.counting.operator import Gemm
+from roofmodel.numbers.algebra import product
 from roofmodel.profiles.kernel import Call, Kernel
 from roofmodel.study.compare.naming import Hint, anchor, auxiliary_role, direction, hint, words
 from roofmodel.study.profile.points import flops_by_pipe, incomplete

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.counting import textbook_kernels
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.number_formats import FORMATS
@@ -21,6 +20,7 @@ from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.symbols import symbol
+from roofmodel.numbers.algebra import Number
 from roofmodel.prediction.links import link_bandwidth
 from roofmodel.prediction.roofline import place
 from roofmodel.study.estimate.options import MAX_VALUE

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import product
 from roofmodel.counting import textbook_kernels, vector_flops
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.number_formats import FORMATS, Format
@@ -15,6 +14,7 @@ from roofmodel.counting.workload import MEMORY_UTILIZATION, Workload, attended, 
 from roofmodel.errors import Message, Option, Text, joined
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.symbols import symbol
+from roofmodel.numbers.algebra import product
 
 
 class Convention(NamedTuple):

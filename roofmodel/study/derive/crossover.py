@@ -13,7 +13,6 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple, get_args
 
-from roofmodel.algebra import Number, minimum
 from roofmodel.counting import phases, textbook_kernels
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost, Operator
@@ -22,7 +21,8 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, ignored
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
-from roofmodel.option_values import CrossoverVariable, Phase
+from roofmodel.numbers.algebra import Number, minimum
+from roofmodel.options.values import CrossoverVariable, Phase
 from roofmodel.prediction.links import link_bandwidth
 from roofmodel.prediction.roofline import place
 from roofmodel.study.derive.bound_changes import (

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.counting import memory, phases, stated_operator, textbook_kernels
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import ONE_GPU, Step, Workload
@@ -15,6 +14,7 @@ from roofmodel.errors import Message, ModelError, Option, Text, WorkloadError, c
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import SymbolicArchitecture, SymbolSource, resolve_min_max, symbol, symbolic
+from roofmodel.numbers.algebra import Number
 from roofmodel.prediction.eager import as_executed
 from roofmodel.prediction.engine import Fused, fused
 from roofmodel.prediction.roofline import place

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.recurrent import DeltaRule
+from roofmodel.numbers.algebra import Number
 from roofmodel.study.derive.explain import Explanation, Quantity, SymbolicOperator, explain
 from roofmodel.study.estimate.options import non_default_options
 

@@ -8,7 +8,6 @@ from functools import partial
 from math import inf, isqrt
 from typing import Any
 
-from roofmodel.algebra import Number
 from roofmodel.counting import phases
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.number_formats import FORMATS
@@ -17,10 +16,11 @@ from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, joined
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers.algebra import Number
+from roofmodel.numbers.traced import Trace
 from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.options import workload
 from roofmodel.study.estimate.parallelism import possible_tp
-from roofmodel.tracing.trace import Trace
 
 MAX_GPUS = 64
 """The largest tensor-parallel or pipeline-parallel size that is tried."""

@@ -1,7 +1,7 @@
 """The largest batch and context whose memory fits into the device's, from one formula of peak memory.
 
-The formula is traced (roofmodel/tracing/): one walk through the model per pass gives peak memory as a function of batch
-and length, which the search then evaluates.
+The formula is traced (roofmodel/numbers/traced.py): one walk through the model per pass gives peak memory as a function
+of batch and length, which the search then evaluates.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from functools import reduce
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.counting import memory, phases
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers.algebra import Number
+from roofmodel.numbers.traced import Trace, map_cases
 from roofmodel.study.estimate.parallelism import batch_divisor
-from roofmodel.tracing.trace import Trace, map_cases
 
 SECANTS = 8  # steps after which bisection converges faster
 MIN_TRACED_SIZES = {"batch": 1, "seq": 2, "context": 1, "new_tokens": 1}

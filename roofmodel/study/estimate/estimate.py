@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import ONE_GPU, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers.algebra import Number
 from roofmodel.prediction.eager import as_executed
 from roofmodel.study.estimate.alternatives import fitting_notes
 from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, largest_context, usable_memory

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from roofmodel.algebra import plain
 from roofmodel.counting.workload import Host
 from roofmodel.devices.device import Device
+from roofmodel.numbers.algebra import plain
 from roofmodel.prediction.eager import as_executed
 from roofmodel.prediction.timing import CONVOLUTION_LIBRARY, kernel_parameters
 from roofmodel.study.estimate.phase import PhaseEstimate, timed

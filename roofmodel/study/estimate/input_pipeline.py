@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from math import ceil, prod
 from typing import Any, NamedTuple, get_args
 
-from roofmodel import units
-from roofmodel.algebra import plain
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Embedding, Patches
-from roofmodel.option_values import CopyMode, seconds_of
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import plain
+from roofmodel.options.values import CopyMode, seconds_of
 from roofmodel.study.estimate.phase import PhaseEstimate
 
 PAGEABLE_BANDWIDTH = 10.04e9

@@ -8,8 +8,6 @@ from math import ceil
 from operator import or_
 from typing import Any
 
-from roofmodel import units
-from roofmodel.algebra import Number, plain
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.quantized_modules import MODULES, group_formats, group_of, unconverted
 from roofmodel.counting.workload import Step, Workload
@@ -19,6 +17,8 @@ from roofmodel.devices.parts import Level
 from roofmodel.errors import Message, Option, Text, WarningNote, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number, plain
 from roofmodel.prediction import layer_kernels
 from roofmodel.prediction.engine import OLDER_GEMMS, is_hopper, uses_older_gemms
 from roofmodel.prediction.replicas import slowest_of

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypedDict, get_args
 
-from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.quantized_modules import group_formats, unconverted
 from roofmodel.counting.routing import Routing
@@ -13,7 +12,8 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.attention import Attention, LatentAttention
 from roofmodel.models.embeddings import Patches
 from roofmodel.models.layers import Part
-from roofmodel.option_values import (
+from roofmodel.numbers.algebra import Number, maximum, minimum
+from roofmodel.options.values import (
     AttentionMode,
     ComputeFormat,
     DataParallel,
@@ -44,8 +44,8 @@ HALF_FORMATS = ("bf16", "fp16")
 
 # The options of a workload are defined five times: `Options` has their defaults, `WorkloadOptions` types them as
 # keywords, `GridOptions` (sweep/grid.py) as lists of values, `api.estimate` writes them out for editors, and
-# `cli/options.py` adds their help without importing this module. Python derives none of these from another; a test
-# compares them.
+# `options/command_line.py` adds their help without importing this module. Python derives none of these from another; a
+# test compares them.
 class Options(NamedTuple):
     """The options of the command line. The default of None depends on the model, the phase, or another option."""
 

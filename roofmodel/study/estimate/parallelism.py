@@ -12,7 +12,7 @@ from roofmodel.models.embeddings import Embedding
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.pipeline_stages import pipeline_obstacles
 from roofmodel.models.sharding import MAX_SUGGESTED_EXPERT_GPUS, MAX_SUGGESTED_GPUS, obstacles
-from roofmodel.option_values import DataParallel
+from roofmodel.options.values import DataParallel
 
 NO_REPLICAS = Message("no replicas (", Option("dp", 1), ") that could shard optimizer state")
 """Why `zero` is ignored."""

@@ -10,12 +10,12 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofmodel.algebra import Number, either, is_just, maximum, plain, whole
 from roofmodel.counting import phases
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import NO_IMAGE, Host, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, ReferenceCode
+from roofmodel.numbers.algebra import Number, either, is_just, maximum, plain, whole
 from roofmodel.prediction.eager import as_executed, expect_eager, extra_kernels
 from roofmodel.prediction.engine import fused
 from roofmodel.prediction.extra_kernels import ExtraKernel

@@ -21,12 +21,12 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from roofmodel.algebra import Number, is_just, maximum
 from roofmodel.counting.phases import distinct_stages, operators_without_cache
 from roofmodel.counting.training import runs_once_per_step
 from roofmodel.counting.workload import Host, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers.algebra import Number, is_just, maximum
 from roofmodel.prediction.timing import Expected
 from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, Uncached, phase_estimate, running
 from roofmodel.study.estimate.placed import placed, total_seconds

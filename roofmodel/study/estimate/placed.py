@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number, plain
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.devices.device import Device
+from roofmodel.numbers.algebra import Number, plain
 from roofmodel.prediction.extra_kernels import ExtraKernel
 from roofmodel.prediction.roofline import Placement, place
 from roofmodel.prediction.timing import Expected, independent_sum

@@ -18,11 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.algebra import Number, maximum, minimum
 from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
+from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.prediction.links import link_bandwidth
 from roofmodel.prediction.replicas import (
     BUCKET_BYTES,

@@ -10,12 +10,12 @@ from typing import Any, get_args
 
 from roofmodel.counting.routing import Routing
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
-from roofmodel.file_names import printable
+from roofmodel.files.file_names import printable
+from roofmodel.files.text_files import expand, read_text
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.layers import MoE
-from roofmodel.option_values import RoutingMode
+from roofmodel.options.values import RoutingMode
 from roofmodel.study.estimate.parallelism import has_experts
-from roofmodel.text_files import expand, read_text
 
 MODES = get_args(RoutingMode)
 MAX_EXPERTS = 2**16

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.algebra import plain
+from roofmodel.numbers.algebra import plain
 from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, expected_totals, is_launch_bound, running, totals
 from roofmodel.study.estimate.pipeline import idle_time
 from roofmodel.study.estimate.placed import launches, sum_of, total_seconds, totals_of

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from roofmodel import units
-from roofmodel.algebra import Number
 from roofmodel.counting import textbook_kernels
 from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.symbols import symbol
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number
 from roofmodel.prediction.roofline import Placement, place, ridge
 from roofmodel.profiles.ncu import metric_catalog, metrics
 from roofmodel.study.derive.bound_changes import changes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel import units
 from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.option_values import Phase
+from roofmodel.numbers import units
+from roofmodel.options.values import Phase
 from roofmodel.prediction.roofline import Placement, place, ridge
 from roofmodel.study.derive.crossover import crossover
 from roofmodel.study.estimate.capacity import largest

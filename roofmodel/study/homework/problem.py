@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roofmodel import units
-from roofmodel.algebra import Number
 from roofmodel.counting.number_formats import FORMATS
 from roofmodel.devices.device import Device
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number
 
 Draw = Callable[[str, Sequence[Any]], Any]
 """`draw(name, options)`: one of the options, chosen by the name of the drawn quantity."""

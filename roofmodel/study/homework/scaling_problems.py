@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from roofmodel import units
-from roofmodel.algebra import Number
 from roofmodel.counting import phases
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.layers import MoE
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number
 from roofmodel.prediction.roofline import place
 from roofmodel.study.estimate.estimate import parameters
 from roofmodel.study.estimate.options import workload

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.study.jitter.deviations import Floats
 from roofmodel.study.jitter.kernels import Booleans
 from roofmodel.study.jitter.ranks import ComparedRank

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roofmodel import units
 from roofmodel.errors import ProfileError
+from roofmodel.numbers import units
 from roofmodel.study.jitter.point_to_point import PointToPoint, chain
 from roofmodel.study.jitter.schedules import (
     BACKWARD,

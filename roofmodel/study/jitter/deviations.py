@@ -18,7 +18,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from roofmodel.option_values import FirstGap
+from roofmodel.options.values import FirstGap
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.jitter.kernels import Integers
 from roofmodel.study.jitter.step_kernels import StepKernels

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roofmodel import units
 from roofmodel.errors import Option, ProfileError, Text, WorkloadError, choices, cut
-from roofmodel.file_names import display_names, rename_files
-from roofmodel.option_values import FirstGap, seconds_of
+from roofmodel.files.file_names import display_names, rename_files
+from roofmodel.numbers import units
+from roofmodel.options.values import FirstGap, seconds_of
 from roofmodel.profiles.operation_table import are_operation_tables, read_operations
 from roofmodel.profiles.reading import expanded_files
 from roofmodel.study.jitter.alignment import LAST_STEP, Alignment, Begins, Difference

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.study.jitter.causes import Cause
 from roofmodel.study.jitter.schedules import BACKWARD, FORWARD, Operation
 from roofmodel.study.jitter.what_if import Replay, WhatIf, Worker, keep_kinds, keep_others, reported_kind

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from roofmodel import units
 from roofmodel.errors import ProfileError
+from roofmodel.numbers import units
 from roofmodel.study.jitter.schedules import BACKWARD, FORWARD, Schedule, StageOperations
 
 _CLOCK_ERROR = 5e-5  # seconds by which times of communication and computation may be off

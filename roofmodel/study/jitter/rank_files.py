@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from roofmodel.errors import ProfileError
-from roofmodel.file_names import printable
+from roofmodel.files.file_names import printable
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.jitter.kernels import NO_STEP, KernelTable
 from roofmodel.study.jitter.ranks import RankPart

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from roofmodel.file_names import display_names
+from roofmodel.files.file_names import display_names
 from roofmodel.profiles.timelines.timeline import CLOCK, POWER, RANK_IN_NAME, UNKNOWN, Timeline
 from roofmodel.study.jitter.kernels import NO_STEP, Kernels, KernelTable, compared_kernels, kernel_table
 from roofmodel.study.jitter.sequences import SequencesByStep

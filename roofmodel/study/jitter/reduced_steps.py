@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel.option_values import FirstGap
+from roofmodel.options.values import FirstGap
 from roofmodel.study.jitter import clocks
 from roofmodel.study.jitter.alignment import Alignment, ComparedStep, StepLayout
 from roofmodel.study.jitter.causes import Cause, find_causes, kind_in_step, late_threshold

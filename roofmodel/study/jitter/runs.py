@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roofmodel import units
 from roofmodel.errors import Option, ProfileError, WorkloadError
-from roofmodel.option_values import FirstGap
+from roofmodel.numbers import units
+from roofmodel.options.values import FirstGap
 from roofmodel.profiles.reading import current_progress, report_progress
 from roofmodel.profiles.timelines import reading
 from roofmodel.study.jitter import rank_files

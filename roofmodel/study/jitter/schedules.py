@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from roofmodel import units
 from roofmodel.errors import ProfileError
+from roofmodel.numbers import units
 from roofmodel.profiles.operation_table import OperationTable
 
 if TYPE_CHECKING:

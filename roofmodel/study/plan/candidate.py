@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from roofmodel.algebra import Number
+from roofmodel.numbers.algebra import Number
 from roofmodel.study.plan.layouts import Formats, Layout
 from roofmodel.study.plan.serving import Points
 from roofmodel.study.plan.step_times import Engine, StepTimes

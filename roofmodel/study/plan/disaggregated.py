@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel.algebra import Number
 from roofmodel.devices.device import Device
+from roofmodel.numbers.algebra import Number
 from roofmodel.study.plan.candidate import (
     EQUAL,
     Candidate,

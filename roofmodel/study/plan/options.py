@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.option_values import seconds_of
+from roofmodel.numbers import units
+from roofmodel.options.values import seconds_of
 from roofmodel.study.estimate.options import CHOICES, MAX_VALUE, check_choice, memory_utilization
 from roofmodel.study.estimate.parallelism import GPUS
 from roofmodel.study.plan.candidate import Targets

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from roofmodel import units
 from roofmodel.counting import phases
 from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.counting.workload import MEMORY_UTILIZATION
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, ignored
 from roofmodel.models.architecture import Architecture
-from roofmodel.option_values import RoutingOption
+from roofmodel.numbers import units
+from roofmodel.options.values import RoutingOption
 from roofmodel.study.estimate.notes import format_notes
 from roofmodel.study.estimate.options import MAX_VALUE, auto_dtype_notes
 from roofmodel.study.estimate.parallelism import has_experts

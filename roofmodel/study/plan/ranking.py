@@ -7,7 +7,7 @@ from itertools import islice
 from math import log, sqrt
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.study.plan.candidate import EQUAL, NO_TARGETS, Candidate, Interval, Targets
 from roofmodel.study.plan.layouts import Layout
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel.algebra import Number
 from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.counting.workload import MEMORY_UTILIZATION
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers.algebra import Number
 from roofmodel.study.plan.candidate import Candidate, Targets, candidate, with_wait
 from roofmodel.study.plan.disaggregated import DecodeRates, PrefillRates, decode_rates, prefill_rates
 from roofmodel.study.plan.layouts import Formats, Layout

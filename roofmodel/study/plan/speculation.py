@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from roofmodel.algebra import Number
 from roofmodel.counting.routing import UNIFORM
 from roofmodel.counting.workload import PromptChunk
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers.algebra import Number
 from roofmodel.study.plan.layouts import Formats, Layout, divisors, is_possible
 from roofmodel.study.plan.step_times import (
     Array,

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel.algebra import Number
 from roofmodel.counting import memory, phases
 from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.counting.workload import PromptChunk, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers.algebra import Number
 from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.options import workload
 from roofmodel.study.estimate.pipeline import estimates_by_stage

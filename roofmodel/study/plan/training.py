@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel import units
-from roofmodel.algebra import Number
 from roofmodel.counting import phases
 from roofmodel.counting.workload import MEMORY_UTILIZATION, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Patches
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number
 from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.notes import straggler_note
 from roofmodel.study.estimate.options import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from roofmodel.algebra import Number
+from roofmodel.numbers.algebra import Number
 from roofmodel.study.plan.candidate import Interval, Shares
 from roofmodel.study.plan.layouts import Layout
 from roofmodel.study.plan.ranking import layout_text

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from roofmodel import units
 from roofmodel.devices import library
 from roofmodel.devices.ceilings import with_ceilings
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, cut
+from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Evidence
 from roofmodel.study.profile.ceilings import CLOCK_TOLERANCE, Ceilings
 from roofmodel.study.profile.device import DeviceIdentification, contradictions

@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, get_args
 
-from roofmodel import units
 from roofmodel.devices.ceilings import ceilings_without_clock, measured_ceilings, with_ceilings
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, choices
-from roofmodel.option_values import CeilingSource
+from roofmodel.numbers import units
+from roofmodel.options.values import CeilingSource
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.profiles.ncu.metric_catalog import CLOCK
 from roofmodel.study.profile.points import flops_by_pipe

@@ -12,11 +12,11 @@ from functools import cache
 from itertools import combinations
 from typing import Literal, NamedTuple
 
-from roofmodel import units
 from roofmodel.devices import library
 from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import Message, Option, ProfileError, Text
-from roofmodel.file_names import display_names
+from roofmodel.files.file_names import display_names
+from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Evidence
 
 GENERATION_ALIAS = {"7.0": "v100", "8.0": "a100", "9.0": "h100"}

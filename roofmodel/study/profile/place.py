@@ -6,12 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roofmodel import units
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Command, Message, Option, ProfileError, Text, WorkloadError, ignored, warnings_in
-from roofmodel.file_names import display_names, rename_files
+from roofmodel.files.file_names import display_names, rename_files
+from roofmodel.files.text_files import expand
 from roofmodel.models import hub
+from roofmodel.numbers import units
 from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
 from roofmodel.profiles.ncu.metric_catalog import CHIPS
 from roofmodel.study.compare import formats
@@ -27,7 +28,6 @@ from roofmodel.study.profile.inputs import DeviceRun, read_runs
 from roofmodel.study.profile.ncu_command import collection_advice
 from roofmodel.study.profile.points import incomplete
 from roofmodel.study.profile.stated_flops import StatedFlops, refuse_unused, stated_flops, with_stated_flops
-from roofmodel.text_files import expand
 
 MAX_REASONS = 3  # why kernels have no FLOPs, in one warning
 KERNELS = Command("'roof kernels'", "roofmodel.read_profile")

@@ -15,9 +15,9 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WorkloadError, choices, shorten
+from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Flops, Kernel, Profile
 from roofmodel.study.compare.formats import format_in_name
 from roofmodel.study.profile.points import base_name, flops_by_pipe, incomplete

@@ -11,11 +11,11 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
-from roofmodel.algebra import Number, either, is_just, maximum
 from roofmodel.counting import phases
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers.algebra import Number, either, is_just, maximum
 from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.notes import exceeds_positions
 from roofmodel.study.estimate.options import limited_length

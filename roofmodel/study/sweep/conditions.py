@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from roofmodel import units
 from roofmodel.errors import Option, WorkloadError, shorten, suggest
+from roofmodel.numbers import units
 from roofmodel.study.sweep.case import COLUMNS, SCALING_COLUMNS, Columns
 from roofmodel.study.sweep.columns import TEXT_COLUMNS, full_column
 

@@ -13,7 +13,7 @@ from operator import index
 from typing import NamedTuple, TypedDict
 
 from roofmodel.errors import Message, Option, Text, WorkloadError, shorten
-from roofmodel.option_values import RoutingOption
+from roofmodel.options.values import RoutingOption
 from roofmodel.study.estimate.options import out_of_range
 
 MAX_VALUES = 10**7

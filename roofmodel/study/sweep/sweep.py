@@ -19,7 +19,7 @@ from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture, Network
-from roofmodel.option_values import RoutingMode
+from roofmodel.options.values import RoutingMode
 from roofmodel.study.estimate.notes import (
     device_notes,
     engine_notes,

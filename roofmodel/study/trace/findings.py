@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roofmodel import units
 from roofmodel.devices.device import Device
+from roofmodel.numbers import units
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.estimate.input_pipeline import workers_to_hide
 from roofmodel.study.trace import communication, idle, intervals

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roofmodel import units
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import Option, Text, WorkloadError, choices
-from roofmodel.file_names import display_names, rename_files
+from roofmodel.files.file_names import display_names, rename_files
+from roofmodel.numbers import units
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
 from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
 from roofmodel.study.trace import comparison, idle, intervals, runs, steps

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from roofmodel import units
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
+from roofmodel.numbers import units
 from roofmodel.views.kit.columns import bare
 
 

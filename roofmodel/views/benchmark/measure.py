@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from roofmodel.numbers.units import seconds, si
 from roofmodel.study.benchmark.measure import Done
 from roofmodel.study.benchmark.measured_table import Measurement
-from roofmodel.units import seconds, si
 from roofmodel.views.kit.columns import bare
 
 

@@ -14,8 +14,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from roofmodel import output_files, units
 from roofmodel.errors import Message, Option
+from roofmodel.files import output_files
+from roofmodel.numbers import units
 from roofmodel.study.benchmark.table import reason_lines
 from roofmodel.study.benchmark.validate import (
     Errors,

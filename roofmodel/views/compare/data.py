@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roofmodel.algebra import plain
-from roofmodel.file_names import display_names
+from roofmodel.files.file_names import display_names
+from roofmodel.numbers.algebra import plain
 from roofmodel.study.compare.comparison import Comparison, Passes
 from roofmodel.study.compare.diagnosis import reasons
 from roofmodel.views.compare.text import finding_texts, row_label

@@ -6,8 +6,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roofmodel import units
 from roofmodel.errors import cut
+from roofmodel.numbers import units
 from roofmodel.study.compare.comparison import Comparison, ComparisonRow
 from roofmodel.views.compare.text import finding_texts, row_label
 from roofmodel.views.kit import canvas

@@ -8,9 +8,10 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from roofmodel import output_files, units
-from roofmodel.algebra import plain
 from roofmodel.errors import Option
+from roofmodel.files import output_files
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import plain
 from roofmodel.study.compare.comparison import Comparison, ComparisonRow, Passes
 from roofmodel.study.compare.diagnosis import reasons
 from roofmodel.study.profile.points import total

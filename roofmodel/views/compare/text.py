@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from roofmodel import units
 from roofmodel.counting.routing import UNIFORM
 from roofmodel.errors import Message, Option, Text
+from roofmodel.numbers import units
 from roofmodel.study.compare.comparison import Comparison, ComparisonFinding, ComparisonRow, Passes
 from roofmodel.study.compare.diagnosis import reasons
 from roofmodel.views.kit.operator_names import label, merged_label, title

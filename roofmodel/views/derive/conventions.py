@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.study.derive import conventions
 from roofmodel.views.kit import formula
 from roofmodel.views.kit.document import Document, Form, Heading, Paragraph, Table

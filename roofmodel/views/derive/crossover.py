@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from roofmodel import units
 from roofmodel.errors import Command
 from roofmodel.models.symbols import resolve_min_max, symbol
+from roofmodel.numbers import units
 from roofmodel.study.derive.bound_changes import CeilingEquation, Change, Changes, Side, assumptions
 from roofmodel.study.derive.crossover import SYMBOLS, Crossover, DominantBound
 from roofmodel.study.derive.explain import Explanation, Quantity

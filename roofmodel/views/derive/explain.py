@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from roofmodel import units
-from roofmodel.algebra import Number, plain
 from roofmodel.models.symbols import resolve_min_max
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number, plain
 from roofmodel.prediction.timing import Expected
 from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.study.estimate.phase import PhaseEstimate, StageTime

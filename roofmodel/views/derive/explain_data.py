@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.algebra import plain
+from roofmodel.numbers.algebra import plain
 from roofmodel.prediction import derivation
 from roofmodel.study.derive.explain import Explanation, Quantity, SymbolicOperator
 from roofmodel.views.derive.quantities import describe_quantity

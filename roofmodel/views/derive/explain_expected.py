@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from roofmodel import units
-from roofmodel.algebra import plain
 from roofmodel.devices.calibration import Fit
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import plain
+from roofmodel.numbers.derivation import DerivationStep, written
 from roofmodel.prediction import derivation
 from roofmodel.prediction.engine import Fused
 from roofmodel.prediction.formula import FormulaDescription
 from roofmodel.prediction.timing import Expected, Formula
 from roofmodel.study.derive.explain import Explanation
-from roofmodel.tracing.derivation import DerivationStep, written
 from roofmodel.views.kit.document import (
     Block,
     Code,

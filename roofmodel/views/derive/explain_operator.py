@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from roofmodel import units
-from roofmodel.algebra import Number, plain
 from roofmodel.counting.notation import OperatorLine
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number, plain
 from roofmodel.prediction.engine import Fused
 from roofmodel.prediction.links import NodeCrossing, Route, route
 from roofmodel.prediction.roofline import Placement

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from roofmodel import units
-from roofmodel.algebra import Number, plain
 from roofmodel.models.symbols import SymbolSource
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number, plain
 from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.views.kit import formula
 from roofmodel.views.kit.document import Form, Table, text_form

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.algebra import plain
+from roofmodel.numbers.algebra import plain
 from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.study.derive.reconcile import TOOLS, Reconciliation
 from roofmodel.views.derive.quantities import amount, describe_quantity, symbols

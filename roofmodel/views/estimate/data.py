@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.algebra import plain
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import NO_IMAGE
+from roofmodel.numbers.algebra import plain
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.parallelism import has_experts
 from roofmodel.study.estimate.phase import PhaseEstimate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from roofmodel import output_files
+from roofmodel.files import output_files
 from roofmodel.study.estimate.estimate import Estimate
 
 SUFFIXES = (*output_files.PICTURES, "html", "json", "csv", "md")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.views.estimate.rows import full_label, replica_rows, rows, signed_seconds

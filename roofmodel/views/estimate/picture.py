@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.views.estimate.rows import OperatorRow, alphabet, full_label, rows, with_letters

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from roofmodel import units
-from roofmodel.algebra import Number
 from roofmodel.counting.operator import Cost
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.study.estimate.placed import Placed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from roofmodel import units
-from roofmodel.algebra import Number, plain
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number, plain
 from roofmodel.prediction.timing import Expected
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate

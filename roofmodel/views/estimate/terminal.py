@@ -9,9 +9,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from roofmodel import units
 from roofmodel.counting.operator import Cost
 from roofmodel.errors import Option
+from roofmodel.numbers import units
 from roofmodel.prediction.links import route
 from roofmodel.prediction.roofline import ridge
 from roofmodel.study.estimate.estimate import Estimate

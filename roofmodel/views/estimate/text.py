@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roofmodel import units
 from roofmodel.errors import Option
+from roofmodel.numbers import units
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.study.estimate.placed import Placed, total_cost

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from roofmodel.tracing.trace import Excerpt, Fork, Trace, Traced, TracedFunction
+from roofmodel.numbers.traced import Excerpt, Fork, Trace, Traced, TracedFunction
 
 
 class Rows:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from roofmodel.algebra import Number, trace_branches
 from roofmodel.counting.notation import AXES, Tensor
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS, Widths
 from roofmodel.counting.operator import Cost, Operator
@@ -23,6 +22,8 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, shorten
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
+from roofmodel.numbers.algebra import Number, trace_branches
+from roofmodel.numbers.traced import Cases, Trace, map_cases
 from roofmodel.prediction.timing import Expected
 from roofmodel.study import explore as study
 from roofmodel.study.estimate.estimate import parameters
@@ -30,7 +31,6 @@ from roofmodel.study.estimate.options import CHOICES, workload
 from roofmodel.study.estimate.parallelism import tp_by_ep
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.study.estimate.placed import Placed
-from roofmodel.tracing.trace import Cases, Trace, map_cases
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document
 from roofmodel.views.explore import nodes
 from roofmodel.views.explore.devices import describe_device, sets_used

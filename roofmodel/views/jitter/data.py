@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from roofmodel import output_files
+from roofmodel.files import output_files
 from roofmodel.study.jitter.jitter import Jitter
 from roofmodel.study.jitter.what_if import WhatIf
 from roofmodel.views.kit import encoding

@@ -8,7 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from roofmodel import output_files, units
+from roofmodel.files import output_files
+from roofmodel.numbers import units
 from roofmodel.study.jitter.jitter import Jitter
 from roofmodel.study.jitter.what_if import WhatIf
 from roofmodel.views.jitter import data, picture

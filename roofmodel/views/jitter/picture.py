@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.study.jitter.jitter import OPERATIONS, Jitter
 from roofmodel.study.jitter.reduced_steps import StepCurves
 from roofmodel.study.jitter.what_if import WhatIf

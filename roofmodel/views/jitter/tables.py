@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from roofmodel import units
 from roofmodel.errors import Option
+from roofmodel.numbers import units
 from roofmodel.study.jitter.jitter import OPERATIONS, Jitter
 from roofmodel.study.jitter.reduced_steps import StepSummary
 from roofmodel.study.jitter.what_if import WhatIf

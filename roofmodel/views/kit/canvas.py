@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import OutputError
+from roofmodel.numbers import units
 from roofmodel.views.kit import labels
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from roofmodel import units
+from roofmodel.numbers import units
 
 HEIGHT = 12
 MARGIN = 13  # columns left of the axis

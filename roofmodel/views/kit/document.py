@@ -16,8 +16,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from roofmodel import output_files
 from roofmodel.errors import Command, Message, Option
+from roofmodel.files import output_files
 from roofmodel.views.kit import encoding
 from roofmodel.views.kit.columns import bare
 

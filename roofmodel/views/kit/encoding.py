@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from roofmodel.file_names import printable
+from roofmodel.files.file_names import printable
 
 
 def as_json(document: Any) -> str:

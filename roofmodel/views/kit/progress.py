@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from roofmodel import units
-from roofmodel.file_names import printable
+from roofmodel.files.file_names import printable
+from roofmodel.numbers import units
 
 BAR_AFTER = 1.0  # seconds before the bar on a terminal
 REFRESH_EVERY = 0.1  # seconds between two refreshes of the bar

@@ -12,8 +12,8 @@ from html import escape
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from roofmodel import units
 from roofmodel.errors import OutputError
+from roofmodel.numbers import units
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.profile.place import RooflinePlot
 from roofmodel.study.profile.points import LEVELS, Point, predicted_points

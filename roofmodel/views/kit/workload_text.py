@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from roofmodel import units
-from roofmodel.algebra import Number
 from roofmodel.counting.workload import Parallel
 from roofmodel.models.architecture import Stack
 from roofmodel.models.attention import Attention, LatentAttention
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number
 from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.estimate.phase import PhaseEstimate
 

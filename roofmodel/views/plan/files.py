@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from roofmodel import output_files
+from roofmodel.files import output_files
 from roofmodel.study.plan.plan import Plan
 from roofmodel.views.kit.encoding import as_csv, as_json
 from roofmodel.views.plan.data import document, flat_rows

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.study.plan.candidate import Candidate
 from roofmodel.study.plan.plan import Plan
 from roofmodel.study.plan.ranking import format_text, name

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.study.plan.options import MTP
 from roofmodel.study.plan.plan import Plan
 from roofmodel.study.plan.ranking import SHARED_ERROR, Ranked, format_text, name

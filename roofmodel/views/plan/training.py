@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from roofmodel import output_files, units
+from roofmodel.files import output_files
+from roofmodel.numbers import units
 from roofmodel.study.plan.training import TrainingPlan
 from roofmodel.study.plan.training_candidate import training_layout
 from roofmodel.study.plan.training_ranking import RankedTraining

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.study.profile.points import Point
 from roofmodel.views.estimate.rows import ALPHABETS
 from roofmodel.views.kit import chart

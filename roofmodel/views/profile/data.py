@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from roofmodel import output_files
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
+from roofmodel.files import output_files
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels, Roofline, RooflinePlot
 from roofmodel.views.kit import encoding

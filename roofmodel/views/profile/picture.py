@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.study.profile.points import Point
 from roofmodel.views.kit import canvas, labels
 from roofmodel.views.kit.canvas import DEVICE_STYLES, DeviceStyle

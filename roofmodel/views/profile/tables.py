@@ -8,8 +8,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from roofmodel import units
 from roofmodel.errors import Option
+from roofmodel.numbers import units
 from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels, RooflinePlot
 from roofmodel.study.profile.points import Point, flops_by_pipe, incomplete
 from roofmodel.views.kit.columns import bare, fitting

@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from roofmodel import output_files
 from roofmodel.errors import OutputError
+from roofmodel.files import output_files
 from roofmodel.study.sweep.case import COUNTS, LENGTHS, PARALLELISM_OPTIONS, ROLES, Columns
 from roofmodel.study.sweep.columns import TEXT_COLUMNS, full_column, known_values
 from roofmodel.study.sweep.sweep import Sweep

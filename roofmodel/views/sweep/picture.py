@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from roofmodel import units
 from roofmodel.errors import Option, WorkloadError, choices
-from roofmodel.option_values import SweepPicture
+from roofmodel.numbers import units
+from roofmodel.options.values import SweepPicture
 from roofmodel.study.sweep.case import LENGTHS, NAMED_OPTIONS, PARALLELISM_OPTIONS
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit import canvas, labels

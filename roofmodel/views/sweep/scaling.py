@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from roofmodel import units
 from roofmodel.errors import Option, WorkloadError
+from roofmodel.numbers import units
 from roofmodel.study.sweep.scaling_laws import LawFit, Scaling
 from roofmodel.study.sweep.sweep import Sweep
 from roofmodel.views.kit import canvas

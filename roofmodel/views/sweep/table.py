@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from roofmodel import units
 from roofmodel.errors import Command, Message, Option
+from roofmodel.numbers import units
 from roofmodel.study.estimate.parallelism import GPUS
 from roofmodel.study.sweep.case import (
     BEYOND_POSITIONS,

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from roofmodel import units
 from roofmodel.errors import Option
+from roofmodel.numbers import units
 from roofmodel.study.trace.comparison import Change, Comparison, RunTotals
 from roofmodel.study.trace.trace import Trace
 from roofmodel.views.profile.tables import FittingTable

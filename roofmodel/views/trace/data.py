@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roofmodel import output_files
 from roofmodel.errors import ProfileError
+from roofmodel.files import output_files
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.achieved import Achieved, RunRoofline
 from roofmodel.study.trace.copies import HOST_DIRECTIONS, Copies

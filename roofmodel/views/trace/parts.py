@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.study.trace.steps import total
 from roofmodel.study.trace.trace import RankReport
 from roofmodel.views.kit import canvas

@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.study.trace.steps import Step, total
 from roofmodel.study.trace.trace import Trace
 from roofmodel.views.kit import canvas

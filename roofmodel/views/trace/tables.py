@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from roofmodel import units
 from roofmodel.errors import Option
+from roofmodel.numbers import units
 from roofmodel.study.profile.counted_kernels import AUXILIARY
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.findings import Finding

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from roofmodel import units
 from roofmodel.errors import Option
+from roofmodel.numbers import units
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.study.trace.idle import CAUSES
 from roofmodel.study.trace.steps import total

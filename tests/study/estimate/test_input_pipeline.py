@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel.errors import WorkloadError
-from roofmodel.option_values import CopyMode
+from roofmodel.options.values import CopyMode
 from roofmodel.study.estimate.input_pipeline import InputPipeline, Loader, loader_options
 
 TIMES = st.floats(1e-4, 10)

@@ -108,7 +108,7 @@ def test_latencies_and_rates_are_those_of_the_estimate(phase: Any, options: dict
     asked = {"batch": 8, "new_tokens": 16, **options} if phase == "generate" else {"batch": 8, **options}
     (row,) = roofmodel.sweep("gpt2", "h100", phase=phase, **asked).to_dict()["rows"]  # type: ignore[arg-type]
     (found,) = estimate(
-        roofmodel.arguments.architecture("gpt2", None), roofmodel.Device.load("h100"), phase=phase, **asked
+        roofmodel.options.arguments.architecture("gpt2", None), roofmodel.Device.load("h100"), phase=phase, **asked
     ).phases
     totals, gpus = phase_totals(found), found.step.parallel.gpus
     if phase == "generate":

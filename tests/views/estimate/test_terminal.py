@@ -19,11 +19,11 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from roofmodel import units
 from roofmodel.cli.output import flag
 from roofmodel.devices.device import Device
 from roofmodel.errors import option_spelling
 from roofmodel.models import hub
+from roofmodel.numbers import units
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.placed import total_seconds
 from roofmodel.views.estimate.rows import group_rows, rows, with_letters

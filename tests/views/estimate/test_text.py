@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from roofmodel import units
 from roofmodel.devices.device import Device
 from roofmodel.models.config import architecture
+from roofmodel.numbers import units
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.views.estimate.data import to_dict
 from roofmodel.views.estimate.markdown import as_markdown

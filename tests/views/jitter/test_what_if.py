@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import roofmodel
-from roofmodel import units
 from roofmodel.errors import RoofError
+from roofmodel.numbers import units
 from roofmodel.study.jitter.what_if import WhatIf, Worker
 from roofmodel.views.jitter import picture
 from roofmodel.views.jitter.tables import what_if_text

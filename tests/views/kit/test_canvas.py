@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
-from roofmodel import units
+from roofmodel.numbers import units
 from roofmodel.views.kit import canvas
 
 

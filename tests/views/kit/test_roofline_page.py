@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from roofmodel import api, units
+from roofmodel import api
 from roofmodel.errors import OutputError
+from roofmodel.numbers import units
 from tests.study.profile.test_place import CELLS, COLUMNS, UNITS
 from tests.views.conftest import opened, run, until
 

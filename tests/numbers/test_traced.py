@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel import algebra
-from roofmodel.tracing.trace import Fork, Trace, Traced, Undecided
+from roofmodel.numbers import algebra
+from roofmodel.numbers.traced import Fork, Trace, Traced, Undecided
 from tests.evaluate_trace import TraceValues
 
 SIZES = st.integers(0, 2**70)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from roofmodel.errors import Option, WorkloadError
-from roofmodel.option_values import OutputFormat
+from roofmodel.options.values import OutputFormat
 
 Command = Callable[..., None]
 
@@ -37,7 +37,7 @@ Times = Annotated[
 
 
 def name_option(help_text: str, *flags: str, panel: str | None = None) -> Any:
-    """An option with a type of `option_values`. The library checks its value, and suggests a similar one."""
+    """An option with a type of `values`. The library checks its value, and suggests a similar one."""
     return typer.Option(*flags, help=help_text, parser=str, rich_help_panel=panel)
 
 

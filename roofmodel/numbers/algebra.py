@@ -1,9 +1,9 @@
 """Functions of numbers of any kind: ints and floats, NumPy arrays, SymPy expressions, traced numbers.
 
 One formula serves all of them: ints give exact counts, arrays a sweep in one call, symbols the derivation, traced
-numbers (tracing/) the formulas of the explorable page and the lines of `roof explain`. `+ - *` work on all of them. The
-functions here dispatch on the type of their arguments, to one backend class per kind of number. No backend imports its
-library: if a value is an array or a symbol, its library is loaded already.
+numbers (traced.py) the formulas of the explorable page and the lines of `roof explain`. `+ - *` work on all of them.
+The functions here dispatch on the type of their arguments, to one backend class per kind of number. No backend imports
+its library: if a value is an array or a symbol, its library is loaded already.
 
 Counts in arrays are int64, or Python ints as objects where 64 bits are too few: exact, as ints are. Times are float64.
 """
@@ -187,7 +187,7 @@ class SymbolBackend(Backend):
 class TracedBackend(Backend):
     """Traced numbers: their trace does the arithmetic."""
 
-    module = "roofmodel.tracing.trace"
+    module = "roofmodel.numbers.traced"
 
     @classmethod
     def types(cls, module: Any) -> tuple[type, ...]:
@@ -317,7 +317,7 @@ def either(condition: Number, yes: Number, no: Number) -> Number:
 
 
 def part(name: str, value: Number, unit: str = "") -> Number:
-    """The value; in a derivation under this name, as a line of its own (tracing/derivation.py)."""
+    """The value; in a derivation under this name, as a line of its own (derivation.py)."""
     return value if active_derivation is None else active_derivation.part(name, value, unit)
 
 

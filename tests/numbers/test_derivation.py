@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.algebra import ceil_div, expm1, maximum, minimum, part
-from roofmodel.tracing.derivation import DerivationTrace
+from roofmodel.numbers.algebra import ceil_div, expm1, maximum, minimum, part
+from roofmodel.numbers.derivation import DerivationTrace
 
 NUMBERS = st.integers(1, 10**6)
 

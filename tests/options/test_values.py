@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
-from roofmodel import option_values
 from roofmodel.counting.number_formats import FORMATS
+from roofmodel.options import values as option_values
 from roofmodel.study.derive.reconcile import TOOLS
 from roofmodel.study.homework.homework import SHEETS
 from roofmodel.study.profile import points

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from roofmodel import algebra
+from roofmodel.numbers import algebra
 
 Result = TypeVar("Result")
 Mapped = TypeVar("Mapped")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
-from roofmodel import algebra
-from roofmodel.tracing.trace import LEAVES, OPERATIONS, Trace, Traced
+from roofmodel.numbers import algebra
+from roofmodel.numbers.traced import LEAVES, OPERATIONS, Trace, Traced
 
 SUM, PRODUCT, POWER, ATOM = range(4)
 """How tightly the parts of a text bind: a part that binds less tightly than its place needs brackets."""

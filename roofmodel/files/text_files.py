@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from roofmodel import units
 from roofmodel.errors import RoofError, Text, shorten, suggest
-from roofmodel.file_names import printable
+from roofmodel.files.file_names import printable
+from roofmodel.numbers import units
 
 LARGEST_TEXT = 16 * 2**20
 """Maximum file size in bytes. Config and device files have a few kilobytes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from roofmodel.errors import Message, Option
-from roofmodel.file_names import display_names, printable, rename_files
+from roofmodel.files.file_names import display_names, printable, rename_files
 
 
 def test_only_files_of_one_name_are_shown_with_their_folders() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from roofmodel import output_files
 from roofmodel.errors import OutputError
+from roofmodel.files import output_files
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from roofmodel import units
 from roofmodel.errors import Option, WorkloadError, shorten
+from roofmodel.numbers import units
 
 Phase = Literal["prefill", "decode", "forward", "generate", "train"]
 Optimizer = Literal["adam", "momentum", "sgd"]

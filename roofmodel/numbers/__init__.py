@@ -1,4 +1,6 @@
-"""Traced numbers: a formula that is evaluated on them leaves a trace of its arithmetic, to replay or to print.
+"""Numbers in formulas: ints, arrays, symbols and traced numbers in one formula; units.
+
+Traced numbers: a formula that is evaluated on them leaves a trace of its arithmetic, to replay or to print.
 
     trace = Trace()
     n = trace.input("n", least=1)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from roofmodel.errors import OutputError
-from roofmodel.text_files import expand
+from roofmodel.files.text_files import expand
 
 PICTURES = ("png", "svg", "pdf")
 

@@ -14,11 +14,11 @@ import yaml
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerError, DeviceError, ModelError, RoofError
+from roofmodel.files.text_files import MAX_DEPTH, MAX_NODES, _complete_tags, read_yaml
 from roofmodel.models import hub
-from roofmodel.text_files import MAX_DEPTH, MAX_NODES, _complete_tags, read_yaml
 from tests.models.test_hub import TINY, refused
 
-HARDWARE = Path(__file__).parents[1] / "hardware"
+HARDWARE = Path(__file__).parents[2] / "hardware"
 NESTED = ("[", "- ", "{a: ", "? ")
 
 
