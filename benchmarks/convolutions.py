@@ -33,10 +33,10 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.convolutional import Convolution, PixelStep, Pool, Residual, Stage
 from roofmodel.models.families.vision import BATCH, RELU
 from roofmodel.models.hub import load
-from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import CONVOLUTION_LIBRARY, formula
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.phase import PhaseEstimate, totals
+from roofmodel.timing.roofline import place
+from roofmodel.timing.timing import CONVOLUTION_LIBRARY, formula
 
 DEVICE = "v100-sxm2-32gb"
 SIZE = 224  # rows and columns of an image

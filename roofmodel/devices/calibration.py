@@ -3,7 +3,7 @@
 The device's file has them under `calibration`. Parameters without a unit are fractions of the datasheet's ceilings
 in the same file, so that they carry over to a device of the same design; times are in seconds. L2 bandwidths are
 fractions of the ports between L2 and the SMs, 64 bytes per clock and SM, because vendors do not publish L2's own
-bandwidth. The formulas are in `roofmodel/prediction`; `roof explain` prints the meaning of each parameter.
+bandwidth. The formulas are in `roofmodel/timing`; `roof explain` prints the meaning of each parameter.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ MAX_SUBSTITUTE_FACTOR = 3.0  # how far `Fit.wider` moves the ends of an interval
 
 
 class GemmTiming(NamedTuple):
-    """Parameters of a GEMM in tiles (`prediction/gemm.py`)."""
+    """Parameters of a GEMM in tiles (`timing/gemm.py`)."""
 
     latency: Annotated[float, "seconds from launch to end of the smallest GEMM"]
     fill: Annotated[float, "seconds to fill the pipeline of loads of a tile; less for small K"]
@@ -55,7 +55,7 @@ class GemmTiming(NamedTuple):
 
 
 class ContextTiming(NamedTuple):
-    """Parameters of fused attention in a prefill (`prediction/attention.py`)."""
+    """Parameters of fused attention in a prefill (`timing/attention.py`)."""
 
     latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
     pipe: Annotated[float, "factor on the pipe's peak"]
@@ -79,7 +79,7 @@ class ContextTiming(NamedTuple):
 
 
 class GenerationTiming(NamedTuple):
-    """Parameters of fused attention in a decode (`prediction/attention.py`)."""
+    """Parameters of fused attention in a decode (`timing/attention.py`)."""
 
     latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
     wave: Annotated[float, "seconds per wave of blocks"]
@@ -115,7 +115,7 @@ class GenerationTiming(NamedTuple):
 
 
 class ExpertsTiming(NamedTuple):
-    """Parameters of a fused MoE layer's experts (`prediction/experts.py`)."""
+    """Parameters of a fused MoE layer's experts (`timing/experts.py`)."""
 
     latency: Annotated[float, "seconds of the smallest fused MoE layer: launches, sorting and summing"]
     expert: Annotated[float, "seconds per expert that has at least one row"]
@@ -139,7 +139,7 @@ class ExpertsTiming(NamedTuple):
 
 
 class CollectiveTiming(NamedTuple):
-    """Parameters of a collective over links of one kind (`prediction/collectives.py`)."""
+    """Parameters of a collective over links of one kind (`timing/collectives.py`)."""
 
     latency: Annotated[float, "seconds of the smallest collective"]
     step: Annotated[float, "seconds per step around the ring"]
@@ -149,7 +149,7 @@ class CollectiveTiming(NamedTuple):
 
 
 class StreamTiming(NamedTuple):
-    """Parameters of kernels that only move data: elementwise, norms, softmax (`prediction/stream.py`)."""
+    """Parameters of kernels that only move data: elementwise, norms, softmax (`timing/stream.py`)."""
 
     latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
     dram: Annotated[float, "fraction of the DRAM bandwidth"]
@@ -157,7 +157,7 @@ class StreamTiming(NamedTuple):
 
 
 class TiledTiming(NamedTuple):
-    """Parameters of attention kernels whose tiles are fitted (`prediction/tiled_attention.py`)."""
+    """Parameters of attention kernels whose tiles are fitted (`timing/tiled_attention.py`)."""
 
     latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
     pipe: Annotated[float, "factor on the pipe's peak"]
@@ -178,7 +178,7 @@ class TiledTiming(NamedTuple):
 
 
 class LatentGenerationTiming(NamedTuple):
-    """Parameters of latent attention in a decode, absorbed (`prediction/latent_attention.py`)."""
+    """Parameters of latent attention in a decode, absorbed (`timing/latent_attention.py`)."""
 
     latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
     wave: Annotated[float, "seconds per wave of blocks"]
@@ -219,7 +219,7 @@ class LatentGenerationTiming(NamedTuple):
 
 
 class BatchedTiming(NamedTuple):
-    """Parameters of batched GEMMs with the weights of each head (`prediction/batched_gemm.py`)."""
+    """Parameters of batched GEMMs with the weights of each head (`timing/batched_gemm.py`)."""
 
     latency: Annotated[float, "seconds from launch to end of the smallest batched GEMM"]
     wave: Annotated[float, "seconds per wave of tiles"]
@@ -231,7 +231,7 @@ class BatchedTiming(NamedTuple):
 
 
 class FilterTiming(NamedTuple):
-    """Parameters of a causal convolution over the tokens of a prefill (`prediction/recurrent.py`)."""
+    """Parameters of a causal convolution over the tokens of a prefill (`timing/recurrent.py`)."""
 
     latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
     token: Annotated[float, "seconds per token of a block, one after another"]
@@ -245,7 +245,7 @@ class FilterTiming(NamedTuple):
 
 
 class ChunkTiming(NamedTuple):
-    """Parameters of the kernels of a delta rule in chunks (`prediction/recurrent.py`)."""
+    """Parameters of the kernels of a delta rule in chunks (`timing/recurrent.py`)."""
 
     latency: Annotated[float, "seconds from the first launch to the end of the smallest call"]
     token: Annotated[float, "additional seconds per token of the first chunk"]
@@ -258,7 +258,7 @@ class ChunkTiming(NamedTuple):
 
 
 class RecurrenceTiming(NamedTuple):
-    """Parameters of kernels that update a state by one token per sequence (`prediction/recurrent.py`)."""
+    """Parameters of kernels that update a state by one token per sequence (`timing/recurrent.py`)."""
 
     latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
     block: Annotated[float, "seconds of an SM per head, or per 256 channels, of a sequence"]

@@ -27,8 +27,8 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Option, RoofError, WorkloadError, choices, cut, shorten
 from roofmodel.files.file_names import printable
 from roofmodel.options.values import Optimizer
-from roofmodel.prediction.roofline import Placement, place
 from roofmodel.study.module_memory import TrainingMemory, check_optimizer, tensors, training_memory
+from roofmodel.timing.roofline import Placement, place
 
 # FLOPs per element of the output
 ELEMENTWISE = {

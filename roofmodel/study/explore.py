@@ -2,7 +2,7 @@
 
 The functions of an ordinary estimate run on traced numbers (numbers/traced.py). The result is a PhaseEstimate in which
 every figure is a formula of the inputs below, of `bytes` (the bytes of elements in the format of a role), and of the
-functions of `prediction` that are marked as formulas. There is no second implementation.
+functions of `timing` that are marked as formulas. There is no second implementation.
 
 Each combination of options that are not numbers (`Variant`, and the runtime) has its own estimate. Inputs:
 
@@ -38,7 +38,6 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.traced import Cases, Trace, Undecided, results
 from roofmodel.options.values import Optimizer, Phase
-from roofmodel.prediction.roofline import place
 from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.options import (
     CHOICES,
@@ -51,6 +50,7 @@ from roofmodel.study.estimate.options import (
 from roofmodel.study.estimate.parallelism import tp_by_ep
 from roofmodel.study.estimate.phase import PhaseEstimate, phase_estimate, timed
 from roofmodel.study.estimate.placed import Placed, placed, sum_of
+from roofmodel.timing.roofline import place
 
 Length = Literal["seq", "decoder_seq", "context", "image"]
 

@@ -16,7 +16,7 @@ from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.devices.transfer import transferred
 from roofmodel.errors import DeviceError
-from roofmodel.prediction.parameter_sets import choose_set
+from roofmodel.timing.parameter_sets import choose_set
 
 FILES = sorted((Path(__file__).parents[2] / "hardware").glob("*.yaml"))
 

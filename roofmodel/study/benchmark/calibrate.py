@@ -30,12 +30,6 @@ from roofmodel.devices.calibration import (
 )
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
-from roofmodel.prediction import attention, experts, gemm, layer_kernels
-from roofmodel.prediction.links import route
-from roofmodel.prediction.parameter_sets import operator_format_key
-from roofmodel.prediction.roofline import place
-from roofmodel.prediction.stream import stream_kind
-from roofmodel.prediction.timing import formula
 from roofmodel.study.benchmark.fitting import LEAST_GAIN, MAX_FIT_ROWS, MAX_SEARCH_ROWS, Rows, Space, fit
 from roofmodel.study.benchmark.residency import copies, least_seconds, repeated
 from roofmodel.study.benchmark.search_space import (
@@ -62,6 +56,12 @@ from roofmodel.study.benchmark.table import (
     seconds,
     skipped,
 )
+from roofmodel.timing import attention, experts, gemm, layer_kernels
+from roofmodel.timing.links import route
+from roofmodel.timing.parameter_sets import operator_format_key
+from roofmodel.timing.roofline import place
+from roofmodel.timing.stream import stream_kind
+from roofmodel.timing.timing import formula
 
 ROWS_PER_PARAMETER = 3  # at least, else the set is not fitted
 MIN_BOUND_FRACTION = 0.95  # a time below this fraction of its bound is wrong; clocks differ by less

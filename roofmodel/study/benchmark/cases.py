@@ -17,10 +17,10 @@ from roofmodel.counting.operator import Operator
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import product
-from roofmodel.prediction.stream import stream_kind
-from roofmodel.prediction.timing import attention_work
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.estimate.options import workload
+from roofmodel.timing.stream import stream_kind
+from roofmodel.timing.timing import attention_work
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8")
 TENSOR_DTYPES = ("fp32", "fp16", "bf16")  # formats of whole tensors; tf32 and fp8 apply to GEMMs only

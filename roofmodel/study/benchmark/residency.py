@@ -8,11 +8,11 @@ import numpy as np
 
 from roofmodel.devices.device import Device
 from roofmodel.numbers.algebra import Number
-from roofmodel.prediction.formula import chip, dram_share, l2_bytes
-from roofmodel.prediction.roofline import Placement
-from roofmodel.prediction.timing import gemm_work
 from roofmodel.study.benchmark.operations import OPERATIONS
 from roofmodel.study.benchmark.table import Array, RowGroup
+from roofmodel.timing.formula import chip, dram_share, l2_bytes
+from roofmodel.timing.roofline import Placement
+from roofmodel.timing.timing import gemm_work
 
 
 def repeated(group: RowGroup) -> int:

@@ -21,7 +21,7 @@ from roofmodel.devices.calibration import (
     StreamTiming,
     TiledTiming,
 )
-from roofmodel.prediction.timing import gemm_work
+from roofmodel.timing.timing import gemm_work
 
 # Discrete parameters and their values, those with larger effects first, since each is chosen on its own. If several
 # values fit equally well, the first is taken.

@@ -16,8 +16,6 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.numbers import units
-from roofmodel.prediction.roofline import Placement, place
-from roofmodel.prediction.timing import Formula, clamp_to_bound, formula
 from roofmodel.study.benchmark.operations import OPERATIONS
 from roofmodel.study.benchmark.residency import copies, least_seconds, repeated
 from roofmodel.study.benchmark.table import (
@@ -35,6 +33,8 @@ from roofmodel.study.benchmark.table import (
     skipped,
 )
 from roofmodel.study.profile.device import others
+from roofmodel.timing.roofline import Placement, place
+from roofmodel.timing.timing import Formula, clamp_to_bound, formula
 
 MANY_FASTER, LEAST_ROWS = 0.9, 10  # the share and number of rows from which on the unit of the times is doubtful
 

@@ -21,9 +21,9 @@ from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.symbols import symbol
 from roofmodel.numbers.algebra import Number
-from roofmodel.prediction.links import link_bandwidth
-from roofmodel.prediction.roofline import place
 from roofmodel.study.estimate.options import MAX_VALUE
+from roofmodel.timing.links import link_bandwidth
+from roofmodel.timing.roofline import place
 
 GRID = 1.25  # ratio of grid sizes; solutions of the equations are added to the grid
 

@@ -23,8 +23,6 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
 from roofmodel.numbers.algebra import Number, minimum
 from roofmodel.options.values import CrossoverVariable, Phase
-from roofmodel.prediction.links import link_bandwidth
-from roofmodel.prediction.roofline import place
 from roofmodel.study.derive.bound_changes import (
     Changes,
     Collectives,
@@ -38,6 +36,8 @@ from roofmodel.study.derive.explain import Explanation, explain, load_model, mat
 from roofmodel.study.estimate.notes import exceeds_positions, length_notes, link_notes
 from roofmodel.study.estimate.options import DEFAULT_SEQ, check_kernel, non_default_options, workload
 from roofmodel.study.estimate.parallelism import possible_tp, refuse_stages
+from roofmodel.timing.links import link_bandwidth
+from roofmodel.timing.roofline import place
 
 VARIABLES: tuple[str, ...] = get_args(CrossoverVariable)
 SYMBOLS = {"batch": "B", "seq": "S", "context": "C", "gpus": "N_tp", "n": "n"}

@@ -16,7 +16,6 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
-from roofmodel.prediction.eager import as_executed
 from roofmodel.study.estimate.alternatives import fitting_notes
 from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
 from roofmodel.study.estimate.gemm_sets import gemm_set_notes
@@ -37,6 +36,7 @@ from roofmodel.study.estimate.options import MAX_VALUE, workload
 from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, pass_time
 from roofmodel.study.estimate.pipeline import slowest_stage, without_cache
 from roofmodel.study.estimate.routing import routing_notes
+from roofmodel.timing.eager import as_executed
 
 if TYPE_CHECKING:
     from roofmodel.study.estimate.input_pipeline import InputPipeline, Loader

@@ -8,10 +8,10 @@ from dataclasses import replace
 from roofmodel.counting.workload import Host
 from roofmodel.devices.device import Device
 from roofmodel.numbers.algebra import plain
-from roofmodel.prediction.eager import as_executed
-from roofmodel.prediction.timing import CONVOLUTION_LIBRARY, kernel_parameters
 from roofmodel.study.estimate.phase import PhaseEstimate, timed
 from roofmodel.study.estimate.placed import Placed, sum_of
+from roofmodel.timing.eager import as_executed
+from roofmodel.timing.timing import CONVOLUTION_LIBRARY, kernel_parameters
 
 MIN_RATIO = 1.3
 """Least ratio of the expected times with the set used and with the fastest one for which there is a note. Sets have

@@ -19,14 +19,14 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
-from roofmodel.prediction import layer_kernels
-from roofmodel.prediction.engine import OLDER_GEMMS, is_hopper, uses_older_gemms
-from roofmodel.prediction.replicas import slowest_of
-from roofmodel.prediction.timing import CONVOLUTION_LIBRARY, kernel_parameters
 from roofmodel.study.estimate.capacity import usable_memory
 from roofmodel.study.estimate.options import DEFAULTS, half_dtype
 from roofmodel.study.estimate.phase import PhaseEstimate, is_launch_bound
 from roofmodel.study.estimate.placed import Placed, launches, sum_of
+from roofmodel.timing import layer_kernels
+from roofmodel.timing.engine import OLDER_GEMMS, is_hopper, uses_older_gemms
+from roofmodel.timing.replicas import slowest_of
+from roofmodel.timing.timing import CONVOLUTION_LIBRARY, kernel_parameters
 
 DEFAULT_GPUS_PER_NODE = 8
 """GPUs per node, if a device's file does not state it: the usual size of a server."""

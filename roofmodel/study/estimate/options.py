@@ -30,9 +30,9 @@ from roofmodel.options.values import (
     StorageFormat,
     seconds_of,
 )
-from roofmodel.prediction.casting import AUTOCAST_FORMATS, PARAMETER_FORMAT
 from roofmodel.study.estimate.parallelism import GPUS, data_parallel, has_experts, parallel
 from roofmodel.study.estimate.routing import check_routing, read_routing
+from roofmodel.timing.casting import AUTOCAST_FORMATS, PARAMETER_FORMAT
 
 DEFAULT_SEQ = 1024
 NEW_TOKENS = 128

@@ -16,10 +16,6 @@ from roofmodel.counting.workload import NO_IMAGE, Host, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, ReferenceCode
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, plain, whole
-from roofmodel.prediction.eager import as_executed, expect_eager, extra_kernels
-from roofmodel.prediction.engine import fused
-from roofmodel.prediction.extra_kernels import ExtraKernel
-from roofmodel.prediction.timing import EAGER_LAUNCH, Expected, assumed_launch
 from roofmodel.study.estimate.placed import (
     NO_TIME,
     Placed,
@@ -31,6 +27,10 @@ from roofmodel.study.estimate.placed import (
     totals_of,
 )
 from roofmodel.study.estimate.replicas import ReplicaTimes, batch_norm_buffers, with_replicas
+from roofmodel.timing.eager import as_executed, expect_eager, extra_kernels
+from roofmodel.timing.engine import fused
+from roofmodel.timing.extra_kernels import ExtraKernel
+from roofmodel.timing.timing import EAGER_LAUNCH, Expected, assumed_launch
 
 if TYPE_CHECKING:
     from roofmodel.study.estimate.similar_steps import SimilarSteps

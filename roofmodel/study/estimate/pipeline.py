@@ -27,9 +27,9 @@ from roofmodel.counting.workload import Host, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, is_just, maximum
-from roofmodel.prediction.timing import Expected
 from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, Uncached, phase_estimate, running
 from roofmodel.study.estimate.placed import placed, total_seconds
+from roofmodel.timing.timing import Expected
 
 if TYPE_CHECKING:
     from roofmodel.study.estimate.similar_steps import SimilarSteps

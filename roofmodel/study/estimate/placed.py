@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.devices.device import Device
 from roofmodel.numbers.algebra import Number, plain
-from roofmodel.prediction.extra_kernels import ExtraKernel
-from roofmodel.prediction.roofline import Placement, place
-from roofmodel.prediction.timing import Expected, independent_sum
+from roofmodel.timing.extra_kernels import ExtraKernel
+from roofmodel.timing.roofline import Placement, place
+from roofmodel.timing.timing import Expected, independent_sum
 
 NO_TIME = Expected(0.0, 0.0, 0.0)
 

@@ -3,7 +3,7 @@
 `ddp`: PyTorch's DistributedDataParallel. Each gradient is copied into a bucket, which is divided by the number of
 replicas, and back: also on one GPU. Before each forward pass, the buffers of batch norms are broadcast as one tensor;
 the GPU waits while the host slices it and copies each buffer. The gradients of the last microbatch are exchanged
-during its backward pass (`prediction/replicas.py`).
+during its backward pass (`timing/replicas.py`).
 
 `dataparallel`: torch.nn.DataParallel. One process broadcasts the weights from the first GPU, runs all replicas in
 threads that share one interpreter, gathers the outputs and sums the gradients on the first GPU. Nothing overlaps. The
@@ -23,8 +23,9 @@ from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.numbers.algebra import Number, maximum, minimum
-from roofmodel.prediction.links import link_bandwidth
-from roofmodel.prediction.replicas import (
+from roofmodel.study.estimate.placed import NO_TIME, Placed, sum_of
+from roofmodel.timing.links import link_bandwidth
+from roofmodel.timing.replicas import (
     BUCKET_BYTES,
     CHUNK_BYTES,
     COPY_LAUNCH,
@@ -33,8 +34,7 @@ from roofmodel.prediction.replicas import (
     exposed_seconds,
     slowest_of,
 )
-from roofmodel.prediction.timing import Expected, expect, expect_elementwise
-from roofmodel.study.estimate.placed import NO_TIME, Placed, sum_of
+from roofmodel.timing.timing import Expected, expect, expect_elementwise
 
 COPIES_OF_GRADIENTS = 2  # into a bucket and back
 BUFFERS_OF_BATCH_NORM = 3  # running mean, running variance, number of batches

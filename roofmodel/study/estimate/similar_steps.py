@@ -15,10 +15,10 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
-from roofmodel.prediction.eager import expect_eager
-from roofmodel.prediction.extra_kernels import ExtraKernel
-from roofmodel.prediction.roofline import Placement, place
-from roofmodel.prediction.timing import Expected
+from roofmodel.timing.eager import expect_eager
+from roofmodel.timing.extra_kernels import ExtraKernel
+from roofmodel.timing.roofline import Placement, place
+from roofmodel.timing.timing import Expected
 
 
 class SimilarSteps:

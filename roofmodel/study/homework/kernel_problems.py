@@ -9,7 +9,6 @@ from roofmodel.devices.device import Device
 from roofmodel.models.symbols import symbol
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
-from roofmodel.prediction.roofline import Placement, place, ridge
 from roofmodel.profiles.ncu import metric_catalog, metrics
 from roofmodel.study.derive.bound_changes import changes
 from roofmodel.study.homework.problem import (
@@ -27,6 +26,7 @@ from roofmodel.study.homework.problem import (
     device_of,
     width,
 )
+from roofmodel.timing.roofline import Placement, place, ridge
 
 
 def stream(draw: Draw) -> Problem:

@@ -11,7 +11,6 @@ from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.numbers import units
 from roofmodel.options.values import Phase
-from roofmodel.prediction.roofline import Placement, place, ridge
 from roofmodel.study.derive.crossover import crossover
 from roofmodel.study.estimate.capacity import largest
 from roofmodel.study.estimate.estimate import parameters
@@ -30,6 +29,7 @@ from roofmodel.study.homework.problem import (
     ceilings,
     device_of,
 )
+from roofmodel.timing.roofline import Placement, place, ridge
 
 DECODERS = ("llama-2-7b-hf", "llama-2-13b-hf", "llama-3.1-8b", "mistral-7b-v0.1")  # with an untied LM head
 

@@ -14,7 +14,6 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.layers import MoE
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
-from roofmodel.prediction.roofline import place
 from roofmodel.study.estimate.estimate import parameters
 from roofmodel.study.estimate.options import workload
 from roofmodel.study.homework.problem import (
@@ -32,6 +31,7 @@ from roofmodel.study.homework.problem import (
     ceilings,
     device_of,
 )
+from roofmodel.timing.roofline import place
 
 NVLINK_DEVICES = ("v100-sxm2-32gb", "a100-sxm-80gb", "h100-sxm", "h200")
 CONVOLUTIONS = ("stage1.expand", "stage1.spatial", "stage2.expand", "stage2.spatial", "stage3.expand", "stage3.spatial")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from roofmodel.models.symbols import resolve_min_max
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
-from roofmodel.prediction.timing import Expected
 from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.study.estimate.phase import PhaseEstimate, StageTime
 from roofmodel.study.estimate.placed import launches, sum_of
+from roofmodel.timing.timing import Expected
 from roofmodel.views.derive.explain_data import to_dict
 from roofmodel.views.derive.explain_expected import formulas
 from roofmodel.views.derive.explain_operator import operators

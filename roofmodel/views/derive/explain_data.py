@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.numbers.algebra import plain
-from roofmodel.prediction import derivation
 from roofmodel.study.derive.explain import Explanation, Quantity, SymbolicOperator
+from roofmodel.timing import derivation
 from roofmodel.views.derive.quantities import describe_quantity
 from roofmodel.views.kit import formula
 

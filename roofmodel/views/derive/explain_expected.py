@@ -9,11 +9,11 @@ from roofmodel.devices.calibration import Fit
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import plain
 from roofmodel.numbers.derivation import DerivationStep, written
-from roofmodel.prediction import derivation
-from roofmodel.prediction.engine import Fused
-from roofmodel.prediction.formula import FormulaDescription
-from roofmodel.prediction.timing import Expected, Formula
 from roofmodel.study.derive.explain import Explanation
+from roofmodel.timing import derivation
+from roofmodel.timing.engine import Fused
+from roofmodel.timing.formula import FormulaDescription
+from roofmodel.timing.timing import Expected, Formula
 from roofmodel.views.kit.document import (
     Block,
     Code,

@@ -11,11 +11,11 @@ from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
-from roofmodel.prediction.engine import Fused
-from roofmodel.prediction.links import NodeCrossing, Route, route
-from roofmodel.prediction.roofline import Placement
 from roofmodel.study.derive.explain import Axis, Explanation, SymbolicOperator
 from roofmodel.study.estimate.placed import Placed
+from roofmodel.timing.engine import Fused
+from roofmodel.timing.links import NodeCrossing, Route, route
+from roofmodel.timing.roofline import Placement
 from roofmodel.views.derive.explain_expected import expected_time
 from roofmodel.views.derive.quantities import amount, describe_layers, forms, origin
 from roofmodel.views.kit import formula

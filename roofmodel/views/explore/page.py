@@ -24,13 +24,13 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, trace_branches
 from roofmodel.numbers.traced import Cases, Trace, map_cases
-from roofmodel.prediction.timing import Expected
 from roofmodel.study import explore as study
 from roofmodel.study.estimate.estimate import parameters
 from roofmodel.study.estimate.options import CHOICES, workload
 from roofmodel.study.estimate.parallelism import tp_by_ep
 from roofmodel.study.estimate.phase import PhaseEstimate
 from roofmodel.study.estimate.placed import Placed
+from roofmodel.timing.timing import Expected
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document
 from roofmodel.views.explore import nodes
 from roofmodel.views.explore.devices import describe_device, sets_used

@@ -19,10 +19,10 @@ from roofmodel.devices.calibration_writer import device_file, sections
 from roofmodel.devices.device import Device
 from roofmodel.devices.transfer import transferred
 from roofmodel.errors import DeviceError, WorkloadError
-from roofmodel.prediction.timing import expect
 from roofmodel.study.benchmark.calibrate import Calibrated, Sample, calibrate
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.benchmark.validate import validate
+from roofmodel.timing.timing import expect
 from tests.printing import printed
 
 pytest.importorskip("scipy", reason="calibrating needs scipy: pip install 'roofmodel[calibrate]'")

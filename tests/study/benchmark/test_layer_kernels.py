@@ -11,12 +11,12 @@ import pytest
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
-from roofmodel.prediction import layer_kernels
-from roofmodel.prediction.timing import formula, place
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.benchmark.residency import least_seconds
 from roofmodel.study.benchmark.table import RowGroup, groups, read
 from roofmodel.study.benchmark.validate import validate
+from roofmodel.timing import layer_kernels
+from roofmodel.timing.timing import formula, place
 
 H100 = Device.load("h100")
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel.devices.device import Device
-from roofmodel.prediction.roofline import place
 from roofmodel.study.derive import bound_changes, crossover
+from roofmodel.timing.roofline import place
 from roofmodel.views.derive import crossover as views
 
 

@@ -19,13 +19,13 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
-from roofmodel.prediction.links import route
-from roofmodel.prediction.roofline import place
 from roofmodel.study.derive.crossover import _OperatorsBySize, crossover
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.options import workload
 from roofmodel.study.estimate.phase import totals
 from roofmodel.study.estimate.pipeline import estimates_by_stage
+from roofmodel.timing.links import route
+from roofmodel.timing.roofline import place
 
 LLAMA, MIXTRAL, RESNET = (hub.load(name) for name in ("Meta-Llama-3-8B", "Mixtral-8x7B-v0.1", "resnet-50"))
 GPT2, H100 = hub.load("gpt2"), Device.load("h100")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 from roofmodel.devices.calibration import GemmTiming
 from roofmodel.numbers.algebra import Number, ceil_div, either, formula, is_array, lowered, maximum, minimum, part
-from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, overlap
+from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, overlap
 
 TILES = (  # rows, columns
     (256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64),

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from roofmodel.counting.collective import Collective
 from roofmodel.devices.calibration import CollectiveTiming
 from roofmodel.devices.device import Device
-from roofmodel.prediction.collectives import CollectiveWork, seconds
-from roofmodel.prediction.links import tree_share
-from roofmodel.prediction.parameter_sets import choose_set
-from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import expect
 from roofmodel.study.benchmark.operations import COLLECTIVES, OPERATIONS, PRECISIONS, widths
+from roofmodel.timing.collectives import CollectiveWork, seconds
+from roofmodel.timing.links import tree_share
+from roofmodel.timing.parameter_sets import choose_set
+from roofmodel.timing.roofline import place
+from roofmodel.timing.timing import expect
 
 A100, H100 = Device.load("a100"), Device.load("h100")
 TIMING = CollectiveTiming(latency=5e-6, step=1e-6, early=0.25, late=20e-6, bandwidth=0.8)

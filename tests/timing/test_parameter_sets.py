@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roofmodel.devices.calibration import Fit, Fitted, StreamTiming
-from roofmodel.prediction.parameter_sets import choose_set
+from roofmodel.timing.parameter_sets import choose_set
 
 
 def fitted(latency: float, error: float = 0.1) -> Fitted[StreamTiming]:

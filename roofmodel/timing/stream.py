@@ -5,7 +5,7 @@ from __future__ import annotations
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import StreamTiming
 from roofmodel.numbers.algebra import Number, formula, maximum, part
-from roofmodel.prediction.formula import Chip, FormulaDescription
+from roofmodel.timing.formula import Chip, FormulaDescription
 
 DESCRIPTION = FormulaDescription(
     name="stream",

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.devices.calibration import ContextTiming, GenerationTiming
 from roofmodel.numbers.algebra import Number, ceil_div, formula, is_array, maximum, minimum, part
-from roofmodel.prediction.formula import PORT, UNFITTED, Chip, FormulaDescription, dram_share, overlap
+from roofmodel.timing.formula import PORT, UNFITTED, Chip, FormulaDescription, dram_share, overlap
 
 TILE_KEYS: Annotated[int, "keys that a tile processes at a time"] = 64
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)  # of a sequence's KV cache

@@ -16,10 +16,10 @@ from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.algebra import Number, either, largest, maximum, trace_branches
-from roofmodel.prediction.casting import after_casts, cast_kernels
-from roofmodel.prediction.extra_kernels import WIDE, ExtraKernel, composed, is_composed
-from roofmodel.prediction.roofline import Placement
-from roofmodel.prediction.timing import Expected, expect, expect_elementwise
+from roofmodel.timing.casting import after_casts, cast_kernels
+from roofmodel.timing.extra_kernels import WIDE, ExtraKernel, composed, is_composed
+from roofmodel.timing.roofline import Placement
+from roofmodel.timing.timing import Expected, expect, expect_elementwise
 
 
 def as_executed(operator: Operator, runtime: str) -> Operator:

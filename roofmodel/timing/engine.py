@@ -27,12 +27,12 @@ from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.devices.transfer import transferred
 from roofmodel.numbers.algebra import Number, either, minimum
-from roofmodel.prediction.formula import PORT, chip
-from roofmodel.prediction.layer_kernels import is_decode
-from roofmodel.prediction.links import route
-from roofmodel.prediction.roofline import Placement
-from roofmodel.prediction.stream import stream_kind
-from roofmodel.prediction.timing import (
+from roofmodel.timing.formula import PORT, chip
+from roofmodel.timing.layer_kernels import is_decode
+from roofmodel.timing.links import route
+from roofmodel.timing.roofline import Placement
+from roofmodel.timing.stream import stream_kind
+from roofmodel.timing.timing import (
     Expected,
     Formula,
     attention_work,

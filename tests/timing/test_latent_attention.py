@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from roofmodel.devices.calibration import LatentGenerationTiming
-from roofmodel.prediction.formula import Chip
-from roofmodel.prediction.latent_attention import LatentDecodeWork, seconds
+from roofmodel.timing.formula import Chip
+from roofmodel.timing.latent_attention import LatentDecodeWork, seconds
 
 CHIP = Chip(multiprocessors=188, peak=500e12, bandwidth=1.6e12, l2=128 * 2**20, port=30e12)
 TRITON = LatentGenerationTiming(1e-5, 0.0, 0.0, 0.2, 1.0, 0.2, height=16, adaptive=1)

@@ -16,17 +16,17 @@ from roofmodel.devices.calibration import Calibration, Fit
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, minimum, plain, power, product, trace_branches
-from roofmodel.prediction import attention, gemm, layer_kernels, stream
-from roofmodel.prediction.attention import AttentionWork
-from roofmodel.prediction.formula import Chip, FormulaDescription, chip
-from roofmodel.prediction.gemm import GemmWork
-from roofmodel.prediction.links import route, tree_share
-from roofmodel.prediction.parameter_sets import ParameterSet, choose_set, format_key, operator_format_key
-from roofmodel.prediction.roofline import Placement, place
-from roofmodel.prediction.stream import stream_kind
+from roofmodel.timing import attention, gemm, layer_kernels, stream
+from roofmodel.timing.attention import AttentionWork
+from roofmodel.timing.formula import Chip, FormulaDescription, chip
+from roofmodel.timing.gemm import GemmWork
+from roofmodel.timing.links import route, tree_share
+from roofmodel.timing.parameter_sets import ParameterSet, choose_set, format_key, operator_format_key
+from roofmodel.timing.roofline import Placement, place
+from roofmodel.timing.stream import stream_kind
 
 if TYPE_CHECKING:
-    from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
+    from roofmodel.timing.experts import GroupedGemmWork, MoeWork
 
 
 class Expected(NamedTuple):
@@ -169,7 +169,7 @@ def _exchange(operator: Operator, calibration: Calibration, device: Device, impl
         ratio = inside.timing.bandwidth / found.timing.bandwidth
         crossing = path.crossing._replace(inside=path.crossing.inside * ratio)
         bandwidth = either(path.leaves, crossing.bandwidth, bandwidth)
-    from roofmodel.prediction import collectives
+    from roofmodel.timing import collectives
 
     rounds = ROUNDS[collective.name]
     sent = plain(operator.link_bytes)
@@ -263,7 +263,7 @@ def _kernel(
             return found(attention.DECODE, attention.generation_seconds, work)
         return found(attention.PREFILL, attention.context_seconds, work)
     if kind == "experts":
-        from roofmodel.prediction import experts
+        from roofmodel.timing import experts
 
         if operator.kind == "moe":
             return found(experts.DESCRIPTION, experts.seconds, moe_work(operator, dtype)._replace(repeated=repeated))
@@ -408,7 +408,7 @@ def grouped_gemm_work(operator: Operator, dtype: str) -> GroupedGemmWork | None:
     """The grouped GEMM of the experts that at least one token chose; None for any other operator."""
     if not _is_grouped_gemm(operator):
         return None
-    from roofmodel.prediction.experts import GroupedGemmWork
+    from roofmodel.timing.experts import GroupedGemmWork
 
     (a, b), sizes, widths = operator.lines[0].factors, operator.sizes, operator.widths
     each = b.elements(sizes) / sizes["x"]
@@ -421,7 +421,7 @@ def grouped_gemm_work(operator: Operator, dtype: str) -> GroupedGemmWork | None:
 
 def moe_work(operator: Operator, dtype: str) -> MoeWork:
     """The input of the formula of a fused MoE layer, from its operator."""
-    from roofmodel.prediction.experts import MoeWork
+    from roofmodel.timing.experts import MoeWork
 
     sizes, rows = operator.sizes, operator.sizes["b:t:x"]
     token_bytes, row_bytes = 0, 0

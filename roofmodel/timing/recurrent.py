@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import ChunkTiming, FilterTiming, RecurrenceTiming
 from roofmodel.numbers.algebra import Number, ceil_div, either, formula, maximum, minimum, part, plain
-from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
+from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
 
 BLOCK_TOKENS: Annotated[int, "tokens of a block, where blocks share the tokens of a sequence"] = 8
 BLOCK_CHANNELS: Annotated[int, "channels of a block, where blocks share the tokens of a sequence"] = 256

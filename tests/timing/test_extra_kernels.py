@@ -16,9 +16,9 @@ from roofmodel.models.architecture import SOFTMAX_IN_SCORE_DTYPE
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.hub import load
-from roofmodel.prediction.extra_kernels import COMPOSED, Width, composed, is_composed
 from roofmodel.study.estimate.estimate import estimate
-from tests.prediction.test_casting import Autocast, KernelTraffic
+from roofmodel.timing.extra_kernels import COMPOSED, Width, composed, is_composed
+from tests.timing.test_casting import Autocast, KernelTraffic
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")

@@ -23,13 +23,13 @@ from roofmodel.devices.calibration import (
     StreamTiming,
 )
 from roofmodel.devices.device import Device
-from roofmodel.prediction import attention, gemm, stream
-from roofmodel.prediction.attention import AttentionWork
-from roofmodel.prediction.formula import Chip
-from roofmodel.prediction.gemm import GemmWork
-from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import Expected, Formula, clamp_to_bound, expect, formula, independent_sum
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.timing import attention, gemm, stream
+from roofmodel.timing.attention import AttentionWork
+from roofmodel.timing.formula import Chip
+from roofmodel.timing.gemm import GemmWork
+from roofmodel.timing.roofline import place
+from roofmodel.timing.timing import Expected, Formula, clamp_to_bound, expect, formula, independent_sum
 
 A100, H100 = Device.load("a100"), Device.load("h100")
 TOY = Device.load(Path(__file__).parents[2] / "examples" / "toy-gpu.yaml")

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from roofmodel.devices.calibration import BatchedTiming
 from roofmodel.numbers.algebra import Number, ceil_div, formula, maximum, minimum, part
-from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
-from roofmodel.prediction.gemm import GemmWork
+from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
+from roofmodel.timing.gemm import GemmWork
 
 TILES = ((128, 128), (64, 128), (128, 64), (64, 64), (32, 64), (16, 64))  # rows, columns
 OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 3.0

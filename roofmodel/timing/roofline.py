@@ -17,7 +17,7 @@ from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
 from roofmodel.numbers.algebra import Number, either, maximum, plain
-from roofmodel.prediction.links import link_bandwidth, tree_share
+from roofmodel.timing.links import link_bandwidth, tree_share
 
 
 class Placement(NamedTuple):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
-from roofmodel.prediction.roofline import place, ridge
+from roofmodel.timing.roofline import place, ridge
 
 A100 = Device.load("a100")  # 312 TFLOP/s fp16, 19.5 fp32 on CUDA cores, 2039 GB/s
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from roofmodel.numbers.derivation import DerivationStep, DerivationTrace
-from roofmodel.prediction.formula import meanings
-from roofmodel.prediction.timing import Formula
+from roofmodel.timing.formula import meanings
+from roofmodel.timing.timing import Formula
 
 SCALAR_INPUTS = {
     "data": "bytes read and written",

@@ -15,7 +15,8 @@ from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.numbers.derivation import written
-from roofmodel.prediction import (
+from roofmodel.study.estimate.options import workload
+from roofmodel.timing import (
     attention,
     batched_gemm,
     collectives,
@@ -29,17 +30,16 @@ from roofmodel.prediction import (
     tiled_attention,
     timing,
 )
-from roofmodel.prediction.attention import AttentionWork
-from roofmodel.prediction.collectives import CollectiveWork
-from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
-from roofmodel.prediction.formula import Chip, FormulaDescription, meanings
-from roofmodel.prediction.gemm import GemmWork
-from roofmodel.prediction.latent_attention import LatentDecodeWork
-from roofmodel.prediction.parameter_sets import choose_set
-from roofmodel.prediction.recurrent import ChunkWork, FilterWork, RecurrenceWork
-from roofmodel.prediction.roofline import place
-from roofmodel.prediction.tiled_attention import TiledAttentionWork
-from roofmodel.study.estimate.options import workload
+from roofmodel.timing.attention import AttentionWork
+from roofmodel.timing.collectives import CollectiveWork
+from roofmodel.timing.experts import GroupedGemmWork, MoeWork
+from roofmodel.timing.formula import Chip, FormulaDescription, meanings
+from roofmodel.timing.gemm import GemmWork
+from roofmodel.timing.latent_attention import LatentDecodeWork
+from roofmodel.timing.parameter_sets import choose_set
+from roofmodel.timing.recurrent import ChunkWork, FilterWork, RecurrenceWork
+from roofmodel.timing.roofline import place
+from roofmodel.timing.tiled_attention import TiledAttentionWork
 from roofmodel.views.derive.explain_expected import expected_time
 from roofmodel.views.kit.document import Equations
 from tests.numbers.test_derivation import evaluated

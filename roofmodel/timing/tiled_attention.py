@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import TiledTiming
 from roofmodel.numbers.algebra import Number, ceil_div, formula, maximum, minimum, part, plain, product
-from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
+from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
 
 TILE_KEYS: Annotated[int, "keys that a tile processes at a time"] = 64
 RESIDENT_BLOCKS: Annotated[int, "tiles that an SM processes at the same time, where they read keys again"] = 2

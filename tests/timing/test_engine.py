@@ -11,10 +11,10 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
 from roofmodel.options.values import Phase
-from roofmodel.prediction.timing import expect, expect_elementwise
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.placed import Placed
+from roofmodel.timing.timing import expect, expect_elementwise
 
 A100 = Device.load("a100")
 

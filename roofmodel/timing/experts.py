@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.devices.calibration import ExpertsTiming
 from roofmodel.numbers.algebra import Number, ceil_div, either, expm1, formula, maximum, minimum, part
-from roofmodel.prediction.formula import UNFITTED, Chip, FormulaDescription, overlap
+from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, overlap
 
 TILES = ((16, 128), (32, 128), (64, 128), (128, 128), (128, 256))  # rows, columns
 GROUPED_ROWS: Annotated[int, "rows of an expert that share one pass over its weights with Triton's default tiles"] = 512

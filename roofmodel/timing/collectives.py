@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.devices.calibration import CollectiveTiming
 from roofmodel.numbers.algebra import Number, doublings, either, minimum, part
-from roofmodel.prediction.formula import FormulaDescription
+from roofmodel.timing.formula import FormulaDescription
 
 DESCRIPTION = FormulaDescription(
     name="collectives",

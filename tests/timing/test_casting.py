@@ -19,9 +19,9 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models.config import architecture
 from roofmodel.models.hub import load
-from roofmodel.prediction.casting import GEMM_KINDS
 from roofmodel.study.estimate.estimate import estimate
 from roofmodel.study.estimate.placed import Placed
+from roofmodel.timing.casting import GEMM_KINDS
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")

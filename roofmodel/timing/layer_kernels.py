@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import Sets
 from roofmodel.numbers.algebra import Number
-from roofmodel.prediction.formula import FormulaDescription
+from roofmodel.timing.formula import FormulaDescription
 
 
 class KernelFormula(NamedTuple):
@@ -28,7 +28,7 @@ KINDS = (
 
 def kernel_formula(kind: str) -> KernelFormula:
     """The formula of a kind of KINDS. Its modules are imported here, because few models have such kernels."""
-    from roofmodel.prediction import batched_gemm, latent_attention, recurrent, tiled_attention
+    from roofmodel.timing import batched_gemm, latent_attention, recurrent, tiled_attention
 
     tiled = KernelFormula(tiled_attention.DESCRIPTION, tiled_attention.seconds, tiled_attention.work)
     update = KernelFormula(recurrent.RECURRENCE, recurrent.recurrence_seconds, recurrent.update_work)

@@ -13,13 +13,13 @@ from roofmodel.counting import phases
 from roofmodel.devices.calibration import ExpertsTiming
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
-from roofmodel.prediction import experts
-from roofmodel.prediction.experts import GroupedGemmWork, MoeWork
-from roofmodel.prediction.formula import Chip
-from roofmodel.prediction.roofline import place
-from roofmodel.prediction.timing import expect, formula, moe_work
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.study.estimate.options import workload
+from roofmodel.timing import experts
+from roofmodel.timing.experts import GroupedGemmWork, MoeWork
+from roofmodel.timing.formula import Chip
+from roofmodel.timing.roofline import place
+from roofmodel.timing.timing import expect, formula, moe_work
 
 A100, H100 = Device.load("a100"), Device.load("h100")
 PLAIN = Chip(multiprocessors=100, peak=100e12, bandwidth=1e12, l2=0.0, port=1e12)
