@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.placed import Placed, sum_of
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.placed import Placed, sum_of
 
 
 class Published(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, median
 from typing import NamedTuple, TypeVar
 
-from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.steps.phase import PhaseEstimate
 
 Name, Item = TypeVar("Name"), TypeVar("Item")
 

@@ -19,7 +19,7 @@ from benchmarks.errors import RelativeErrors, by_name, median_cells, relative_er
 from benchmarks.megatron import gpt
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 
 GPTS = {"gpt-89b": (48, 12288, 96), "megatron-530b": (105, 20480, 128)}  # layers, width, heads, as in the guide
 STAGES = {24: 3}  # pipeline stages by number of GPUs

@@ -15,7 +15,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 
 
 class Setting(NamedTuple):

@@ -19,8 +19,8 @@ from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.hub import catalog
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.phase import PhaseEstimate
 
 
 class Reporter(NamedTuple):

@@ -3,7 +3,7 @@
 No fit used a row, except for the constants of `--engine trtllm-0.9`, which come from Falcon-180B. Its GEMM parameters
 for 16 bits on one Hopper GPU were chosen with the H100's fp16 rows in view. Mixtral is left out: the benchmark's
 prompts use few experts, so that batches of 32 take less time than uniform routing allows; no row is faster than the
-bound of `--routing same` (tests/study/estimate/test_routing.py).
+bound of `--routing same` (tests/steps/test_routing.py).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from benchmarks.errors import RelativeErrors, by_name, mean_cells, relative_erro
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.hub import load
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.phase import PhaseEstimate
 
 MODELS = {
     "GPTJ 6B": "gpt-j-6b",

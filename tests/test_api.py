@@ -25,8 +25,8 @@ from typer.core import TyperGroup
 import roofmodel
 from roofmodel import cli
 from roofmodel.options.command_line import workload_options
-from roofmodel.study.estimate import options
-from roofmodel.study.estimate.options import Options, WorkloadOptions
+from roofmodel.steps import options
+from roofmodel.steps.options import Options, WorkloadOptions
 from roofmodel.study.sweep.grid import GridOptions
 from roofmodel.views.estimate.data import as_csv
 from tests.study.profile.test_place import SMALL

@@ -22,7 +22,7 @@ from roofmodel import cli
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.estimate.options import Options
+from roofmodel.steps.options import Options
 from tests.command_line import Done, Roof, run
 
 ROOT = Path(__file__).parents[1]
@@ -214,7 +214,7 @@ def _break(monkeypatch: pytest.MonkeyPatch, message: str = "the wheels came off"
     def broken(*arguments: object, **options: object) -> None:
         raise RuntimeError(message)
 
-    monkeypatch.setattr("roofmodel.study.estimate.estimate.estimate", broken)
+    monkeypatch.setattr("roofmodel.steps.estimate.estimate", broken)
 
 
 def test_a_bug_is_one_line_on_stderr_and_status_1(roof: Roof, monkeypatch: pytest.MonkeyPatch) -> None:

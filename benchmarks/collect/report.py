@@ -19,8 +19,8 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError
 from roofmodel.models import hub
 from roofmodel.numbers.units import seconds, si
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.phase import PhaseEstimate
 
 
 def main(folder: Path, hw: str | None = None) -> None:

@@ -11,7 +11,7 @@ from benchmarks.others import ToolMissing
 from benchmarks.served import ServedBatch
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import catalog, load
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 
 try:
     import llmflops

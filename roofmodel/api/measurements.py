@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         Phase,
         RunGrouping,
     )
-    from roofmodel.study.estimate.options import WorkloadOptions
+    from roofmodel.steps.options import WorkloadOptions
 
 
 def read_profile(

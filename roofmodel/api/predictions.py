@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Share,
         StorageFormat,
     )
-    from roofmodel.study.estimate.options import WorkloadOptions
+    from roofmodel.steps.options import WorkloadOptions
     from roofmodel.study.sweep.grid import GridOptions, Numbers
 
 
@@ -93,8 +93,8 @@ def estimate(
         >>> report.to_frame().nlargest(1, "total_bound_seconds")["name"].item()
         'mlp.up'
     """
-    from roofmodel.study.estimate.estimate import estimate as study
-    from roofmodel.study.estimate.input_pipeline import loader_options
+    from roofmodel.steps.estimate import estimate as study
+    from roofmodel.steps.input_pipeline import loader_options
 
     options: WorkloadOptions = {
         "phase": phase, "batch": batch, "seq": seq, "context": context, "dtype": dtype, "weights": weights, "kv": kv,

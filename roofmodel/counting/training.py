@@ -206,7 +206,7 @@ def exchanged_gradients(sets: Sequence[ParameterSet], step: Step, tied: Number |
 
     Gradients have the number format of the weights. A tied token table has a gradient on the first and on the last
     pipeline stage (Megatron-LM's embedding group). Frameworks overlap the exchange with the backward pass, bucket by
-    bucket (`study/estimate/replicas.py`).
+    bucket (`steps/replicas.py`).
     """
     if tied is not None:  # between the first and the last stage
         sets = (*sets, ParameterSet("tied_", tied, 2, ceil_div(step.parallel.gpus, 2), 0))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas
 
     from roofmodel.options.values import SweepPicture
-    from roofmodel.study.estimate.estimate import Estimate
+    from roofmodel.steps.estimate import Estimate
     from roofmodel.study.sweep.sweep import Sweep
     from roofmodel.views.kit.document import Document
     from roofmodel.views.kit.notebook import Picture
@@ -35,7 +35,7 @@ class Report(TextResult, PictureResult):
     @property
     def totals(self) -> dict[str, dict[str, Any]]:
         """Totals by phase, with the keys of the JSON: `report.totals["decode"]["bound_seconds"]`."""
-        from roofmodel.study.estimate.stages import phase_totals
+        from roofmodel.steps.stages import phase_totals
 
         return {phase.step.phase: phase_totals(phase) for phase in self.estimate.phases}
 

@@ -38,8 +38,8 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.traced import Cases, Trace, Undecided, results
 from roofmodel.options.values import Optimizer, Phase
-from roofmodel.study.estimate.capacity import usable_memory
-from roofmodel.study.estimate.options import (
+from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.options import (
     CHOICES,
     MIN_TRAINING_BITS,
     MIN_VALUES,
@@ -47,9 +47,9 @@ from roofmodel.study.estimate.options import (
     tokens_of,
     workload,
 )
-from roofmodel.study.estimate.parallelism import tp_by_ep
-from roofmodel.study.estimate.phase import PhaseEstimate, phase_estimate, timed
-from roofmodel.study.estimate.placed import Placed, placed, sum_of
+from roofmodel.steps.parallelism import tp_by_ep
+from roofmodel.steps.phase import PhaseEstimate, phase_estimate, timed
+from roofmodel.steps.placed import Placed, placed, sum_of
 from roofmodel.timing.roofline import place
 
 Length = Literal["seq", "decoder_seq", "context", "image"]

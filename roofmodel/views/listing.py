@@ -19,7 +19,7 @@ from roofmodel.models.family import Family
 from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Checkpoint
 from roofmodel.numbers import units
-from roofmodel.study.estimate.estimate import parameters
+from roofmodel.steps.estimate import parameters
 from roofmodel.views.kit.columns import bare
 from roofmodel.views.kit.workload_text import describe_parameters
 

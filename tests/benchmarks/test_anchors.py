@@ -10,7 +10,7 @@ import pytest
 from benchmarks import anchors, megatron, pages
 from benchmarks.others import ToolMissing, aiconfigurator, clones
 from roofmodel.devices.device import Device
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 from tests.profiles.samples import measured
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from roofmodel.counting.workload import Workload
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
-from roofmodel.study.estimate.options import workload
+from roofmodel.steps.options import workload
 from tests import draws, guarantee
 
 torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")

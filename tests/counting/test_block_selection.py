@@ -11,7 +11,7 @@ from roofmodel.counting.workload import Step, Workload, attended_blocks, pairs_i
 from roofmodel.devices.device import Device
 from roofmodel.models.config import architecture
 from roofmodel.options.values import AttentionMode, Phase
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 
 WIDTHS = Workload(("prefill",)).widths
 # Batch 1, 4 query heads of 8 elements for 2 key-value heads, indexer with 2 heads of 6 elements, 4 layers.

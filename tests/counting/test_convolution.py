@@ -18,7 +18,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.convolutional import Convolution
-from roofmodel.study.estimate.estimate import Estimate, estimate
+from roofmodel.steps.estimate import Estimate, estimate
 
 
 def step(batch: int = 1, image: tuple[int, int] = (224, 224)) -> Step:

@@ -21,7 +21,7 @@ from roofmodel.counting.workload import Workload
 from roofmodel.errors import ModelError
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
-from roofmodel.study.estimate.options import workload
+from roofmodel.steps.options import workload
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 CONFIG: dict[str, Any] = {

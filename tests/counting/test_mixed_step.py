@@ -7,7 +7,7 @@ from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import PromptChunk, Step
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
-from roofmodel.study.estimate.options import workload
+from roofmodel.steps.options import workload
 
 BATCH, CONTEXT = 8, 700
 CHUNK = PromptChunk(2, 96, 160)

@@ -16,7 +16,7 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.quantization import Quantization
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 from tests.models.test_catalog import REAL_CONFIGS
 
 

@@ -20,7 +20,7 @@ from roofmodel.errors import ModelError
 from roofmodel.models import hub
 from roofmodel.models.families import ALIASES, FAMILIES
 from roofmodel.models.families.unsupported import UNSUPPORTED
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 
 FOLDER = Path(os.environ.get("ROOF_SHARED_CONFIGS", Path(__file__).parents[3] / "shared" / "configs"))
 FILES = sorted(FOLDER.glob("*.json"))

@@ -14,7 +14,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import ModelError
 from roofmodel.models import hub, yaml_description
 from roofmodel.models.architecture import DROPOUT_FIELDS
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "models"
 DESCRIPTIONS = {

@@ -13,10 +13,10 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.traced import Cases, Trace, TracedFunction, map_cases, results
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.options import CHOICES, MIN_TRAINING_BITS
+from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
 from roofmodel.study import explore
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.options import CHOICES, MIN_TRAINING_BITS
-from roofmodel.study.estimate.parallelism import expert_groups_nest, tp_by_ep
 from roofmodel.timing.formula import l2_bytes
 from roofmodel.timing.parameter_sets import choose_set, format_key
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document, to_dict

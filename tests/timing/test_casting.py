@@ -19,8 +19,8 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models.config import architecture
 from roofmodel.models.hub import load
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.placed import Placed
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.placed import Placed
 from roofmodel.timing.casting import GEMM_KINDS
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

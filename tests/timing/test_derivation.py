@@ -15,7 +15,7 @@ from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.numbers.derivation import written
-from roofmodel.study.estimate.options import workload
+from roofmodel.steps.options import workload
 from roofmodel.timing import (
     attention,
     batched_gemm,

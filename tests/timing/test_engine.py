@@ -11,9 +11,9 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
 from roofmodel.options.values import Phase
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.placed import Placed
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.placed import Placed
 from roofmodel.timing.timing import expect, expect_elementwise
 
 A100 = Device.load("a100")

@@ -13,8 +13,8 @@ from roofmodel.counting import phases
 from roofmodel.devices.calibration import ExpertsTiming
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
+from roofmodel.steps.options import workload
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
-from roofmodel.study.estimate.options import workload
 from roofmodel.timing import experts
 from roofmodel.timing.experts import GroupedGemmWork, MoeWork
 from roofmodel.timing.formula import Chip

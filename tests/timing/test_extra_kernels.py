@@ -16,7 +16,7 @@ from roofmodel.models.architecture import SOFTMAX_IN_SCORE_DTYPE
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.hub import load
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 from roofmodel.timing.extra_kernels import COMPOSED, Width, composed, is_composed
 from tests.timing.test_casting import Autocast, KernelTraffic
 

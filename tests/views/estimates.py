@@ -6,7 +6,7 @@ from typing import Any
 
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.estimate.estimate import Estimate, estimate
+from roofmodel.steps.estimate import Estimate, estimate
 
 MODELS = ("gpt2", "opt-350m", "llama-3.2-1b", "mistral-7b-v0.1", "qwen2.5-0.5b", "pythia-70m", "bloom-560m",
           "bert-base-cased", "roberta-base", "distilbert-base-uncased", "resnet-18",

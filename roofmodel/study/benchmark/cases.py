@@ -17,8 +17,8 @@ from roofmodel.counting.operator import Operator
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import product
+from roofmodel.steps.options import workload
 from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
-from roofmodel.study.estimate.options import workload
 from roofmodel.timing.stream import stream_kind
 from roofmodel.timing.timing import attention_work
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from roofmodel.counting.operator import Cost, Gemm
 from roofmodel.errors import Text
 from roofmodel.profiles.kernel import Profile
+from roofmodel.steps.estimate import Estimate
 from roofmodel.study.compare.formats import FormatMismatch
 from roofmodel.study.compare.sequence import Occurrence
-from roofmodel.study.estimate.estimate import Estimate
 from roofmodel.study.profile.device import DeviceIdentification
 
 

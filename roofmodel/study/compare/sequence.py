@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.study.estimate.placed import Placed
+from roofmodel.steps.phase import PhaseEstimate
+from roofmodel.steps.placed import Placed
 from roofmodel.timing.stream import stream_kind
 
 # Kinds of operators with their own kernel in every framework, always in the model's order.

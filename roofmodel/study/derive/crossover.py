@@ -23,6 +23,9 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
 from roofmodel.numbers.algebra import Number, minimum
 from roofmodel.options.values import CrossoverVariable, Phase
+from roofmodel.steps.notes import exceeds_positions, length_notes, link_notes
+from roofmodel.steps.options import DEFAULT_SEQ, check_kernel, non_default_options, workload
+from roofmodel.steps.parallelism import possible_tp, refuse_stages
 from roofmodel.study.derive.bound_changes import (
     Changes,
     Collectives,
@@ -33,9 +36,6 @@ from roofmodel.study.derive.bound_changes import (
     grid_sizes,
 )
 from roofmodel.study.derive.explain import Explanation, explain, load_model, matching_names
-from roofmodel.study.estimate.notes import exceeds_positions, length_notes, link_notes
-from roofmodel.study.estimate.options import DEFAULT_SEQ, check_kernel, non_default_options, workload
-from roofmodel.study.estimate.parallelism import possible_tp, refuse_stages
 from roofmodel.timing.links import link_bandwidth
 from roofmodel.timing.roofline import place
 

@@ -15,10 +15,10 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import SymbolicArchitecture, SymbolSource, resolve_min_max, symbol, symbolic
 from roofmodel.numbers.algebra import Number
-from roofmodel.study.estimate.estimate import Estimate, estimate
-from roofmodel.study.estimate.options import check_kernel, non_default_options, workload
-from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.study.estimate.placed import Placed
+from roofmodel.steps.estimate import Estimate, estimate
+from roofmodel.steps.options import check_kernel, non_default_options, workload
+from roofmodel.steps.phase import PhaseEstimate
+from roofmodel.steps.placed import Placed
 from roofmodel.timing.eager import as_executed
 from roofmodel.timing.engine import Fused, fused
 from roofmodel.timing.roofline import place

@@ -16,8 +16,8 @@ from roofmodel.errors import Message, Option, Text, WorkloadError, choices, igno
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.recurrent import DeltaRule
 from roofmodel.numbers.algebra import Number
+from roofmodel.steps.options import non_default_options
 from roofmodel.study.derive.explain import Explanation, Quantity, SymbolicOperator, explain
-from roofmodel.study.estimate.options import non_default_options
 
 
 class ForwardPass(NamedTuple):

@@ -11,9 +11,9 @@ from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.numbers import units
 from roofmodel.options.values import Phase
+from roofmodel.steps.capacity import largest
+from roofmodel.steps.estimate import parameters
 from roofmodel.study.derive.crossover import crossover
-from roofmodel.study.estimate.capacity import largest
-from roofmodel.study.estimate.estimate import parameters
 from roofmodel.study.homework.problem import (
     BINARY_BANDWIDTH,
     FMA_AS_FOUR_FLOPS,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from roofmodel.profiles.timelines.timeline import UNKNOWN
-from roofmodel.study.estimate.input_pipeline import workers_to_hide
+from roofmodel.steps.input_pipeline import workers_to_hide
 from roofmodel.study.homework.problem import Draw, Mistake, Problem, Question
 from roofmodel.study.jitter.alignment import StepLayout
 from roofmodel.study.jitter.deviations import deviations, kernel_gaps

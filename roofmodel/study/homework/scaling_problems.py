@@ -14,8 +14,8 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.layers import MoE
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
-from roofmodel.study.estimate.estimate import parameters
-from roofmodel.study.estimate.options import workload
+from roofmodel.steps.estimate import parameters
+from roofmodel.steps.options import workload
 from roofmodel.study.homework.problem import (
     BINARY_BANDWIDTH,
     FMA_AS_FOUR_FLOPS,

@@ -11,8 +11,8 @@ from roofmodel.counting.workload import Parallel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
-from roofmodel.study.estimate.options import DEFAULTS, auto_dtype, half_dtype
-from roofmodel.study.estimate.parallelism import has_experts, parallel
+from roofmodel.steps.options import DEFAULTS, auto_dtype, half_dtype
+from roofmodel.steps.parallelism import has_experts, parallel
 
 QUANTIZED_COMPUTE = "fp8"
 """The compute format below 16 bits that is searched without being asked for, where the device has it."""

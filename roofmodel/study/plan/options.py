@@ -11,8 +11,8 @@ from roofmodel.errors import Message, Option, Text, WorkloadError, choices, join
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.numbers import units
 from roofmodel.options.values import seconds_of
-from roofmodel.study.estimate.options import CHOICES, MAX_VALUE, check_choice, memory_utilization
-from roofmodel.study.estimate.parallelism import GPUS
+from roofmodel.steps.options import CHOICES, MAX_VALUE, check_choice, memory_utilization
+from roofmodel.steps.parallelism import GPUS
 from roofmodel.study.plan.candidate import Targets
 from roofmodel.study.plan.search import Service
 from roofmodel.study.plan.serving import Traffic

@@ -18,10 +18,10 @@ from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, 
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
 from roofmodel.options.values import RoutingOption
-from roofmodel.study.estimate.notes import format_notes
-from roofmodel.study.estimate.options import MAX_VALUE, auto_dtype_notes
-from roofmodel.study.estimate.parallelism import has_experts
-from roofmodel.study.estimate.routing import check_routing, read_routing, routing_notes
+from roofmodel.steps.notes import format_notes
+from roofmodel.steps.options import MAX_VALUE, auto_dtype_notes
+from roofmodel.steps.parallelism import has_experts
+from roofmodel.steps.routing import check_routing, read_routing, routing_notes
 from roofmodel.study.plan.candidate import Candidate, Targets
 from roofmodel.study.plan.disaggregated import Matching, link_bandwidth, matched
 from roofmodel.study.plan.layouts import Formats, Layout, formats, layouts

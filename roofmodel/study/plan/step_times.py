@@ -13,9 +13,9 @@ from roofmodel.counting.workload import PromptChunk, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
-from roofmodel.study.estimate.capacity import usable_memory
-from roofmodel.study.estimate.options import workload
-from roofmodel.study.estimate.pipeline import estimates_by_stage
+from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.options import workload
+from roofmodel.steps.pipeline import estimates_by_stage
 from roofmodel.study.plan.layouts import Formats, Layout, options_of
 from roofmodel.study.sweep.case import slowest_totals
 

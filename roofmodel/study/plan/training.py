@@ -21,9 +21,9 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
-from roofmodel.study.estimate.capacity import usable_memory
-from roofmodel.study.estimate.notes import straggler_note
-from roofmodel.study.estimate.options import (
+from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.notes import straggler_note
+from roofmodel.steps.options import (
     MAX_VALUE,
     auto_dtype,
     auto_dtype_notes,
@@ -33,10 +33,10 @@ from roofmodel.study.estimate.options import (
     memory_utilization,
     workload,
 )
-from roofmodel.study.estimate.parallelism import NO_REPLICAS
-from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.study.estimate.pipeline import estimates_by_stage
-from roofmodel.study.estimate.similar_steps import SimilarSteps
+from roofmodel.steps.parallelism import NO_REPLICAS
+from roofmodel.steps.phase import PhaseEstimate
+from roofmodel.steps.pipeline import estimates_by_stage
+from roofmodel.steps.similar_steps import SimilarSteps
 from roofmodel.study.plan.candidate import Interval, Shares
 from roofmodel.study.plan.layouts import Formats, Layout, divisors, has_pipe, layouts
 from roofmodel.study.plan.options import (

@@ -15,10 +15,10 @@ from roofmodel.models import hub
 from roofmodel.numbers import units
 from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
 from roofmodel.profiles.ncu.metric_catalog import CHIPS
+from roofmodel.steps.estimate import Estimate, estimate
+from roofmodel.steps.options import non_default_options
 from roofmodel.study.compare import formats
 from roofmodel.study.compare.naming import anchor, auxiliary_role
-from roofmodel.study.estimate.estimate import Estimate, estimate
-from roofmodel.study.estimate.options import non_default_options
 from roofmodel.study.profile import points
 from roofmodel.study.profile.above_roof import finding_warnings, with_findings
 from roofmodel.study.profile.ceilings import Ceilings, choose_ceilings

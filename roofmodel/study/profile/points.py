@@ -22,7 +22,7 @@ from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, WorkloadError, choices
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
-from roofmodel.study.estimate.estimate import Estimate
+from roofmodel.steps.estimate import Estimate
 
 
 class KernelGroup(NamedTuple):

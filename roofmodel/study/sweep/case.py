@@ -16,13 +16,13 @@ from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, either, is_just, maximum
-from roofmodel.study.estimate.capacity import usable_memory
-from roofmodel.study.estimate.notes import exceeds_positions
-from roofmodel.study.estimate.options import limited_length
-from roofmodel.study.estimate.parallelism import GPUS
-from roofmodel.study.estimate.phase import PhaseEstimate, totals
-from roofmodel.study.estimate.pipeline import busy_seconds, estimates_by_stage
-from roofmodel.study.estimate.stages import latency_totals
+from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.notes import exceeds_positions
+from roofmodel.steps.options import limited_length
+from roofmodel.steps.parallelism import GPUS
+from roofmodel.steps.phase import PhaseEstimate, totals
+from roofmodel.steps.pipeline import busy_seconds, estimates_by_stage
+from roofmodel.steps.stages import latency_totals
 from roofmodel.study.sweep import grid
 
 BLOCK = 2**15

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypedDict
 
 from roofmodel.errors import Message, Option, Text, WorkloadError, shorten
 from roofmodel.options.values import RoutingOption
-from roofmodel.study.estimate.options import out_of_range
+from roofmodel.steps.options import out_of_range
 
 MAX_VALUES = 10**7
 """Limit of the values of one axis."""

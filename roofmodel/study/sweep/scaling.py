@@ -17,7 +17,7 @@ from typing import Any
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture
-from roofmodel.study.estimate.options import MAX_VALUE, check_choice
+from roofmodel.steps.options import MAX_VALUE, check_choice
 from roofmodel.study.sweep import grid
 from roofmodel.study.sweep.case import COLUMNS, RESULT_COLUMNS, SCALING_COLUMNS, Columns, GridCase
 from roofmodel.study.sweep.columns import TEXT_COLUMNS, full_column, known_values

@@ -20,7 +20,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.options.values import RoutingMode
-from roofmodel.study.estimate.notes import (
+from roofmodel.steps.notes import (  # fmt: skip
     device_notes,
     engine_notes,
     exceeds_positions,
@@ -28,8 +28,8 @@ from roofmodel.study.estimate.notes import (
     timing_notes,
     utilization_notes,
     weight_format_notes,
-)  # fmt: skip
-from roofmodel.study.estimate.options import (
+)
+from roofmodel.steps.options import (
     CHOICES,
     MAX_VALUE,
     MAX_VALUES,
@@ -40,10 +40,10 @@ from roofmodel.study.estimate.options import (
     memory_utilization,
     workload,
 )
-from roofmodel.study.estimate.parallelism import GPUS, batch_divisor, has_experts
-from roofmodel.study.estimate.phase import totals
-from roofmodel.study.estimate.pipeline import slowest_stage
-from roofmodel.study.estimate.routing import read_routing, routing_notes
+from roofmodel.steps.parallelism import GPUS, batch_divisor, has_experts
+from roofmodel.steps.phase import totals
+from roofmodel.steps.pipeline import slowest_stage
+from roofmodel.steps.routing import read_routing, routing_notes
 from roofmodel.study.sweep import grid
 from roofmodel.study.sweep.case import (
     COLUMNS,

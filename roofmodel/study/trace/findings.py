@@ -10,7 +10,7 @@ import numpy as np
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
 from roofmodel.profiles.timelines.timeline import UNKNOWN
-from roofmodel.study.estimate.input_pipeline import workers_to_hide
+from roofmodel.steps.input_pipeline import workers_to_hide
 from roofmodel.study.trace import communication, idle, intervals
 from roofmodel.study.trace.copies import HOST_DIRECTIONS, HOST_LINKS, Copies
 from roofmodel.study.trace.intervals import Intervals

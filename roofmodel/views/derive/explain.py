@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from roofmodel.models.symbols import resolve_min_max
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
+from roofmodel.steps.phase import PhaseEstimate, StageTime
+from roofmodel.steps.placed import launches, sum_of
 from roofmodel.study.derive.explain import Explanation, Quantity
-from roofmodel.study.estimate.phase import PhaseEstimate, StageTime
-from roofmodel.study.estimate.placed import launches, sum_of
 from roofmodel.timing.timing import Expected
 from roofmodel.views.derive.explain_data import to_dict
 from roofmodel.views.derive.explain_expected import formulas
@@ -148,7 +148,7 @@ def _expected(phase: PhaseEstimate, expected: Expected) -> Iterator[Equation]:
 
 
 def _waits(phase: PhaseEstimate, seconds: Callable[[StageTime], Number]) -> list[Form]:
-    """How long a stage waits for others, in words and in numbers (`study/estimate/pipeline.py`)."""
+    """How long a stage waits for others, in words and in numbers (`steps/pipeline.py`)."""
     step, words, numbers = phase.step, [], []
     parts = f" / {step.parallel.vpp} parts" if step.parallel.vpp > 1 else ""
     for part, *times in phase.stage_times:

@@ -11,8 +11,8 @@ from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
+from roofmodel.steps.placed import Placed
 from roofmodel.study.derive.explain import Axis, Explanation, SymbolicOperator
-from roofmodel.study.estimate.placed import Placed
 from roofmodel.timing.engine import Fused
 from roofmodel.timing.links import NodeCrossing, Route, route
 from roofmodel.timing.roofline import Placement

@@ -7,11 +7,11 @@ from typing import Any
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import NO_IMAGE
 from roofmodel.numbers.algebra import plain
-from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.estimate.parallelism import has_experts
-from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.study.estimate.placed import Placed, totals_of
-from roofmodel.study.estimate.stages import phase_totals, stage_totals
+from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.parallelism import has_experts
+from roofmodel.steps.phase import PhaseEstimate
+from roofmodel.steps.placed import Placed, totals_of
+from roofmodel.steps.stages import phase_totals, stage_totals
 from roofmodel.views.kit import encoding
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from roofmodel.files import output_files
-from roofmodel.study.estimate.estimate import Estimate
+from roofmodel.steps.estimate import Estimate
 
 SUFFIXES = (*output_files.PICTURES, "html", "json", "csv", "md")
 """The suffixes of the files that `save` writes."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roofmodel.numbers import units
-from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.views.estimate.rows import full_label, replica_rows, rows, signed_seconds
 from roofmodel.views.estimate.summary import summary
 from roofmodel.views.estimate.text import describe_remarks

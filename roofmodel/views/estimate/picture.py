@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofmodel.numbers import units
-from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.views.estimate.rows import OperatorRow, alphabet, full_label, rows, with_letters
 from roofmodel.views.kit import canvas, labels
 from roofmodel.views.kit.operator_names import kind

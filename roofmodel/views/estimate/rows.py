@@ -8,9 +8,9 @@ from typing import NamedTuple
 from roofmodel.counting.operator import Cost
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
-from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.study.estimate.placed import Placed
+from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.phase import PhaseEstimate
+from roofmodel.steps.placed import Placed
 from roofmodel.views.kit.operator_names import MERGED, kind, label, merged_label, title
 
 ORDER = (

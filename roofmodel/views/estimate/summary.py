@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
-from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.study.estimate.stages import generation_totals, latencies
+from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.phase import PhaseEstimate
+from roofmodel.steps.stages import generation_totals, latencies
 from roofmodel.timing.timing import Expected
 from roofmodel.views.estimate.text import describe_largest
 from roofmodel.views.kit.workload_text import describe_rate, describe_usable_memory, without_unit_of

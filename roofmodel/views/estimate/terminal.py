@@ -12,8 +12,8 @@ from rich.text import Text
 from roofmodel.counting.operator import Cost
 from roofmodel.errors import Option
 from roofmodel.numbers import units
-from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.timing.links import route
 from roofmodel.timing.roofline import ridge
 from roofmodel.views.estimate.rows import (

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from roofmodel.errors import Option
 from roofmodel.numbers import units
-from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.study.estimate.placed import Placed, total_cost
+from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.phase import PhaseEstimate
+from roofmodel.steps.placed import Placed, total_cost
 from roofmodel.views.kit.workload_text import describe_rate
 
 

@@ -11,7 +11,7 @@ from roofmodel.devices.library import ALIASES
 from roofmodel.devices.parts import Link
 from roofmodel.errors import WorkloadError
 from roofmodel.numbers.traced import Node
-from roofmodel.study.estimate.notes import KERNEL_KINDS, gpus_per_node, link_notes
+from roofmodel.steps.notes import KERNEL_KINDS, gpus_per_node, link_notes
 from roofmodel.timing.formula import l2_bytes
 from roofmodel.timing.parameter_sets import choose_set, format_key
 from roofmodel.views.explore.nodes import Rows

@@ -71,7 +71,7 @@ function checkpointFormat(role, { model: name, phase: pass, dtype }) {
 /** The values that a model allows, if it does not allow all. */
 function allowedValues(key) {
   const tpByEp = model().tp_by_ep, { tp, dp } = state;
-  // as in study/estimate/parallelism.py
+  // as in steps/parallelism.py
   const nested = (ep) => tp % ep === 0 || (ep % tp === 0 && (tp * dp) % ep === 0);
   if (key === "tp") return [...new Set(Object.values(tpByEp).flat())].sort((a, b) => a - b);
   if (key === "ep") return Object.keys(tpByEp).map(Number).filter((ep) => tpByEp[ep].includes(tp) && nested(ep));

@@ -24,12 +24,12 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, trace_branches
 from roofmodel.numbers.traced import Cases, Trace, map_cases
+from roofmodel.steps.estimate import parameters
+from roofmodel.steps.options import CHOICES, workload
+from roofmodel.steps.parallelism import tp_by_ep
+from roofmodel.steps.phase import PhaseEstimate
+from roofmodel.steps.placed import Placed
 from roofmodel.study import explore as study
-from roofmodel.study.estimate.estimate import parameters
-from roofmodel.study.estimate.options import CHOICES, workload
-from roofmodel.study.estimate.parallelism import tp_by_ep
-from roofmodel.study.estimate.phase import PhaseEstimate
-from roofmodel.study.estimate.placed import Placed
 from roofmodel.timing.timing import Expected
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document
 from roofmodel.views.explore import nodes

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Pipe
 from roofmodel.errors import cut
-from roofmodel.study.estimate.estimate import Estimate
+from roofmodel.steps.estimate import Estimate
 from roofmodel.study.profile.place import RooflinePlot, pipes_in_use
 from roofmodel.study.profile.points import LEVELS, Point
 from roofmodel.views.kit import canvas

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.errors import OutputError
 from roofmodel.numbers import units
-from roofmodel.study.estimate.estimate import Estimate
+from roofmodel.steps.estimate import Estimate
 from roofmodel.study.profile.place import RooflinePlot
 from roofmodel.study.profile.points import LEVELS, Point, predicted_points
 from roofmodel.views.kit.kernel_names import names_of_points

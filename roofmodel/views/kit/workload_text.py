@@ -10,8 +10,8 @@ from roofmodel.models.architecture import Stack
 from roofmodel.models.attention import Attention, LatentAttention
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
-from roofmodel.study.estimate.estimate import Estimate
-from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.phase import PhaseEstimate
 
 
 def describe_phase(phase: PhaseEstimate) -> str:

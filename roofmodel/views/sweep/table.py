@@ -11,7 +11,7 @@ from rich.text import Text
 
 from roofmodel.errors import Command, Message, Option
 from roofmodel.numbers import units
-from roofmodel.study.estimate.parallelism import GPUS
+from roofmodel.steps.parallelism import GPUS
 from roofmodel.study.sweep.case import (
     BEYOND_POSITIONS,
     FORMAT_OPTIONS,

@@ -9,9 +9,9 @@ import pytest
 from roofmodel.counting import phases
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
+from roofmodel.steps.options import workload
 from roofmodel.study.benchmark.cases import DTYPES, KERNELS, BenchmarkCase, Limits, model_cases, operator_case, sweep
 from roofmodel.study.benchmark.operations import OPERATIONS
-from roofmodel.study.estimate.options import workload
 
 SMALL = Limits(5e8, 2.0**26)
 

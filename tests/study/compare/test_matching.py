@@ -14,8 +14,8 @@ from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Kernel
+from roofmodel.steps.estimate import estimate
 from roofmodel.study.compare import kernel_groups, matching, sequence
-from roofmodel.study.estimate.estimate import estimate
 from tests.study.compare import traces
 from tests.study.compare.traces import Launch
 

@@ -8,8 +8,8 @@ import pytest
 
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
+from roofmodel.steps.estimate import estimate
 from roofmodel.study.compare.sequence import Occurrence, in_order
-from roofmodel.study.estimate.estimate import estimate
 
 
 def sequence(model: str, **workload: object) -> list[Occurrence]:

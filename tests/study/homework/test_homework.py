@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerError, WorkloadError
 from roofmodel.models import hub
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.phase import totals
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.phase import totals
 from roofmodel.study.homework import homework
 from roofmodel.study.homework.homework import Graded, Sheet, is_within_tolerance
 from roofmodel.study.homework.problem import DEVICES, SYMBOLS, UNITS, Problem, Question

@@ -14,7 +14,7 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
-from roofmodel.study.estimate.options import workload
+from roofmodel.steps.options import workload
 from roofmodel.study.plan.candidate import Candidate, Interval
 from roofmodel.study.plan.layouts import Layout, formats, layouts
 from roofmodel.study.plan.plan import Plan, plan

@@ -9,7 +9,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
-from roofmodel.study.estimate.options import workload
+from roofmodel.steps.options import workload
 from roofmodel.study.plan.candidate import Candidate
 from roofmodel.study.plan.layouts import Formats, Layout
 from roofmodel.study.plan.plan import plan

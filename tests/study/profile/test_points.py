@@ -12,7 +12,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 from roofmodel.study.profile.points import (
     base_name,
     category,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofmodel.errors import WorkloadError
-from roofmodel.study.estimate.options import MAX_VALUES, MIN_VALUES
+from roofmodel.steps.options import MAX_VALUES, MIN_VALUES
 from roofmodel.study.sweep import grid
 
 

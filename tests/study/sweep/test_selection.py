@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel.errors import WorkloadError
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.stages import phase_totals
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.stages import phase_totals
 from roofmodel.study.sweep import selection
 from roofmodel.study.sweep.case import COLUMNS, LATENCIES
 from roofmodel.study.sweep.conditions import column_named, conditions

@@ -19,9 +19,9 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.parallelism import GPUS
-from roofmodel.study.estimate.phase import totals
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.parallelism import GPUS
+from roofmodel.steps.phase import totals
 from roofmodel.study.sweep.case import COLUMNS, COUNTS, LENGTHS, NAMED_OPTIONS, ROLES, TOTALS
 from roofmodel.study.sweep.sweep import Sweep, sweep
 from roofmodel.views.sweep.files import save

@@ -11,7 +11,7 @@ import pytest
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 from roofmodel.views.estimate.data import as_csv, as_json, to_dict
 from roofmodel.views.estimate.markdown import as_markdown
 from tests.views.estimates import run

@@ -24,8 +24,8 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import option_spelling
 from roofmodel.models import hub
 from roofmodel.numbers import units
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.placed import total_seconds
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.placed import total_seconds
 from roofmodel.views.estimate.rows import group_rows, rows, with_letters
 from roofmodel.views.estimate.summary import summary
 from roofmodel.views.estimate.terminal import EstimateView

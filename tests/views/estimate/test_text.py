@@ -5,7 +5,7 @@ from __future__ import annotations
 from roofmodel.devices.device import Device
 from roofmodel.models.config import architecture
 from roofmodel.numbers import units
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 from roofmodel.views.estimate.data import to_dict
 from roofmodel.views.estimate.markdown import as_markdown
 from roofmodel.views.estimate.text import describe_exchange, describe_masked_pairs, describe_training

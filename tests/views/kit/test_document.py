@@ -15,8 +15,8 @@ from rich.console import Console
 import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
+from roofmodel.steps.estimate import estimate
 from roofmodel.study.derive.explain import explain
-from roofmodel.study.estimate.estimate import estimate
 from roofmodel.views.derive import explain as explanation
 from roofmodel.views.estimate.markdown import as_markdown
 from roofmodel.views.kit import document

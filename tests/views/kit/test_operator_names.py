@@ -6,7 +6,7 @@ import random
 
 from roofmodel.devices.device import Device
 from roofmodel.models.config import architecture
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 from roofmodel.views.kit.operator_names import LABELS, label
 from tests import draws
 from tests.views.estimates import MODELS, run

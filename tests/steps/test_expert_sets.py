@@ -8,7 +8,7 @@ import pytest
 
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 
 MAX_RATIO = 1.5  # between frameworks; the sets have errors of up to 18 %
 

@@ -19,7 +19,7 @@ from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import Workload
 from roofmodel.models import hub
 
-TABLE = Path(os.environ.get("ROOF_MEASURED", Path(__file__).parents[4] / "shared" / "measured")) / "ops"
+TABLE = Path(os.environ.get("ROOF_MEASURED", Path(__file__).parents[3] / "shared" / "measured")) / "ops"
 TABLE /= "trtllm_e2e.csv.gz"
 MODELS = {"LLaMA v2 7B": "Llama-2-7b-hf", "LLaMA v2 13B": "Llama-2-13b-hf"}
 

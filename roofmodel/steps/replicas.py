@@ -23,7 +23,7 @@ from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.numbers.algebra import Number, maximum, minimum
-from roofmodel.study.estimate.placed import NO_TIME, Placed, sum_of
+from roofmodel.steps.placed import NO_TIME, Placed, sum_of
 from roofmodel.timing.links import link_bandwidth
 from roofmodel.timing.replicas import (
     BUCKET_BYTES,

@@ -11,9 +11,9 @@ from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.placed import Placed
-from roofmodel.study.estimate.similar_steps import SimilarSteps
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.placed import Placed
+from roofmodel.steps.similar_steps import SimilarSteps
 
 H100 = Device.load("h100")
 MIXTRAL = "mixtral-8x7b-v0.1"

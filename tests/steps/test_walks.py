@@ -12,7 +12,7 @@ from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
-from roofmodel.study.estimate.estimate import estimate
+from roofmodel.steps.estimate import estimate
 
 CAUSAL = ("gpt2-xl", "llama-3.1-8b", "gpt-oss-20b", "t5-large")
 VISION = "vit-base-patch16-224"

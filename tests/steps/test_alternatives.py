@@ -9,10 +9,10 @@ import pytest
 from roofmodel.counting import phases
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.estimate.alternatives import MAX_GPUS, PeakMemory
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.options import workload
-from roofmodel.study.estimate.parallelism import possible_tp
+from roofmodel.steps.alternatives import MAX_GPUS, PeakMemory
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.options import workload
+from roofmodel.steps.parallelism import possible_tp
 
 
 def warning(model: str, hw: str, **options: Any) -> str:

@@ -27,12 +27,12 @@ from roofmodel.counting.workload import Host, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, is_just, maximum
-from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, Uncached, phase_estimate, running
-from roofmodel.study.estimate.placed import placed, total_seconds
+from roofmodel.steps.phase import PhaseEstimate, StageTime, Uncached, phase_estimate, running
+from roofmodel.steps.placed import placed, total_seconds
 from roofmodel.timing.timing import Expected
 
 if TYPE_CHECKING:
-    from roofmodel.study.estimate.similar_steps import SimilarSteps
+    from roofmodel.steps.similar_steps import SimilarSteps
 
 
 def slowest_stage(arch: Architecture, device: Device, step: Step, host: Host) -> PhaseEstimate:

@@ -26,7 +26,7 @@ from roofmodel.models.embeddings import Embedding, Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.values import CopyMode, seconds_of
-from roofmodel.study.estimate.phase import PhaseEstimate
+from roofmodel.steps.phase import PhaseEstimate
 
 PAGEABLE_BANDWIDTH = 10.04e9
 """Bytes per second of a copy from pageable memory, which the driver first copies into a pinned buffer.

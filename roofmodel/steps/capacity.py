@@ -19,7 +19,7 @@ from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
 from roofmodel.numbers.traced import Trace, map_cases
-from roofmodel.study.estimate.parallelism import batch_divisor
+from roofmodel.steps.parallelism import batch_divisor
 
 SECANTS = 8  # steps after which bisection converges faster
 MIN_TRACED_SIZES = {"batch": 1, "seq": 2, "context": 1, "new_tokens": 1}

@@ -16,7 +16,7 @@ from roofmodel.counting.workload import NO_IMAGE, Host, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, ReferenceCode
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, plain, whole
-from roofmodel.study.estimate.placed import (
+from roofmodel.steps.placed import (
     NO_TIME,
     Placed,
     launches,
@@ -26,14 +26,14 @@ from roofmodel.study.estimate.placed import (
     total_seconds,
     totals_of,
 )
-from roofmodel.study.estimate.replicas import ReplicaTimes, batch_norm_buffers, with_replicas
+from roofmodel.steps.replicas import ReplicaTimes, batch_norm_buffers, with_replicas
 from roofmodel.timing.eager import as_executed, expect_eager, extra_kernels
 from roofmodel.timing.engine import fused
 from roofmodel.timing.extra_kernels import ExtraKernel
 from roofmodel.timing.timing import EAGER_LAUNCH, Expected, assumed_launch
 
 if TYPE_CHECKING:
-    from roofmodel.study.estimate.similar_steps import SimilarSteps
+    from roofmodel.steps.similar_steps import SimilarSteps
 
 
 class StageTime(NamedTuple):

@@ -8,8 +8,8 @@ from dataclasses import replace
 from roofmodel.counting.workload import Host
 from roofmodel.devices.device import Device
 from roofmodel.numbers.algebra import plain
-from roofmodel.study.estimate.phase import PhaseEstimate, timed
-from roofmodel.study.estimate.placed import Placed, sum_of
+from roofmodel.steps.phase import PhaseEstimate, timed
+from roofmodel.steps.placed import Placed, sum_of
 from roofmodel.timing.eager import as_executed
 from roofmodel.timing.timing import CONVOLUTION_LIBRARY, kernel_parameters
 

@@ -30,8 +30,8 @@ from roofmodel.options.values import (
     StorageFormat,
     seconds_of,
 )
-from roofmodel.study.estimate.parallelism import GPUS, data_parallel, has_experts, parallel
-from roofmodel.study.estimate.routing import check_routing, read_routing
+from roofmodel.steps.parallelism import GPUS, data_parallel, has_experts, parallel
+from roofmodel.steps.routing import check_routing, read_routing
 from roofmodel.timing.casting import AUTOCAST_FORMATS, PARAMETER_FORMAT
 
 DEFAULT_SEQ = 1024

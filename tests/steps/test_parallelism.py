@@ -19,11 +19,11 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.options import workload
+from roofmodel.steps.phase import totals
+from roofmodel.steps.pipeline import estimates_by_stage
 from roofmodel.study.derive.crossover import _OperatorsBySize, crossover
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.options import workload
-from roofmodel.study.estimate.phase import totals
-from roofmodel.study.estimate.pipeline import estimates_by_stage
 from roofmodel.timing.links import route
 from roofmodel.timing.roofline import place
 

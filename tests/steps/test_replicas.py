@@ -9,9 +9,9 @@ import pytest
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.phase import PhaseEstimate, totals
-from roofmodel.study.estimate.placed import sum_of
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.phase import PhaseEstimate, totals
+from roofmodel.steps.placed import sum_of
 from roofmodel.timing.replicas import slowest_of
 
 V100 = Device.load("v100")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import roofmodel
 from roofmodel.errors import WorkloadError
 from roofmodel.options.values import CopyMode
-from roofmodel.study.estimate.input_pipeline import InputPipeline, Loader, loader_options
+from roofmodel.steps.input_pipeline import InputPipeline, Loader, loader_options
 
 TIMES = st.floats(1e-4, 10)
 

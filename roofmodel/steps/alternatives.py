@@ -18,9 +18,9 @@ from roofmodel.errors import Option, Text, WarningNote, WorkloadError, joined
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
 from roofmodel.numbers.traced import Trace
-from roofmodel.study.estimate.capacity import usable_memory
-from roofmodel.study.estimate.options import workload
-from roofmodel.study.estimate.parallelism import possible_tp
+from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.options import workload
+from roofmodel.steps.parallelism import possible_tp
 
 MAX_GPUS = 64
 """The largest tensor-parallel or pipeline-parallel size that is tried."""

@@ -16,10 +16,10 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
-from roofmodel.study.estimate.alternatives import fitting_notes
-from roofmodel.study.estimate.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
-from roofmodel.study.estimate.gemm_sets import gemm_set_notes
-from roofmodel.study.estimate.notes import (
+from roofmodel.steps.alternatives import fitting_notes
+from roofmodel.steps.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
+from roofmodel.steps.gemm_sets import gemm_set_notes
+from roofmodel.steps.notes import (
     device_notes,
     engine_notes,
     format_notes,
@@ -32,14 +32,14 @@ from roofmodel.study.estimate.notes import (
     utilization_notes,
     weight_format_notes,
 )
-from roofmodel.study.estimate.options import MAX_VALUE, workload
-from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, pass_time
-from roofmodel.study.estimate.pipeline import slowest_stage, without_cache
-from roofmodel.study.estimate.routing import routing_notes
+from roofmodel.steps.options import MAX_VALUE, workload
+from roofmodel.steps.phase import PhaseEstimate, StageTime, pass_time
+from roofmodel.steps.pipeline import slowest_stage, without_cache
+from roofmodel.steps.routing import routing_notes
 from roofmodel.timing.eager import as_executed
 
 if TYPE_CHECKING:
-    from roofmodel.study.estimate.input_pipeline import InputPipeline, Loader
+    from roofmodel.steps.input_pipeline import InputPipeline, Loader
 
 
 class Estimate(NamedTuple):
@@ -127,7 +127,7 @@ def _with_loader(
     arch: Architecture, device: Device, phase: PhaseEstimate, loader: Loader
 ) -> tuple[InputPipeline | None, Iterable[Text]]:
     """The input pipeline of a phase, and its notes; None for a phase that reads no batches from a data loader."""
-    from roofmodel.study.estimate.input_pipeline import FED_PHASES, input_notes, input_pipeline
+    from roofmodel.steps.input_pipeline import FED_PHASES, input_notes, input_pipeline
 
     pipeline = input_pipeline(arch, device, phase, loader) if phase.step.phase in FED_PHASES else None
     return pipeline, input_notes(pipeline, device)

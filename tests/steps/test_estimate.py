@@ -15,13 +15,13 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
-from roofmodel.study.estimate.estimate import Estimate, estimate
+from roofmodel.steps.estimate import Estimate, estimate
 from roofmodel.views.estimate.text import describe_largest
 from roofmodel.views.kit.workload_text import describe_workload
 from tests import draws
 
 MIXED: dict[str, Any] = {"dtype": "fp8", "activations": "fp16"}
-TOY = Path(__file__).parents[3] / "examples" / "toy-gpu.yaml"
+TOY = Path(__file__).parents[2] / "examples" / "toy-gpu.yaml"
 
 
 def run(model: str = "gpt2-xl", hw: str = "a100", **options: Any) -> Estimate:

@@ -19,10 +19,10 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
-from roofmodel.study.estimate.capacity import usable_memory
-from roofmodel.study.estimate.options import DEFAULTS, half_dtype
-from roofmodel.study.estimate.phase import PhaseEstimate, is_launch_bound
-from roofmodel.study.estimate.placed import Placed, launches, sum_of
+from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.options import DEFAULTS, half_dtype
+from roofmodel.steps.phase import PhaseEstimate, is_launch_bound
+from roofmodel.steps.placed import Placed, launches, sum_of
 from roofmodel.timing import layer_kernels
 from roofmodel.timing.engine import OLDER_GEMMS, is_hopper, uses_older_gemms
 from roofmodel.timing.replicas import slowest_of

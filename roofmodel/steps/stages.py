@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.numbers.algebra import plain
-from roofmodel.study.estimate.phase import PhaseEstimate, StageTime, expected_totals, is_launch_bound, running, totals
-from roofmodel.study.estimate.pipeline import idle_time
-from roofmodel.study.estimate.placed import launches, sum_of, total_seconds, totals_of
+from roofmodel.steps.phase import PhaseEstimate, StageTime, expected_totals, is_launch_bound, running, totals
+from roofmodel.steps.pipeline import idle_time
+from roofmodel.steps.placed import launches, sum_of, total_seconds, totals_of
 
 LATENCIES = {"ttft": "prefill", "tpot": "decodes"}
 """The latencies of generation, by JSON key, and the stage whose time each one is."""

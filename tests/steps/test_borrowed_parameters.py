@@ -19,7 +19,7 @@ import pytest
 from roofmodel import estimate
 from roofmodel.models.hub import catalog
 
-MEASURED = Path(os.environ.get("ROOF_MEASURED", Path(__file__).parents[4] / "shared" / "measured"))
+MEASURED = Path(os.environ.get("ROOF_MEASURED", Path(__file__).parents[3] / "shared" / "measured"))
 TABLE = MEASURED / "ops" / "e2e.csv.gz"
 ENGINES = ("; FT Latency (ms)", "; FT-FP16 Latency")
 LLAMA = "meta-llama/Meta-Llama-3-8B"

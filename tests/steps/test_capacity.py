@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from roofmodel.counting import phases
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.estimate.capacity import MemoryFormula, largest
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.options import workload
+from roofmodel.steps.capacity import MemoryFormula, largest
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.options import workload
 
 
 @given(

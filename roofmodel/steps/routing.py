@@ -15,7 +15,7 @@ from roofmodel.files.text_files import expand, read_text
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.layers import MoE
 from roofmodel.options.values import RoutingMode
-from roofmodel.study.estimate.parallelism import has_experts
+from roofmodel.steps.parallelism import has_experts
 
 MODES = get_args(RoutingMode)
 MAX_EXPERTS = 2**16

@@ -20,8 +20,8 @@ from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.placed import NO_TIME, placed, total_seconds
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.placed import NO_TIME, placed, total_seconds
 from roofmodel.views.estimate.text import describe_uncached
 
 A100 = Device.load("a100")

@@ -13,8 +13,8 @@ import pytest
 import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models.hub import load
-from roofmodel.study.estimate.estimate import estimate
-from roofmodel.study.estimate.gemm_sets import ALL_FRAMEWORKS, MIN_RATIO, describe_set
+from roofmodel.steps.estimate import estimate
+from roofmodel.steps.gemm_sets import ALL_FRAMEWORKS, MIN_RATIO, describe_set
 from roofmodel.timing.timing import expect
 from tests.profiles.samples import MEASURED, needs_measured
 

@@ -9,7 +9,7 @@ import pytest
 
 import roofmodel
 from roofmodel.errors import WorkloadError
-from roofmodel.study.estimate.routing import read_routing
+from roofmodel.steps.routing import read_routing
 from tests.profiles.samples import measured, needs_measured
 
 MIXTRAL = "mixtral-8x7b-v0.1"
