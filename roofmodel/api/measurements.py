@@ -302,9 +302,9 @@ def calibrate(
     from roofmodel.devices import library
     from roofmodel.devices.calibration import Calibration
     from roofmodel.devices.calibration_writer import device_file
+    from roofmodel.roofline.device import others
     from roofmodel.study.benchmark.calibrate import calibrate as study
     from roofmodel.study.benchmark.table import gpus, read
-    from roofmodel.study.profile.device import others
 
     files = arguments.paths("tables", tables)
     path, device = library.find(hw), Device.load(hw)

@@ -27,20 +27,10 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Option, RoofError, WorkloadError, choices, cut, shorten
 from roofmodel.files.file_names import printable
 from roofmodel.options.values import Optimizer
+from roofmodel.roofline.vector_operators import ELEMENTWISE
 from roofmodel.study.module_memory import TrainingMemory, check_optimizer, tensors, training_memory
 from roofmodel.timing.roofline import Placement, place
 
-# FLOPs per element of the output
-ELEMENTWISE = {
-    **dict.fromkeys(("add", "sub", "rsub", "mul", "div", "neg", "abs", "maximum", "minimum", "where"), 1),
-    **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "reciprocal", "pow", "erf", "sin", "cos", "floor", "round"), 1),
-    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "clamp_min", "clamp_max", "masked_fill", "threshold"), 1),
-    **{
-        name: vector_flops.ACTIVATION[name]
-        for name in ("relu", "leaky_relu", "tanh", "sigmoid", "silu", "gelu", "mish")
-    },
-    "clamp": 2, "hardtanh": 2, "addcmul": 3, "addcdiv": 3, "lerp": 3,
-}  # fmt: skip
 # FLOPs per element of the first input
 OVER_INPUT = {
     **dict.fromkeys(("sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "cumsum", "prod"), 1),

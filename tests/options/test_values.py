@@ -9,9 +9,9 @@ import pytest
 
 from roofmodel.counting.number_formats import FORMATS
 from roofmodel.options import values as option_values
+from roofmodel.roofline import points
 from roofmodel.study.derive.reconcile import TOOLS
 from roofmodel.study.homework.homework import SHEETS
-from roofmodel.study.profile import points
 from roofmodel.study.trace import groups
 
 

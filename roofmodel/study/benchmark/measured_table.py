@@ -17,10 +17,10 @@ from roofmodel.errors import Command, Message, Option, OutputError, Text, Worklo
 from roofmodel.files import output_files
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import L2State
+from roofmodel.roofline.device import UnknownDevice, identify
 from roofmodel.study.benchmark import cases, stopwatch
 from roofmodel.study.benchmark.measure import COLUMNS, Done, Failed, Plan, chosen, identity_of_row, measure, row, types
 from roofmodel.study.benchmark.stopwatch import Machine
-from roofmodel.study.profile.device import UnknownDevice, identify
 
 L2_STATES: tuple[str, ...] = get_args(L2State)
 

@@ -16,20 +16,20 @@ from roofmodel.errors import Message, Option, ProfileError, RoofError, Text, Wor
 from roofmodel.files.file_names import display_names, rename_files
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Kernel, Profile
+from roofmodel.roofline import inputs
+from roofmodel.roofline.device import DeviceIdentification, identify
+from roofmodel.roofline.formats import FormatMismatch, format_mismatch
+from roofmodel.roofline.naming import NO_HINT, anchor, category_of
+from roofmodel.roofline.points import flops_by_pipe
 from roofmodel.steps.estimate import Estimate, estimate
 from roofmodel.steps.parallelism import refuse_stages
 from roofmodel.study.compare import diagnosis, kernel_groups, layers, matching, passes, sequence, summary
 from roofmodel.study.compare.comparison import Comparison, ComparisonFinding, LayerMismatch, Passes
-from roofmodel.study.compare.formats import FormatMismatch, format_mismatch
 from roofmodel.study.compare.kernel_groups import WorkGroup, recorded_gemm
 from roofmodel.study.compare.matching import Matching
-from roofmodel.study.compare.naming import NO_HINT, anchor, category_of
 from roofmodel.study.compare.passes import ChosenPasses
 from roofmodel.study.compare.sequence import Occurrence
 from roofmodel.study.compare.tally import Tally
-from roofmodel.study.profile import inputs
-from roofmodel.study.profile.device import DeviceIdentification, identify
-from roofmodel.study.profile.points import flops_by_pipe
 from roofmodel.study.trace.trace import trace
 
 MIN_MATCHED = 0.5  # share of the anchors of a pass, or of the file, below which the file is of another model

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from roofmodel.counting.operator import Cost, Gemm
 from roofmodel.errors import Text
 from roofmodel.profiles.kernel import Profile
+from roofmodel.roofline.device import DeviceIdentification
+from roofmodel.roofline.formats import FormatMismatch
 from roofmodel.steps.estimate import Estimate
-from roofmodel.study.compare.formats import FormatMismatch
 from roofmodel.study.compare.sequence import Occurrence
-from roofmodel.study.profile.device import DeviceIdentification
 
 
 class ComparisonRow(NamedTuple):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from roofmodel.roofline.naming import Hint, is_expert_gemm
 from roofmodel.study.compare.alignment import IMPOSSIBLE, Pair, PairingCosts
-from roofmodel.study.compare.naming import Hint, is_expert_gemm
 from roofmodel.study.compare.sequence import Occurrence
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from roofmodel.counting.operator import Gemm
 from roofmodel.numbers.algebra import product
 from roofmodel.profiles.kernel import Call, Kernel
-from roofmodel.study.compare.naming import Hint, anchor, auxiliary_role, direction, hint, words
-from roofmodel.study.profile.points import flops_by_pipe, incomplete
+from roofmodel.roofline.naming import Hint, anchor, auxiliary_role, direction, hint, words
+from roofmodel.roofline.points import flops_by_pipe, incomplete
 
 if TYPE_CHECKING:
     from roofmodel.devices.device import Device

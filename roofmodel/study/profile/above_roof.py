@@ -15,9 +15,9 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, cut
 from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Evidence
-from roofmodel.study.profile.ceilings import CLOCK_TOLERANCE, Ceilings
-from roofmodel.study.profile.device import DeviceIdentification, contradictions
-from roofmodel.study.profile.points import KernelGroup, Point, points
+from roofmodel.roofline.ceilings import CLOCK_TOLERANCE, Ceilings
+from roofmodel.roofline.device import DeviceIdentification, contradictions
+from roofmodel.roofline.points import KernelGroup, Point, points
 
 TOLERANCE = 1.02  # clocks and times are rounded by this much
 MAX_SAVED = 4  # a direct 3 x 3 convolution over Winograd's F(4 x 4, 3 x 3): 36 multiplications instead of 144

@@ -15,18 +15,17 @@ from roofmodel.models import hub
 from roofmodel.numbers import units
 from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
 from roofmodel.profiles.ncu.metric_catalog import CHIPS
+from roofmodel.roofline import points
+from roofmodel.roofline.ceilings import Ceilings, choose_ceilings
+from roofmodel.roofline.counted_kernels import KernelWork, with_counts
+from roofmodel.roofline.device import DeviceIdentification, UnknownDevice, identify
+from roofmodel.roofline.inputs import DeviceRun, read_runs
+from roofmodel.roofline.pipes import pipes_in_use
+from roofmodel.roofline.points import incomplete
 from roofmodel.steps.estimate import Estimate, estimate
 from roofmodel.steps.options import non_default_options
-from roofmodel.study.compare import formats
-from roofmodel.study.compare.naming import anchor, auxiliary_role
-from roofmodel.study.profile import points
 from roofmodel.study.profile.above_roof import finding_warnings, with_findings
-from roofmodel.study.profile.ceilings import Ceilings, choose_ceilings
-from roofmodel.study.profile.counted_kernels import KernelWork, with_counts
-from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
-from roofmodel.study.profile.inputs import DeviceRun, read_runs
 from roofmodel.study.profile.ncu_command import collection_advice
-from roofmodel.study.profile.points import incomplete
 from roofmodel.study.profile.stated_flops import StatedFlops, refuse_unused, stated_flops, with_stated_flops
 
 MAX_REASONS = 3  # why kernels have no FLOPs, in one warning
@@ -189,22 +188,6 @@ def place(
     if architecture is not None and os.path.exists(expand(str(model))):
         model = architecture.name
     return RooflinePlot(tuple(rooflines), model, tuple(warnings), by, tuple(notes))
-
-
-def pipes_in_use(found: Sequence[points.Point], device: Device) -> list[Pipe]:
-    """The pipes that points of single kernels used, by falling peak; all pipes of the device if no point has one.
-
-    If FLOPs of tensor cores were not counted, the names of GEMM kernels show which pipe was used.
-    """
-    drawn = [point for point in found if point.drawable]
-    used = {device.pipes[point.pipe] for point in drawn if point.pipe} or set(device.pipes.values())
-    uncounted = [point.name for point in drawn if point.incomplete]
-    if uncounted:
-        named = {
-            formats.format_in_name(name) or "fp16" for name in uncounted if anchor(name) and not auxiliary_role(name)
-        } - {"fp32"}
-        used |= {device.matmul_pipe(name) for name in named or {"fp16"} if name in device.types}
-    return sorted(used, key=lambda pipe: -pipe.peak)
 
 
 def _measured_points(

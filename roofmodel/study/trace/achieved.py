@@ -22,7 +22,7 @@ from roofmodel.profiles.kernel import RecordedInputs
 from roofmodel.profiles.timelines import enclosing
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.profiles.torch_fields import parse_inputs
-from roofmodel.study.profile.counted_kernels import Operators, count_kernels, flops_by_pipe
+from roofmodel.roofline.counted_kernels import Operators, count_kernels, flops_by_pipe
 from roofmodel.study.trace.ranks import Rank
 
 Floats = NDArray[np.float64]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from roofmodel.numbers import units
-from roofmodel.study.profile.points import category
+from roofmodel.roofline.points import category
 from roofmodel.study.trace.findings import Finding
 from roofmodel.study.trace.groups import GROUPINGS
 from roofmodel.study.trace.ranks import Rank

@@ -10,7 +10,7 @@ import numpy as np
 
 from roofmodel.profiles.timelines import enclosing
 from roofmodel.profiles.timelines.timeline import COPY, MEMSET
-from roofmodel.study.profile.points import category, lecture_category
+from roofmodel.roofline.points import category, lecture_category
 from roofmodel.study.trace.achieved import Achieved, RankWork
 from roofmodel.study.trace.ranks import Rank
 from roofmodel.study.trace.steps import Steps

@@ -14,7 +14,7 @@ from roofmodel.errors import Option, Text, WorkloadError, choices
 from roofmodel.files.file_names import display_names, rename_files
 from roofmodel.numbers import units
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
-from roofmodel.study.profile.device import DeviceIdentification, UnknownDevice, identify
+from roofmodel.roofline.device import DeviceIdentification, UnknownDevice, identify
 from roofmodel.study.trace import comparison, idle, intervals, runs, steps
 from roofmodel.study.trace.achieved import RankWork, RunRoofline, rank_work, run_roofline
 from roofmodel.study.trace.communication import CollectiveCalls, collectives, waits, waits_by_rank

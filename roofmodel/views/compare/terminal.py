@@ -12,9 +12,9 @@ from roofmodel.errors import Option
 from roofmodel.files import output_files
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import plain
+from roofmodel.roofline.points import total
 from roofmodel.study.compare.comparison import Comparison, ComparisonRow, Passes
 from roofmodel.study.compare.diagnosis import reasons
-from roofmodel.study.profile.points import total
 from roofmodel.views.compare import data
 from roofmodel.views.compare.text import duration, finding_texts, percent, row_label
 from roofmodel.views.kit.workload_text import describe_phase, describe_workload

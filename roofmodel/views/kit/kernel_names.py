@@ -6,8 +6,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from roofmodel.study.compare.naming import display_name
-from roofmodel.study.profile.points import Point, base_name
+from roofmodel.roofline.naming import display_name
+from roofmodel.roofline.points import Point, base_name
 from roofmodel.views.kit.panel import shorten
 
 MAX_SEARCHED_CHARACTERS = 20_000  # of a kernel's name: some have megabytes

@@ -11,9 +11,10 @@ from typing import NamedTuple
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Pipe
 from roofmodel.errors import cut
+from roofmodel.roofline.pipes import pipes_in_use
+from roofmodel.roofline.points import LEVELS, Point
 from roofmodel.steps.estimate import Estimate
-from roofmodel.study.profile.place import RooflinePlot, pipes_in_use
-from roofmodel.study.profile.points import LEVELS, Point
+from roofmodel.study.profile.place import RooflinePlot
 from roofmodel.views.kit import canvas
 from roofmodel.views.kit.workload_text import describe_phase, describe_workload
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from roofmodel.errors import OutputError
 from roofmodel.numbers import units
+from roofmodel.roofline.points import LEVELS, Point, predicted_points
 from roofmodel.steps.estimate import Estimate
 from roofmodel.study.profile.place import RooflinePlot
-from roofmodel.study.profile.points import LEVELS, Point, predicted_points
 from roofmodel.views.kit.kernel_names import names_of_points
 from roofmodel.views.kit.page import IMAGE_SOURCES, SCRIPT_SOURCES, page_file, render_page
 from roofmodel.views.kit.panel import (

@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from roofmodel.numbers import units
-from roofmodel.study.profile.points import Point
+from roofmodel.roofline.points import Point
 from roofmodel.views.estimate.rows import ALPHABETS
 from roofmodel.views.kit import chart
 from roofmodel.views.kit.panel import MIN_SHARE, Panel, point_color

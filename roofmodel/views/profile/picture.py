@@ -9,7 +9,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.numbers import units
-from roofmodel.study.profile.points import Point
+from roofmodel.roofline.points import Point
 from roofmodel.views.kit import canvas, labels
 from roofmodel.views.kit.canvas import DEVICE_STYLES, DeviceStyle
 from roofmodel.views.kit.kernel_names import names_of_points

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from roofmodel.errors import Option
 from roofmodel.numbers import units
+from roofmodel.roofline.points import Point, flops_by_pipe, incomplete
 from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels, RooflinePlot
-from roofmodel.study.profile.points import Point, flops_by_pipe, incomplete
 from roofmodel.views.kit.columns import bare, fitting
 from roofmodel.views.kit.panel import COUNTED, Panel, panels_of, point_color, shorten
 from roofmodel.views.profile import chart

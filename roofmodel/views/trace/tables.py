@@ -9,7 +9,7 @@ from rich.text import Text
 
 from roofmodel.errors import Option
 from roofmodel.numbers import units
-from roofmodel.study.profile.counted_kernels import AUXILIARY
+from roofmodel.roofline.counted_kernels import AUXILIARY
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.findings import Finding
 from roofmodel.study.trace.groups import GroupTime, lecture_shares

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from roofmodel.profiles import nsys
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
-from roofmodel.study.profile.points import category
+from roofmodel.roofline.points import category
 from roofmodel.study.trace import idle
 from roofmodel.study.trace.ranks import Rank
 from roofmodel.study.trace.steps import OPEN_END

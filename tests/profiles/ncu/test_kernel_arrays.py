@@ -20,7 +20,7 @@ from roofmodel.profiles.ncu.kernel_arrays import DivergentBranch, LaunchArray
 from roofmodel.profiles.ncu.launch_tables import LaunchKind, LaunchTable
 from roofmodel.profiles.ncu.layouts import LongReader
 from roofmodel.profiles.ncu.rows import RowReader
-from roofmodel.study.profile.points import GROUPINGS, group
+from roofmodel.roofline.points import GROUPINGS, group
 from tests.profiles.ncu.samples import HEADER, RULES, launch, read, row
 
 THREADS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from roofmodel.counting.operator import Cost, Gemm
+from roofmodel.roofline.formats import FormatMismatch
 from roofmodel.study.compare.compare import compare
 from roofmodel.study.compare.comparison import (
     Comparison,
@@ -17,7 +18,6 @@ from roofmodel.study.compare.comparison import (
     UnmatchedOperators,
 )  # fmt: skip
 from roofmodel.study.compare.diagnosis import findings, reasons
-from roofmodel.study.compare.formats import FormatMismatch
 from tests.study.compare import traces
 
 L2 = 40 * 2**20  # L2 of an A100 in bytes

@@ -7,10 +7,10 @@ from typing import Any
 
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Evidence, Flops, Kernel, Traffic
+from roofmodel.roofline.ceilings import choose_ceilings
+from roofmodel.roofline.device import DeviceIdentification
+from roofmodel.roofline.points import group, points
 from roofmodel.study.profile.above_roof import finding_warnings, with_findings
-from roofmodel.study.profile.ceilings import choose_ceilings
-from roofmodel.study.profile.device import DeviceIdentification
-from roofmodel.study.profile.points import group, points
 
 
 def kernel(

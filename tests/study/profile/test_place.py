@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from roofmodel.errors import ProfileError, WorkloadError
+from roofmodel.roofline.points import GROUPINGS
 from roofmodel.study.profile import place
-from roofmodel.study.profile.points import GROUPINGS
 from roofmodel.views.kit.panel import panels_of
 from roofmodel.views.profile.data import points_document
 from tests.profiles.samples import MEASURED, needs_measured

@@ -20,7 +20,7 @@ from roofmodel.profiles.timelines.timeline import (
     empty,
     with_launches,
 )
-from roofmodel.study.profile.points import category
+from roofmodel.roofline.points import category
 from roofmodel.study.trace import intervals, steps
 from roofmodel.study.trace.communication import collective_name
 from roofmodel.study.trace.ranks import ranks

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
-from roofmodel.study.profile.points import Point, group, points
+from roofmodel.roofline.points import Point, group, points
 from roofmodel.views.kit import chart
 from roofmodel.views.kit.panel import Panel
 from roofmodel.views.profile.chart import letters_of

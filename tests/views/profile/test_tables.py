@@ -7,8 +7,8 @@ from rich.console import RenderableType
 
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
+from roofmodel.roofline.points import Point, group, points
 from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels
-from roofmodel.study.profile.points import Point, group, points
 from roofmodel.views.kit.panel import Panel, shorten
 from roofmodel.views.profile.chart import letters_of
 from roofmodel.views.profile.tables import MIN_NAME_WIDTH, device_table, kernels_table

@@ -12,8 +12,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
-from roofmodel.steps.estimate import estimate
-from roofmodel.study.profile.points import (
+from roofmodel.roofline.points import (
     base_name,
     category,
     group,
@@ -22,6 +21,7 @@ from roofmodel.study.profile.points import (
     points,
     predicted_points,
 )
+from roofmodel.steps.estimate import estimate
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s
 

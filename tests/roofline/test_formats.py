@@ -9,9 +9,9 @@ import pytest
 
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.profiles.kernel import Flops, Kernel
+from roofmodel.roofline.formats import format_mismatch, gemm_format
 from roofmodel.study.compare.compare import compare
 from roofmodel.study.compare.diagnosis import reasons
-from roofmodel.study.compare.formats import format_mismatch, gemm_format
 from roofmodel.views.compare import picture
 from roofmodel.views.compare.text import finding_texts
 from tests.profiles.samples import measured

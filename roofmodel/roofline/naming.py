@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-from roofmodel.study.profile.points import base_name, category
+from roofmodel.roofline.points import base_name, category
 
 MAX_SEARCHED_CHARACTERS = 400  # of a name that are searched; template names may have thousands
 ANCHOR_KINDS = ("GEMM", "attention", "convolution", "scan")

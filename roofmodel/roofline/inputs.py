@@ -16,7 +16,7 @@ from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import DeviceError, Option, WorkloadError
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Profile
-from roofmodel.study.profile.times import with_times
+from roofmodel.roofline.times import with_times
 
 
 class DeviceRun(NamedTuple):

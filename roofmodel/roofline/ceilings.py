@@ -18,7 +18,7 @@ from roofmodel.numbers import units
 from roofmodel.options.values import CeilingSource
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.profiles.ncu.metric_catalog import CLOCK
-from roofmodel.study.profile.points import flops_by_pipe
+from roofmodel.roofline.points import flops_by_pipe
 
 CEILING_SOURCES: tuple[str, ...] = get_args(CeilingSource)
 CLOCK_TOLERANCE = 0.02  # a smaller difference is not reported: drivers round to 7.5 or 15 MHz

@@ -11,7 +11,7 @@ import pytest
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence
-from roofmodel.study.profile.device import contradictions, identify
+from roofmodel.roofline.device import contradictions, identify
 
 A100_40 = Evidence(
     name="NVIDIA A100-SXM4-40GB", compute_capability="8.0", multiprocessors=108, l2_bytes=41943040, clock=1.41e9

@@ -15,7 +15,7 @@ from roofmodel.counting.layers.convolution import input_rows_read
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder
 from roofmodel.counting.operator import Operator as CountedOperator
-from roofmodel.study.profile.recorded_inputs import Arguments, NotCounted, RecordedTensor, Work
+from roofmodel.roofline.recorded_inputs import Arguments, NotCounted, RecordedTensor, Work
 
 _WIDTHS = Widths(FORMATS["fp16"], FORMATS["fp16"], FORMATS["fp16"])  # FLOPs do not depend on them; bytes are not used
 _LOG_SUM_EXP = 4  # bytes: fused attention keeps the logarithm of the sum of each row in fp32

@@ -21,11 +21,11 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import WorkloadError
 from roofmodel.profiles.kernel import NO_TRAFFIC, Call, Flops, Profile, RecordedInputs, Traffic
-from roofmodel.study.compare.formats import format_in_name
-from roofmodel.study.compare.naming import anchor, auxiliary_role
-from roofmodel.study.profile import matrix_operators, vector_operators
-from roofmodel.study.profile.points import category
-from roofmodel.study.profile.recorded_inputs import Arguments, NotCounted, Work
+from roofmodel.roofline import matrix_operators, vector_operators
+from roofmodel.roofline.formats import format_in_name
+from roofmodel.roofline.naming import anchor, auxiliary_role
+from roofmodel.roofline.points import category
+from roofmodel.roofline.recorded_inputs import Arguments, NotCounted, Work
 
 NO_SHAPES = "the shapes of its operator are not recorded"
 NO_OPERATOR = "no operator launched it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofmodel.study.compare.naming import (
+from roofmodel.roofline.naming import (
     Hint,
     anchor,
     auxiliary_role,

@@ -1,6 +1,6 @@
 """Vector FLOPs and bytes of PyTorch's operators from their recorded arguments: elementwise, reductions, norms, copies.
 
-FLOPs per element follow `counting/vector_flops.py`, as in `study/count.py`. Bytes are compulsory traffic: each tensor
+FLOPs per element follow `counting/vector_flops.py`, as in `roof count`. Bytes are compulsory traffic: each tensor
 is read or written once.
 """
 
@@ -11,10 +11,20 @@ from collections.abc import Callable, Mapping
 
 from roofmodel.counting import vector_flops
 from roofmodel.counting.vector_flops import ACTIVATION, BACKWARD_FACTOR, NORM, OPTIMIZER
-from roofmodel.study.count import ELEMENTWISE
-from roofmodel.study.profile.matrix_operators import broadcast
-from roofmodel.study.profile.recorded_inputs import FLOATS, Arguments, NotCounted, RecordedTensor, Work
+from roofmodel.roofline.matrix_operators import broadcast
+from roofmodel.roofline.recorded_inputs import FLOATS, Arguments, NotCounted, RecordedTensor, Work
 
+# FLOPs per element of the output
+ELEMENTWISE = {
+    **dict.fromkeys(("add", "sub", "rsub", "mul", "div", "neg", "abs", "maximum", "minimum", "where"), 1),
+    **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "reciprocal", "pow", "erf", "sin", "cos", "floor", "round"), 1),
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "clamp_min", "clamp_max", "masked_fill", "threshold"), 1),
+    **{
+        name: vector_flops.ACTIVATION[name]
+        for name in ("relu", "leaky_relu", "tanh", "sigmoid", "silu", "gelu", "mish")
+    },
+    "clamp": 2, "hardtanh": 2, "addcmul": 3, "addcdiv": 3, "lerp": 3,
+}  # fmt: skip
 _TRUTH = frozenset({
     "eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "logical_xor", "isnan", "isinf",
     "isfinite",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.errors import Message, Option
 from roofmodel.profiles.kernel import Kernel
-from roofmodel.study.compare.naming import anchor
+from roofmodel.roofline.naming import anchor
 
 _NAME_PATTERNS = (  # the first match counts
     ("fp8", r"fp8|e4m3|e5m2"),

@@ -9,7 +9,7 @@ import pytest
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Flops, Kernel, Profile, ReaderWarning
-from roofmodel.study.profile.times import with_times
+from roofmodel.roofline.times import with_times
 
 
 def profile(tool: str, *launches: tuple[str, float | None], **more: Any) -> Profile:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError
 from roofmodel.profiles.kernel import Flops, Kernel
+from roofmodel.roofline.ceilings import choose_ceilings, kernel_clock
 from roofmodel.study.profile import place
-from roofmodel.study.profile.ceilings import choose_ceilings, kernel_clock
 from tests.profiles.samples import MEASURED, needs_measured
 
 V100, H100 = Device.load("v100-sxm2-16gb"), Device.load("h100")

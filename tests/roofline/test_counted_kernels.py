@@ -9,7 +9,7 @@ import pytest
 from roofmodel.devices.device import Device
 from roofmodel.profiles import torch_fields, torch_trace
 from roofmodel.profiles.kernel import RecordedInputs
-from roofmodel.study.profile.counted_kernels import (
+from roofmodel.roofline.counted_kernels import (
     COMMUNICATION,
     IN_GRAPH,
     NO_OPERATOR,
@@ -19,8 +19,8 @@ from roofmodel.study.profile.counted_kernels import (
     count_kernels,
     with_counts,
 )
-from roofmodel.study.profile.matrix_operators import FORMULAS, causal_pairs
-from roofmodel.study.profile.recorded_inputs import Arguments, NotCounted, Work
+from roofmodel.roofline.matrix_operators import FORMULAS, causal_pairs
+from roofmodel.roofline.recorded_inputs import Arguments, NotCounted, Work
 from tests.profiles.samples import measured
 from tests.study.trace.runs import event, written
 
@@ -496,7 +496,7 @@ def test_damaged_arguments_give_a_reason_and_no_error():
             ((2, 3, 8, 8), (4, 3, 3, 3)), ("float",) * 2, ("", "", "", "[0, 0]", "[0, 0]", "[0]", "x", "", "0")
         ),
     ]
-    from roofmodel.study.profile.vector_operators import _FORMULAS
+    from roofmodel.roofline.vector_operators import _FORMULAS
 
     names = [f"aten::{name}" for name in (*FORMULAS, *_FORMULAS, "add", "where", "_foreach_add")]
     for inputs in damaged:
