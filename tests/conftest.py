@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, settings
 
 from roofmodel.study.benchmark.routing import ExpertGroups, Load, busiest_gpu
 
+pytest_plugins = ["tests.browser"]
+
 ON_ONE_WORKER = (
     "tests/views/explore/test_page.py", "tests/study/test_explore.py",
     "tests/benchmarks/test_anchors.py", "tests/study/benchmark/test_accuracy.py",
@@ -35,8 +37,8 @@ settings.load_profile("any machine")
 @pytest.fixture(autouse=True)
 def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """No progress lines on slow machines; `test_progress.py` sets another delay."""
-    monkeypatch.setattr("roofmodel.views.kit.progress.BAR_AFTER", 3600.0)
-    monkeypatch.setattr("roofmodel.views.kit.progress.LINES_EVERY", 3600.0)
+    monkeypatch.setattr("roofmodel.report.progress.BAR_AFTER", 3600.0)
+    monkeypatch.setattr("roofmodel.report.progress.LINES_EVERY", 3600.0)
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from types import FrameType
 from typing import Any
 
 from roofmodel.cli.app import app
-from roofmodel.cli.output import flag, print_line
 from roofmodel.errors import RoofError, option_spelling
-from roofmodel.views.kit.encoding import ASCII_FALLBACK
+from roofmodel.report.encoding import ASCII_FALLBACK
+from roofmodel.report.printing import flag, print_line
 
 __all__ = ["app", "interrupt", "main"]
 

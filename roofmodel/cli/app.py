@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from roofmodel.cli.output import print_text
+from roofmodel.report.printing import print_text
 
 COMMANDS = (
     "estimate", "sweep", "plan", "explain", "crossover", "explore", "kernels", "plot", "compare", "trace", "jitter",

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.output import check_outputs, note, present
 from roofmodel.options.command_line import examples
+from roofmodel.report.printing import check_outputs, note, present
 
 app = typer.Typer(add_completion=False)
 

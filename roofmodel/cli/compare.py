@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.output import check_format, check_outputs, present
 from roofmodel.options.command_line import (
     Family,
     Model,
@@ -19,6 +18,7 @@ from roofmodel.options.command_line import (
     takes_workload,
 )
 from roofmodel.options.values import OutputFormat
+from roofmodel.report.printing import check_format, check_outputs, present
 
 app = typer.Typer(add_completion=False)
 
@@ -50,7 +50,7 @@ def compare_command(
     """Compare the bound and expected time of each operator with its achieved time in a profile."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
-    from roofmodel.views.kit import progress
+    from roofmodel.report import progress
 
     check_outputs(api.CompareReport, output, [model, hw, *files, *(times or ())])
     with progress.reading_progress() as callback:

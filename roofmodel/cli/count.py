@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.output import check_format, present
 from roofmodel.options.command_line import examples, format_option, name_option
 from roofmodel.options.values import ComputeFormat, Optimizer, OutputFormat
+from roofmodel.report.printing import check_format, present
 
 app = typer.Typer(add_completion=False)
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.output import DOCUMENT_FORMATS, check_format, check_outputs, present
 from roofmodel.options.command_line import (
     DocumentFiles,
     DocumentFormat,
@@ -19,6 +18,7 @@ from roofmodel.options.command_line import (
     takes_workload,
 )
 from roofmodel.options.values import CrossoverSize
+from roofmodel.report.printing import DOCUMENT_FORMATS, check_format, check_outputs, present
 
 app = typer.Typer(add_completion=False)
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.output import check_format, check_outputs, ignored, present
 from roofmodel.options.command_line import (
     INPUT,
     OUTPUT,
@@ -21,6 +20,7 @@ from roofmodel.options.command_line import (
     takes_workload,
 )
 from roofmodel.options.values import CopyMode, OutputFormat
+from roofmodel.report.printing import check_format, check_outputs, ignored, present
 
 app = typer.Typer(add_completion=False)
 

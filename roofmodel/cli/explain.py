@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.output import DOCUMENT_FORMATS, check_format, check_outputs, ignored, note, present
 from roofmodel.errors import ModelError
 from roofmodel.options.command_line import (
     DocumentFiles,
@@ -19,6 +18,7 @@ from roofmodel.options.command_line import (
     takes_workload,
 )
 from roofmodel.options.values import FlopCounter
+from roofmodel.report.printing import DOCUMENT_FORMATS, check_format, check_outputs, ignored, note, present
 
 app = typer.Typer(add_completion=False)
 

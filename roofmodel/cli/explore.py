@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.output import check_outputs, save
 from roofmodel.options.command_line import Family, Models, devices, examples
+from roofmodel.report.printing import check_outputs, save
 
 app = typer.Typer(add_completion=False)
 
@@ -31,7 +31,7 @@ def explore_command(
 ) -> None:
     """Write a web page with sliders that shows operators on the roofline, their formulas and numbers."""
     from roofmodel import api
-    from roofmodel.views.kit import progress
+    from roofmodel.report import progress
 
     check_outputs(api.ExplorePage, [output], [*models, *devices(hw or [])])
     with progress.derivation_progress() as callback:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.output import DOCUMENT_FORMATS, check_format, check_outputs, note, present
 from roofmodel.options.command_line import DocumentFiles, DocumentFormat, examples, name_option
 from roofmodel.options.values import SheetName
+from roofmodel.report.printing import DOCUMENT_FORMATS, check_format, check_outputs, note, present
 
 app = typer.Typer(
     add_completion=False,

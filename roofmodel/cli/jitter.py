@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.output import check_format, check_outputs, present
 from roofmodel.options.command_line import examples, format_option, name_option, output_option
 from roofmodel.options.values import FirstGap, OutputFormat
+from roofmodel.report.printing import check_format, check_outputs, present
 
 app = typer.Typer(add_completion=False)
 
@@ -67,7 +67,7 @@ def jitter_command(
     """Find which of many ranks is late, from which kernel on, and why: GPU, CPU launches, input or network."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
-    from roofmodel.views.kit import progress
+    from roofmodel.report import progress
 
     check_outputs(api.JitterReport, output, files)
     with progress.reading_progress() as callback:

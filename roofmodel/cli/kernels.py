@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.output import check_format, check_outputs, present
 from roofmodel.options.command_line import Files, ProfileHardware, Times, examples, format_option, output_option
 from roofmodel.options.values import OutputFormat
+from roofmodel.report.printing import check_format, check_outputs, present
 
 app = typer.Typer(add_completion=False)
 
@@ -31,7 +31,7 @@ def kernels_command(
     """Read profiler files (ncu, nvprof, nsys, PyTorch) into one table of kernels."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
-    from roofmodel.views.kit import progress
+    from roofmodel.report import progress
 
     check_outputs(api.ProfileReport, output, [*files, *(times or [])])
     with progress.reading_progress() as callback:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.output import ignored, print_line, print_rich, remark
 from roofmodel.options.command_line import examples, name_option
 from roofmodel.options.values import BenchmarkDevice, L2State, Phase
+from roofmodel.report.printing import ignored, print_line, print_rich, remark
 
 app = typer.Typer(add_completion=False)
 
@@ -47,7 +47,7 @@ def measure_command(
 ) -> None:
     """Measure operations on this machine with torch, for `roof validate` and `roof calibrate`."""
     from roofmodel import api
-    from roofmodel.views.kit import progress
+    from roofmodel.report import progress
 
     if model is None:
         given = {"phase": phase, "batch": None if batch == 1 else batch, "seq": seq, "context": context}

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.output import check_format, present
 from roofmodel.options.command_line import ListingFormat, examples
+from roofmodel.report.printing import check_format, present
 
 app = typer.Typer(
     add_completion=False,

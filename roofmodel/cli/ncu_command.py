@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.output import check_format, print_text, remark
 from roofmodel.options.command_line import examples, format_option
 from roofmodel.options.values import TextFormat
+from roofmodel.report.printing import check_format, print_text, remark
 
 app = typer.Typer(add_completion=False)
 

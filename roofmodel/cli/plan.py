@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.output import check_format, check_outputs, ignored, present
 from roofmodel.errors import Option, Text, WorkloadError, joined
 from roofmodel.options.command_line import (
     OUTPUT,
@@ -26,6 +25,7 @@ from roofmodel.options.command_line import (
     required_device,
 )
 from roofmodel.options.values import OutputFormat
+from roofmodel.report.printing import check_format, check_outputs, ignored, present
 
 app = typer.Typer(add_completion=False)
 TARGETS, SPECULATION = "Targets", "Speculative decoding"
@@ -133,7 +133,7 @@ def plan_command(
     check_format(form, ("table", "json", "csv"))
     required_device(hw, "devices such as --hw a100,h100")
     from roofmodel import api
-    from roofmodel.views.kit import progress
+    from roofmodel.report import progress
 
     report_class = api.TrainingPlanReport if train else api.PlanReport
     check_outputs(report_class, output, [model, *devices(hw or [])])

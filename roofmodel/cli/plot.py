@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.output import check_format, check_outputs, present, print_line, save
 from roofmodel.errors import OutputError
 from roofmodel.options.command_line import (
     Family,
@@ -19,6 +18,7 @@ from roofmodel.options.command_line import (
     takes_workload,
 )
 from roofmodel.options.values import CeilingSource, KernelGrouping, OutputFormat
+from roofmodel.report.printing import check_format, check_outputs, present, print_line, save
 
 app = typer.Typer(add_completion=False)
 
@@ -74,7 +74,7 @@ def plot_command(
     """Show measured kernels and a model's operators on the roofline (default picture: ./FILE.roofline.png)."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
-    from roofmodel.views.kit import progress
+    from roofmodel.report import progress
 
     inputs = [model, hw, *(files or ()), *(times or ())]
     check_outputs(api.PlotReport, output, inputs)

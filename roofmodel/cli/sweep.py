@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.cli.output import check_format, check_outputs, ignored, print_line, print_rich, remark
 from roofmodel.options.command_line import (
     Family,
     Models,
@@ -20,6 +19,7 @@ from roofmodel.options.command_line import (
     takes_grid,
 )
 from roofmodel.options.values import OutputFormat, ScalingMode, Share, SweepPicture
+from roofmodel.report.printing import check_format, check_outputs, ignored, print_line, print_rich, remark
 
 app = typer.Typer(add_completion=False)
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.output import check_format, check_outputs, present
 from roofmodel.options.command_line import ProfileHardware, examples, format_option, name_option, output_option
 from roofmodel.options.values import OutputFormat, RunGrouping
+from roofmodel.report.printing import check_format, check_outputs, present
 
 app = typer.Typer(add_completion=False)
 
@@ -58,7 +58,7 @@ def trace_command(
     """Show where the time of a run goes: compute, communication, copies and idle time by cause, per rank and step."""
     check_format(form, ("table", "json", "csv"))
     from roofmodel import api
-    from roofmodel.views.kit import progress
+    from roofmodel.report import progress
 
     check_outputs(api.TraceReport, output, [*files, *(before or ())])
     with progress.reading_progress() as callback:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from roofmodel.cli.output import check_format, check_outputs, present
 from roofmodel.options.command_line import examples, format_option, output_option
 from roofmodel.options.values import OutputFormat
+from roofmodel.report.printing import check_format, check_outputs, present
 
 app = typer.Typer(add_completion=False)
 

@@ -49,7 +49,7 @@ def given_hardware(hw: Hardware | None) -> Hardware | None:
 
 def operator_name(op: str | None) -> str | None:
     """The name of an operator, from its name or from its label in a table."""
-    from roofmodel.views.kit.operator_names import operator_name as name_of
+    from roofmodel.report.operator_names import operator_name as name_of
 
     name = text("op", op)
     return name_of(name) if name else name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from roofmodel.errors import OutputError, Text
 from roofmodel.options import arguments
 from roofmodel.options.arguments import PathLike
-from roofmodel.reports.base import FileResult, PictureResult, RenderedResult, TextResult
+from roofmodel.report.base import FileResult, PictureResult, RenderedResult, TextResult
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ class ProfileReport(TextResult, FileResult):
         return pandas.DataFrame(flat(self.to_dict()))
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.views.kit.encoding import as_json
+        from roofmodel.report.encoding import as_json
         from roofmodel.views.profile.data import kernels_csv
 
         return {"json": lambda: as_json(self.to_dict()), "csv": lambda: kernels_csv(self.to_dict())}
@@ -130,7 +130,7 @@ class PlotReport(TextResult, PictureResult):
         return SUFFIXES
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.views.kit.encoding import as_json
+        from roofmodel.report.encoding import as_json
         from roofmodel.views.profile.data import points_csv
 
         return {"json": lambda: as_json(self.to_dict()), "csv": lambda: points_csv(self.placed.rooflines)}
@@ -247,7 +247,7 @@ class CollectionCommand(TextResult):
         return document(self.collection)
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.views.kit.encoding import as_json
+        from roofmodel.report.encoding import as_json
 
         return {"line": lambda: self.line, "json": lambda: as_json(self.to_dict())}
 
@@ -448,7 +448,7 @@ class Listing(TextResult):
         return pandas.DataFrame(self.data) if isinstance(self.data, list) else pandas.json_normalize(self.data).T
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.views.kit.encoding import as_json
+        from roofmodel.report.encoding import as_json
 
         return {"json": lambda: as_json(self.data)}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from roofmodel.errors import Text
 from roofmodel.options import arguments
 from roofmodel.options.arguments import PathLike
-from roofmodel.reports.base import FileResult, PictureResult, TextResult
+from roofmodel.report.base import FileResult, PictureResult, TextResult
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from roofmodel.errors import Text
 from roofmodel.options import arguments
 from roofmodel.options.arguments import PathLike
-from roofmodel.reports.base import FileResult, PictureResult, TextResult
+from roofmodel.report.base import FileResult, PictureResult, TextResult
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import pandas
 
     from roofmodel.options.values import SweepPicture
+    from roofmodel.report.document import Document
+    from roofmodel.report.notebook import Picture
     from roofmodel.steps.estimate import Estimate
     from roofmodel.study.sweep.sweep import Sweep
-    from roofmodel.views.kit.document import Document
-    from roofmodel.views.kit.notebook import Picture
 
 
 class Report(TextResult, PictureResult):
@@ -161,7 +161,7 @@ class SweepReport(FileResult):
 
     def picture(self, kind: SweepPicture | None = None, dpi: int = 100) -> Picture:
         """A picture of `rates`, `roofs`, `costs` or `scaling`, for a notebook. Raises RoofError for an unknown kind."""
-        from roofmodel.views.kit.notebook import picture
+        from roofmodel.report.notebook import picture
 
         return picture(partial(self.save, picture=kind), arguments.resolution(dpi))
 
@@ -212,7 +212,7 @@ class Derivation(TextResult, FileResult):
         return self.document.save(arguments.path("path", path))
 
     def __rich__(self) -> Any:
-        from roofmodel.views.kit.document import rich
+        from roofmodel.report.document import rich
 
         return rich(self.document.blocks)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from roofmodel.errors import Text
 from roofmodel.options import arguments
 from roofmodel.options.arguments import PathLike
-from roofmodel.reports.base import PictureResult, TextResult
+from roofmodel.report.base import PictureResult, TextResult
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ class _RunReport(TextResult, PictureResult):
         return tuple(cls._view().SUFFIXES)
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.views.kit.encoding import as_json
+        from roofmodel.report.encoding import as_json
 
         return {"json": lambda: as_json(self.to_dict()), "csv": lambda: self._view().as_csv(self.analyzed)}
 

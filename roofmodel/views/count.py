@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roofmodel.numbers import units
+from roofmodel.report import encoding
+from roofmodel.report.columns import bare
 from roofmodel.study.count import Count, DispatchedOperator
-from roofmodel.views.kit import encoding
-from roofmodel.views.kit.columns import bare
 
 
 def document(count: Count) -> dict[str, Any]:

@@ -8,10 +8,8 @@ from typing import Any
 
 from roofmodel.errors import Command
 from roofmodel.numbers import units
-from roofmodel.study.homework.homework import Graded, GradedSheet, Sheet
-from roofmodel.study.homework.problem import SYMBOLS, UNITS, Problem, Question
-from roofmodel.views.kit import formula
-from roofmodel.views.kit.document import (
+from roofmodel.report import formula
+from roofmodel.report.document import (
     Block,
     Code,
     Document,
@@ -23,6 +21,8 @@ from roofmodel.views.kit.document import (
     Table,
     text_form,
 )
+from roofmodel.study.homework.homework import Graded, GradedSheet, Sheet
+from roofmodel.study.homework.problem import SYMBOLS, UNITS, Problem, Question
 
 DIGITS = 5  # more than any tolerance needs
 

@@ -19,9 +19,9 @@ from roofmodel.models.family import Family
 from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Checkpoint
 from roofmodel.numbers import units
+from roofmodel.report.columns import bare
 from roofmodel.steps.estimate import parameters
-from roofmodel.views.kit.columns import bare
-from roofmodel.views.kit.workload_text import describe_parameters
+from roofmodel.steps.workload_text import describe_parameters
 
 EXAMPLE = Command("roof estimate gpt2-xl --hw a100", 'roofmodel.estimate("gpt2-xl", "a100")')
 

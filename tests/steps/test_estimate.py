@@ -16,8 +16,8 @@ from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.steps.estimate import Estimate, estimate
+from roofmodel.steps.workload_text import describe_workload
 from roofmodel.views.estimate.text import describe_largest
-from roofmodel.views.kit.workload_text import describe_workload
 from tests import draws
 
 MIXED: dict[str, Any] = {"dtype": "fp8", "activations": "fp16"}

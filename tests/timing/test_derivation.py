@@ -15,6 +15,7 @@ from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.numbers.derivation import written
+from roofmodel.report.document import Equations
 from roofmodel.steps.options import workload
 from roofmodel.timing import (
     attention,
@@ -41,7 +42,6 @@ from roofmodel.timing.recurrent import ChunkWork, FilterWork, RecurrenceWork
 from roofmodel.timing.roofline import place
 from roofmodel.timing.tiled_attention import TiledAttentionWork
 from roofmodel.views.derive.explain_expected import expected_time
-from roofmodel.views.kit.document import Equations
 from tests.numbers.test_derivation import evaluated
 
 MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSeek-V2-Lite", "resnet-18", "t5-small",

@@ -8,7 +8,7 @@ from rich.text import Text
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
-from roofmodel.views.kit.columns import bare
+from roofmodel.report.columns import bare
 
 
 def table(device: Device, fitted: Calibration, calibration: Calibration) -> RenderableType:

@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roofmodel.numbers.units import seconds, si
+from roofmodel.report.columns import bare
 from roofmodel.study.benchmark.measure import Done
 from roofmodel.study.benchmark.measured_table import Measurement
-from roofmodel.views.kit.columns import bare
 
 
 def summary(measurement: Measurement) -> RenderableType:

@@ -7,10 +7,10 @@ from typing import Any
 
 from roofmodel.files.file_names import display_names
 from roofmodel.numbers.algebra import plain
+from roofmodel.report import encoding
 from roofmodel.study.compare.comparison import Comparison, Passes
 from roofmodel.study.compare.diagnosis import reasons
 from roofmodel.views.compare.text import finding_texts, row_label
-from roofmodel.views.kit import encoding
 
 
 def document(comparison: Comparison) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from roofmodel.errors import Option
 from roofmodel.files import output_files
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import plain
+from roofmodel.report.columns import FittingTable
 from roofmodel.roofline.points import total
+from roofmodel.steps.workload_text import describe_phase, describe_workload
 from roofmodel.study.compare.comparison import Comparison, ComparisonRow, Passes
 from roofmodel.study.compare.diagnosis import reasons
 from roofmodel.views.compare import data
 from roofmodel.views.compare.text import duration, finding_texts, percent, row_label
-from roofmodel.views.kit.workload_text import describe_phase, describe_workload
-from roofmodel.views.profile.tables import FittingTable
 
 SUFFIXES = (*output_files.PICTURES, "json", "csv")
 MAX_LISTED = 8  # unmatched kernels, and rows with reasons

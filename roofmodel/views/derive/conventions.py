@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.numbers import units
+from roofmodel.report import formula
+from roofmodel.report.document import Document, Form, Heading, Paragraph, Table
 from roofmodel.study.derive import conventions
-from roofmodel.views.kit import formula
-from roofmodel.views.kit.document import Document, Form, Heading, Paragraph, Table
 
 
 def document() -> Document:

@@ -10,12 +10,8 @@ from typing import Any
 from roofmodel.errors import Command
 from roofmodel.models.symbols import resolve_min_max, symbol
 from roofmodel.numbers import units
-from roofmodel.study.derive.bound_changes import CeilingEquation, Change, Changes, Side, assumptions
-from roofmodel.study.derive.crossover import SYMBOLS, Crossover, DominantBound
-from roofmodel.study.derive.explain import Explanation, Quantity
-from roofmodel.views.derive.quantities import describe_layers, symbols
-from roofmodel.views.kit import formula
-from roofmodel.views.kit.document import (
+from roofmodel.report import formula
+from roofmodel.report.document import (
     Block,
     Document,
     Equation,
@@ -26,7 +22,11 @@ from roofmodel.views.kit.document import (
     Table,
     text_form,
 )
-from roofmodel.views.kit.workload_text import describe_gpus
+from roofmodel.steps.workload_text import describe_gpus
+from roofmodel.study.derive.bound_changes import CeilingEquation, Change, Changes, Side, assumptions
+from roofmodel.study.derive.crossover import SYMBOLS, Crossover, DominantBound
+from roofmodel.study.derive.explain import Explanation, Quantity
+from roofmodel.views.derive.quantities import describe_layers, symbols
 
 NAMES = {
     "batch": "batch size",

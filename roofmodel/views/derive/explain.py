@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterator
 from roofmodel.models.symbols import resolve_min_max
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
+from roofmodel.report import formula
+from roofmodel.report.document import Block, Document, Equation, Equations, Form, Heading, Paragraph, text_form
 from roofmodel.steps.phase import PhaseEstimate, StageTime
 from roofmodel.steps.placed import launches, sum_of
+from roofmodel.steps.workload_text import describe_phase, describe_rate, describe_usable_memory
 from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.timing.timing import Expected
 from roofmodel.views.derive.explain_data import to_dict
@@ -17,9 +20,6 @@ from roofmodel.views.derive.explain_operator import operators
 from roofmodel.views.derive.quantities import forms, symbols
 from roofmodel.views.estimate.rows import replica_rows
 from roofmodel.views.estimate.text import describe_expectation, describe_largest
-from roofmodel.views.kit import formula
-from roofmodel.views.kit.document import Block, Document, Equation, Equations, Form, Heading, Paragraph, text_form
-from roofmodel.views.kit.workload_text import describe_phase, describe_rate, describe_usable_memory
 
 
 def document(explanation: Explanation, *, timing: bool = False) -> Document:

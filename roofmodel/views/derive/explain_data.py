@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.numbers.algebra import plain
+from roofmodel.report import formula
 from roofmodel.study.derive.explain import Explanation, Quantity, SymbolicOperator
 from roofmodel.timing import derivation
 from roofmodel.views.derive.quantities import describe_quantity
-from roofmodel.views.kit import formula
 
 
 def to_dict(explanation: Explanation) -> dict[str, Any]:

@@ -9,12 +9,7 @@ from roofmodel.devices.calibration import Fit
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import plain
 from roofmodel.numbers.derivation import DerivationStep, written
-from roofmodel.study.derive.explain import Explanation
-from roofmodel.timing import derivation
-from roofmodel.timing.engine import Fused
-from roofmodel.timing.formula import FormulaDescription
-from roofmodel.timing.timing import Expected, Formula
-from roofmodel.views.kit.document import (
+from roofmodel.report.document import (
     Block,
     Code,
     Equation,
@@ -26,6 +21,11 @@ from roofmodel.views.kit.document import (
     latex_text,
     text_form,
 )
+from roofmodel.study.derive.explain import Explanation
+from roofmodel.timing import derivation
+from roofmodel.timing.engine import Fused
+from roofmodel.timing.formula import FormulaDescription
+from roofmodel.timing.timing import Expected, Formula
 
 
 def expected_time(

@@ -11,6 +11,8 @@ from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
+from roofmodel.report import formula
+from roofmodel.report.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, Table, text_form
 from roofmodel.steps.placed import Placed
 from roofmodel.study.derive.explain import Axis, Explanation, SymbolicOperator
 from roofmodel.timing.engine import Fused
@@ -18,8 +20,6 @@ from roofmodel.timing.links import NodeCrossing, Route, route
 from roofmodel.timing.roofline import Placement
 from roofmodel.views.derive.explain_expected import expected_time
 from roofmodel.views.derive.quantities import amount, describe_layers, forms, origin
-from roofmodel.views.kit import formula
-from roofmodel.views.kit.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, Table, text_form
 
 EXTRA_KERNELS = {"in several kernels": "several kernels compute the operator", "in fp32": "tensors in fp32"}
 """What the names of extra kernels mean that are not the name of a kernel."""

@@ -8,9 +8,9 @@ from typing import Any
 from roofmodel.models.symbols import SymbolSource
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
+from roofmodel.report import formula
+from roofmodel.report.document import Form, Table, text_form
 from roofmodel.study.derive.explain import Explanation, Quantity
-from roofmodel.views.kit import formula
-from roofmodel.views.kit.document import Form, Table, text_form
 
 MAX_TERMS = 12  # longer sums are not repeated with numbers
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.numbers.algebra import plain
+from roofmodel.report import formula
+from roofmodel.report.document import Document, Form, Heading, Paragraph, Table
 from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.study.derive.reconcile import TOOLS, Reconciliation
 from roofmodel.views.derive.quantities import amount, describe_quantity, symbols
-from roofmodel.views.kit import formula
-from roofmodel.views.kit.document import Document, Form, Heading, Paragraph, Table
 
 
 def document(found: Reconciliation) -> Document:

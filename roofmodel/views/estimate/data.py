@@ -7,12 +7,12 @@ from typing import Any
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.workload import NO_IMAGE
 from roofmodel.numbers.algebra import plain
+from roofmodel.report import encoding
 from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.parallelism import has_experts
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed, totals_of
 from roofmodel.steps.stages import phase_totals, stage_totals
-from roofmodel.views.kit import encoding
 
 
 def to_dict(estimate: Estimate) -> dict[str, Any]:

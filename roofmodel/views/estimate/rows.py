@@ -8,10 +8,11 @@ from typing import NamedTuple
 from roofmodel.counting.operator import Cost
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
+from roofmodel.report.chart import ALPHABETS
+from roofmodel.report.operator_names import MERGED, kind, label, merged_label, title
 from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
-from roofmodel.views.kit.operator_names import MERGED, kind, label, merged_label, title
 
 ORDER = (
     *("embedding", "stage", "attention", "cross attention", "ssm", "linear", "convolution", "mlp", "input"),
@@ -105,16 +106,6 @@ def full_label(row: OperatorRow) -> str:
     """The label with its group, unless it names the group itself: `MLP: up`, `norms`, `LM head`."""
     complete = kind(row.group) in MERGED or row.label.startswith(row.group) or row.label.endswith(row.group)
     return row.label if complete else f"{title(row.group)}: {row.label}"
-
-
-ALPHABETS = {
-    "capitals": "ABCDEFGHJKLMNPQRSTUVWXYZ",
-    "small letters": "abcdefghijkmnpqrstuvwxyz",
-    "Greek letters": "αβγδεζηθλμξπρστφχψω",
-    "Greek capitals": "ΓΔΘΛΞΠΣΦΨΩ",
-}
-"""The letters of rows in pictures, an alphabet per phase or stage, without letters that look alike (I and l, O and o).
-"""
 
 
 def with_letters(phase: int, found: list[OperatorRow]) -> list[tuple[str, OperatorRow]]:

@@ -10,9 +10,9 @@ from roofmodel.numbers.algebra import Number, plain
 from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.stages import generation_totals, latencies
+from roofmodel.steps.workload_text import describe_rate, describe_usable_memory, without_unit_of
 from roofmodel.timing.timing import Expected
 from roofmodel.views.estimate.text import describe_largest
-from roofmodel.views.kit.workload_text import describe_rate, describe_usable_memory, without_unit_of
 
 LATENCY = {"prefill": "TTFT", "decode": "TPOT", "train": "step time"}
 """What the time of a phase is called: time to first token, time per output token."""

@@ -12,8 +12,12 @@ from rich.text import Text
 from roofmodel.counting.operator import Cost
 from roofmodel.errors import Option
 from roofmodel.numbers import units
+from roofmodel.report import chart
+from roofmodel.report.columns import Cell, bar, stacked
+from roofmodel.report.operator_names import kind, title
 from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.phase import PhaseEstimate
+from roofmodel.steps.workload_text import describe_parameters, describe_phase, describe_workload
 from roofmodel.timing.links import route
 from roofmodel.timing.roofline import ridge
 from roofmodel.views.estimate.rows import (
@@ -28,10 +32,6 @@ from roofmodel.views.estimate.rows import (
 )
 from roofmodel.views.estimate.summary import Answer, summary
 from roofmodel.views.estimate.text import describe_remarks
-from roofmodel.views.kit import chart
-from roofmodel.views.kit.columns import Cell, bar, stacked
-from roofmodel.views.kit.operator_names import kind, title
-from roofmodel.views.kit.workload_text import describe_parameters, describe_phase, describe_workload
 
 STYLES = {
     "embedding": "cyan",

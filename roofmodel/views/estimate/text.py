@@ -9,7 +9,7 @@ from roofmodel.numbers import units
 from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed, total_cost
-from roofmodel.views.kit.workload_text import describe_rate
+from roofmodel.steps.workload_text import describe_rate
 
 
 def describe_expectation(phase: PhaseEstimate) -> str:

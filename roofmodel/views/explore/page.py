@@ -24,22 +24,22 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, trace_branches
 from roofmodel.numbers.traced import Cases, Trace, map_cases
+from roofmodel.report import canvas
+from roofmodel.report.operator_names import kind, label, title
+from roofmodel.report.page import SCRIPT_SOURCES, page_file, render_page
+from roofmodel.roofline.panel import CATEGORY_COLORS
 from roofmodel.steps.estimate import parameters
 from roofmodel.steps.options import CHOICES, workload
 from roofmodel.steps.parallelism import tp_by_ep
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
+from roofmodel.steps.workload_text import describe_parameters
 from roofmodel.study import explore as study
 from roofmodel.timing.timing import Expected
 from roofmodel.views.estimate.data import memory_document, operator_document, phase_document
 from roofmodel.views.explore import nodes
 from roofmodel.views.explore.devices import describe_device, sets_used
 from roofmodel.views.explore.nodes import Rows
-from roofmodel.views.kit import canvas
-from roofmodel.views.kit.operator_names import kind, label, title
-from roofmodel.views.kit.page import SCRIPT_SOURCES, page_file, render_page
-from roofmodel.views.kit.panel import CATEGORY_COLORS
-from roofmodel.views.kit.workload_text import describe_parameters
 
 SCRIPTS = ("numbers.js", "draw.js", "page.js")  # evaluate, draw, handle input
 Item = TypeVar("Item", Architecture, Device)
@@ -59,11 +59,11 @@ def html(
     document = data(archs, devices, progress)
     names = ", ".join(arch.name for arch in archs)
     return render_page(
-        page_file("explore", "page.html"),
+        page_file("views.explore", "page.html"),
         title=f"{names}: roofline to explore",
-        style=page_file("explore", "page.css"),
+        style=page_file("views.explore", "page.css"),
         sources=[SCRIPT_SOURCES],
-        script="\n".join(page_file("explore", name) for name in SCRIPTS),
+        script="\n".join(page_file("views.explore", name) for name in SCRIPTS),
         footer=f"roofmodel {version('roofmodel')}",
         data=_compressed(json.dumps(document, allow_nan=False, separators=(",", ":"))),
     )

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from roofmodel.files import output_files
+from roofmodel.report import encoding
 from roofmodel.study.jitter.jitter import Jitter
 from roofmodel.study.jitter.what_if import WhatIf
-from roofmodel.views.kit import encoding
 
 SUFFIXES = (*output_files.PICTURES, "html", "json", "csv")
 

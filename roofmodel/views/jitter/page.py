@@ -10,12 +10,12 @@ from typing import Any
 
 from roofmodel.files import output_files
 from roofmodel.numbers import units
+from roofmodel.report import encoding
+from roofmodel.report.page import IMAGE_SOURCES, page_file, render_page
 from roofmodel.study.jitter.jitter import Jitter
 from roofmodel.study.jitter.what_if import WhatIf
 from roofmodel.views.jitter import data, picture
 from roofmodel.views.jitter.tables import alignment_text, slowdown_rows, what_if_text
-from roofmodel.views.kit import encoding
-from roofmodel.views.kit.page import IMAGE_SOURCES, page_file, render_page
 
 MAX_ROWS = 200  # of a table
 _TEXTS = ("file", "process", "host", "kernel_name", "cause", "kept", "name")
@@ -27,9 +27,9 @@ def html(jitter: Jitter) -> str:
     title = f"Which rank is late: {', '.join([*jitter.names.values()][:3])}"
     steps, ranks = data.step_rows(jitter), data.rank_rows(jitter)
     return render_page(
-        page_file("jitter", "page.html"),
+        page_file("views.jitter", "page.html"),
         title=title,
-        style=page_file("jitter", "page.css"),
+        style=page_file("views.jitter", "page.css"),
         sources=[IMAGE_SOURCES],  # the heat maps in the picture
         heading=escape(title),
         findings="".join(f"<li>{escape(finding)}.</li>" for finding in jitter.findings),

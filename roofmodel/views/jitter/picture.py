@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.numbers import units
+from roofmodel.report import canvas
 from roofmodel.study.jitter.jitter import OPERATIONS, Jitter
 from roofmodel.study.jitter.reduced_steps import StepCurves
 from roofmodel.study.jitter.what_if import WhatIf
 from roofmodel.views.jitter.tables import TOOLS, signed, unit_of_work
-from roofmodel.views.kit import canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

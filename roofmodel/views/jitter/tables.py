@@ -10,11 +10,11 @@ from rich.text import Text
 
 from roofmodel.errors import Option
 from roofmodel.numbers import units
+from roofmodel.report.columns import FittingTable
+from roofmodel.roofline.kernel_names import short_name
 from roofmodel.study.jitter.jitter import OPERATIONS, Jitter
 from roofmodel.study.jitter.reduced_steps import StepSummary
 from roofmodel.study.jitter.what_if import WhatIf
-from roofmodel.views.kit.kernel_names import short_name
-from roofmodel.views.profile.tables import FittingTable
 
 MAX_ROWS = 16  # of ranks and of steps
 MAX_SLOWDOWNS = 4  # of each group

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from roofmodel.files import output_files
+from roofmodel.report.encoding import as_csv, as_json
 from roofmodel.study.plan.plan import Plan
-from roofmodel.views.kit.encoding import as_csv, as_json
 from roofmodel.views.plan.data import document, flat_rows
 
 SUFFIXES = (*output_files.PICTURES, "csv", "json")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofmodel.numbers import units
+from roofmodel.report import canvas, labels
 from roofmodel.study.plan.candidate import Candidate
 from roofmodel.study.plan.plan import Plan
 from roofmodel.study.plan.ranking import format_text, name
-from roofmodel.views.kit import canvas, labels
 from roofmodel.views.plan.table import heading
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from rich.text import Text
 
 from roofmodel.files import output_files
 from roofmodel.numbers import units
+from roofmodel.report.encoding import as_csv, as_json
 from roofmodel.study.plan.training import TrainingPlan
 from roofmodel.study.plan.training_candidate import training_layout
 from roofmodel.study.plan.training_ranking import RankedTraining
-from roofmodel.views.kit.encoding import as_csv, as_json
 from roofmodel.views.plan.data import interval, shortage
 from roofmodel.views.plan.table import candidate_table, ties_legend
 

@@ -8,10 +8,10 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from roofmodel.numbers import units
+from roofmodel.report import chart
+from roofmodel.report.chart import ALPHABETS
+from roofmodel.roofline.panel import MIN_SHARE, Panel, point_color
 from roofmodel.roofline.points import Point
-from roofmodel.views.estimate.rows import ALPHABETS
-from roofmodel.views.kit import chart
-from roofmodel.views.kit.panel import MIN_SHARE, Panel, point_color
 
 MAX_WIDTH = 96  # columns
 

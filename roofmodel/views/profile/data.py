@@ -10,9 +10,10 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.files import output_files
 from roofmodel.profiles.kernel import Kernel
+from roofmodel.report import encoding
+from roofmodel.roofline.panel import provenance
 from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels, Roofline, RooflinePlot
-from roofmodel.views.kit import encoding
-from roofmodel.views.kit.panel import heading, panels_of, provenance, sources
+from roofmodel.views.profile.panels import heading, panels_of, sources
 
 # A document of one device has its name at the top. A document of several devices has null there, and a key "hardware"
 # in each entry that belongs to one of them.
@@ -142,7 +143,6 @@ SUFFIXES = (*output_files.PICTURES, "html", "json", "csv")  # that `save_points`
 
 def save_points(plot: RooflinePlot, path: str) -> Path:
     """Write the points as a picture, a page or data, according to the suffix."""
-    from roofmodel.views.kit import roofline_page
     from roofmodel.views.profile import picture
 
     subtitle = provenance(panels_of(plot), sources(plot))
@@ -150,11 +150,18 @@ def save_points(plot: RooflinePlot, path: str) -> Path:
         path,
         draw=lambda file, form: picture.draw(panels_of(plot), heading(plot), subtitle, file, form),
         texts={
-            "html": lambda: roofline_page.points_page(plot),
+            "html": lambda: points_page(plot),
             "json": lambda: encoding.as_json(points_document(plot)),
             "csv": lambda: points_csv(plot.rooflines),
         },
     )
+
+
+def points_page(plot: RooflinePlot) -> str:
+    """The page of measured kernels and, with a model, of its predicted operators. Raises OutputError without plotly."""
+    from roofmodel.roofline.page import html
+
+    return html(heading(plot), sources(plot), panels_of(plot), [*map(str, plot.warnings)])
 
 
 def ceilings(device: Device, used: Sequence[Pipe]) -> list[dict[str, Any]]:

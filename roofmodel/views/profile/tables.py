@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roofmodel.errors import Option
 from roofmodel.numbers import units
+from roofmodel.report.columns import FittingTable
+from roofmodel.roofline.panel import Panel, point_color
 from roofmodel.roofline.points import Point, flops_by_pipe, incomplete
 from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels, RooflinePlot
-from roofmodel.views.kit.columns import bare, fitting
-from roofmodel.views.kit.panel import COUNTED, Panel, panels_of, point_color, shorten
 from roofmodel.views.profile import chart
+from roofmodel.views.profile.panels import COUNTED, panels_of
 
 MAX_ROWS = 30  # of a table; its last line counts the rest
-MIN_NAME_WIDTH = 18  # characters of a name; narrower terminals leave out other columns
 DROP_ORDER = ("regs", "occ.", "×", "B/s", "FLOP/s", "bound by", "FLOP/B", "DRAM", "FLOPs", "level", "achieved")
-LEFT_ALIGNED = ("", "level", "bound by")
 # Explanations of headings and marks, for the line below a table that contains them.
 LEGEND = {
     "≥": "≥ lower bound: FLOPs of some pipes were not counted",
@@ -51,7 +49,7 @@ def _kernels(run: DeviceProfile) -> Iterator[RenderableType]:
     registers = any(kernel.registers is not None for kernel in longest)
     occupancy = any(kernel.occupancy is not None for kernel in longest)
     titles = ["kernel", "×", "time", "FLOPs", "DRAM", *["regs"] * registers, *["occ."] * occupancy]
-    table = FittingTable(titles, "kernel")
+    table = FittingTable(titles, "kernel", DROP_ORDER, LEGEND)
     for kernel in longest:
         flops, device = flops_by_pipe(kernel.flops), identification and identification.device
         table.add(
@@ -97,7 +95,9 @@ def _points(
     panel: Panel, found: Sequence[Point], letters: Mapping[str, str], one: str, share: str
 ) -> Iterator[RenderableType]:
     """A table of the first MAX_ROWS points, and the number of the others."""
-    table = FittingTable(["", one, "×", "level", "FLOP/B", "FLOP/s", "B/s", "achieved", "bound by", share], one)
+    table = FittingTable(
+        ["", one, "×", "level", "FLOP/B", "FLOP/s", "B/s", "achieved", "bound by", share], one, DROP_ORDER, LEGEND
+    )
     bandwidths = any(point.flops_per_second is None for point in found[:MAX_ROWS])  # else FLOP/B and FLOP/s imply them
     for point in found[:MAX_ROWS]:
         table.add(
@@ -133,46 +133,3 @@ def _achieved(point: Point) -> str:
 def _lower_bound(figure: str, incomplete: bool) -> str:
     """A number, marked if it is a lower bound."""
     return f"≥ {figure}" if incomplete else figure
-
-
-class FittingTable:
-    """A table that fits the terminal: drops columns, then shortens the names of one column. A legend is below it.
-
-    `names` is the title of this column, or None for a table without names, which does not fill the terminal.
-    """
-
-    def __init__(
-        self, titles: Sequence[str], names: str | None, drop_order: Sequence[str] = DROP_ORDER,
-        legend: Mapping[str, str] = LEGEND,
-    ) -> None:  # fmt: skip
-        self.titles, self.names = titles, names
-        self.drop_order, self.legend = drop_order, legend
-        self.rows: list[dict[str, str | Text]] = []
-
-    def add(self, *cells: str | Text) -> None:
-        """Add a row; one cell per title."""
-        self.rows.append(dict(zip(self.titles, cells, strict=True)))
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = {title: [str(row[title]) for row in self.rows] for title in self.titles}
-        widths = {title: max(map(cell_len, (title, *cells))) for title, cells in columns.items() if any(cells)}
-        if self.names is not None:
-            widths[self.names] = MIN_NAME_WIDTH
-        kept = fitting(widths, self.drop_order, options.max_width)
-        numeric = [title for title in kept if title != self.names]
-        name_width = options.max_width - sum(widths[title] + 1 for title in numeric)
-        table = bare(expand=self.names is not None)
-        for title in kept:
-            if title == self.names:
-                table.add_column(title, no_wrap=True, ratio=1)
-            else:
-                table.add_column(title, justify="left" if title in LEFT_ALIGNED else "right", no_wrap=True)
-        for row in self.rows:
-            cells = row
-            if self.names is not None:
-                cells = row | {self.names: Text(shorten(str(row[self.names]), name_width))}
-            table.add_row(*map(cells.__getitem__, kept))
-        yield table
-        marks = {mark for title in numeric for cell in columns[title] for mark in cell}
-        if lines := [text for key, text in self.legend.items() if key in marks or key in numeric]:
-            yield Text("; ".join(lines), style="dim")

@@ -11,10 +11,10 @@ from typing import Any, TextIO, TypeVar
 
 from roofmodel.errors import OutputError
 from roofmodel.files import output_files
+from roofmodel.report.encoding import csv_cell
 from roofmodel.study.sweep.case import COUNTS, LENGTHS, PARALLELISM_OPTIONS, ROLES, Columns
 from roofmodel.study.sweep.columns import TEXT_COLUMNS, full_column, known_values
 from roofmodel.study.sweep.sweep import Sweep
-from roofmodel.views.kit.encoding import csv_cell
 from roofmodel.views.sweep.data import rows, summary
 
 Item = TypeVar("Item")

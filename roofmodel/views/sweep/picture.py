@@ -11,9 +11,9 @@ import numpy as np
 from roofmodel.errors import Option, WorkloadError, choices
 from roofmodel.numbers import units
 from roofmodel.options.values import SweepPicture
+from roofmodel.report import canvas, labels
 from roofmodel.study.sweep.case import LENGTHS, NAMED_OPTIONS, PARALLELISM_OPTIONS
 from roofmodel.study.sweep.sweep import Sweep
-from roofmodel.views.kit import canvas, labels
 from roofmodel.views.sweep.data import frame
 from roofmodel.views.sweep.table import BOUND_NAMES, TITLES, described
 

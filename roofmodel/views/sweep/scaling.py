@@ -10,10 +10,10 @@ from rich.text import Text
 
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.numbers import units
+from roofmodel.report import canvas
+from roofmodel.report.columns import bare, fitting
 from roofmodel.study.sweep.scaling_laws import LawFit, Scaling
 from roofmodel.study.sweep.sweep import Sweep
-from roofmodel.views.kit import canvas
-from roofmodel.views.kit.columns import bare, fitting
 from roofmodel.views.sweep.data import rows
 from roofmodel.views.sweep.table import BOUND_NAMES
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from roofmodel.errors import Command, Message, Option
 from roofmodel.numbers import units
+from roofmodel.report.columns import bare, fitting
 from roofmodel.steps.parallelism import GPUS
 from roofmodel.study.sweep.case import (
     BEYOND_POSITIONS,
@@ -21,7 +22,6 @@ from roofmodel.study.sweep.case import (
 )
 from roofmodel.study.sweep.conditions import SHARE_COLUMNS
 from roofmodel.study.sweep.sweep import Sweep
-from roofmodel.views.kit.columns import bare, fitting
 from roofmodel.views.sweep.data import rows
 
 SHOWN = 40  # rows; the last line counts the others

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from roofmodel.errors import Option
 from roofmodel.numbers import units
+from roofmodel.report.columns import FittingTable
 from roofmodel.study.trace.comparison import Change, Comparison, RunTotals
 from roofmodel.study.trace.trace import Trace
-from roofmodel.views.profile.tables import FittingTable
 from roofmodel.views.trace.parts import PARTS
 
 MAX_ROWS = 12

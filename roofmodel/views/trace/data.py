@@ -8,6 +8,7 @@ from typing import Any
 
 from roofmodel.errors import ProfileError
 from roofmodel.files import output_files
+from roofmodel.report import encoding
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.achieved import Achieved, RunRoofline
 from roofmodel.study.trace.copies import HOST_DIRECTIONS, Copies
@@ -15,7 +16,6 @@ from roofmodel.study.trace.groups import GroupTime, lecture_shares
 from roofmodel.study.trace.ranks import Rank
 from roofmodel.study.trace.steps import PARTS, Step, total
 from roofmodel.study.trace.trace import RankReport, Trace
-from roofmodel.views.kit import encoding
 from roofmodel.views.trace import comparison, perfetto
 
 SUFFIXES = (*output_files.PICTURES, "html", "json", "csv", *perfetto.SUFFIXES)

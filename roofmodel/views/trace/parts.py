@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from roofmodel.numbers import units
+from roofmodel.report import canvas
 from roofmodel.study.trace.steps import total
 from roofmodel.study.trace.trace import RankReport
-from roofmodel.views.kit import canvas
 
 
 class Part(NamedTuple):

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roofmodel.numbers import units
+from roofmodel.report import canvas
 from roofmodel.study.trace.steps import Step, total
 from roofmodel.study.trace.trace import Trace
-from roofmodel.views.kit import canvas
 from roofmodel.views.trace.parts import COMPUTATION_FIRST, PARTS
 
 MAX_BARS = 24

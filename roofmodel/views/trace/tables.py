@@ -9,13 +9,13 @@ from rich.text import Text
 
 from roofmodel.errors import Option
 from roofmodel.numbers import units
+from roofmodel.report.columns import FittingTable
 from roofmodel.roofline.counted_kernels import AUXILIARY
 from roofmodel.study.trace import intervals
 from roofmodel.study.trace.findings import Finding
 from roofmodel.study.trace.groups import GroupTime, lecture_shares
 from roofmodel.study.trace.steps import Step, total
 from roofmodel.study.trace.trace import RankReport, Trace
-from roofmodel.views.profile.tables import FittingTable
 from roofmodel.views.trace import comparison
 from roofmodel.views.trace.parts import CAUSE_TEXTS, PARTS, largest_part
 

@@ -20,13 +20,13 @@ import numpy as np
 from roofmodel.errors import Option
 from roofmodel.numbers import units
 from roofmodel.profiles.timelines.timeline import UNKNOWN
+from roofmodel.report import canvas
+from roofmodel.report.page import SCRIPT_SOURCES, page_file, render_page
+from roofmodel.roofline.kernel_names import short_name
+from roofmodel.roofline.panel import category_color
 from roofmodel.study.trace.idle import CAUSES
 from roofmodel.study.trace.steps import total
 from roofmodel.study.trace.trace import RankReport, Trace
-from roofmodel.views.kit import canvas
-from roofmodel.views.kit.kernel_names import short_name
-from roofmodel.views.kit.page import SCRIPT_SOURCES, page_file, render_page
-from roofmodel.views.kit.panel import category_color
 from roofmodel.views.trace.parts import CAUSE_TEXTS, COMPUTATION_FIRST, largest_part
 from roofmodel.views.trace.timeline_rows import (
     IDLE,
@@ -70,7 +70,7 @@ def html(trace: Trace) -> tuple[str, list[str]]:
     if len(trace.files) > 1:
         about += " · time 0: the first GPU activity of each file, whose clocks may differ"
     text = render_page(
-        page_file("trace", "timeline_page.html"),
+        page_file("views.trace", "timeline_page.html"),
         title=f"{files}: timeline",
         sources=[SCRIPT_SOURCES],
         heading=escape(files),
@@ -79,8 +79,8 @@ def html(trace: Trace) -> tuple[str, list[str]]:
         notes=_notes([*notes, *map(str, trace.warnings)]),
         parts="\n".join(map(_parts, trace.ranks)),
         open="open" if len(trace.ranks) <= 4 else "",
-        style=page_file("trace", "timeline_page.css"),
-        script="\n".join(page_file("trace", name) for name in SCRIPTS),
+        style=page_file("views.trace", "timeline_page.css"),
+        script="\n".join(page_file("views.trace", name) for name in SCRIPTS),
         footer=f"roofmodel {version('roofmodel')}",
         data=packed(rows),
     )

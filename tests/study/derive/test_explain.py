@@ -24,10 +24,10 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.symbols import symbolic
+from roofmodel.report.operator_names import label, merged_label, operator_name, title
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import tokens_of
 from roofmodel.study.derive.explain import explain, matching_names, symbolic_workload
-from roofmodel.views.kit.operator_names import label, merged_label, operator_name, title
 from tests import draws
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from roofmodel.cli.output import flag
 from roofmodel.errors import RoofError, option_spelling
 from roofmodel.profiles.ncu import metric_catalog
+from roofmodel.report.encoding import as_json
+from roofmodel.report.printing import flag
 from roofmodel.study.profile.ncu_command import collect, collection_advice
-from roofmodel.views.kit.encoding import as_json
 from roofmodel.views.profile import ncu_command as views
 
 TOY = Path(__file__).parents[3] / "examples" / "toy-gpu.yaml"

@@ -9,8 +9,8 @@ import pytest
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.roofline.points import GROUPINGS
 from roofmodel.study.profile import place
-from roofmodel.views.kit.panel import panels_of
 from roofmodel.views.profile.data import points_document
+from roofmodel.views.profile.panels import panels_of
 from tests.profiles.samples import MEASURED, needs_measured
 
 COLUMNS = (

@@ -14,7 +14,7 @@ from roofmodel.models.config import architecture
 from roofmodel.steps.estimate import estimate
 from roofmodel.views.estimate.data import as_csv, as_json, to_dict
 from roofmodel.views.estimate.markdown import as_markdown
-from tests.views.estimates import run
+from tests.estimates import run
 
 
 def test_the_document_has_the_keys_of_the_contract() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roofmodel.views.estimate.markdown import as_markdown
-from tests.views.estimates import run
+from tests.estimates import run
 
 
 def test_markdown_has_a_table_a_phase_and_the_notes() -> None:

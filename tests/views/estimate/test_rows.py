@@ -8,7 +8,7 @@ import pytest
 
 from roofmodel.views.estimate import picture
 from roofmodel.views.estimate.rows import group_rows, rows, with_letters
-from tests.views.estimates import MODELS, run
+from tests.estimates import MODELS, run
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -19,17 +19,17 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from roofmodel.cli.output import flag
 from roofmodel.devices.device import Device
 from roofmodel.errors import option_spelling
 from roofmodel.models import hub
 from roofmodel.numbers import units
+from roofmodel.report import chart
+from roofmodel.report.printing import flag
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.placed import total_seconds
 from roofmodel.views.estimate.rows import group_rows, rows, with_letters
 from roofmodel.views.estimate.summary import summary
 from roofmodel.views.estimate.terminal import EstimateView
-from roofmodel.views.kit import chart
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

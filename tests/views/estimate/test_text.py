@@ -6,11 +6,11 @@ from roofmodel.devices.device import Device
 from roofmodel.models.config import architecture
 from roofmodel.numbers import units
 from roofmodel.steps.estimate import estimate
+from roofmodel.steps.workload_text import describe_parameters, describe_workload
 from roofmodel.views.estimate.data import to_dict
 from roofmodel.views.estimate.markdown import as_markdown
 from roofmodel.views.estimate.text import describe_exchange, describe_masked_pairs, describe_training
-from roofmodel.views.kit.workload_text import describe_parameters, describe_workload
-from tests.views.estimates import run
+from tests.estimates import run
 
 
 def test_the_workload_names_the_active_parameters_and_how_mla_is_computed() -> None:

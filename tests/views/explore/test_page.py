@@ -23,7 +23,7 @@ from roofmodel.study.explore import chooses_logits, lengths, min_bits, smallest_
 from roofmodel.views.estimate.data import to_dict
 from roofmodel.views.explore.devices import describe_device
 from roofmodel.views.explore.nodes import Rows
-from tests.views.conftest import opened, run
+from tests.browser import opened, run
 
 HOSTILE = "<img src=x onerror=alert(1)> &amp; <!--<script> gemm"
 PACKAGED = (

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
+from roofmodel.report import chart
+from roofmodel.roofline.panel import Panel
 from roofmodel.roofline.points import Point, group, points
-from roofmodel.views.kit import chart
-from roofmodel.views.kit.panel import Panel
 from roofmodel.views.profile.chart import letters_of
 from roofmodel.views.profile.tables import device_table
 from tests.printing import printed

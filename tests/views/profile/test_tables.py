@@ -7,11 +7,12 @@ from rich.console import RenderableType
 
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
+from roofmodel.report.columns import MIN_NAME_WIDTH, shorten
+from roofmodel.roofline.panel import Panel
 from roofmodel.roofline.points import Point, group, points
 from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels
-from roofmodel.views.kit.panel import Panel, shorten
 from roofmodel.views.profile.chart import letters_of
-from roofmodel.views.profile.tables import MIN_NAME_WIDTH, device_table, kernels_table
+from roofmodel.views.profile.tables import device_table, kernels_table
 from tests.printing import printed
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s

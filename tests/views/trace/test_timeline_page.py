@@ -14,9 +14,9 @@ import pytest
 import roofmodel
 from roofmodel.study.trace.trace import trace
 from roofmodel.views.trace import timeline_page
+from tests.browser import opened, run, until
 from tests.profiles.samples import measured
 from tests.study.trace.runs import Event, event, launched, written
-from tests.views.conftest import opened, run, until
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "training_by_hand.json"
 HOSTILE = '</script><script>alert("1")</script> gemm<float, &x>'

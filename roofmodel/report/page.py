@@ -13,8 +13,8 @@ IMAGE_SOURCES = "img-src data: blob:"
 
 
 def page_file(package: str, name: str) -> str:
-    """The text of a file next to the modules of a package of views, such as `trace` or `kit`."""
-    return resources.files(f"roofmodel.views.{package}").joinpath(name).read_text(encoding="utf-8")
+    """The text of a file next to the modules of a folder, such as `trace` or `report`."""
+    return resources.files(f"roofmodel.{package}").joinpath(name).read_text(encoding="utf-8")
 
 
 def render_page(body: str, *, title: str, style: str, sources: Sequence[str] = (), **fields: str) -> str:
@@ -22,9 +22,9 @@ def render_page(body: str, *, title: str, style: str, sources: Sequence[str] = (
 
     `style` follows the common styles of all pages; `sources` are SCRIPT_SOURCES and IMAGE_SOURCES if the page has some.
     """
-    head = Template(page_file("kit", "page_head.html")).substitute(
+    head = Template(page_file("report", "page_head.html")).substitute(
         title=escape(title),
-        style=page_file("kit", "page.css") + style,
+        style=page_file("report", "page.css") + style,
         sources="".join(f"; {source}" for source in sources),
     )
     return head + Template(body).substitute(fields)

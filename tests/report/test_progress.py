@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from roofmodel.profiles import reading
-from roofmodel.views.kit import progress
+from roofmodel.report import progress
+from tests.browser import run
 from tests.profiles.ncu.samples import HEADER, row
-from tests.views.conftest import run
 
 TEXT = HEADER + row("dram__bytes.sum", "byte", "7")
 

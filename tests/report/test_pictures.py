@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from roofmodel import api
+from roofmodel.report import labels
+from roofmodel.roofline.panel import category_color
 from roofmodel.views.estimate import picture
-from roofmodel.views.kit import labels
-from roofmodel.views.kit.panel import category_color
-from tests.views.conftest import opened, run
+from tests.browser import opened, run
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 HALF, NCU = str(EXAMPLES / "half_by_hand.csv"), str(EXAMPLES / "ncu_by_hand.csv")
 TWO = (f"{HALF}@a100", f"{NCU}@h100", "--model", "gpt2-xl")
 

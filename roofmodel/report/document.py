@@ -18,8 +18,8 @@ from rich.text import Text
 
 from roofmodel.errors import Command, Message, Option
 from roofmodel.files import output_files
-from roofmodel.views.kit import encoding
-from roofmodel.views.kit.columns import bare
+from roofmodel.report import encoding
+from roofmodel.report.columns import bare
 
 
 class Heading(NamedTuple):

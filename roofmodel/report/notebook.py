@@ -38,7 +38,7 @@ PALETTE = 256  # colors: a third of the bytes without a visible difference
 
 def picture(save: Callable[[Path], object], dpi: int) -> Picture:
     """The picture that `save` draws into a file, at `dpi` dots per inch."""
-    from roofmodel.views.kit.canvas import import_matplotlib
+    from roofmodel.report.canvas import import_matplotlib
 
     import_matplotlib()
     from matplotlib import rc_context

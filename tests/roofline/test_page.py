@@ -13,8 +13,8 @@ import pytest
 from roofmodel import api
 from roofmodel.errors import OutputError
 from roofmodel.numbers import units
+from tests.browser import opened, run, until
 from tests.study.profile.test_place import CELLS, COLUMNS, UNITS
-from tests.views.conftest import opened, run, until
 
 HOSTILE = '</script><script>alert("1")</script> gemm<float, &x, 3>(T const*, <unnamed>)'
 # name, launches' DRAM MB, L2 MB, time in µs, FFMA instructions

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.models.symbols import resolve_min_max, symbol
-from roofmodel.views.kit import formula
+from roofmodel.report import formula
 
 B, S, D, H, L, V, W, E, k = map(symbol, ("B", "S", "D", "H", "L", "V", "W", "E", "k"))
 D_h, H_kv = symbol("D_h"), symbol("H_kv")

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from roofmodel.numbers import units
-from roofmodel.views.kit import canvas
+from roofmodel.report import canvas
 
 
 @pytest.mark.parametrize(

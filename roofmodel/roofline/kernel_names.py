@@ -6,9 +6,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from roofmodel.report.columns import shorten
 from roofmodel.roofline.naming import display_name
 from roofmodel.roofline.points import Point, base_name
-from roofmodel.views.kit.panel import shorten
 
 MAX_SEARCHED_CHARACTERS = 20_000  # of a kernel's name: some have megabytes
 MAX_WORDS = 4  # that are added to names that would be equal

@@ -15,12 +15,8 @@ from rich.console import Console
 import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.steps.estimate import estimate
-from roofmodel.study.derive.explain import explain
-from roofmodel.views.derive import explain as explanation
-from roofmodel.views.estimate.markdown import as_markdown
-from roofmodel.views.kit import document
-from roofmodel.views.kit.document import (
+from roofmodel.report import document
+from roofmodel.report.document import (
     Code,
     Document,
     Equation,
@@ -35,6 +31,10 @@ from roofmodel.views.kit.document import (
     rich,
     text_form,
 )
+from roofmodel.steps.estimate import estimate
+from roofmodel.study.derive.explain import explain
+from roofmodel.views.derive import explain as explanation
+from roofmodel.views.estimate.markdown import as_markdown
 
 BLOCKS = [
     Heading("a_b & c", 1),

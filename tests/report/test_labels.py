@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from roofmodel.views.kit import labels
+from roofmodel.report import labels
 
 
 @pytest.fixture

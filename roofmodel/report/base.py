@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from roofmodel.options.values import TextFormat
-    from roofmodel.views.kit.notebook import Picture
+    from roofmodel.report.notebook import Picture
 
 
 class RenderedResult(ABC):
@@ -41,7 +41,7 @@ class RenderedResult(ABC):
         from rich.console import Group
         from rich.text import Text as RichText
 
-        from roofmodel.views.kit.notebook import mimebundle
+        from roofmodel.report.notebook import mimebundle
 
         return mimebundle(Group(self.__rich__(), *map(RichText, self.remarks())))
 
@@ -91,6 +91,6 @@ class PictureResult(FileResult):
 
     def picture(self, dpi: int = 100) -> Picture:
         """The picture that `save` writes, for a notebook. Raises RoofError for an invalid resolution."""
-        from roofmodel.views.kit.notebook import picture
+        from roofmodel.report.notebook import picture
 
         return picture(self.save, arguments.resolution(dpi))

@@ -6,10 +6,10 @@ import random
 
 from roofmodel.devices.device import Device
 from roofmodel.models.config import architecture
+from roofmodel.report.operator_names import LABELS, label
 from roofmodel.steps.estimate import estimate
-from roofmodel.views.kit.operator_names import LABELS, label
 from tests import draws
-from tests.views.estimates import MODELS, run
+from tests.estimates import MODELS, run
 
 FILTERS = {
     "model_type": "lfm3", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128,

@@ -1,6 +1,6 @@
 """The roofline page: an interactive HTML file of points under a device's ceilings, drawn by Plotly, self-contained.
 
-Python writes the table, the texts and the data; `roofline_page.js` draws the chart, filters and sorts.
+Python writes the table, the texts and the data; `page.js` draws the chart, filters and sorts.
 """
 
 from __future__ import annotations
@@ -14,46 +14,21 @@ from typing import Any, NamedTuple
 
 from roofmodel.errors import OutputError
 from roofmodel.numbers import units
-from roofmodel.roofline.points import LEVELS, Point, predicted_points
-from roofmodel.steps.estimate import Estimate
-from roofmodel.study.profile.place import RooflinePlot
-from roofmodel.views.kit.kernel_names import names_of_points
-from roofmodel.views.kit.page import IMAGE_SOURCES, SCRIPT_SOURCES, page_file, render_page
-from roofmodel.views.kit.panel import (
+from roofmodel.report.page import IMAGE_SOURCES, SCRIPT_SOURCES, page_file, render_page
+from roofmodel.roofline.kernel_names import names_of_points
+from roofmodel.roofline.panel import (
     TAIL_NOTE,
     Panel,
     categories,
-    heading,
-    panels_of,
     point_color,
     provenance,
-    sources,
     view,
 )
-from roofmodel.views.kit.workload_text import describe_phase, describe_workload
+from roofmodel.roofline.points import LEVELS, Point
 
 SYMBOLS = {"dram": "circle", "l2": "square", "l1": "triangle-up"}
 NAMED = 6  # points with their name in the chart: so many with the most time, measured and predicted each
 MAX_NAME = 22  # characters of such a name
-
-
-def points_page(placed: RooflinePlot) -> str:
-    """The page of measured kernels and, with a model, of its predicted operators. Raises OutputError as `html`."""
-    return html(
-        heading(placed),
-        sources(placed),
-        panels_of(placed),
-        [*map(str, placed.warnings)],
-    )
-
-
-def estimate_page(estimate: Estimate) -> str:
-    """The page of an estimate: its operators at their bounds. Raises OutputError as `html`."""
-    device, head = estimate.device, f"{estimate.architecture.name} on {estimate.device.name}"
-    panel = Panel(device, "given", predicted_points(estimate))
-    return html(
-        head, [describe_workload(estimate), *map(describe_phase, estimate.phases)], [panel], [*map(str, estimate.notes)]
-    )
 
 
 def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings: Sequence[str]) -> str:
@@ -85,7 +60,7 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
     columns = _columns(point for _, point in everything)
     names = [panel.device.id if len(panels) > 1 else "" for panel in panels]
     return render_page(
-        page_file("kit", "roofline_page.html"),
+        page_file("roofline", "page.html"),
         title=heading,
         sources=[SCRIPT_SOURCES, IMAGE_SOURCES],
         heading=escape(heading),
@@ -97,8 +72,8 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
         header=_header(columns, panels[0].item, len(panels) > 1),
         rows="\n".join(_row(n, i, names[i], point, columns) for n, (i, point) in enumerate(everything)),
         footer=f"roofmodel {version('roofmodel')}; drawn by Plotly.js.",
-        style=page_file("kit", "roofline_page.css"),
-        script=page_file("kit", "roofline_page.js"),
+        style=page_file("roofline", "page.css"),
+        script=page_file("roofline", "page.js"),
         plotly=_plotly(),
         # without "<" no name can close the script element
         data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
@@ -157,7 +132,7 @@ def _ceilings(index: int, panels: Sequence[Panel]) -> list[dict[str, Any]]:
 
 
 def _mark(number: int, index: int, device: str, point: Point, name: str, color: str) -> dict[str, Any]:
-    """A point as `roofline_page.js` draws it; without x if it has no FLOPs. Sizes are in font sizes."""
+    """A point as `page.js` draws it; without x if it has no FLOPs. Sizes are in font sizes."""
     placed = bool(point.intensity and point.flops_per_second)
     above = point.finding is not None
     sign = "↑" if point.incomplete else ""

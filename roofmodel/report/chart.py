@@ -14,6 +14,15 @@ from roofmodel.numbers import units
 HEIGHT = 12
 MARGIN = 13  # columns left of the axis
 
+ALPHABETS = {
+    "capitals": "ABCDEFGHJKLMNPQRSTUVWXYZ",
+    "small letters": "abcdefghijkmnpqrstuvwxyz",
+    "Greek letters": "αβγδεζηθλμξπρστφχψω",
+    "Greek capitals": "ΓΔΘΛΞΠΣΦΨΩ",
+}
+"""The letters of rows in pictures, an alphabet per phase or stage, without letters that look alike (I and l, O and o).
+"""
+
 
 class Mark(NamedTuple):
     """A point: one character, its style, and its position (FLOP/B, FLOP/s)."""

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Pipe
-from roofmodel.errors import cut
+from roofmodel.report import canvas
 from roofmodel.roofline.pipes import pipes_in_use
 from roofmodel.roofline.points import LEVELS, Point
-from roofmodel.steps.estimate import Estimate
-from roofmodel.study.profile.place import RooflinePlot
-from roofmodel.views.kit import canvas
-from roofmodel.views.kit.workload_text import describe_phase, describe_workload
 
 CATEGORY_COLORS = {
     "GEMM": canvas.ORANGE,
@@ -48,10 +43,6 @@ LECTURE_GROUPS = (
     "(PyTorch's own kernels), other"
 )
 DEVICE_SOURCES = {"given": "as given", "attributes": "identified by the file", "assumed": "ASSUMED"}
-COUNTED = "FLOPs and bytes counted from shapes"
-MAX_FILES = 3  # names of files that are shown
-_LEADING = re.compile(r"void |static |(?:\(anonymous namespace\)|<unnamed>|\w+)::")
-_BASE = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|[^<(])*")
 TAIL_NOTE = "Tail: down to the position if each fp16 instruction processes one value, not two."
 MIN_SHARE = 0.01  # of the time; points below it do not extend the axes
 
@@ -101,61 +92,10 @@ class Panel(NamedTuple):
         return [level for level in known if level.bandwidth]
 
 
-def panels_of(placed: RooflinePlot) -> list[Panel]:
-    """One panel for each device."""
-    return [
-        Panel(
-            line.device,
-            line.identification.source,
-            line.points,
-            str(line.ceilings),
-            _workload(line.predicted),
-            placed.by,
-            line.pipes,
-            line.counted,
-        )
-        for line in placed.rooflines
-    ]
-
-
-def _workload(predicted: Estimate | None) -> str:
-    if predicted is None:
-        return ""
-    phases = map(describe_phase, predicted.phases)
-    return ", ".join([predicted.architecture.name, describe_workload(predicted), *phases])
-
-
-def heading(placed: RooflinePlot) -> str:
-    """`NVIDIA A100 SXM4 40 GB (assumed): measured kernels, gpt2 predicted`."""
-    panels = panels_of(placed)
-    devices = ", ".join(panel.device.id for panel in panels) if len(panels) > 1 else panels[0].title
-    measured = f"measured kernels{f', {COUNTED}' * any(panel.counted for panel in panels)}"
-    what = [measured] * bool(placed.files) + [f"{placed.model} predicted"] * bool(placed.model)
-    return f"{devices}: {', '.join(what)}"
-
-
 def provenance(panels: Iterable[Panel], sources: Iterable[str]) -> str:
     """The devices, how each was identified, and the sources of the points."""
     devices = [f"device {panel.device.id} {DEVICE_SOURCES[panel.identified]}{panel.conditions}" for panel in panels]
     return " · ".join([*devices, *sources])
-
-
-def sources(placed: RooflinePlot) -> list[str]:
-    """The names of the files, and the predicted workloads."""
-    listed = MAX_FILES if len(placed.rooflines) == 1 else 1
-    found = []
-    for roofline in placed.rooflines:
-        names = roofline.files
-        found += [*names[:listed], *([f"and {len(names) - listed} more files"] if len(names) > listed else [])]
-    workloads = dict.fromkeys(panel.workload for panel in panels_of(placed) if panel.workload)
-    return [*found, *(f"predicted: {workload}" for workload in workloads)]
-
-
-def shorten(name: str, width: int) -> str:
-    """A kernel's name in at most `width` characters: without return type and namespaces if necessary, then cut."""
-    while len(name) > width and (base := _BASE.match(name)) and base.end() >= width and (lead := _LEADING.match(name)):
-        name = name[lead.end() :]
-    return cut(name, width)
 
 
 def category_color(category: str) -> str:

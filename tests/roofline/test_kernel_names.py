@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofmodel.views.kit.kernel_names import legend_names, short_name
+from roofmodel.roofline.kernel_names import legend_names, short_name
 
 XMMA = (
     "void xmma_cudnn::gemm::kernel<xmma_cudnn::implicit_gemm::{kind}::Kernel_traits<xmma_cudnn::Ampere_hmma_tf32_traits"

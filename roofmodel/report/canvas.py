@@ -15,7 +15,7 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import OutputError
 from roofmodel.numbers import units
-from roofmodel.views.kit import labels
+from roofmodel.report import labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,1 +1,0 @@
-"""Parts that several views share: canvas, labels, chart, columns, documents, formulas, roofline page, output files."""

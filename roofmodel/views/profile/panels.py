@@ -1,0 +1,55 @@
+"""The panels of a roofline plot, and what its title and its sources say."""
+
+from __future__ import annotations
+
+from roofmodel.roofline.panel import Panel
+from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.workload_text import describe_phase, describe_workload
+from roofmodel.study.profile.place import RooflinePlot
+
+COUNTED = "FLOPs and bytes counted from shapes"
+MAX_FILES = 3  # names of files that are shown
+
+
+def panels_of(placed: RooflinePlot) -> list[Panel]:
+    """One panel for each device."""
+    return [
+        Panel(
+            line.device,
+            line.identification.source,
+            line.points,
+            str(line.ceilings),
+            _workload(line.predicted),
+            placed.by,
+            line.pipes,
+            line.counted,
+        )
+        for line in placed.rooflines
+    ]
+
+
+def _workload(predicted: Estimate | None) -> str:
+    if predicted is None:
+        return ""
+    phases = map(describe_phase, predicted.phases)
+    return ", ".join([predicted.architecture.name, describe_workload(predicted), *phases])
+
+
+def heading(placed: RooflinePlot) -> str:
+    """`NVIDIA A100 SXM4 40 GB (assumed): measured kernels, gpt2 predicted`."""
+    panels = panels_of(placed)
+    devices = ", ".join(panel.device.id for panel in panels) if len(panels) > 1 else panels[0].title
+    measured = f"measured kernels{f', {COUNTED}' * any(panel.counted for panel in panels)}"
+    what = [measured] * bool(placed.files) + [f"{placed.model} predicted"] * bool(placed.model)
+    return f"{devices}: {', '.join(what)}"
+
+
+def sources(placed: RooflinePlot) -> list[str]:
+    """The names of the files, and the predicted workloads."""
+    listed = MAX_FILES if len(placed.rooflines) == 1 else 1
+    found = []
+    for roofline in placed.rooflines:
+        names = roofline.files
+        found += [*names[:listed], *([f"and {len(names) - listed} more files"] if len(names) > listed else [])]
+    workloads = dict.fromkeys(panel.workload for panel in panels_of(placed) if panel.workload)
+    return [*found, *(f"predicted: {workload}" for workload in workloads)]
