@@ -8,6 +8,10 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
+
 TYPE_CHECKING = False  # type checkers take it as true; importing `typing` would delay the handler of Ctrl-C by 10 ms
 
 __version__ = "0.1.0"
@@ -72,55 +76,20 @@ __all__ = [
 if TYPE_CHECKING:
     from typing import Any
 
-    from roofmodel.api import (
-        CalibrationReport,
-        CollectionCommand,
-        CompareReport,
-        CountReport,
-        Derivation,
-        Device,
-        ExplorePage,
-        HardwareCheck,
-        HomeworkSheet,
-        JitterReport,
-        Listing,
-        MeasureReport,
-        PlanReport,
-        PlotReport,
-        ProfileReport,
-        Report,
-        SweepReport,
-        TraceReport,
-        TrainingPlanReport,
-        ValidationReport,
-        calibrate,
+    from roofmodel.catalog.api import (
         check_hardware,
-        check_homework,
-        compare,
-        conventions,
-        count,
-        crossover,
-        estimate,
-        explain,
-        explore,
-        homework,
-        jitter,
         list_families,
         list_hardware,
         list_models,
-        measure,
-        ncu_command,
-        plan,
-        plan_training,
-        plot,
-        read_profile,
-        reconcile,
         show_hardware,
         show_model,
-        sweep,
-        trace,
-        validate,
     )
+    from roofmodel.catalog.report import HardwareCheck, Listing
+    from roofmodel.compare.api import compare
+    from roofmodel.compare.report import CompareReport
+    from roofmodel.count.api import count
+    from roofmodel.count.report import CountReport
+    from roofmodel.devices.device import Device
     from roofmodel.errors import (
         AnswerError,
         DeviceError,
@@ -130,16 +99,78 @@ if TYPE_CHECKING:
         RoofError,
         WorkloadError,
     )
+    from roofmodel.estimate.api import estimate
+    from roofmodel.estimate.report import Report
+    from roofmodel.explain.api import conventions, crossover, explain, reconcile
+    from roofmodel.explore.api import explore
+    from roofmodel.explore.report import ExplorePage
+    from roofmodel.homework.api import check_homework, homework
+    from roofmodel.homework.report import HomeworkSheet
+    from roofmodel.jitter.api import jitter
+    from roofmodel.jitter.report import JitterReport
+    from roofmodel.measure.api import calibrate, measure, validate
+    from roofmodel.measure.report import CalibrationReport, MeasureReport, ValidationReport
+    from roofmodel.plan.api import plan, plan_training
+    from roofmodel.plan.report import PlanReport, TrainingPlanReport
+    from roofmodel.plot.api import ncu_command, plot, read_profile
+    from roofmodel.plot.report import CollectionCommand, PlotReport, ProfileReport
+    from roofmodel.report.derivation import Derivation
+    from roofmodel.sweep.api import sweep
+    from roofmodel.sweep.report import SweepReport
+    from roofmodel.trace.api import trace
+    from roofmodel.trace.report import TraceReport
+
+
+_NAMES = {
+    "catalog.api": "check_hardware list_families list_hardware list_models show_hardware show_model",
+    "catalog.report": "HardwareCheck Listing",
+    "compare.api": "compare",
+    "compare.report": "CompareReport",
+    "count.api": "count",
+    "count.report": "CountReport",
+    "devices.device": "Device",
+    "errors": "AnswerError DeviceError ModelError OutputError ProfileError RoofError WorkloadError",
+    "estimate.api": "estimate",
+    "estimate.report": "Report",
+    "explain.api": "conventions crossover explain reconcile",
+    "explore.api": "explore",
+    "explore.report": "ExplorePage",
+    "homework.api": "check_homework homework",
+    "homework.report": "HomeworkSheet",
+    "jitter.api": "jitter",
+    "jitter.report": "JitterReport",
+    "measure.api": "calibrate measure validate",
+    "measure.report": "CalibrationReport MeasureReport ValidationReport",
+    "plan.api": "plan plan_training",
+    "plan.report": "PlanReport TrainingPlanReport",
+    "plot.api": "ncu_command plot read_profile",
+    "plot.report": "CollectionCommand PlotReport ProfileReport",
+    "report.derivation": "Derivation",
+    "sweep.api": "sweep",
+    "sweep.report": "SweepReport",
+    "trace.api": "trace",
+    "trace.report": "TraceReport",
+}
+"""The public names of each module."""
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+
+class _Package(ModuleType):
+    """A folder may have the name of a function: its import does not replace the function."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _MODULES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use, so that `import roofmodel` is fast."""
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module 'roofmodel' has no attribute {name!r}")
-    import importlib
-
-    module = "roofmodel.errors" if name.endswith("Error") else "roofmodel.api"
-    value = getattr(importlib.import_module(module), name)
+    value = getattr(import_module(f"roofmodel.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -32,7 +32,7 @@ from typing import Any
 
 import yaml
 
-from roofmodel import api
+import roofmodel
 from roofmodel.devices import library
 from roofmodel.errors import RoofError
 from roofmodel.models import hub
@@ -116,15 +116,15 @@ def devices(rng: random.Random) -> tuple[str, bytes]:
 def check_config(path: Path) -> None:
     """Estimate the model in one phase, which the content selects."""
     phase = ("prefill", "generate", "train", None)[zlib.crc32(path.read_bytes()) % 4]
-    json.dumps(api.estimate(path, "a100", phase=phase, seq=32).to_dict(), allow_nan=False)
+    json.dumps(roofmodel.estimate(path, "a100", phase=phase, seq=32).to_dict(), allow_nan=False)
 
 
 def check_device(path: Path) -> None:
     """Validate the device, and estimate a model on it."""
-    str(api.check_hardware(path))
-    json.dumps(api.show_hardware(path).data, allow_nan=False)
+    str(roofmodel.check_hardware(path))
+    json.dumps(roofmodel.show_hardware(path).data, allow_nan=False)
     for dtype in ("fp16", "fp32"):
-        json.dumps(api.estimate("gpt2", path, seq=32, dtype=dtype).to_dict(), allow_nan=False)
+        json.dumps(roofmodel.estimate("gpt2", path, seq=32, dtype=dtype).to_dict(), allow_nan=False)
 
 
 def problem(check: Callable[[Path], None], path: Path) -> str:

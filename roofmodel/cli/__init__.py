@@ -1,4 +1,4 @@
-"""The command line: each command parses options, calls one function of `roofmodel.api` and presents its report.
+"""The command line: each command parses options, calls one function of the package and presents its report.
 
 A command is a module of this package, named in `app.COMMANDS`; `options` and `output` are shared.
 """

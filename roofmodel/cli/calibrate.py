@@ -31,8 +31,9 @@ def calibrate_command(
     ] = "own measurements",
 ) -> None:
     """Fit the timing model to measured operations (needs scipy, which the extra `calibrate` installs)."""
-    from roofmodel import api
+    from roofmodel.measure import api
+    from roofmodel.measure.report import CalibrationReport
 
-    check_outputs(api.CalibrationReport, [output], [*tables, hw])
+    check_outputs(CalibrationReport, [output], [*tables, hw])
     report = api.calibrate(tables, hw, source=source, progress=lambda what, *_: note(f"fitting {what}"))
     present(report, "table", [output], warn_first=True)

@@ -49,10 +49,11 @@ def compare_command(
 ) -> None:
     """Compare the bound and expected time of each operator with its achieved time in a profile."""
     check_format(form, ("table", "json", "csv"))
-    from roofmodel import api
+    from roofmodel.compare import api
+    from roofmodel.compare.report import CompareReport
     from roofmodel.report import progress
 
-    check_outputs(api.CompareReport, output, [model, hw, *files, *(times or ())])
+    check_outputs(CompareReport, output, [model, hw, *files, *(times or ())])
     with progress.reading_progress() as callback:
         report = api.compare(
             model,

@@ -44,6 +44,6 @@ def count_command(
 ) -> None:
     """Count FLOPs and bytes of each operator of a torch module, and its training memory (needs torch)."""
     check_format(form, ("table", "json", "csv"))
-    from roofmodel import api
+    from roofmodel.count import api
 
     present(api.count(target, inputs, dtype=dtype, hw=hw, optimizer=optimizer), form)

@@ -56,8 +56,9 @@ def crossover_command(
     """Compute the size at which another ceiling limits an operator or a phase, with the equation."""
     check_format(form, DOCUMENT_FORMATS)
     required_device(hw, "a device such as --hw a100")
-    from roofmodel import api
+    from roofmodel.explain import api
+    from roofmodel.report.derivation import Derivation
 
-    check_outputs(api.Derivation, output, [model, hw])
+    check_outputs(Derivation, output, [model, hw])
     report = api.crossover(model, hw or "", over=over, op=op, family=family, explain=explain, **workload)
     present(report, form, output)

@@ -74,9 +74,10 @@ def estimate_command(
 ) -> None:
     """Estimate latency, throughput, memory and the limiting ceiling; FLOPs, bytes and times of each operator."""
     check_format(form, FORMATS)
-    from roofmodel import api
+    from roofmodel.estimate import api
+    from roofmodel.estimate.report import Report
 
-    check_outputs(api.Report, output, [model, hw])
+    check_outputs(Report, output, [model, hw])
     required_device(hw, "a device such as --hw a100")
     report = api.estimate(model, hw or "", family=family, loader=loader, workers=workers, copy=copy, **workload)
     present(report, form, output, table=report.table(ops=ops, roofline=roofline, hint=True))

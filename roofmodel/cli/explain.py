@@ -60,9 +60,10 @@ def explain_command(
 ) -> None:
     """Derive every number of an estimate: the formula with symbols, the formula with numbers, and the value."""
     check_format(form, DOCUMENT_FORMATS)
-    from roofmodel import api
+    from roofmodel.explain import api
+    from roofmodel.report.derivation import Derivation
 
-    check_outputs(api.Derivation, output, [model, hw])
+    check_outputs(Derivation, output, [model, hw])
     if conventions:
         present(api.conventions(), form, output)
         if model is not None:

@@ -30,10 +30,11 @@ def explore_command(
     family: Family = None,
 ) -> None:
     """Write a web page with sliders that shows operators on the roofline, their formulas and numbers."""
-    from roofmodel import api
+    from roofmodel.explore import api
+    from roofmodel.explore.report import ExplorePage
     from roofmodel.report import progress
 
-    check_outputs(api.ExplorePage, [output], [*models, *devices(hw or [])])
+    check_outputs(ExplorePage, [output], [*models, *devices(hw or [])])
     with progress.derivation_progress() as callback:
         page = api.explore(models, *([devices(hw)] if hw else []), family=family, progress=callback)
     save(page, [output])

@@ -48,10 +48,11 @@ def homework_new(
 ) -> None:
     """Write the problem sheet of a student, or its answers."""
     check_format(form, DOCUMENT_FORMATS)
-    from roofmodel import api
+    from roofmodel.homework import api
+    from roofmodel.homework.report import HomeworkSheet
 
     for path in output or ():
-        api.HomeworkSheet.check_output(path, force)
+        HomeworkSheet.check_output(path, force)
     present(api.homework(student, sheet, seed=seed, key=key), form, output)
     if key and not seed:
         note("without --seed, students can print this key, too")
@@ -68,7 +69,8 @@ def homework_check(
 ) -> None:
     """Check the answers of a student, and name the likely mistake in each wrong answer."""
     check_format(form, DOCUMENT_FORMATS)
-    from roofmodel import api
+    from roofmodel.homework import api
+    from roofmodel.report.derivation import Derivation
 
-    check_outputs(api.Derivation, output, [answers])
+    check_outputs(Derivation, output, [answers])
     present(api.check_homework(answers, student, sheet, seed=seed), form, output)

@@ -24,7 +24,7 @@ def hw_list(
 ) -> None:
     """List the packaged devices."""
     check_format(form, ("table", "json"))
-    from roofmodel import api
+    from roofmodel.catalog import api
 
     present(api.list_hardware(text), form)
 
@@ -35,7 +35,7 @@ def hw_show(
 ) -> None:
     """Show the ceilings of a device, with their sources."""
     check_format(form, ("table", "json"))
-    from roofmodel import api
+    from roofmodel.catalog import api
 
     present(api.show_hardware(name), form)
 
@@ -43,7 +43,7 @@ def hw_show(
 @app.command("check")
 def hw_check(file: Annotated[str, typer.Argument(help="A device's YAML file.")]) -> None:
     """Check a device's YAML file: units, names, sources, and whether its numbers are consistent."""
-    from roofmodel import api
+    from roofmodel.catalog import api
 
     report = api.check_hardware(file)
     remark(report)

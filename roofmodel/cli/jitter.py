@@ -66,10 +66,11 @@ def jitter_command(
 ) -> None:
     """Find which of many ranks is late, from which kernel on, and why: GPU, CPU launches, input or network."""
     check_format(form, ("table", "json", "csv"))
-    from roofmodel import api
+    from roofmodel.jitter import api
+    from roofmodel.jitter.report import JitterReport
     from roofmodel.report import progress
 
-    check_outputs(api.JitterReport, output, files)
+    check_outputs(JitterReport, output, files)
     with progress.reading_progress() as callback:
         report = api.jitter(
             *files, steps=steps, threshold=threshold, first_gap=first_gap, what_if=what_if, cache=cache,

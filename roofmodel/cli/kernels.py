@@ -30,10 +30,11 @@ def kernels_command(
 ) -> None:
     """Read profiler files (ncu, nvprof, nsys, PyTorch) into one table of kernels."""
     check_format(form, ("table", "json", "csv"))
-    from roofmodel import api
+    from roofmodel.plot import api
+    from roofmodel.plot.report import ProfileReport
     from roofmodel.report import progress
 
-    check_outputs(api.ProfileReport, output, [*files, *(times or [])])
+    check_outputs(ProfileReport, output, [*files, *(times or [])])
     with progress.reading_progress() as callback:
         report = api.read_profile(*files, hw=hw, times=times or (), progress=callback)
     present(report, form, output)

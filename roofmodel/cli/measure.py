@@ -46,7 +46,7 @@ def measure_command(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE.")] = False,
 ) -> None:
     """Measure operations on this machine with torch, for `roof validate` and `roof calibrate`."""
-    from roofmodel import api
+    from roofmodel.measure import api
     from roofmodel.report import progress
 
     if model is None:

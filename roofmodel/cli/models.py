@@ -24,7 +24,7 @@ def models_list(
 ) -> None:
     """List the packaged models."""
     check_format(form, ("table", "json"))
-    from roofmodel import api
+    from roofmodel.catalog import api
 
     present(api.list_models(text), form)
 
@@ -38,7 +38,7 @@ def models_families(
 ) -> None:
     """List the model types that can be counted, with their classes."""
     check_format(form, ("table", "json"))
-    from roofmodel import api
+    from roofmodel.catalog import api
 
     present(api.list_families(text), form)
 
@@ -49,6 +49,6 @@ def models_show(
 ) -> None:
     """Show the architecture of a model, and the config key of each field."""
     check_format(form, ("table", "json"))
-    from roofmodel import api
+    from roofmodel.catalog import api
 
     present(api.show_model(name), form)

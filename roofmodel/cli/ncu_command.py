@@ -38,7 +38,7 @@ def ncu_command(
 ) -> None:
     """Print the ncu command that collects the metrics for a roofline; its parts are explained on stderr."""
     check_format(form, ("line", "json"))
-    from roofmodel import api
+    from roofmodel.plot import api
 
     report = api.ncu_command(program or (), hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof)
     print_text(report.text(form))

@@ -132,10 +132,11 @@ def plan_command(
     """Find the layout, formats and batch that serve most tokens within latency limits, or that train fastest."""
     check_format(form, ("table", "json", "csv"))
     required_device(hw, "devices such as --hw a100,h100")
-    from roofmodel import api
+    from roofmodel.plan import api
+    from roofmodel.plan.report import PlanReport, TrainingPlanReport
     from roofmodel.report import progress
 
-    report_class = api.TrainingPlanReport if train else api.PlanReport
+    report_class = TrainingPlanReport if train else PlanReport
     check_outputs(report_class, output, [model, *devices(hw or [])])
     serving: dict[str, Any] = {
         "isl": isl, "osl": osl, "ttft": ttft, "tpot": tpot, "requests": requests, "weights": weights, "kv": kv,
@@ -162,7 +163,7 @@ def plan_command(
     }  # fmt: skip
     given = {name: value for name, value in applicable.items() if value is not None}
     with progress.search_progress() as callback:
-        report: api.PlanReport | api.TrainingPlanReport
+        report: PlanReport | TrainingPlanReport
         if train:
             report = api.plan_training(model, devices(hw or []), progress=callback, **shared, **given)
         else:

@@ -73,11 +73,12 @@ def plot_command(
 ) -> None:
     """Show measured kernels and a model's operators on the roofline (default picture: ./FILE.roofline.png)."""
     check_format(form, ("table", "json", "csv"))
-    from roofmodel import api
+    from roofmodel.plot import api
+    from roofmodel.plot.report import PlotReport
     from roofmodel.report import progress
 
     inputs = [model, hw, *(files or ()), *(times or ())]
-    check_outputs(api.PlotReport, output, inputs)
+    check_outputs(PlotReport, output, inputs)
     with progress.reading_progress() as callback:
         report = api.plot(
             *files or [], hw=hw, by=by, model=model, family=family, times=times or (), clock=clock, ceilings=ceilings,

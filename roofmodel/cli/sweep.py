@@ -85,11 +85,12 @@ def sweep_command(
     """Estimate all combinations of models, devices and option values: 1,8,64 or 1:64 or 0:4096:512 or 1:256:*2."""
     check_format(form, ("table", "json", "csv"))
     required_device(hw, "devices such as --hw a100,h100")
-    from roofmodel import api
     from roofmodel.files.output_files import PICTURES
+    from roofmodel.sweep import api
+    from roofmodel.sweep.report import SweepReport
 
-    check_outputs(api.SweepReport, output, [*models, *devices(hw or []), measured])
-    api.SweepReport.check_picture(picture, price is not None, scaling is not None)
+    check_outputs(SweepReport, output, [*models, *devices(hw or []), measured])
+    SweepReport.check_picture(picture, price is not None, scaling is not None)
     report = api.sweep(
         models,
         devices(hw or []),

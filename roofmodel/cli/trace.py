@@ -57,10 +57,11 @@ def trace_command(
 ) -> None:
     """Show where the time of a run goes: compute, communication, copies and idle time by cause, per rank and step."""
     check_format(form, ("table", "json", "csv"))
-    from roofmodel import api
     from roofmodel.report import progress
+    from roofmodel.trace import api
+    from roofmodel.trace.report import TraceReport
 
-    check_outputs(api.TraceReport, output, [*files, *(before or ())])
+    check_outputs(TraceReport, output, [*files, *(before or ())])
     with progress.reading_progress() as callback:
         report = api.trace(
             *files, before=before or (), one_run=one_run, by=by, top=top, steps=steps, hw=hw, progress=callback

@@ -34,7 +34,8 @@ def validate_command(
 ) -> None:
     """Compute the errors of bound and expected time for measured operations."""
     check_format(form, ("table", "json"))
-    from roofmodel import api
+    from roofmodel.measure import api
+    from roofmodel.measure.report import ValidationReport
 
-    check_outputs(api.ValidationReport, output, [table, hw])
+    check_outputs(ValidationReport, output, [table, hw])
     present(api.validate(table, hw), form, output, warn_first=True)

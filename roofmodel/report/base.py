@@ -12,6 +12,7 @@ from roofmodel.options.arguments import PathLike
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import ModuleType
 
     from roofmodel.options.values import TextFormat
     from roofmodel.report.notebook import Picture
@@ -94,3 +95,32 @@ class PictureResult(FileResult):
         from roofmodel.report.notebook import picture
 
         return picture(self.save, arguments.resolution(dpi))
+
+
+class RunReport(TextResult, PictureResult):
+    """A result from the files of a run, whose data a module of its command writes."""
+
+    analyzed: Any
+
+    @classmethod
+    @abstractmethod
+    def _view(cls) -> ModuleType:
+        """The module with `document`, `as_csv` and `SUFFIXES`."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Files and ranks that are left out, differences of the ranks, data that the files lack."""
+        return tuple(map(str, self.analyzed.warnings))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that the command prints with `--format json`."""
+        return dict(self._view().document(self.analyzed))
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        return tuple(cls._view().SUFFIXES)
+
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        from roofmodel.report.encoding import as_json
+
+        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: self._view().as_csv(self.analyzed)}

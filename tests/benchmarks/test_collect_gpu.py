@@ -33,7 +33,7 @@ from benchmarks.collect.__main__ import main
 from benchmarks.collect.models import build, step
 from benchmarks.collect.parts import GRACE, SKIPPED, KitPart, Outcome, parts, run
 from benchmarks.collect.workloads import NAMES, Work, config_of, kind, works
-from roofmodel.api import estimate
+from roofmodel import estimate
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel import api
+import roofmodel
 from roofmodel.report import labels
 from roofmodel.roofline.panel import category_color
 from roofmodel.views.estimate import picture
@@ -199,7 +199,7 @@ def test_the_legend_of_many_operators_can_be_read(
     """
     monkeypatch.setattr(picture, "LISTED", smallest_share)
     monkeypatch.setattr(picture.labels, "place", lambda *_: None)
-    api.estimate(model, "h100", phase=phase).save(tmp_path / "x.svg")
+    roofmodel.estimate(model, "h100", phase=phase).save(tmp_path / "x.svg")
     figure = figures[-1]
     legend = [text for text in figure.texts if text.get_position()[0] > 0.66 and text.get_text()]
     assert sum(text.get_text().endswith("%") for text in legend) >= rows
@@ -221,7 +221,7 @@ def test_the_legend_of_many_operators_can_be_read(
 
 
 def test_the_key_lists_communication_and_counts_the_rows_that_it_omits(figures: list[Any], tmp_path: Path) -> None:
-    estimate = api.estimate("deepseek-v3", "h100", phase="prefill", tp=8, ep=8)
+    estimate = roofmodel.estimate("deepseek-v3", "h100", phase="prefill", tp=8, ep=8)
     estimate.save(tmp_path / "x.svg")
     words = [text.get_text() for text in figures[-1].texts]
     (of_links,) = (i for i, word in enumerate(words) if word.startswith("communication"))
@@ -233,7 +233,7 @@ def test_the_key_lists_communication_and_counts_the_rows_that_it_omits(figures: 
 
 
 def test_each_bound_has_its_expected_point_below_it(figures: list[Any], tmp_path: Path) -> None:
-    api.estimate("gpt2", "a100", phase="decode").save(tmp_path / "x.svg")
+    roofmodel.estimate("gpt2", "a100", phase="decode").save(tmp_path / "x.svg")
     figure = figures[-1]
     groups = [group for group in figure.axes[0].collections if len(group.get_offsets()) == 1]
     filled = [tuple(group.get_offsets()[0]) for group in groups if len(group.get_facecolor())]
@@ -247,7 +247,7 @@ def test_each_bound_has_its_expected_point_below_it(figures: list[Any], tmp_path
 
 def test_the_key_says_how_long_a_stage_waits(figures: list[Any], tmp_path: Path) -> None:
     """With one microbatch, each of two equal stages idles half of the time; the shares add up to 1."""
-    api.estimate("gpt2-xl", "a100", phase="prefill", pp=2).save(tmp_path / "x.svg")
+    roofmodel.estimate("gpt2-xl", "a100", phase="prefill", pp=2).save(tmp_path / "x.svg")
     words = [text.get_text() for text in figures[-1].texts]
     shares = [word for word in words if re.fullmatch(r"[0-9]+%", word)]
     assert words[words.index("wait for other stages") + 1] == shares[-1]

@@ -535,9 +535,9 @@ def test_kernel_work_without_reason_is_known():
 
 
 def test_a_trace_with_shapes_has_points_that_are_marked_as_counted():
-    from roofmodel import api
+    import roofmodel
 
-    report = api.plot(measured("traces/torch/Falconsai_nsfw_image_detection__1016002.json.gz"))
+    report = roofmodel.plot(measured("traces/torch/Falconsai_nsfw_image_detection__1016002.json.gz"))
     document = report.to_dict()
     assert all(point["counted"] and not point["incomplete"] for point in document["points"])
     assert sum(point["invocations"] for point in document["points"]) == 151
@@ -549,12 +549,12 @@ def test_a_trace_with_shapes_has_points_that_are_marked_as_counted():
 
 
 def test_a_trace_without_shapes_names_the_option_that_records_them():
-    from roofmodel import api
+    import roofmodel
     from roofmodel.errors import ProfileError
 
     path = measured("traces/torch/nccl_parser_config_nccl_data.json.gz")
     with pytest.raises(ProfileError, match="record_shapes=True"):
-        api.plot(path, hw="a100")
+        roofmodel.plot(path, hw="a100")
 
 
 def test_kernels_of_a_cuda_graph_do_not_count_as_the_operator_that_launched_it(tmp_path):
@@ -570,9 +570,9 @@ def test_kernels_of_a_cuda_graph_do_not_count_as_the_operator_that_launched_it(t
 
 
 def test_the_picture_states_that_flops_and_bytes_are_counted(tmp_path):
-    from roofmodel import api
+    import roofmodel
 
-    report = api.plot(measured("traces/torch/gaunernst_bert-small-uncased__1016001.json.gz"))
+    report = roofmodel.plot(measured("traces/torch/gaunernst_bert-small-uncased__1016001.json.gz"))
     assert "FLOPs and bytes counted from shapes" in report.save(tmp_path / "points.svg").read_text()
     pytest.importorskip("plotly")
     assert "FLOPs and bytes counted from shapes" in report.save(tmp_path / "points.html").read_text()

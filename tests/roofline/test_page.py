@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel import api
+import roofmodel
 from roofmodel.errors import OutputError
 from roofmodel.numbers import units
 from tests.browser import opened, run, until
@@ -231,7 +231,7 @@ def test_several_devices_are_distinguished_in_the_table(tmp_path: Path, monkeypa
 
 
 def test_an_estimate_can_be_written_as_a_page(tmp_path: Path) -> None:
-    api.estimate("gpt2", "v100").save(tmp_path / "x.html")
+    roofmodel.estimate("gpt2", "v100").save(tmp_path / "x.html")
     text = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "openai-community/gpt2 on NVIDIA Tesla V100" in text
     assert "decode: attention.qkv" in text
@@ -240,5 +240,5 @@ def test_an_estimate_can_be_written_as_a_page(tmp_path: Path) -> None:
 def test_without_plotly_the_message_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(OutputError, match="pip install plotly"):
-        api.estimate("gpt2", "v100").save(tmp_path / "x.html")
+        roofmodel.estimate("gpt2", "v100").save(tmp_path / "x.html")
     assert list(tmp_path.iterdir()) == []

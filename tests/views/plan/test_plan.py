@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import roofmodel
-from roofmodel.reports.plans import PlanReport
+from roofmodel.plan.report import PlanReport
 from roofmodel.views.plan.table import candidate_table
 from tests.printing import printed
 

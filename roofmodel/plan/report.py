@@ -1,4 +1,4 @@
-"""Results of `plan`: the best layouts of a service or of a training run."""
+"""Results of `plan` and `plan_training`: the best layouts of a service or of a training run."""
 
 from __future__ import annotations
 

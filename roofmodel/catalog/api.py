@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from roofmodel.catalog.report import HardwareCheck, Listing
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.errors import (
     LIST_FAMILIES,
@@ -20,7 +21,6 @@ from roofmodel.errors import (
 )
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, PathLike
-from roofmodel.reports.measurements import HardwareCheck, Listing
 
 Entry = TypeVar("Entry")
 

@@ -1,11 +1,12 @@
-"""Functions of homework: problem sheets and their check."""
+"""The Python functions of `roof homework`: problem sheets and their check."""
 
 from __future__ import annotations
 
+from roofmodel.homework.report import HomeworkSheet
 from roofmodel.options import arguments
 from roofmodel.options.arguments import PathLike
 from roofmodel.options.values import SheetName
-from roofmodel.reports.predictions import Derivation, HomeworkSheet
+from roofmodel.report.derivation import Derivation
 
 
 def homework(student: str, sheet: SheetName = "lectures", *, seed: str = "", key: bool = False) -> HomeworkSheet:

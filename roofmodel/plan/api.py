@@ -1,4 +1,4 @@
-"""Functions of plans: the best layouts of a service and of a training run."""
+"""The Python functions of `roof plan`: the best layouts of a service and of a training run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from roofmodel.devices.device import Hardware
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, ProgressCallback, no_progress
-from roofmodel.reports.plans import PlanReport, TrainingPlanReport
+from roofmodel.plan.report import PlanReport, TrainingPlanReport
 
 if TYPE_CHECKING:
     from roofmodel.options.values import RoutingOption

@@ -1,0 +1,1 @@
+"""Operators with the kernels that ran them, predicted and measured."""

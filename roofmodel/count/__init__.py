@@ -1,0 +1,1 @@
+"""Operators and memory of any torch module."""

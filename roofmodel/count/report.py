@@ -1,0 +1,59 @@
+"""The result of `count`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from roofmodel.options import arguments
+from roofmodel.options.arguments import PathLike
+from roofmodel.report.base import FileResult, TextResult
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas
+
+    from roofmodel.study.count import Count
+
+
+class CountReport(TextResult, FileResult):
+    """Result of `count`: the operators of a torch module."""
+
+    def __init__(self, count: Count) -> None:
+        self.count = count
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `roof count --format json` prints."""
+        from roofmodel.views.count import document
+
+        return document(self.count)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per operator in base units."""
+        import pandas
+
+        return pandas.DataFrame(self.to_dict()["ops"])
+
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        from roofmodel.views.count import as_csv, as_json
+
+        return {"json": lambda: as_json(self.count), "csv": lambda: as_csv(self.count)}
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        return ("json", "csv")
+
+    def save(self, path: PathLike) -> Path:
+        """Write the operators (json, csv), by the suffix."""
+        from roofmodel.files import output_files
+
+        return output_files.write(arguments.path("path", path), None, self._texts())
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.count import table
+
+        return table(self.count)
+
+    def __repr__(self) -> str:
+        return f"<CountReport of {self.count.name}: {len(self.count.operators)} operators>"

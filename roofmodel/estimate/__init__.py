@@ -1,0 +1,1 @@
+"""FLOPs, bytes, times and memory of a model on a device."""

@@ -1,0 +1,1 @@
+"""Derivations of counts and times, crossovers, counting conventions, and the counts of other tools."""

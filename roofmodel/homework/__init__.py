@@ -1,0 +1,1 @@
+"""Problem sheets and their check."""

@@ -1,0 +1,1 @@
+"""Which of many ranks is late, and why."""

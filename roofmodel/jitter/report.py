@@ -1,0 +1,76 @@
+"""The result of `jitter`: which of many ranks is late."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from roofmodel.options import arguments
+from roofmodel.options.arguments import PathLike
+from roofmodel.report.base import RunReport
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    import pandas
+
+    from roofmodel.study.jitter.jitter import Jitter
+
+
+class JitterReport(RunReport):
+    """Result of `jitter`: per step the earliest and the latest rank, from which kernel on, and the causes."""
+
+    analyzed: Jitter
+
+    def __init__(self, analyzed: Jitter) -> None:
+        self.analyzed = analyzed
+
+    @property
+    def findings(self) -> list[str]:
+        """Which rank is late, and the evidence for each cause."""
+        return list(self.analyzed.findings)
+
+    @classmethod
+    def _view(cls) -> ModuleType:
+        from roofmodel.views.jitter import data
+
+        return data
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per step, with the columns of `roof jitter --format csv`."""
+        import pandas
+
+        from roofmodel.views.jitter.data import step_rows
+
+        return pandas.DataFrame(step_rows(self.analyzed))
+
+    def deviations_frame(self) -> pandas.DataFrame:
+        """One row per step and rank: deviation of the time to the end of the step from the mean, in seconds."""
+        import pandas
+
+        from roofmodel.views.jitter.data import deviation_rows
+
+        return pandas.DataFrame(deviation_rows(self.analyzed))
+
+    def kernels_frame(self) -> pandas.DataFrame:
+        """One row per rank and kernel of the step with the largest deviation: deviations from the mean, in seconds."""
+        import pandas
+
+        from roofmodel.views.jitter.data import kernel_rows
+
+        return pandas.DataFrame(kernel_rows(self.analyzed))
+
+    def save(self, path: PathLike) -> Path:
+        """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
+        from roofmodel.views.jitter.page import save
+
+        return save(self.analyzed, arguments.path("path", path))
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.jitter.tables import table
+
+        return table(self.analyzed)
+
+    def __repr__(self) -> str:
+        found = self.analyzed
+        return f"<JitterReport of {', '.join([*found.names.values()][:3])}: {len(found.ranks)} ranks, by {found.tool}>"

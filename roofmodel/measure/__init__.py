@@ -1,0 +1,1 @@
+"""Operations measured on this machine, for validation and calibration."""

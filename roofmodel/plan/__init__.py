@@ -1,0 +1,1 @@
+"""The best layouts of a service or of a training run."""

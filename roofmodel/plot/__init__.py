@@ -1,0 +1,1 @@
+"""Kernels of profiler files on a device's roofline."""

@@ -1,0 +1,185 @@
+"""Results of `read_profile`, `plot` and `ncu_command`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from roofmodel.errors import OutputError, Text
+from roofmodel.options import arguments
+from roofmodel.options.arguments import PathLike
+from roofmodel.report.base import FileResult, PictureResult, TextResult
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas
+
+    from roofmodel.profiles.kernel import Kernel
+    from roofmodel.study.profile.ncu_command import Collection
+    from roofmodel.study.profile.place import MeasuredKernels, RooflinePlot
+
+
+class ProfileReport(TextResult, FileResult):
+    """Result of `read_profile`: the measured kernels of profiler files."""
+
+    def __init__(self, measured: MeasuredKernels) -> None:
+        self.measured = measured
+
+    @property
+    def kernels(self) -> Sequence[Kernel]:
+        """The kernels: seconds, FLOPs by pipe, bytes by memory level; None for a metric that was not collected."""
+        return self.measured.kernels
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Data that the files lack, and the metrics to collect."""
+        return tuple(map(str, self.measured.warnings))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `roof kernels --format json` prints."""
+        from roofmodel.views.profile.data import kernels_document
+
+        return kernels_document(self.measured)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per kernel, with the columns of `roof kernels --format csv`."""
+        import pandas
+
+        from roofmodel.views.profile.data import flat
+
+        return pandas.DataFrame(flat(self.to_dict()))
+
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        from roofmodel.report.encoding import as_json
+        from roofmodel.views.profile.data import kernels_csv
+
+        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: kernels_csv(self.to_dict())}
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        return ("json", "csv", "parquet")
+
+    def save(self, path: PathLike) -> Path:
+        """Write the kernels (json, csv, parquet), by the suffix. Parquet has the columns of the CSV."""
+        from roofmodel.files import output_files
+
+        target = output_files.check(arguments.path("path", path), self.suffixes())
+        if target.suffix.lower() != ".parquet":
+            return output_files.write(str(target), None, self._texts())
+        try:
+            output_files.replace(target, lambda file: self.to_frame().to_parquet(file, engine="pyarrow", index=False))
+        except ImportError:
+            raise OutputError("Parquet needs pyarrow: pip install pyarrow, or use .csv") from None
+        return target
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.profile.tables import kernels_table
+
+        return kernels_table(self.measured)
+
+    def __repr__(self) -> str:
+        found = self.measured
+        return f"<ProfileReport of {', '.join(found.files)}: {len(found.kernels)} kernels, by {found.tool}>"
+
+
+class PlotReport(TextResult, PictureResult):
+    """Result of `plot`: measured and predicted points on a device's roofline."""
+
+    def __init__(self, placed: RooflinePlot) -> None:
+        self.placed = placed
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(map(str, self.placed.warnings))
+
+    def _messages(self) -> Iterable[Text]:
+        """Options that do not apply."""
+        return self.placed.notes
+
+    @property
+    def default_path(self) -> str:
+        """The picture that `roof plot` writes without `-o`: FILE.roofline.png in the working folder."""
+        return f"{self.placed.stem}.roofline.png"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `roof plot --format json` prints."""
+        from roofmodel.views.profile.data import points_document
+
+        return points_document(self.placed)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per point in base units, with the columns of `roof plot --format csv`."""
+        import pandas
+
+        from roofmodel.views.profile.data import point_rows
+
+        return pandas.DataFrame(point_rows(self.placed.rooflines))
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        from roofmodel.views.profile.data import SUFFIXES
+
+        return SUFFIXES
+
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        from roofmodel.report.encoding import as_json
+        from roofmodel.views.profile.data import points_csv
+
+        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: points_csv(self.placed.rooflines)}
+
+    def save(self, path: PathLike) -> Path:
+        """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
+        from roofmodel.views.profile.data import save_points
+
+        return save_points(self.placed, arguments.path("path", path))
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.profile.tables import points_table
+
+        return points_table(self.placed)
+
+    def __repr__(self) -> str:
+        points = sum(len(roofline.points) for roofline in self.placed.rooflines)
+        return f"<PlotReport of {', '.join(self.placed.files) or self.placed.model}: {points} points>"
+
+
+class CollectionCommand(TextResult):
+    """Result of `ncu_command`: a command line that collects metrics, with a reason for each part."""
+
+    def __init__(self, collection: Collection) -> None:
+        self.collection = collection
+
+    @property
+    def line(self) -> str:
+        """The command for a shell, in one line."""
+        from roofmodel.views.profile.ncu_command import line
+
+        return line(self.collection)
+
+    @property
+    def reasons(self) -> str:
+        """One line per part of the command; one line per group of metrics."""
+        from roofmodel.views.profile.ncu_command import reasons
+
+        return reasons(self.collection)
+
+    def _messages(self) -> Iterable[Text]:
+        return self.collection.notes
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `roof ncu-command --format json` prints."""
+        from roofmodel.views.profile.ncu_command import document
+
+        return document(self.collection)
+
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        from roofmodel.report.encoding import as_json
+
+        return {"line": lambda: self.line, "json": lambda: as_json(self.to_dict())}
+
+    def __rich__(self) -> Any:
+        return f"{self.line}\n{self.reasons}"
+
+    def __repr__(self) -> str:
+        return f"<CollectionCommand {self.line}>"

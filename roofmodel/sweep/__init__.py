@@ -1,0 +1,1 @@
+"""Grids of estimates, scaling over numbers of GPUs; worker processes and Dask."""

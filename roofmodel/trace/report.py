@@ -1,0 +1,75 @@
+"""The result of `trace`: where the time of a run goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from roofmodel.errors import Text
+from roofmodel.options import arguments
+from roofmodel.options.arguments import PathLike
+from roofmodel.report.base import RunReport
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    import pandas
+
+    from roofmodel.study.trace.trace import Trace
+
+
+class TraceReport(RunReport):
+    """Result of `trace`: per rank the parts of the wall time, idle time by cause, copies, communication, steps."""
+
+    analyzed: Trace
+
+    def __init__(self, analyzed: Trace) -> None:
+        self.analyzed = analyzed
+        self._left_out: dict[str, None] = {}  # by the files that were written
+
+    def _messages(self) -> Iterable[Text]:
+        """What the files that `save` wrote leave out."""
+        return self._left_out
+
+    @property
+    def findings(self) -> list[str]:
+        """What limits the run, the largest part of the wall time first; before it, whether two runs differ in work."""
+        return [finding.text for finding in self.analyzed.findings]
+
+    @classmethod
+    def _view(cls) -> ModuleType:
+        from roofmodel.views.trace import data
+
+        return data
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row per rank and group, or per group of two runs, with the columns of `roof trace --format csv`."""
+        import pandas
+
+        from roofmodel.views.trace.data import table_rows
+
+        return pandas.DataFrame(table_rows(self.analyzed))
+
+    def steps_frame(self) -> pandas.DataFrame:
+        """One row per rank and step: wall time and its parts in seconds."""
+        import pandas
+
+        from roofmodel.views.trace.data import step_rows
+
+        return pandas.DataFrame(step_rows(self.analyzed))
+
+    def save(self, path: PathLike) -> Path:
+        """Write a picture (png, svg, pdf), the timeline (html, perfetto.json[.gz]) or the data (json, csv)."""
+        from roofmodel.views.trace.data import save
+
+        return save(self.analyzed, arguments.path("path", path), self._left_out.setdefault)
+
+    def __rich__(self) -> Any:
+        from roofmodel.views.trace.tables import table
+
+        return table(self.analyzed)
+
+    def __repr__(self) -> str:
+        found = self.analyzed
+        return f"<TraceReport of {', '.join(found.names.values())}: {len(found.ranks)} ranks, by {found.tool}>"
