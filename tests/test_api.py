@@ -24,6 +24,7 @@ from typer.core import TyperGroup
 
 import roofmodel
 from roofmodel import cli
+from roofmodel.cli.app import COMMANDS
 from roofmodel.options.command_line import workload_options
 from roofmodel.steps import options
 from roofmodel.steps.options import Options, WorkloadOptions
@@ -123,7 +124,7 @@ FUNCTIONS = {
 def test_every_command_calls_a_public_function(words: tuple[str, ...]) -> None:
     function = FUNCTIONS.get(words, "_".join(words).replace("-", "_"))
     assert function in roofmodel.__all__
-    module = importlib.import_module(f"roofmodel.cli.{words[0].replace('-', '_')}")
+    module = importlib.import_module(COMMANDS[words[0]])
     assert f"api.{function}(" in inspect.getsource(module)
 
 

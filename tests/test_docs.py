@@ -161,9 +161,9 @@ def test_the_modules_that_contributing_names_exist() -> None:
     assert not [path for path in paths if not (ROOT / path).exists()]
 
 
-def test_folders_have_at_most_22_modules_and_modules_at_most_500_lines() -> None:
+def test_folders_have_at_most_24_modules_and_modules_at_most_500_lines() -> None:
     """Families have a module each; `__init__` and `__main__` are not counted."""
     modules = [path for path in (ROOT / "roofmodel").rglob("*.py") if not path.stem.startswith("__")]
     sizes = Counter(path.parent for path in modules if path.parent.name != "families")
-    assert {folder.name: size for folder, size in sizes.items() if size > 22} == {}
+    assert {folder.name: size for folder, size in sizes.items() if size > 24} == {}
     assert [path.name for path in modules if len(path.read_text(encoding="utf-8").splitlines()) > 500] == []

@@ -10,11 +10,28 @@ from typer.core import TyperGroup
 
 from roofmodel.report.printing import print_text
 
-COMMANDS = (
-    "estimate", "sweep", "plan", "explain", "crossover", "explore", "kernels", "plot", "compare", "trace", "jitter",
-    "count", "ncu-command", "validate", "calibrate", "measure", "models", "hw", "homework",
-)  # fmt: skip
-"""In the order of the help. Each is a module of this package, with `_` for `-`, whose `app` is the command."""
+COMMANDS = {
+    "estimate": "roofmodel.cli.estimate",
+    "sweep": "roofmodel.cli.sweep",
+    "plan": "roofmodel.cli.plan",
+    "explain": "roofmodel.cli.explain",
+    "crossover": "roofmodel.cli.crossover",
+    "explore": "roofmodel.cli.explore",
+    "kernels": "roofmodel.cli.kernels",
+    "plot": "roofmodel.cli.plot",
+    "compare": "roofmodel.cli.compare",
+    "trace": "roofmodel.cli.trace",
+    "jitter": "roofmodel.cli.jitter",
+    "count": "roofmodel.cli.count",
+    "ncu-command": "roofmodel.cli.ncu_command",
+    "validate": "roofmodel.cli.validate",
+    "calibrate": "roofmodel.cli.calibrate",
+    "measure": "roofmodel.cli.measure",
+    "models": "roofmodel.cli.models",
+    "hw": "roofmodel.cli.hw",
+    "homework": "roofmodel.cli.homework",
+}
+"""In the order of the help: the module of each, whose `app` is the command."""
 
 
 class _LazyCommands(TyperGroup):
@@ -26,7 +43,7 @@ class _LazyCommands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"roofmodel.cli.{cmd_name.replace('-', '_')}")
+        module = importlib.import_module(COMMANDS[cmd_name])
         command = typer.main.get_command(module.app)
         command.name = cmd_name
         return command
