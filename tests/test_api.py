@@ -25,11 +25,11 @@ from typer.core import TyperGroup
 import roofmodel
 from roofmodel import cli
 from roofmodel.cli.app import COMMANDS
+from roofmodel.estimate.data import as_csv
 from roofmodel.options.command_line import workload_options
 from roofmodel.steps import options
 from roofmodel.steps.options import Options, WorkloadOptions
 from roofmodel.study.sweep.grid import GridOptions
-from roofmodel.views.estimate.data import as_csv
 from tests.study.profile.test_place import SMALL
 
 ROOT = Path(__file__).parents[1]

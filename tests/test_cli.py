@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 from roofmodel import cli
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
+from roofmodel.estimate import picture as picture_module
 from roofmodel.models import hub
 from roofmodel.steps.options import Options
 from tests.command_line import Done, Roof, run
@@ -434,7 +435,7 @@ def failing_write(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         full(path)
         return 0
 
-    monkeypatch.setattr("roofmodel.views.estimate.picture.draw", lambda estimate, file, suffix: full(file))
+    monkeypatch.setattr(picture_module, "draw", lambda estimate, file, suffix: full(file))
     monkeypatch.setattr(Path, "write_text", write_text)
     yield target
     monkeypatch.undo()
@@ -453,7 +454,7 @@ def test_a_bug_in_a_picture_leaves_the_old_file_and_no_other(roof: Roof, monkeyp
         file.write_bytes(b"half of the new")
         raise RuntimeError("the wheels came off")
 
-    monkeypatch.setattr("roofmodel.views.estimate.picture.draw", draw)
+    monkeypatch.setattr(picture_module, "draw", draw)
     Path("out.png").write_text("old", encoding="utf-8")
     assert roof(*ESTIMATE, "-o", "out.png").status == 1
     assert Path("out.png").read_text(encoding="utf-8") == "old"

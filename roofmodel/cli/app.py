@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from roofmodel.report.printing import print_text
 
 COMMANDS = {
-    "estimate": "roofmodel.cli.estimate",
+    "estimate": "roofmodel.estimate.cli",
     "sweep": "roofmodel.cli.sweep",
     "plan": "roofmodel.cli.plan",
     "explain": "roofmodel.cli.explain",

@@ -40,7 +40,7 @@ class Report(TextResult, PictureResult):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof estimate --format json` prints, with notes in Python's spelling of options."""
-        from roofmodel.views.estimate.data import to_dict
+        from roofmodel.estimate.data import to_dict
 
         return to_dict(self.estimate)
 
@@ -52,7 +52,7 @@ class Report(TextResult, PictureResult):
         """
         import pandas
 
-        from roofmodel.views.estimate.data import flat
+        from roofmodel.estimate.data import flat
 
         frame = pandas.DataFrame(flat(self.estimate))
         for name in ("bound_seconds", "expected_seconds"):
@@ -61,18 +61,18 @@ class Report(TextResult, PictureResult):
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:
-        from roofmodel.views.estimate.files import SUFFIXES
+        from roofmodel.estimate.files import SUFFIXES
 
         return SUFFIXES
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.views.estimate.files import FORMATS, as_text
+        from roofmodel.estimate.files import FORMATS, as_text
 
         return {form: partial(as_text, self.estimate, form) for form in FORMATS}
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv, md), by the suffix."""
-        from roofmodel.views.estimate.files import save
+        from roofmodel.estimate.files import save
 
         return save(self.estimate, arguments.path("path", path))
 
@@ -81,7 +81,7 @@ class Report(TextResult, PictureResult):
 
         `hint` adds a line on these options.
         """
-        from roofmodel.views.estimate.terminal import EstimateView
+        from roofmodel.estimate.terminal import EstimateView
 
         return EstimateView(self.estimate, ops=ops, roofline=roofline, hint=hint)
 

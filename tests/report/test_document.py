@@ -14,6 +14,7 @@ from rich.console import Console
 
 import roofmodel
 from roofmodel.devices.device import Device
+from roofmodel.estimate.markdown import as_markdown
 from roofmodel.models import hub
 from roofmodel.report import document
 from roofmodel.report.document import (
@@ -34,7 +35,6 @@ from roofmodel.report.document import (
 from roofmodel.steps.estimate import estimate
 from roofmodel.study.derive.explain import explain
 from roofmodel.views.derive import explain as explanation
-from roofmodel.views.estimate.markdown import as_markdown
 
 BLOCKS = [
     Heading("a_b & c", 1),

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import roofmodel
+from roofmodel.estimate import picture
 from roofmodel.report import labels
 from roofmodel.roofline.panel import category_color
-from roofmodel.views.estimate import picture
 from tests.browser import opened, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

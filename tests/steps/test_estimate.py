@@ -12,12 +12,12 @@ import pytest
 import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
+from roofmodel.estimate.text import describe_largest
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.steps.estimate import Estimate, estimate
 from roofmodel.steps.workload_text import describe_workload
-from roofmodel.views.estimate.text import describe_largest
 from tests import draws
 
 MIXED: dict[str, Any] = {"dtype": "fp8", "activations": "fp16"}

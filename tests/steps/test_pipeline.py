@@ -18,11 +18,11 @@ from roofmodel.counting.dropout import with_dropout
 from roofmodel.counting.training import kept_bytes, kept_tensors
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
+from roofmodel.estimate.text import describe_uncached
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.placed import NO_TIME, placed, total_seconds
-from roofmodel.views.estimate.text import describe_uncached
 
 A100 = Device.load("a100")
 GPT = {

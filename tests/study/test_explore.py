@@ -10,6 +10,7 @@ import pytest
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
+from roofmodel.estimate.data import memory_document, operator_document, phase_document, to_dict
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.traced import Cases, Trace, TracedFunction, map_cases, results
@@ -19,7 +20,6 @@ from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
 from roofmodel.study import explore
 from roofmodel.timing.formula import l2_bytes
 from roofmodel.timing.parameter_sets import choose_set, format_key
-from roofmodel.views.estimate.data import memory_document, operator_document, phase_document, to_dict
 from tests.evaluate_trace import TraceValues
 
 # one model of each kind: MHA, GQA, MoE, sliding windows, state-space models, images; tests of the page have more

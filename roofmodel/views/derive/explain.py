@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from roofmodel.estimate.rows import replica_rows
+from roofmodel.estimate.text import describe_expectation, describe_largest
 from roofmodel.models.symbols import resolve_min_max
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
@@ -18,8 +20,6 @@ from roofmodel.views.derive.explain_data import to_dict
 from roofmodel.views.derive.explain_expected import formulas
 from roofmodel.views.derive.explain_operator import operators
 from roofmodel.views.derive.quantities import forms, symbols
-from roofmodel.views.estimate.rows import replica_rows
-from roofmodel.views.estimate.text import describe_expectation, describe_largest
 
 
 def document(explanation: Explanation, *, timing: bool = False) -> Document:

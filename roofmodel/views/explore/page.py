@@ -20,6 +20,7 @@ from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import MEMORY_UTILIZATION
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, shorten
+from roofmodel.estimate.data import memory_document, operator_document, phase_document
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, trace_branches
@@ -36,7 +37,6 @@ from roofmodel.steps.placed import Placed
 from roofmodel.steps.workload_text import describe_parameters
 from roofmodel.study import explore as study
 from roofmodel.timing.timing import Expected
-from roofmodel.views.estimate.data import memory_document, operator_document, phase_document
 from roofmodel.views.explore import nodes
 from roofmodel.views.explore.devices import describe_device, sets_used
 from roofmodel.views.explore.nodes import Rows
@@ -59,11 +59,11 @@ def html(
     document = data(archs, devices, progress)
     names = ", ".join(arch.name for arch in archs)
     return render_page(
-        page_file("views.explore", "page.html"),
+        page_file("explore", "page.html"),
         title=f"{names}: roofline to explore",
-        style=page_file("views.explore", "page.css"),
+        style=page_file("explore", "page.css"),
         sources=[SCRIPT_SOURCES],
-        script="\n".join(page_file("views.explore", name) for name in SCRIPTS),
+        script="\n".join(page_file("explore", name) for name in SCRIPTS),
         footer=f"roofmodel {version('roofmodel')}",
         data=_compressed(json.dumps(document, allow_nan=False, separators=(",", ":"))),
     )

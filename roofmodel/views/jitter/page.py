@@ -27,9 +27,9 @@ def html(jitter: Jitter) -> str:
     title = f"Which rank is late: {', '.join([*jitter.names.values()][:3])}"
     steps, ranks = data.step_rows(jitter), data.rank_rows(jitter)
     return render_page(
-        page_file("views.jitter", "page.html"),
+        page_file("jitter", "page.html"),
         title=title,
-        style=page_file("views.jitter", "page.css"),
+        style=page_file("jitter", "page.css"),
         sources=[IMAGE_SOURCES],  # the heat maps in the picture
         heading=escape(title),
         findings="".join(f"<li>{escape(finding)}.</li>" for finding in jitter.findings),

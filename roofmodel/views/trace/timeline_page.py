@@ -70,7 +70,7 @@ def html(trace: Trace) -> tuple[str, list[str]]:
     if len(trace.files) > 1:
         about += " · time 0: the first GPU activity of each file, whose clocks may differ"
     text = render_page(
-        page_file("views.trace", "timeline_page.html"),
+        page_file("trace", "timeline_page.html"),
         title=f"{files}: timeline",
         sources=[SCRIPT_SOURCES],
         heading=escape(files),
@@ -79,8 +79,8 @@ def html(trace: Trace) -> tuple[str, list[str]]:
         notes=_notes([*notes, *map(str, trace.warnings)]),
         parts="\n".join(map(_parts, trace.ranks)),
         open="open" if len(trace.ranks) <= 4 else "",
-        style=page_file("views.trace", "timeline_page.css"),
-        script="\n".join(page_file("views.trace", name) for name in SCRIPTS),
+        style=page_file("trace", "timeline_page.css"),
+        script="\n".join(page_file("trace", name) for name in SCRIPTS),
         footer=f"roofmodel {version('roofmodel')}",
         data=packed(rows),
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from roofmodel.estimate.rows import full_label, replica_rows, rows, signed_seconds
+from roofmodel.estimate.summary import summary
+from roofmodel.estimate.text import describe_remarks
 from roofmodel.numbers import units
 from roofmodel.report.encoding import escape_markdown
 from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.workload_text import describe_parameters, describe_phase, describe_workload
-from roofmodel.views.estimate.rows import full_label, replica_rows, rows, signed_seconds
-from roofmodel.views.estimate.summary import summary
-from roofmodel.views.estimate.text import describe_remarks
 
 
 def as_markdown(estimate: Estimate) -> str:

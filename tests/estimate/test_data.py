@@ -9,11 +9,11 @@ import json
 import pytest
 
 from roofmodel.devices.device import Device
+from roofmodel.estimate.data import as_csv, as_json, to_dict
+from roofmodel.estimate.markdown import as_markdown
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.steps.estimate import estimate
-from roofmodel.views.estimate.data import as_csv, as_json, to_dict
-from roofmodel.views.estimate.markdown import as_markdown
 from tests.estimates import run
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from roofmodel.views.estimate import picture
-from roofmodel.views.estimate.rows import group_rows, rows, with_letters
+from roofmodel.estimate import picture
+from roofmodel.estimate.rows import group_rows, rows, with_letters
 from tests.estimates import MODELS, run
 
 

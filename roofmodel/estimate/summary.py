@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from roofmodel.estimate.text import describe_largest
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.steps.estimate import Estimate
@@ -12,7 +13,6 @@ from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.stages import generation_totals, latencies
 from roofmodel.steps.workload_text import describe_rate, describe_usable_memory, without_unit_of
 from roofmodel.timing.timing import Expected
-from roofmodel.views.estimate.text import describe_largest
 
 LATENCY = {"prefill": "TTFT", "decode": "TPOT", "train": "step time"}
 """What the time of a phase is called: time to first token, time per output token."""

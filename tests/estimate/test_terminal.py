@@ -21,17 +21,17 @@ from rich.console import Console
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import option_spelling
+from roofmodel.estimate.rows import group_rows, rows, with_letters
+from roofmodel.estimate.summary import summary
+from roofmodel.estimate.terminal import EstimateView
 from roofmodel.models import hub
 from roofmodel.numbers import units
 from roofmodel.report import chart
 from roofmodel.report.printing import flag
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.placed import total_seconds
-from roofmodel.views.estimate.rows import group_rows, rows, with_letters
-from roofmodel.views.estimate.summary import summary
-from roofmodel.views.estimate.terminal import EstimateView
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parent / "golden"
 
 
 def render(model: str, hw: str, width: int, shown: Sequence[str] = (), **options: Any) -> str:

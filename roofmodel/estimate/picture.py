@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roofmodel.estimate.rows import OperatorRow, alphabet, full_label, rows, with_letters
 from roofmodel.numbers import units
 from roofmodel.report import canvas, labels
 from roofmodel.report.operator_names import kind
@@ -13,7 +14,6 @@ from roofmodel.roofline.panel import window
 from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.workload_text import describe_parameters, describe_phase, describe_rate, describe_workload
-from roofmodel.views.estimate.rows import OperatorRow, alphabet, full_label, rows, with_letters
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roofmodel.views.estimate.markdown import as_markdown
+from roofmodel.estimate.markdown import as_markdown
 from tests.estimates import run
 
 

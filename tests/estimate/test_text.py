@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from roofmodel.devices.device import Device
+from roofmodel.estimate.data import to_dict
+from roofmodel.estimate.markdown import as_markdown
+from roofmodel.estimate.text import describe_exchange, describe_masked_pairs, describe_training
 from roofmodel.models.config import architecture
 from roofmodel.numbers import units
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.workload_text import describe_parameters, describe_workload
-from roofmodel.views.estimate.data import to_dict
-from roofmodel.views.estimate.markdown import as_markdown
-from roofmodel.views.estimate.text import describe_exchange, describe_masked_pairs, describe_training
 from tests.estimates import run
 
 

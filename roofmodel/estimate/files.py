@@ -16,7 +16,7 @@ FORMATS = ("json", "csv", "markdown")
 
 def as_text(estimate: Estimate, form: str) -> str:
     """The estimate in one of FORMATS."""
-    from roofmodel.views.estimate import data, markdown
+    from roofmodel.estimate import data, markdown
 
     writers: dict[str, Callable[[Estimate], str]] = {
         "json": data.as_json,
@@ -31,7 +31,7 @@ def save(estimate: Estimate, path: str) -> Path:
 
     An existing file is replaced only when the new one is complete. Raises OutputError.
     """
-    from roofmodel.views.estimate import picture
+    from roofmodel.estimate import picture
 
     return output_files.write(
         path,

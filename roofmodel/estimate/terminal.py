@@ -11,16 +11,7 @@ from rich.text import Text
 
 from roofmodel.counting.operator import Cost
 from roofmodel.errors import Option
-from roofmodel.numbers import units
-from roofmodel.report import chart
-from roofmodel.report.columns import Cell, bar, stacked
-from roofmodel.report.operator_names import kind, title
-from roofmodel.steps.estimate import Estimate
-from roofmodel.steps.phase import PhaseEstimate
-from roofmodel.steps.workload_text import describe_parameters, describe_phase, describe_workload
-from roofmodel.timing.links import route
-from roofmodel.timing.roofline import ridge
-from roofmodel.views.estimate.rows import (
+from roofmodel.estimate.rows import (
     OperatorRow,
     alphabets,
     full_label,
@@ -30,8 +21,17 @@ from roofmodel.views.estimate.rows import (
     signed_seconds,
     with_letters,
 )
-from roofmodel.views.estimate.summary import Answer, summary
-from roofmodel.views.estimate.text import describe_remarks
+from roofmodel.estimate.summary import Answer, summary
+from roofmodel.estimate.text import describe_remarks
+from roofmodel.numbers import units
+from roofmodel.report import chart
+from roofmodel.report.columns import Cell, bar, stacked
+from roofmodel.report.operator_names import kind, title
+from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.phase import PhaseEstimate
+from roofmodel.steps.workload_text import describe_parameters, describe_phase, describe_workload
+from roofmodel.timing.links import route
+from roofmodel.timing.roofline import ridge
 
 STYLES = {
     "embedding": "cyan",

@@ -1,1 +1,0 @@
-"""An Estimate as terminal output, data, Markdown and pictures."""
