@@ -17,7 +17,7 @@ from typing import Any
 import numpy
 
 import roofmodel
-from roofmodel.study.sweep.case import COLUMNS
+from roofmodel.sweep.case import COLUMNS
 
 GRIDS: dict[str, dict[str, Any]] = {
     "decodes: batch × context": {"phase": "decode", "batch": "1:1000", "context": "1:1000"},

@@ -29,7 +29,7 @@ from roofmodel.estimate.data import as_csv
 from roofmodel.options.command_line import workload_options
 from roofmodel.steps import options
 from roofmodel.steps.options import Options, WorkloadOptions
-from roofmodel.study.sweep.grid import GridOptions
+from roofmodel.sweep.grid import GridOptions
 from tests.study.profile.test_place import SMALL
 
 ROOT = Path(__file__).parents[1]

@@ -17,7 +17,7 @@ import typer
 
 import roofmodel
 from roofmodel.cli.app import app
-from roofmodel.study.sweep import case
+from roofmodel.sweep import case
 from tests import command_line
 from tests.study.compare import traces
 

@@ -12,7 +12,7 @@ from roofmodel.report.printing import print_text
 
 COMMANDS = {
     "estimate": "roofmodel.estimate.cli",
-    "sweep": "roofmodel.cli.sweep",
+    "sweep": "roofmodel.sweep.cli",
     "plan": "roofmodel.cli.plan",
     "explain": "roofmodel.cli.explain",
     "crossover": "roofmodel.cli.crossover",

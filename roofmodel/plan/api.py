@@ -12,7 +12,7 @@ from roofmodel.plan.report import PlanReport, TrainingPlanReport
 
 if TYPE_CHECKING:
     from roofmodel.options.values import RoutingOption
-    from roofmodel.study.sweep.grid import Names, Numbers
+    from roofmodel.sweep.grid import Names, Numbers
 
 
 def plan(

@@ -122,7 +122,7 @@ class _Bar:
 
         columns = TextColumn("reading {task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
         self.next = time.monotonic() + BAR_AFTER
-        # Without the thread that refreshes the bar: `study/processes.py` forks only where no other thread runs.
+        # Without the thread that refreshes the bar: `sweep/processes.py` forks only where no other thread runs.
         self.bar = Progress(*columns, console=console, transient=True, auto_refresh=False)
         self.task = self.bar.add_task("", total=None)
         self.done = 0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         ScalingMode,
         Share,
     )
-    from roofmodel.study.sweep.grid import GridOptions, Numbers
+    from roofmodel.sweep.grid import GridOptions, Numbers
 
 
 def sweep(
@@ -58,10 +58,10 @@ def sweep(
         >>> scaled.to_frame()["efficiency"].is_monotonic_decreasing
         True
     """
-    from roofmodel.study.sweep.conditions import conditions, order
-    from roofmodel.study.sweep.scaling import DEFAULT_GPUS, check_unscaled, check_without_cluster
-    from roofmodel.study.sweep.selection import selected
-    from roofmodel.study.sweep.sweep import sweep as study
+    from roofmodel.sweep.conditions import conditions, order
+    from roofmodel.sweep.scaling import DEFAULT_GPUS, check_unscaled, check_without_cluster
+    from roofmodel.sweep.selection import selected
+    from roofmodel.sweep.sweep import sweep as study
 
     arguments.check_texts(family=family, cluster=cluster, sort=sort)
     selection = conditions(arguments.as_sequence(where)), order(sort)
@@ -69,8 +69,8 @@ def sweep(
     devices = [arguments.device(device) for device in arguments.as_sequence(hw)]
     if scaling is not None:
         check_without_cluster(cluster)
-        from roofmodel.study.sweep.scaling import scaling_sweep
-        from roofmodel.study.sweep.scaling_table import read_runs
+        from roofmodel.sweep.scaling import scaling_sweep
+        from roofmodel.sweep.scaling_table import read_runs
 
         runs = None if measured is None else partial(read_runs, arguments.path("measured", measured))
         counts = DEFAULT_GPUS if gpus is None else gpus

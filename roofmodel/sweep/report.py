@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from roofmodel.options.values import SweepPicture
     from roofmodel.report.notebook import Picture
-    from roofmodel.study.sweep.sweep import Sweep
+    from roofmodel.sweep.sweep import Sweep
 
 
 class SweepReport(FileResult):
@@ -40,33 +40,33 @@ class SweepReport(FileResult):
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per point in base units, with the columns of `roof sweep --format csv`."""
-        from roofmodel.views.sweep.data import frame
+        from roofmodel.sweep.data import frame
 
         return frame(self.sweep)
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof sweep --format json` prints."""
-        from roofmodel.views.sweep.data import document
+        from roofmodel.sweep.data import document
 
         return document(self.sweep)
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:
-        from roofmodel.views.sweep.files import SUFFIXES
+        from roofmodel.sweep.files import SUFFIXES
 
         return SUFFIXES
 
     @staticmethod
     def check_picture(kind: SweepPicture | None, priced: bool, scaled: bool = False) -> None:
         """Raises RoofError for an unknown kind of picture, `costs` without prices, `scaling` without scaling."""
-        from roofmodel.views.sweep.picture import check
+        from roofmodel.sweep.picture import check
 
         arguments.check_texts(picture=kind)
         check(kind, priced, scaled)
 
     def write(self, form: str, out: TextIO) -> None:
         """Write the rows to a stream as json or csv, block by block. Raises RoofError for another format."""
-        from roofmodel.views.sweep.files import write_csv, write_json
+        from roofmodel.sweep.files import write_csv, write_json
 
         writers = {"json": write_json, "csv": write_csv}
         writers[arguments.one_of("form", form, writers)](self.sweep, out)
@@ -77,7 +77,7 @@ class SweepReport(FileResult):
 
         Returns the path. Raises RoofError for a path that cannot be written, and for an unknown kind of picture.
         """
-        from roofmodel.views.sweep.files import save
+        from roofmodel.sweep.files import save
 
         priced = any(case.price is not None for case in self.sweep.cases)
         self.check_picture(picture, priced, self.sweep.scaling is not None)
@@ -91,10 +91,10 @@ class SweepReport(FileResult):
 
     def __rich__(self) -> Any:
         if self.sweep.scaling:
-            from roofmodel.views.sweep.scaling import ScalingView
+            from roofmodel.sweep.scaling_tables import ScalingView
 
             return ScalingView(self.sweep)
-        from roofmodel.views.sweep.table import View
+        from roofmodel.sweep.table import View
 
         return View(self.sweep)
 

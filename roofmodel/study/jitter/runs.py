@@ -30,7 +30,7 @@ from roofmodel.study.jitter.kernels import Integers
 from roofmodel.study.jitter.rank_sums import GapTask, SequenceTask, read_collectives, read_sequences, sum_gaps
 from roofmodel.study.jitter.ranks import ComparedRank, RankPart, compared_ranks, rank_parts
 from roofmodel.study.jitter.reduced_steps import BATCH, DamagedRanks, MapPieces, ReducedSteps, reduce_steps
-from roofmodel.study.processes import in_processes
+from roofmodel.sweep.processes import in_processes
 
 PIECES_PER_PROCESS = 2  # files to convert, or batches of ranks, for which another process is worth its start
 SEQUENCE_BATCH = 32  # ranks per call of the function that reads sequences
@@ -55,7 +55,7 @@ def mapped_pieces(cluster: str | None) -> Iterator[MapPieces]:
     Raises WorkloadError if the cluster cannot be used.
     """
     if cluster is not None:
-        from roofmodel.study.dask_cluster import connected
+        from roofmodel.sweep.dask_cluster import connected
 
         with connected(cluster) as evaluate:
             yield evaluate

@@ -17,7 +17,7 @@ from roofmodel.study.plan.candidate import Targets
 from roofmodel.study.plan.search import Service
 from roofmodel.study.plan.serving import Traffic
 from roofmodel.study.plan.speculation import Speculation, prediction_module
-from roofmodel.study.sweep import grid
+from roofmodel.sweep import grid
 
 MAX_GPUS = 4096
 MAX_RATE = 1e6  # requests per second

@@ -42,9 +42,9 @@ from roofmodel.study.plan.partial_load import FullBatches, fewest_engines
 from roofmodel.study.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
 from roofmodel.study.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
 from roofmodel.study.plan.step_times import engine
-from roofmodel.study.processes import in_processes
-from roofmodel.study.sweep import grid
-from roofmodel.study.sweep.sweep import prices_by_device
+from roofmodel.sweep import grid
+from roofmodel.sweep.processes import in_processes
+from roofmodel.sweep.sweep import prices_by_device
 
 SHOWN = 8
 """Candidates that a plan reports."""
@@ -182,7 +182,7 @@ def _with_routing(
 def _evaluated(pieces: Sequence[Piece], cluster: str | None) -> Iterator[Found]:
     if cluster is None:
         return in_processes(evaluate, pieces)
-    from roofmodel.study.dask_cluster import evaluate_on_cluster
+    from roofmodel.sweep.dask_cluster import evaluate_on_cluster
 
     return evaluate_on_cluster(evaluate, pieces, cluster)
 

@@ -17,7 +17,7 @@ from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.options import workload
 from roofmodel.steps.pipeline import estimates_by_stage
 from roofmodel.study.plan.layouts import Formats, Layout, options_of
-from roofmodel.study.sweep.case import slowest_totals
+from roofmodel.sweep.case import slowest_totals
 
 Array = Any
 """A NumPy array, or a number."""

@@ -55,10 +55,10 @@ from roofmodel.study.plan.ranking import layout_text
 from roofmodel.study.plan.search import Shortage
 from roofmodel.study.plan.training_candidate import Choices, Run, TrainingCandidate
 from roofmodel.study.plan.training_ranking import RankedTraining, by_merit, ranked_training
-from roofmodel.study.processes import in_processes
-from roofmodel.study.sweep import grid
-from roofmodel.study.sweep.case import slowest_totals
-from roofmodel.study.sweep.sweep import prices_by_device
+from roofmodel.sweep import grid
+from roofmodel.sweep.case import slowest_totals
+from roofmodel.sweep.processes import in_processes
+from roofmodel.sweep.sweep import prices_by_device
 
 DEFAULT_SEQ = 4096
 TOKENS_PER_STEP = 2**22
@@ -214,7 +214,7 @@ def _evaluated(
     if cluster is None:
         results = in_processes(evaluate, groups, pieces_per_process=1)
     else:
-        from roofmodel.study.dask_cluster import evaluate_on_cluster
+        from roofmodel.sweep.dask_cluster import evaluate_on_cluster
 
         results = evaluate_on_cluster(evaluate, groups, cluster)
     done, total = 0, sum(len(group.pieces) for group in groups)

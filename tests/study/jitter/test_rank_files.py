@@ -14,12 +14,12 @@ import pytest
 
 import roofmodel
 from roofmodel.errors import RoofError
-from roofmodel.study import processes
 from roofmodel.study.jitter import reduced_steps, runs
 from roofmodel.study.jitter.jitter import Jitter, jitter
 from roofmodel.study.jitter.kernels import KernelTable
 from roofmodel.study.jitter.rank_files import StoredKernels
 from roofmodel.study.jitter.rank_sums import RankBatch, TimeSums, sum_ranks
+from roofmodel.sweep import processes
 from roofmodel.views.jitter.data import document
 from tests.profiles.samples import measured
 from tests.study.jitter.runs import Row, of_step, planted, tables, write, written

@@ -12,10 +12,10 @@ from roofmodel.errors import Option, WorkloadError, choices
 from roofmodel.numbers import units
 from roofmodel.options.values import SweepPicture
 from roofmodel.report import canvas, labels
-from roofmodel.study.sweep.case import LENGTHS, NAMED_OPTIONS, PARALLELISM_OPTIONS
-from roofmodel.study.sweep.sweep import Sweep
-from roofmodel.views.sweep.data import frame
-from roofmodel.views.sweep.table import BOUND_NAMES, TITLES, described
+from roofmodel.sweep.case import LENGTHS, NAMED_OPTIONS, PARALLELISM_OPTIONS
+from roofmodel.sweep.data import frame
+from roofmodel.sweep.sweep import Sweep
+from roofmodel.sweep.table import BOUND_NAMES, TITLES, described
 
 if TYPE_CHECKING:
     import pandas
@@ -71,7 +71,7 @@ def draw(sweep: Sweep, path: Path, form: str, kind: str | None = None) -> None:
     """Draw a sweep into a file; `form` is png, svg or pdf. Default kind: scaling if the sweep scales, costs if
     tokens have prices, else rates."""
     if kind == "scaling" or (kind is None and sweep.scaling):
-        from roofmodel.views.sweep import scaling
+        from roofmodel.sweep import scaling_tables as scaling
 
         scaling.draw(sweep, path, form)
         return

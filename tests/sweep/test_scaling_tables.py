@@ -8,8 +8,8 @@ from rich.console import Console
 
 import roofmodel
 from roofmodel.errors import WorkloadError
-from roofmodel.study.sweep.scaling_laws import LawFit
-from roofmodel.views.sweep.scaling import describe_fit, subtitle
+from roofmodel.sweep.scaling_laws import LawFit
+from roofmodel.sweep.scaling_tables import describe_fit, subtitle
 
 
 def test_the_table_has_model_measurement_and_serial_fractions(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import roofmodel
 from roofmodel.errors import WorkloadError
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.stages import phase_totals
-from roofmodel.study.sweep import selection
-from roofmodel.study.sweep.case import COLUMNS, LATENCIES
-from roofmodel.study.sweep.conditions import column_named, conditions
+from roofmodel.sweep import selection
+from roofmodel.sweep.case import COLUMNS, LATENCIES
+from roofmodel.sweep.conditions import column_named, conditions
 
 GRID: dict[str, Any] = {
     "hw": ["a100", "h100"],

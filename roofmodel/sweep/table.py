@@ -13,16 +13,16 @@ from roofmodel.errors import Command, Message, Option
 from roofmodel.numbers import units
 from roofmodel.report.columns import bare, fitting
 from roofmodel.steps.parallelism import GPUS
-from roofmodel.study.sweep.case import (
+from roofmodel.sweep.case import (
     BEYOND_POSITIONS,
     FORMAT_OPTIONS,
     LENGTHS,
     NAMED_OPTIONS,
     PARALLELISM_OPTIONS,
 )
-from roofmodel.study.sweep.conditions import SHARE_COLUMNS
-from roofmodel.study.sweep.sweep import Sweep
-from roofmodel.views.sweep.data import rows
+from roofmodel.sweep.conditions import SHARE_COLUMNS
+from roofmodel.sweep.data import rows
+from roofmodel.sweep.sweep import Sweep
 
 SHOWN = 40  # rows; the last line counts the others
 TITLES = {

@@ -23,7 +23,7 @@ from roofmodel.steps.parallelism import GPUS
 from roofmodel.steps.phase import PhaseEstimate, totals
 from roofmodel.steps.pipeline import busy_seconds, estimates_by_stage
 from roofmodel.steps.stages import latency_totals
-from roofmodel.study.sweep import grid
+from roofmodel.sweep import grid
 
 BLOCK = 2**15
 """Points per block: a few arrays of them fit in a core's cache. Some hundred arrays are alive at once."""

@@ -44,8 +44,8 @@ from roofmodel.steps.parallelism import GPUS, batch_divisor, has_experts
 from roofmodel.steps.phase import totals
 from roofmodel.steps.pipeline import slowest_stage
 from roofmodel.steps.routing import read_routing, routing_notes
-from roofmodel.study.sweep import grid
-from roofmodel.study.sweep.case import (
+from roofmodel.sweep import grid
+from roofmodel.sweep.case import (
     COLUMNS,
     COUNTS,
     FORMAT_OPTIONS,
@@ -57,8 +57,8 @@ from roofmodel.study.sweep.case import (
     GridCase,
     evaluate,
 )
-from roofmodel.study.sweep.conditions import Condition, Order
-from roofmodel.study.sweep.scaling_laws import Scaling
+from roofmodel.sweep.conditions import Condition, Order
+from roofmodel.sweep.scaling_laws import Scaling
 
 MAX_CASES = 10_000
 """Limit of the combinations of models, devices and options other than batch and lengths. Each takes some 10 ms."""
@@ -99,7 +99,7 @@ class Sweep(NamedTuple):
         pieces = (piece for case in self.cases for piece in case.blocks())
         if self.cluster is None:
             return self._reported(map(evaluate, pieces))
-        from roofmodel.study.dask_cluster import evaluate_on_cluster
+        from roofmodel.sweep.dask_cluster import evaluate_on_cluster
 
         return self._reported(evaluate_on_cluster(evaluate, pieces, self.cluster))
 

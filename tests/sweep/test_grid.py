@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from roofmodel.errors import WorkloadError
 from roofmodel.steps.options import MAX_VALUES, MIN_VALUES
-from roofmodel.study.sweep import grid
+from roofmodel.sweep import grid
 
 
 def numbers(asked: object, low: int = 1) -> list[int]:

@@ -18,9 +18,9 @@ from pyarrow import parquet
 
 import roofmodel
 from roofmodel import WorkloadError
-from roofmodel.study.sweep.case import COLUMNS, COUNTS
-from roofmodel.study.sweep.columns import concatenated
-from roofmodel.views.sweep import picture as sweep_picture
+from roofmodel.sweep import picture as sweep_picture
+from roofmodel.sweep.case import COLUMNS, COUNTS
+from roofmodel.sweep.columns import concatenated
 from tests.printing import printed
 from tests.test_cli import Roof, roof
 

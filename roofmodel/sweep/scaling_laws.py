@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import NamedTuple
 
-from roofmodel.study.sweep.scaling_table import MeasuredRun
+from roofmodel.sweep.scaling_table import MeasuredRun
 
 T_QUANTILES = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roofmodel.study.sweep.case import NAMED_OPTIONS, RESULT_COLUMNS, Columns
+from roofmodel.sweep.case import NAMED_OPTIONS, RESULT_COLUMNS, Columns
 
 TEXT_COLUMNS = ("model", "hardware", "phase", *NAMED_OPTIONS, "bound", "note")
 """Columns of strings."""

@@ -22,9 +22,9 @@ from roofmodel.models.families import FAMILIES
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.parallelism import GPUS
 from roofmodel.steps.phase import totals
-from roofmodel.study.sweep.case import COLUMNS, COUNTS, LENGTHS, NAMED_OPTIONS, ROLES, TOTALS
-from roofmodel.study.sweep.sweep import Sweep, sweep
-from roofmodel.views.sweep.files import save
+from roofmodel.sweep.case import COLUMNS, COUNTS, LENGTHS, NAMED_OPTIONS, ROLES, TOTALS
+from roofmodel.sweep.files import save
+from roofmodel.sweep.sweep import Sweep, sweep
 from tests import draws
 
 A100 = Device.load("a100")

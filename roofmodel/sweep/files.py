@@ -12,10 +12,10 @@ from typing import Any, TextIO, TypeVar
 from roofmodel.errors import OutputError
 from roofmodel.files import output_files
 from roofmodel.report.encoding import csv_cell
-from roofmodel.study.sweep.case import COUNTS, LENGTHS, PARALLELISM_OPTIONS, ROLES, Columns
-from roofmodel.study.sweep.columns import TEXT_COLUMNS, full_column, known_values
-from roofmodel.study.sweep.sweep import Sweep
-from roofmodel.views.sweep.data import rows, summary
+from roofmodel.sweep.case import COUNTS, LENGTHS, PARALLELISM_OPTIONS, ROLES, Columns
+from roofmodel.sweep.columns import TEXT_COLUMNS, full_column, known_values
+from roofmodel.sweep.data import rows, summary
+from roofmodel.sweep.sweep import Sweep
 
 Item = TypeVar("Item")
 
@@ -54,7 +54,7 @@ def save(sweep: Sweep, path: str, picture: str | None = None) -> Path:
         elif suffix == "parquet":
             write_parquet(sweep, file)
         else:
-            from roofmodel.views.sweep.picture import draw  # imports NumPy
+            from roofmodel.sweep.picture import draw  # imports NumPy
 
             draw(sweep, file, suffix, picture)
 

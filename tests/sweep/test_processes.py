@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from roofmodel.study import processes
-from roofmodel.study.processes import in_processes, usable_processes
+from roofmodel.sweep import processes
+from roofmodel.sweep.processes import in_processes, usable_processes
 
 
 @pytest.fixture

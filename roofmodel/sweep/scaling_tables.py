@@ -12,10 +12,10 @@ from roofmodel.errors import Option, WorkloadError
 from roofmodel.numbers import units
 from roofmodel.report import canvas
 from roofmodel.report.columns import bare, fitting
-from roofmodel.study.sweep.scaling_laws import LawFit, Scaling
-from roofmodel.study.sweep.sweep import Sweep
-from roofmodel.views.sweep.data import rows
-from roofmodel.views.sweep.table import BOUND_NAMES
+from roofmodel.sweep.data import rows
+from roofmodel.sweep.scaling_laws import LawFit, Scaling
+from roofmodel.sweep.sweep import Sweep
+from roofmodel.sweep.table import BOUND_NAMES
 
 if TYPE_CHECKING:
     from pathlib import Path

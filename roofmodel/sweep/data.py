@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from roofmodel.study.sweep.columns import concatenated, full_column, known_values
-from roofmodel.study.sweep.scaling_laws import Scaling
-from roofmodel.study.sweep.sweep import Sweep
+from roofmodel.sweep.columns import concatenated, full_column, known_values
+from roofmodel.sweep.scaling_laws import Scaling
+from roofmodel.sweep.sweep import Sweep
 
 if TYPE_CHECKING:
     import pandas

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from roofmodel.errors import Message, Option, Text, WorkloadError
-from roofmodel.study.sweep.case import Columns
-from roofmodel.study.sweep.columns import TEXT_COLUMNS, concatenated, full_column
-from roofmodel.study.sweep.conditions import Condition, Order, as_floats
-from roofmodel.study.sweep.sweep import MAX_POINTS_IN_MEMORY, Sweep
+from roofmodel.sweep.case import Columns
+from roofmodel.sweep.columns import TEXT_COLUMNS, concatenated, full_column
+from roofmodel.sweep.conditions import Condition, Order, as_floats
+from roofmodel.sweep.sweep import MAX_POINTS_IN_MEMORY, Sweep
 
 
 def selected(sweep: Sweep, where: Sequence[Condition], sort: Order | None) -> Sweep:

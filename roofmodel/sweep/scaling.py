@@ -18,12 +18,12 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.steps.options import MAX_VALUE, check_choice
-from roofmodel.study.sweep import grid
-from roofmodel.study.sweep.case import COLUMNS, RESULT_COLUMNS, SCALING_COLUMNS, Columns, GridCase
-from roofmodel.study.sweep.columns import TEXT_COLUMNS, full_column, known_values
-from roofmodel.study.sweep.scaling_laws import LAWS, LawFit, Scaling, fit
-from roofmodel.study.sweep.scaling_table import MeasuredRun
-from roofmodel.study.sweep.sweep import Sweep, sweep
+from roofmodel.sweep import grid
+from roofmodel.sweep.case import COLUMNS, RESULT_COLUMNS, SCALING_COLUMNS, Columns, GridCase
+from roofmodel.sweep.columns import TEXT_COLUMNS, full_column, known_values
+from roofmodel.sweep.scaling_laws import LAWS, LawFit, Scaling, fit
+from roofmodel.sweep.scaling_table import MeasuredRun
+from roofmodel.sweep.sweep import Sweep, sweep
 
 MODES = ("strong", "weak")
 SHARES = ("dp", "tp", "pp", "ep")

@@ -1,1 +1,0 @@
-"""Grids of workloads, models and devices."""

@@ -1,1 +1,0 @@
-"""A sweep as a table, data and pictures."""
