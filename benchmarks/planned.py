@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from benchmarks import pages
 from benchmarks.served import ACTIVATIONS, SHARDED, ServedBatch, loaded, rows
-from roofmodel.study.plan.candidate import Interval
-from roofmodel.study.plan.layouts import Formats, Layout
-from roofmodel.study.plan.ranking import ties
-from roofmodel.study.plan.step_times import StepTimes, decode_times, engine, prefill_times
+from roofmodel.plan.candidate import Interval
+from roofmodel.plan.layouts import Formats, Layout
+from roofmodel.plan.ranking import ties
+from roofmodel.plan.step_times import StepTimes, decode_times, engine, prefill_times
 
 
 class Choice(NamedTuple):

@@ -13,7 +13,7 @@ from roofmodel.report.printing import print_text
 COMMANDS = {
     "estimate": "roofmodel.estimate.cli",
     "sweep": "roofmodel.sweep.cli",
-    "plan": "roofmodel.cli.plan",
+    "plan": "roofmodel.plan.cli",
     "explain": "roofmodel.cli.explain",
     "crossover": "roofmodel.cli.crossover",
     "explore": "roofmodel.cli.explore",

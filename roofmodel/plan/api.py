@@ -64,7 +64,7 @@ def plan(
         >>> report.meets, report.to_dict()["candidates"][0]["tp"]
         (True, 1)
     """
-    from roofmodel.study.plan.plan import plan as study
+    from roofmodel.plan.plan import plan as study
 
     arguments.check_texts(family=family, cluster=cluster)
     devices = [arguments.device(device) for device in arguments.as_sequence(hw)]
@@ -118,7 +118,7 @@ def plan_training(
         >>> report.to_dict()["candidates"][0]["dp"]
         8
     """
-    from roofmodel.study.plan.training import plan_training as study
+    from roofmodel.plan.training import plan_training as study
 
     arguments.check_texts(family=family, cluster=cluster)
     devices = [arguments.device(device) for device in arguments.as_sequence(hw)]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import pandas
 
-    from roofmodel.study.plan.plan import Plan
-    from roofmodel.study.plan.training import TrainingPlan
+    from roofmodel.plan.plan import Plan
+    from roofmodel.plan.training import TrainingPlan
 
 
 class _PlanReport(TextResult, FileResult):
@@ -75,12 +75,12 @@ class PlanReport(_PlanReport, PictureResult):
 
     @classmethod
     def _view(cls) -> ModuleType:
-        from roofmodel.views.plan import files
+        from roofmodel.plan import files
 
         return files
 
     def __rich__(self) -> Any:
-        from roofmodel.views.plan.table import PlanView
+        from roofmodel.plan.table import PlanView
 
         return PlanView(self.plan)
 
@@ -98,11 +98,11 @@ class TrainingPlanReport(_PlanReport):
 
     @classmethod
     def _view(cls) -> ModuleType:
-        from roofmodel.views.plan import training
+        from roofmodel.plan import training_table as training
 
         return training
 
     def __rich__(self) -> Any:
-        from roofmodel.views.plan.training import TrainingPlanView
+        from roofmodel.plan.training_table import TrainingPlanView
 
         return TrainingPlanView(self.plan)

@@ -11,7 +11,7 @@ import pytest
 import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.plan.layouts import formats
+from roofmodel.plan.layouts import formats
 
 LLAMA = {
     "model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 2,

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel.study.plan.queueing import mean_wait
-from roofmodel.study.plan.step_times import Array
+from roofmodel.plan.queueing import mean_wait
+from roofmodel.plan.step_times import Array
 
 
 class FullBatches(NamedTuple):

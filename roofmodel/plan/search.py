@@ -12,13 +12,13 @@ from roofmodel.counting.workload import MEMORY_UTILIZATION
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
-from roofmodel.study.plan.candidate import Candidate, Targets, candidate, with_wait
-from roofmodel.study.plan.disaggregated import DecodeRates, PrefillRates, decode_rates, prefill_rates
-from roofmodel.study.plan.layouts import Formats, Layout
-from roofmodel.study.plan.partial_load import FullBatches
-from roofmodel.study.plan.serving import Points, Traffic, batches, largest_batch, pareto, steady_states
-from roofmodel.study.plan.speculation import Speculation, generation_times, stored_with_draft
-from roofmodel.study.plan.step_times import Engine, engine, stored_weights
+from roofmodel.plan.candidate import Candidate, Targets, candidate, with_wait
+from roofmodel.plan.disaggregated import DecodeRates, PrefillRates, decode_rates, prefill_rates
+from roofmodel.plan.layouts import Formats, Layout
+from roofmodel.plan.partial_load import FullBatches
+from roofmodel.plan.serving import Points, Traffic, batches, largest_batch, pareto, steady_states
+from roofmodel.plan.speculation import Speculation, generation_times, stored_with_draft
+from roofmodel.plan.step_times import Engine, engine, stored_weights
 
 MODES = ("mixed", "disaggregated")
 

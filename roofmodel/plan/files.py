@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from roofmodel.files import output_files
+from roofmodel.plan.data import document, flat_rows
+from roofmodel.plan.plan import Plan
 from roofmodel.report.encoding import as_csv, as_json
-from roofmodel.study.plan.plan import Plan
-from roofmodel.views.plan.data import document, flat_rows
 
 SUFFIXES = (*output_files.PICTURES, "csv", "json")
 FORMATS = ("json", "csv")
@@ -24,7 +24,7 @@ def save(plan: Plan, path: str) -> Path:
     """Write the file, in the format that the suffix names."""
 
     def draw(file: Path, form: str) -> None:
-        from roofmodel.views.plan.picture import draw
+        from roofmodel.plan.picture import draw
 
         draw(plan, file, form)
 

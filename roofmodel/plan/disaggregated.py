@@ -23,7 +23,7 @@ import numpy as np
 
 from roofmodel.devices.device import Device
 from roofmodel.numbers.algebra import Number
-from roofmodel.study.plan.candidate import (
+from roofmodel.plan.candidate import (
     EQUAL,
     Candidate,
     Interval,
@@ -33,11 +33,11 @@ from roofmodel.study.plan.candidate import (
     shares,
     with_wait,
 )
-from roofmodel.study.plan.layouts import Formats, Layout
-from roofmodel.study.plan.queueing import mean_wait
-from roofmodel.study.plan.serving import Traffic, pareto, peak_memory
-from roofmodel.study.plan.speculation import GenerationTimes
-from roofmodel.study.plan.step_times import Array, Engine, StepTimes, Stored, prefill_times, stored_cache
+from roofmodel.plan.layouts import Formats, Layout
+from roofmodel.plan.queueing import mean_wait
+from roofmodel.plan.serving import Traffic, pareto, peak_memory
+from roofmodel.plan.speculation import GenerationTimes
+from roofmodel.plan.step_times import Array, Engine, StepTimes, Stored, prefill_times, stored_cache
 
 MAX_PROMPT_TOKENS = 32768
 """Tokens of the prompts that a prefill engine computes in one pass."""

@@ -11,12 +11,12 @@ from roofmodel.errors import Message, Option, Text, WorkloadError, choices, join
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.numbers import units
 from roofmodel.options.values import seconds_of
+from roofmodel.plan.candidate import Targets
+from roofmodel.plan.search import Service
+from roofmodel.plan.serving import Traffic
+from roofmodel.plan.speculation import Speculation, prediction_module
 from roofmodel.steps.options import CHOICES, MAX_VALUE, check_choice, memory_utilization
 from roofmodel.steps.parallelism import GPUS
-from roofmodel.study.plan.candidate import Targets
-from roofmodel.study.plan.search import Service
-from roofmodel.study.plan.serving import Traffic
-from roofmodel.study.plan.speculation import Speculation, prediction_module
 from roofmodel.sweep import grid
 
 MAX_GPUS = 4096

@@ -13,10 +13,10 @@ from roofmodel.counting.workload import PromptChunk, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
+from roofmodel.plan.layouts import Formats, Layout, options_of
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.options import workload
 from roofmodel.steps.pipeline import estimates_by_stage
-from roofmodel.study.plan.layouts import Formats, Layout, options_of
 from roofmodel.sweep.case import slowest_totals
 
 Array = Any

@@ -14,13 +14,13 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
+from roofmodel.plan.candidate import Candidate, Interval
+from roofmodel.plan.layouts import Layout, formats, layouts
+from roofmodel.plan.plan import Plan, plan
+from roofmodel.plan.ranking import ranked, reason, ties
+from roofmodel.plan.serving import batches, chunks
+from roofmodel.plan.training import plan_training
 from roofmodel.steps.options import workload
-from roofmodel.study.plan.candidate import Candidate, Interval
-from roofmodel.study.plan.layouts import Layout, formats, layouts
-from roofmodel.study.plan.plan import Plan, plan
-from roofmodel.study.plan.ranking import ranked, reason, ties
-from roofmodel.study.plan.serving import batches, chunks
-from roofmodel.study.plan.training import plan_training
 
 MODEL, ISL, OSL = "llama-3.1-8b", 1024, 128
 ONE_FORMAT = {"dtype": "bf16", "kv": "bf16"}

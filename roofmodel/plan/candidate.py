@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from roofmodel.numbers.algebra import Number
-from roofmodel.study.plan.layouts import Formats, Layout
-from roofmodel.study.plan.serving import Points
-from roofmodel.study.plan.step_times import Engine, StepTimes
+from roofmodel.plan.layouts import Formats, Layout
+from roofmodel.plan.serving import Points
+from roofmodel.plan.step_times import Engine, StepTimes
 
 Mode = Literal["mixed", "disaggregated"]
 """Prefill and decode on the same engines, or on engines of their own."""

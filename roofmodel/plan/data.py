@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import isinf
 from typing import Any
 
-from roofmodel.study.plan.candidate import Candidate
-from roofmodel.study.plan.plan import Plan
-from roofmodel.study.plan.ranking import Ranked
-from roofmodel.study.plan.search import Shortage
+from roofmodel.plan.candidate import Candidate
+from roofmodel.plan.plan import Plan
+from roofmodel.plan.ranking import Ranked
+from roofmodel.plan.search import Shortage
 
 
 def document(plan: Plan) -> dict[str, Any]:

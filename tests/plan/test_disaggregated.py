@@ -8,11 +8,11 @@ import pytest
 import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.plan.candidate import Candidate, Interval, PrefillEngines
-from roofmodel.study.plan.disaggregated import link_bandwidth
-from roofmodel.study.plan.layouts import Formats, Layout
-from roofmodel.study.plan.plan import Plan, plan
-from roofmodel.study.plan.ranking import reason
+from roofmodel.plan.candidate import Candidate, Interval, PrefillEngines
+from roofmodel.plan.disaggregated import link_bandwidth
+from roofmodel.plan.layouts import Formats, Layout
+from roofmodel.plan.plan import Plan, plan
+from roofmodel.plan.ranking import reason
 
 MODEL, ISL, OSL = "llama-3.1-8b", 2048, 64
 H100 = Device.load("h100")

@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from roofmodel.numbers import units
+from roofmodel.plan.options import MTP
+from roofmodel.plan.plan import Plan
+from roofmodel.plan.ranking import SHARED_ERROR, Ranked, format_text, name
 from roofmodel.report.columns import bare, fitting
-from roofmodel.study.plan.options import MTP
-from roofmodel.study.plan.plan import Plan
-from roofmodel.study.plan.ranking import SHARED_ERROR, Ranked, format_text, name
 
 EXPENDABLE = ("chunk", "memory", "requests/s", "bound by", "ties", "batch", "wait", "TTFT", "device")
 """Columns that a narrow terminal leaves out, in this order."""

@@ -9,12 +9,12 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
+from roofmodel.plan.candidate import Candidate
+from roofmodel.plan.layouts import Formats, Layout
+from roofmodel.plan.plan import plan
+from roofmodel.plan.speculation import Speculation, draft_engine, prediction_module
+from roofmodel.plan.step_times import engine, stored_weights
 from roofmodel.steps.options import workload
-from roofmodel.study.plan.candidate import Candidate
-from roofmodel.study.plan.layouts import Formats, Layout
-from roofmodel.study.plan.plan import plan
-from roofmodel.study.plan.speculation import Speculation, draft_engine, prediction_module
-from roofmodel.study.plan.step_times import engine, stored_weights
 from roofmodel.timing.roofline import place
 from roofmodel.timing.timing import formula
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofmodel.numbers import units
+from roofmodel.plan.candidate import Candidate
+from roofmodel.plan.plan import Plan
+from roofmodel.plan.ranking import format_text, name
+from roofmodel.plan.table import heading
 from roofmodel.report import canvas, labels
-from roofmodel.study.plan.candidate import Candidate
-from roofmodel.study.plan.plan import Plan
-from roofmodel.study.plan.ranking import format_text, name
-from roofmodel.views.plan.table import heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

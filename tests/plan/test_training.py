@@ -10,11 +10,11 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
-from roofmodel.study.plan.candidate import Interval
-from roofmodel.study.plan.options import number_of_tokens
-from roofmodel.study.plan.training import TrainingPlan, plan_training
-from roofmodel.study.plan.training_candidate import TrainingCandidate
-from roofmodel.study.plan.training_ranking import ranked_training, training_reason
+from roofmodel.plan.candidate import Interval
+from roofmodel.plan.options import number_of_tokens
+from roofmodel.plan.training import TrainingPlan, plan_training
+from roofmodel.plan.training_candidate import TrainingCandidate
+from roofmodel.plan.training_ranking import ranked_training, training_reason
 
 MODEL, BATCH, SEQ = "gpt2-xl", 64, 1024
 

@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roofmodel.counting.workload import PromptChunk
-from roofmodel.study.plan.partial_load import FullBatches, partial_load
-from roofmodel.study.plan.speculation import GenerationTimes
-from roofmodel.study.plan.step_times import Array, Engine, StepTimes, Stored
+from roofmodel.plan.partial_load import FullBatches, partial_load
+from roofmodel.plan.speculation import GenerationTimes
+from roofmodel.plan.step_times import Array, Engine, StepTimes, Stored
 
 MAX_BATCH = 4096
 """The largest number of sequences per microbatch that is searched."""

@@ -24,8 +24,8 @@ from roofmodel.counting.routing import UNIFORM
 from roofmodel.counting.workload import PromptChunk
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
-from roofmodel.study.plan.layouts import Formats, Layout, divisors, is_possible
-from roofmodel.study.plan.step_times import (
+from roofmodel.plan.layouts import Formats, Layout, divisors, is_possible
+from roofmodel.plan.step_times import (
     Array,
     Engine,
     StepTimes,

@@ -10,12 +10,12 @@ from rich.text import Text
 
 from roofmodel.files import output_files
 from roofmodel.numbers import units
+from roofmodel.plan.data import interval, shortage
+from roofmodel.plan.table import candidate_table, ties_legend
+from roofmodel.plan.training import TrainingPlan
+from roofmodel.plan.training_candidate import training_layout
+from roofmodel.plan.training_ranking import RankedTraining
 from roofmodel.report.encoding import as_csv, as_json
-from roofmodel.study.plan.training import TrainingPlan
-from roofmodel.study.plan.training_candidate import training_layout
-from roofmodel.study.plan.training_ranking import RankedTraining
-from roofmodel.views.plan.data import interval, shortage
-from roofmodel.views.plan.table import candidate_table, ties_legend
 
 SUFFIXES = FORMATS = ("json", "csv")
 EXPENDABLE = ("idle", "communication", "ties", "memory", "device")

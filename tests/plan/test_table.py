@@ -13,7 +13,7 @@ import pytest
 
 import roofmodel
 from roofmodel.plan.report import PlanReport
-from roofmodel.views.plan.table import candidate_table
+from roofmodel.plan.table import candidate_table
 from tests.printing import printed
 
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.study.plan.candidate import Candidate
-from roofmodel.study.plan.disaggregated import _cheapest_so_far
-from roofmodel.study.plan.partial_load import FullBatches, fewest_engines, partial_load
-from roofmodel.study.plan.plan import plan
-from roofmodel.study.plan.queueing import mean_wait
+from roofmodel.plan.candidate import Candidate
+from roofmodel.plan.disaggregated import _cheapest_so_far
+from roofmodel.plan.partial_load import FullBatches, fewest_engines, partial_load
+from roofmodel.plan.plan import plan
+from roofmodel.plan.queueing import mean_wait
 
 
 def simulated(rate: float, servers: int, requests: int = 200_000) -> float:

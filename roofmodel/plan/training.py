@@ -21,6 +21,24 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
+from roofmodel.plan.candidate import Interval, Shares
+from roofmodel.plan.layouts import Formats, Layout, divisors, has_pipe, layouts
+from roofmodel.plan.options import (
+    MAX_GPUS,
+    check_count,
+    choices_of,
+    comparable,
+    device_notes,
+    layout_restrictions,
+    no_format,
+    no_layout,
+    number_of_tokens,
+    price_notes,
+)
+from roofmodel.plan.ranking import layout_text
+from roofmodel.plan.search import Shortage
+from roofmodel.plan.training_candidate import Choices, Run, TrainingCandidate
+from roofmodel.plan.training_ranking import RankedTraining, by_merit, ranked_training
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.notes import straggler_note
 from roofmodel.steps.options import (
@@ -37,24 +55,6 @@ from roofmodel.steps.parallelism import NO_REPLICAS
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.pipeline import estimates_by_stage
 from roofmodel.steps.similar_steps import SimilarSteps
-from roofmodel.study.plan.candidate import Interval, Shares
-from roofmodel.study.plan.layouts import Formats, Layout, divisors, has_pipe, layouts
-from roofmodel.study.plan.options import (
-    MAX_GPUS,
-    check_count,
-    choices_of,
-    comparable,
-    device_notes,
-    layout_restrictions,
-    no_format,
-    no_layout,
-    number_of_tokens,
-    price_notes,
-)
-from roofmodel.study.plan.ranking import layout_text
-from roofmodel.study.plan.search import Shortage
-from roofmodel.study.plan.training_candidate import Choices, Run, TrainingCandidate
-from roofmodel.study.plan.training_ranking import RankedTraining, by_merit, ranked_training
 from roofmodel.sweep import grid
 from roofmodel.sweep.case import slowest_totals
 from roofmodel.sweep.processes import in_processes

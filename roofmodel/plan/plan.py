@@ -18,14 +18,10 @@ from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, 
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
 from roofmodel.options.values import RoutingOption
-from roofmodel.steps.notes import format_notes
-from roofmodel.steps.options import MAX_VALUE, auto_dtype_notes
-from roofmodel.steps.parallelism import has_experts
-from roofmodel.steps.routing import check_routing, read_routing, routing_notes
-from roofmodel.study.plan.candidate import Candidate, Targets
-from roofmodel.study.plan.disaggregated import Matching, link_bandwidth, matched
-from roofmodel.study.plan.layouts import Formats, Layout, formats, layouts
-from roofmodel.study.plan.options import (
+from roofmodel.plan.candidate import Candidate, Targets
+from roofmodel.plan.disaggregated import Matching, link_bandwidth, matched
+from roofmodel.plan.layouts import Formats, Layout, formats, layouts
+from roofmodel.plan.options import (
     check_count,
     check_generates,
     choices_of,
@@ -38,10 +34,14 @@ from roofmodel.study.plan.options import (
     service_of,
     speculation_of,
 )
-from roofmodel.study.plan.partial_load import FullBatches, fewest_engines
-from roofmodel.study.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
-from roofmodel.study.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
-from roofmodel.study.plan.step_times import engine
+from roofmodel.plan.partial_load import FullBatches, fewest_engines
+from roofmodel.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
+from roofmodel.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
+from roofmodel.plan.step_times import engine
+from roofmodel.steps.notes import format_notes
+from roofmodel.steps.options import MAX_VALUE, auto_dtype_notes
+from roofmodel.steps.parallelism import has_experts
+from roofmodel.steps.routing import check_routing, read_routing, routing_notes
 from roofmodel.sweep import grid
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device

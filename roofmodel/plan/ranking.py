@@ -8,8 +8,8 @@ from math import log, sqrt
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from roofmodel.numbers import units
-from roofmodel.study.plan.candidate import EQUAL, NO_TARGETS, Candidate, Interval, Targets
-from roofmodel.study.plan.layouts import Layout
+from roofmodel.plan.candidate import EQUAL, NO_TARGETS, Candidate, Interval, Targets
+from roofmodel.plan.layouts import Layout
 
 SHARED_ERROR = 0.6
 """Correlation of the errors of two expected times of a model on one device: 0.61 between fp16 and fp8, 0.68 between a

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from roofmodel.study.plan.candidate import Interval
-from roofmodel.study.plan.ranking import SHARED_ERROR, merit, shown_by_rank, ties
-from roofmodel.study.plan.training_candidate import TrainingCandidate, schedule, training_name
+from roofmodel.plan.candidate import Interval
+from roofmodel.plan.ranking import SHARED_ERROR, merit, shown_by_rank, ties
+from roofmodel.plan.training_candidate import TrainingCandidate, schedule, training_name
 
 
 class RankedTraining(NamedTuple):

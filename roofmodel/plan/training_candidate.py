@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from roofmodel.numbers.algebra import Number
-from roofmodel.study.plan.candidate import Interval, Shares
-from roofmodel.study.plan.layouts import Layout
-from roofmodel.study.plan.ranking import layout_text
+from roofmodel.plan.candidate import Interval, Shares
+from roofmodel.plan.layouts import Layout
+from roofmodel.plan.ranking import layout_text
 
 DAY = 86400
 

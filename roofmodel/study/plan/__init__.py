@@ -1,1 +1,0 @@
-"""The best layout, formats and batch for targets of a service or of a training run: `roof plan`."""

@@ -1,1 +1,0 @@
-"""Tables, pictures and data of a plan."""
