@@ -43,8 +43,8 @@ def explain(
         >>> found["phases"][0]["ops"][0]["counts"][0]["value"]  # 2 × 4096 × 4096 × 512 FLOPs
         17179869184
     """
-    from roofmodel.study.derive.explain import explain_named
-    from roofmodel.views.derive.explain import document
+    from roofmodel.explain.document import document
+    from roofmodel.explain.explain import explain_named
 
     arguments.check_texts(family=family, line=line)
     operator, device = arguments.operator_name(op), arguments.optional_device(hw)
@@ -72,8 +72,8 @@ def crossover(
         >>> crossover("matmul", "a100").to_dict()["value"]
         460
     """
-    from roofmodel.study.derive.crossover import crossover as study
-    from roofmodel.views.derive.crossover import document, explained
+    from roofmodel.explain.crossover import crossover as study
+    from roofmodel.explain.crossover_document import document, explained
 
     arguments.check_texts(over=over, family=family)
     operator, device = arguments.operator_name(op), arguments.device(hw)
@@ -87,7 +87,7 @@ def conventions() -> Derivation:
     Examples:
         >>> print(conventions().text("markdown"))  # doctest: +SKIP
     """
-    from roofmodel.views.derive.conventions import document
+    from roofmodel.explain.conventions_document import document
 
     return Derivation(document())
 
@@ -103,8 +103,8 @@ def reconcile(
         >>> reconcile("gpt2", "fvcore", phase="forward", seq=128)
         <Derivation: openai-community/gpt2: the FLOP count of fvcore, derived from ours>
     """
-    from roofmodel.study.derive.reconcile import reconcile as study
-    from roofmodel.views.derive.reconcile import document
+    from roofmodel.explain.reconcile import reconcile as study
+    from roofmodel.explain.reconcile_document import document
 
     arguments.check_texts(tool=tool)
     return Derivation(document(study(arguments.architecture(model, family), tool, **workload)))

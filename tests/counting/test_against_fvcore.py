@@ -1,4 +1,4 @@
-"""FLOP counts of fvcore, reconciled with ours term by term (`study/derive/reconcile.py`).
+"""FLOP counts of fvcore, reconciled with ours term by term (`explain/reconcile.py`).
 
 fvcore counts a multiply-add as one FLOP; matmul FLOPs count it as two. It counts 5 FLOPs per element of a layer norm
 (4 without gain and bias: its norm_flop_counter) and 2 of a batch norm; these are vector FLOPs in roofmodel. It ignores
@@ -13,10 +13,10 @@ import warnings
 
 import pytest
 
+from roofmodel.explain.reconcile import TOOLS, UNFUSED, reconcile
 from roofmodel.models.architecture import Network
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
-from roofmodel.study.derive.reconcile import TOOLS, UNFUSED, reconcile
 
 torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
 fvcore = pytest.importorskip("fvcore.nn", reason="the oracle needs fvcore: pip install 'roofmodel[torch]'")

@@ -8,9 +8,9 @@ from typing import Any, get_args
 import pytest
 
 from roofmodel.counting.number_formats import FORMATS
+from roofmodel.explain.reconcile import TOOLS
 from roofmodel.options import values as option_values
 from roofmodel.roofline import points
-from roofmodel.study.derive.reconcile import TOOLS
 from roofmodel.study.homework.homework import SHEETS
 from roofmodel.study.trace import groups
 

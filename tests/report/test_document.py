@@ -15,6 +15,8 @@ from rich.console import Console
 import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.estimate.markdown import as_markdown
+from roofmodel.explain import document as explanation
+from roofmodel.explain.explain import explain
 from roofmodel.models import hub
 from roofmodel.report import document
 from roofmodel.report.document import (
@@ -33,8 +35,6 @@ from roofmodel.report.document import (
     text_form,
 )
 from roofmodel.steps.estimate import estimate
-from roofmodel.study.derive.explain import explain
-from roofmodel.views.derive import explain as explanation
 
 BLOCKS = [
     Heading("a_b & c", 1),
@@ -92,7 +92,7 @@ def test_a_derivation_compiles_with_amsmath(model: str, tmp_path: Path) -> None:
 
 
 def test_the_conventions_compile(tmp_path: Path) -> None:
-    from roofmodel.views.derive import conventions
+    from roofmodel.explain import conventions_document as conventions
 
     compiled(conventions.document().render("latex"), tmp_path)
 

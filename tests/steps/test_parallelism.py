@@ -17,13 +17,13 @@ from roofmodel.counting.collective import Collective
 from roofmodel.counting.workload import Host
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
+from roofmodel.explain.crossover import _OperatorsBySize, crossover
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import workload
 from roofmodel.steps.phase import totals
 from roofmodel.steps.pipeline import estimates_by_stage
-from roofmodel.study.derive.crossover import _OperatorsBySize, crossover
 from roofmodel.timing.links import route
 from roofmodel.timing.roofline import place
 

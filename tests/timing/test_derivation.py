@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from roofmodel.counting import phases
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
+from roofmodel.explain.expected_document import expected_time
 from roofmodel.models import hub
 from roofmodel.numbers.derivation import written
 from roofmodel.report.document import Equations
@@ -41,7 +42,6 @@ from roofmodel.timing.parameter_sets import choose_set
 from roofmodel.timing.recurrent import ChunkWork, FilterWork, RecurrenceWork
 from roofmodel.timing.roofline import place
 from roofmodel.timing.tiled_attention import TiledAttentionWork
-from roofmodel.views.derive.explain_expected import expected_time
 from tests.numbers.test_derivation import evaluated
 
 MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSeek-V2-Lite", "resnet-18", "t5-small",

@@ -6,11 +6,11 @@ from roofmodel.counting import textbook_kernels
 from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
+from roofmodel.explain.bound_changes import changes
 from roofmodel.models.symbols import symbol
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.profiles.ncu import metric_catalog, metrics
-from roofmodel.study.derive.bound_changes import changes
 from roofmodel.study.homework.problem import (
     BINARY_BANDWIDTH,
     FMA_AS_FOUR_FLOPS,

@@ -8,12 +8,12 @@ from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
+from roofmodel.explain.crossover import crossover
 from roofmodel.models import hub
 from roofmodel.numbers import units
 from roofmodel.options.values import Phase
 from roofmodel.steps.capacity import largest
 from roofmodel.steps.estimate import parameters
-from roofmodel.study.derive.crossover import crossover
 from roofmodel.study.homework.problem import (
     BINARY_BANDWIDTH,
     FMA_AS_FOUR_FLOPS,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from roofmodel.explain.explain import Explanation, Quantity
 from roofmodel.models.symbols import SymbolSource
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.report import formula
 from roofmodel.report.document import Form, Table, text_form
-from roofmodel.study.derive.explain import Explanation, Quantity
 
 MAX_TERMS = 12  # longer sums are not repeated with numbers
 

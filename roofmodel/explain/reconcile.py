@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored
+from roofmodel.explain.explain import Explanation, Quantity, SymbolicOperator, explain
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.recurrent import DeltaRule
 from roofmodel.numbers.algebra import Number
 from roofmodel.steps.options import non_default_options
-from roofmodel.study.derive.explain import Explanation, Quantity, SymbolicOperator, explain
 
 
 class ForwardPass(NamedTuple):

@@ -6,6 +6,11 @@ from collections.abc import Callable, Iterator
 
 from roofmodel.estimate.rows import replica_rows
 from roofmodel.estimate.text import describe_expectation, describe_largest
+from roofmodel.explain.data import to_dict
+from roofmodel.explain.expected_document import formulas
+from roofmodel.explain.explain import Explanation, Quantity
+from roofmodel.explain.operator_document import operators
+from roofmodel.explain.quantities import forms, symbols
 from roofmodel.models.symbols import resolve_min_max
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
@@ -14,12 +19,7 @@ from roofmodel.report.document import Block, Document, Equation, Equations, Form
 from roofmodel.steps.phase import PhaseEstimate, StageTime
 from roofmodel.steps.placed import launches, sum_of
 from roofmodel.steps.workload_text import describe_phase, describe_rate, describe_usable_memory
-from roofmodel.study.derive.explain import Explanation, Quantity
 from roofmodel.timing.timing import Expected
-from roofmodel.views.derive.explain_data import to_dict
-from roofmodel.views.derive.explain_expected import formulas
-from roofmodel.views.derive.explain_operator import operators
-from roofmodel.views.derive.quantities import forms, symbols
 
 
 def document(explanation: Explanation, *, timing: bool = False) -> Document:

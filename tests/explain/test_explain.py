@@ -19,6 +19,7 @@ from roofmodel.counting.workload import NO_IMAGE, Workload
 from roofmodel.devices import library
 from roofmodel.devices.calibration import ContextTiming, ExpertsTiming, GemmTiming, LatentGenerationTiming
 from roofmodel.devices.device import Device
+from roofmodel.explain.explain import explain, matching_names, symbolic_workload
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
@@ -27,7 +28,6 @@ from roofmodel.models.symbols import symbolic
 from roofmodel.report.operator_names import label, merged_label, operator_name, title
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import tokens_of
-from roofmodel.study.derive.explain import explain, matching_names, symbolic_workload
 from tests import draws
 
 

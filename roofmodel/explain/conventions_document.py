@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofmodel.explain import conventions
 from roofmodel.numbers import units
 from roofmodel.report import formula
 from roofmodel.report.document import Document, Form, Heading, Paragraph, Table
-from roofmodel.study.derive import conventions
 
 
 def document() -> Document:

@@ -9,17 +9,17 @@ from typing import NamedTuple
 from roofmodel.counting.notation import OperatorLine
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
+from roofmodel.explain.expected_document import expected_time
+from roofmodel.explain.explain import Axis, Explanation, SymbolicOperator
+from roofmodel.explain.quantities import amount, describe_layers, forms, origin
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.report import formula
 from roofmodel.report.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, Table, text_form
 from roofmodel.steps.placed import Placed
-from roofmodel.study.derive.explain import Axis, Explanation, SymbolicOperator
 from roofmodel.timing.engine import Fused
 from roofmodel.timing.links import NodeCrossing, Route, route
 from roofmodel.timing.roofline import Placement
-from roofmodel.views.derive.explain_expected import expected_time
-from roofmodel.views.derive.quantities import amount, describe_layers, forms, origin
 
 EXTRA_KERNELS = {"in several kernels": "several kernels compute the operator", "in fp32": "tensors in fp32"}
 """What the names of extra kernels mean that are not the name of a kernel."""

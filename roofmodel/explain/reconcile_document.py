@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofmodel.explain.explain import Explanation, Quantity
+from roofmodel.explain.quantities import amount, describe_quantity, symbols
+from roofmodel.explain.reconcile import TOOLS, Reconciliation
 from roofmodel.numbers.algebra import plain
 from roofmodel.report import formula
 from roofmodel.report.document import Document, Form, Heading, Paragraph, Table
-from roofmodel.study.derive.explain import Explanation, Quantity
-from roofmodel.study.derive.reconcile import TOOLS, Reconciliation
-from roofmodel.views.derive.quantities import amount, describe_quantity, symbols
 
 
 def document(found: Reconciliation) -> Document:

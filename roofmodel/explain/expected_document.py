@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from roofmodel.devices.calibration import Fit
+from roofmodel.explain.explain import Explanation
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import plain
 from roofmodel.numbers.derivation import DerivationStep, written
@@ -21,7 +22,6 @@ from roofmodel.report.document import (
     latex_text,
     text_form,
 )
-from roofmodel.study.derive.explain import Explanation
 from roofmodel.timing import derivation
 from roofmodel.timing.engine import Fused
 from roofmodel.timing.formula import FormulaDescription

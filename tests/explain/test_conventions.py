@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from roofmodel.counting import vector_flops
 from roofmodel.counting.number_formats import FORMATS
+from roofmodel.explain import conventions
 from roofmodel.report import formula
-from roofmodel.study.derive import conventions
 
 
 def test_formulas_come_from_the_counting_code() -> None:

@@ -19,14 +19,7 @@ from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, ignored
-from roofmodel.models.architecture import Architecture
-from roofmodel.models.symbols import symbol
-from roofmodel.numbers.algebra import Number, minimum
-from roofmodel.options.values import CrossoverVariable, Phase
-from roofmodel.steps.notes import exceeds_positions, length_notes, link_notes
-from roofmodel.steps.options import DEFAULT_SEQ, check_kernel, non_default_options, workload
-from roofmodel.steps.parallelism import possible_tp, refuse_stages
-from roofmodel.study.derive.bound_changes import (
+from roofmodel.explain.bound_changes import (
     Changes,
     Collectives,
     Costs,
@@ -35,7 +28,14 @@ from roofmodel.study.derive.bound_changes import (
     first_size,
     grid_sizes,
 )
-from roofmodel.study.derive.explain import Explanation, explain, load_model, matching_names
+from roofmodel.explain.explain import Explanation, explain, load_model, matching_names
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.symbols import symbol
+from roofmodel.numbers.algebra import Number, minimum
+from roofmodel.options.values import CrossoverVariable, Phase
+from roofmodel.steps.notes import exceeds_positions, length_notes, link_notes
+from roofmodel.steps.options import DEFAULT_SEQ, check_kernel, non_default_options, workload
+from roofmodel.steps.parallelism import possible_tp, refuse_stages
 from roofmodel.timing.links import link_bandwidth
 from roofmodel.timing.roofline import place
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofmodel.explain.explain import Explanation, Quantity, SymbolicOperator
+from roofmodel.explain.quantities import describe_quantity
 from roofmodel.numbers.algebra import plain
 from roofmodel.report import formula
-from roofmodel.study.derive.explain import Explanation, Quantity, SymbolicOperator
 from roofmodel.timing import derivation
-from roofmodel.views.derive.quantities import describe_quantity
 
 
 def to_dict(explanation: Explanation) -> dict[str, Any]:

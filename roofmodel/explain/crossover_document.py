@@ -8,6 +8,10 @@ from itertools import zip_longest
 from typing import Any
 
 from roofmodel.errors import Command
+from roofmodel.explain.bound_changes import CeilingEquation, Change, Changes, Side, assumptions
+from roofmodel.explain.crossover import SYMBOLS, Crossover, DominantBound
+from roofmodel.explain.explain import Explanation, Quantity
+from roofmodel.explain.quantities import describe_layers, symbols
 from roofmodel.models.symbols import resolve_min_max, symbol
 from roofmodel.numbers import units
 from roofmodel.report import formula
@@ -23,10 +27,6 @@ from roofmodel.report.document import (
     text_form,
 )
 from roofmodel.steps.workload_text import describe_gpus
-from roofmodel.study.derive.bound_changes import CeilingEquation, Change, Changes, Side, assumptions
-from roofmodel.study.derive.crossover import SYMBOLS, Crossover, DominantBound
-from roofmodel.study.derive.explain import Explanation, Quantity
-from roofmodel.views.derive.quantities import describe_layers, symbols
 
 NAMES = {
     "batch": "batch size",

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from roofmodel.errors import WorkloadError
+from roofmodel.explain.reconcile import reconcile
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
-from roofmodel.study.derive.reconcile import reconcile
 
 # Printed by the tools for models of these configs with random weights (torch 2.13, transformers 5.23), batch 2, 9
 # tokens: calflops 0.3.2 and the FLOPs profiler of DeepSpeed 0.19.8; with eager attention, and with SDPA.

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel.devices.device import Device
-from roofmodel.study.derive import bound_changes, crossover
+from roofmodel.explain import bound_changes, crossover
+from roofmodel.explain import crossover_document as views
 from roofmodel.timing.roofline import place
-from roofmodel.views.derive import crossover as views
 
 
 def found(*arguments: Any, **options: Any) -> dict[str, Any]:

@@ -1,1 +1,0 @@
-"""Derivations and crossovers as documents and data."""
