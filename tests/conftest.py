@@ -21,7 +21,7 @@ from roofmodel.study.benchmark.routing import ExpertGroups, Load, busiest_gpu
 pytest_plugins = ["tests.browser"]
 
 ON_ONE_WORKER = (
-    "tests/views/explore/test_page.py", "tests/study/test_explore.py",
+    "tests/explore/test_page.py", "tests/explore/test_traced_estimate.py",
     "tests/benchmarks/test_anchors.py", "tests/study/benchmark/test_accuracy.py",
 )  # fmt: skip
 NO_SKIPS = bool(os.environ.get("ROOF_NO_SKIPS"))

@@ -16,7 +16,7 @@ COMMANDS = {
     "plan": "roofmodel.plan.cli",
     "explain": "roofmodel.explain.cli",
     "crossover": "roofmodel.explain.crossover_cli",
-    "explore": "roofmodel.cli.explore",
+    "explore": "roofmodel.explore.cli",
     "kernels": "roofmodel.cli.kernels",
     "plot": "roofmodel.cli.plot",
     "compare": "roofmodel.cli.compare",

@@ -29,7 +29,7 @@ def explore(
     Examples:
         >>> explore("gpt2", "a100").save("gpt2.html")  # doctest: +SKIP
     """
-    from roofmodel.views.explore.page import html
+    from roofmodel.explore.page import html
 
     architectures = [arguments.architecture(model, family) for model in arguments.as_sequence(models)]
     page = html(architectures, [arguments.device(device) for device in arguments.as_sequence(hw)], progress)

@@ -11,13 +11,13 @@ from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.estimate.data import memory_document, operator_document, phase_document, to_dict
+from roofmodel.explore import traced_estimate as explore
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.traced import Cases, Trace, TracedFunction, map_cases, results
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import CHOICES, MIN_TRAINING_BITS
 from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
-from roofmodel.study import explore
 from roofmodel.timing.formula import l2_bytes
 from roofmodel.timing.parameter_sets import choose_set, format_key
 from tests.evaluate_trace import TraceValues
@@ -53,7 +53,7 @@ def explored(model: str) -> tuple[Trace, dict[explore.Variant, Cases[dict[str, A
 def inputs(
     device: Device, dtype: str, stored: dict[str, str], sizes: dict[str, Any], phase: str = "prefill"
 ) -> Callable[[str], Any]:
-    """Name of an input of the trace -> its value; the docstring of study/explore.py lists the inputs."""
+    """Name of an input of the trace -> its value; the docstring of explore/traced_estimate.py lists the inputs."""
     formats = {"dtype": dtype, "weights": dtype, "kv": dtype} | stored
     vector = device.vector_pipe(dtype)
     figures = {

@@ -10,11 +10,11 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.library import ALIASES
 from roofmodel.devices.parts import Link
 from roofmodel.errors import WorkloadError
+from roofmodel.explore.nodes import Rows
 from roofmodel.numbers.traced import Node
 from roofmodel.steps.notes import KERNEL_KINDS, gpus_per_node, link_notes
 from roofmodel.timing.formula import l2_bytes
 from roofmodel.timing.parameter_sets import choose_set, format_key
-from roofmodel.views.explore.nodes import Rows
 
 
 def describe_device(device: Device, used: Sequence[tuple[str, str, str]], sets: Rows) -> dict[str, Any]:

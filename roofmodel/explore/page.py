@@ -1,6 +1,6 @@
 """The explorable page: models with sliders, whose figures of `roof estimate --format json` the browser evaluates.
 
-Python traces the formulas (study/explore.py); the scripts of this folder evaluate and draw them; nodes.py defines their
+Python traces the formulas (traced_estimate.py); the scripts of this folder evaluate and draw them; nodes.py defines their
 form in the page's data. Variants share a list of operator rows. Names come from configs of unknown authors: the script
 inserts them as text, never as markup.
 """
@@ -21,6 +21,10 @@ from roofmodel.counting.workload import MEMORY_UTILIZATION
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, shorten
 from roofmodel.estimate.data import memory_document, operator_document, phase_document
+from roofmodel.explore import nodes
+from roofmodel.explore import traced_estimate as study
+from roofmodel.explore.devices import describe_device, sets_used
+from roofmodel.explore.nodes import Rows
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, trace_branches
@@ -35,11 +39,7 @@ from roofmodel.steps.parallelism import tp_by_ep
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
 from roofmodel.steps.workload_text import describe_parameters
-from roofmodel.study import explore as study
 from roofmodel.timing.timing import Expected
-from roofmodel.views.explore import nodes
-from roofmodel.views.explore.devices import describe_device, sets_used
-from roofmodel.views.explore.nodes import Rows
 
 SCRIPTS = ("numbers.js", "draw.js", "page.js")  # evaluate, draw, handle input
 Item = TypeVar("Item", Architecture, Device)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from roofmodel.devices.device import Device
-from roofmodel.views.explore.devices import describe_device
-from roofmodel.views.explore.nodes import Rows
+from roofmodel.explore.devices import describe_device
+from roofmodel.explore.nodes import Rows
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-// Evaluates the formulas that Python traced (study/explore.py). These scripts contain no formula of a cost or a time:
+// Evaluates the formulas that Python traced (explore/traced_estimate.py). These scripts contain no formula of a cost or a time:
 // only the arithmetic operations, and the formatting of numbers.
 
 const byId = (id) => document.getElementById(id);

@@ -16,13 +16,13 @@ import pytest
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.estimate.data import to_dict
+from roofmodel.explore.devices import describe_device
+from roofmodel.explore.nodes import Rows
+from roofmodel.explore.traced_estimate import chooses_logits, lengths, min_bits, smallest_length, variants
 from roofmodel.models import hub
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import CHOICES
 from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
-from roofmodel.study.explore import chooses_logits, lengths, min_bits, smallest_length, variants
-from roofmodel.views.explore.devices import describe_device
-from roofmodel.views.explore.nodes import Rows
 from tests.browser import opened, run
 
 HOSTILE = "<img src=x onerror=alert(1)> &amp; <!--<script> gemm"

@@ -1,1 +1,0 @@
-"""Models under sliders as one HTML page."""
