@@ -30,7 +30,7 @@ from roofmodel.options.command_line import workload_options
 from roofmodel.steps import options
 from roofmodel.steps.options import Options, WorkloadOptions
 from roofmodel.sweep.grid import GridOptions
-from tests.study.profile.test_place import SMALL
+from tests.plot.test_place import SMALL
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

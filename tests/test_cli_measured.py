@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import Done, run
+from tests.plot.test_place import SMALL
 from tests.printing import MAGIC
-from tests.study.profile.test_place import SMALL
 
 KERNEL_KEYS = {
     "id", "file", "process", "device", "stream", "name", "grid", "block", "nvtx", "invocations", "seconds", "occupancy",

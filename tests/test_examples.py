@@ -11,7 +11,7 @@ import pytest
 import roofmodel
 from roofmodel.devices.ceilings import doubtful_entries
 from roofmodel.devices.device import Device
-from roofmodel.study.profile import place
+from roofmodel.plot import place
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

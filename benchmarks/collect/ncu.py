@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.collect import environment
 from benchmarks.collect.parts import PYTHON, SKIPPED, end_with_parent, reason
 from benchmarks.collect.workloads import config_of
-from roofmodel.study.profile.ncu_command import collect
+from roofmodel.plot.ncu_command import collect
 
 LAYERS = 2  # layers are equal, and each launch is replayed dozens of times
 LAUNCHES = 400

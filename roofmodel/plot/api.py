@@ -35,8 +35,8 @@ def read_profile(
         >>> f"{saxpy.flops.fp32:.0f} FLOP in {saxpy.seconds * 1e6:.0f} us"
         '33554432 FLOP in 120 us'
     """
+    from roofmodel.plot.place import kernels
     from roofmodel.profiles.reading import report_progress
-    from roofmodel.study.profile.place import kernels
 
     files, timed = arguments.paths("paths", paths), arguments.paths("times", times)
     with report_progress(progress):
@@ -68,8 +68,8 @@ def plot(
         >>> plot("examples/ncu_by_hand.csv", hw="a100")
         <PlotReport of ncu_by_hand.csv: 6 points>
     """
+    from roofmodel.plot.place import place
     from roofmodel.profiles.reading import report_progress
-    from roofmodel.study.profile.place import place
 
     arguments.check_texts(model=model, family=family)
     arguments.check_required_texts(by=by, clock=clock, ceilings=ceilings)
@@ -101,7 +101,7 @@ def ncu_command(
         >>> ncu_command(["python", "train.py"], "a100", count=10).line.startswith("ncu --csv --page raw")
         True
     """
-    from roofmodel.study.profile.ncu_command import collect
+    from roofmodel.plot.ncu_command import collect
 
     arguments.check_texts(nvtx=nvtx)
     arguments.check_count(skip=skip, count=count)

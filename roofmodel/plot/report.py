@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     import pandas
 
+    from roofmodel.plot.ncu_command import Collection
+    from roofmodel.plot.place import MeasuredKernels, RooflinePlot
     from roofmodel.profiles.kernel import Kernel
-    from roofmodel.study.profile.ncu_command import Collection
-    from roofmodel.study.profile.place import MeasuredKernels, RooflinePlot
 
 
 class ProfileReport(TextResult, FileResult):
@@ -38,7 +38,7 @@ class ProfileReport(TextResult, FileResult):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof kernels --format json` prints."""
-        from roofmodel.views.profile.data import kernels_document
+        from roofmodel.plot.data import kernels_document
 
         return kernels_document(self.measured)
 
@@ -46,13 +46,13 @@ class ProfileReport(TextResult, FileResult):
         """One row per kernel, with the columns of `roof kernels --format csv`."""
         import pandas
 
-        from roofmodel.views.profile.data import flat
+        from roofmodel.plot.data import flat
 
         return pandas.DataFrame(flat(self.to_dict()))
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
+        from roofmodel.plot.data import kernels_csv
         from roofmodel.report.encoding import as_json
-        from roofmodel.views.profile.data import kernels_csv
 
         return {"json": lambda: as_json(self.to_dict()), "csv": lambda: kernels_csv(self.to_dict())}
 
@@ -74,7 +74,7 @@ class ProfileReport(TextResult, FileResult):
         return target
 
     def __rich__(self) -> Any:
-        from roofmodel.views.profile.tables import kernels_table
+        from roofmodel.plot.tables import kernels_table
 
         return kernels_table(self.measured)
 
@@ -104,7 +104,7 @@ class PlotReport(TextResult, PictureResult):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof plot --format json` prints."""
-        from roofmodel.views.profile.data import points_document
+        from roofmodel.plot.data import points_document
 
         return points_document(self.placed)
 
@@ -112,30 +112,30 @@ class PlotReport(TextResult, PictureResult):
         """One row per point in base units, with the columns of `roof plot --format csv`."""
         import pandas
 
-        from roofmodel.views.profile.data import point_rows
+        from roofmodel.plot.data import point_rows
 
         return pandas.DataFrame(point_rows(self.placed.rooflines))
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:
-        from roofmodel.views.profile.data import SUFFIXES
+        from roofmodel.plot.data import SUFFIXES
 
         return SUFFIXES
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
+        from roofmodel.plot.data import points_csv
         from roofmodel.report.encoding import as_json
-        from roofmodel.views.profile.data import points_csv
 
         return {"json": lambda: as_json(self.to_dict()), "csv": lambda: points_csv(self.placed.rooflines)}
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
-        from roofmodel.views.profile.data import save_points
+        from roofmodel.plot.data import save_points
 
         return save_points(self.placed, arguments.path("path", path))
 
     def __rich__(self) -> Any:
-        from roofmodel.views.profile.tables import points_table
+        from roofmodel.plot.tables import points_table
 
         return points_table(self.placed)
 
@@ -153,14 +153,14 @@ class CollectionCommand(TextResult):
     @property
     def line(self) -> str:
         """The command for a shell, in one line."""
-        from roofmodel.views.profile.ncu_command import line
+        from roofmodel.plot.ncu_command_text import line
 
         return line(self.collection)
 
     @property
     def reasons(self) -> str:
         """One line per part of the command; one line per group of metrics."""
-        from roofmodel.views.profile.ncu_command import reasons
+        from roofmodel.plot.ncu_command_text import reasons
 
         return reasons(self.collection)
 
@@ -169,7 +169,7 @@ class CollectionCommand(TextResult):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof ncu-command --format json` prints."""
-        from roofmodel.views.profile.ncu_command import document
+        from roofmodel.plot.ncu_command_text import document
 
         return document(self.collection)
 

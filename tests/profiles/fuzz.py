@@ -30,9 +30,9 @@ _TOKENS = (
 
 def check(data: bytes, path: Path) -> None:
     """Read `data`, written to `path`; fail unless it is refused properly or gives plausible figures."""
+    from roofmodel.plot.data import kernels_document
+    from roofmodel.plot.place import DeviceProfile, MeasuredKernels
     from roofmodel.profiles import reading  # not before atheris watches what is imported
-    from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels
-    from roofmodel.views.profile.data import kernels_document
 
     path.write_bytes(data)
     try:

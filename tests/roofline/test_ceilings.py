@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError
+from roofmodel.plot import place
 from roofmodel.profiles.kernel import Flops, Kernel
 from roofmodel.roofline.ceilings import choose_ceilings, kernel_clock
-from roofmodel.study.profile import place
 from tests.profiles.samples import MEASURED, needs_measured
 
 V100, H100 = Device.load("v100-sxm2-16gb"), Device.load("h100")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from roofmodel.errors import RoofError
+from roofmodel.plot import place
 from roofmodel.roofline import inputs
-from roofmodel.study.profile import place
-from tests.study.profile.test_place import SMALL
+from tests.plot.test_place import SMALL
 
 TIMES = '"Time(%)","Total Time (ns)","Instances","Avg (ns)","Name"\n100.0,20000,1,20000.0,"saxpy"\n'
 

@@ -14,7 +14,7 @@ import roofmodel
 from roofmodel.errors import OutputError
 from roofmodel.numbers import units
 from tests.browser import opened, run, until
-from tests.study.profile.test_place import CELLS, COLUMNS, UNITS
+from tests.plot.test_place import CELLS, COLUMNS, UNITS
 
 HOSTILE = '</script><script>alert("1")</script> gemm<float, &x, 3>(T const*, <unnamed>)'
 # name, launches' DRAM MB, L2 MB, time in µs, FFMA instructions

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
+from roofmodel.plot.ncu_command import collect
 from roofmodel.profiles.ncu import reader
 from roofmodel.profiles.ncu.metric_catalog import tensor_operations
 from roofmodel.profiles.ncu.metric_names import canonical, capability, dimension, is_read
 from roofmodel.profiles.ncu.metrics import interpret
-from roofmodel.study.profile.ncu_command import collect
 from tests.profiles.ncu.samples import HEADER, row
 
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from roofmodel.devices.device import Device
+from roofmodel.plot.above_roof import finding_warnings, with_findings
 from roofmodel.profiles.kernel import Evidence, Flops, Kernel, Traffic
 from roofmodel.roofline.ceilings import choose_ceilings
 from roofmodel.roofline.device import DeviceIdentification
 from roofmodel.roofline.points import group, points
-from roofmodel.study.profile.above_roof import finding_warnings, with_findings
 
 
 def kernel(

@@ -6,13 +6,13 @@ import pytest
 from rich.console import RenderableType
 
 from roofmodel.devices.device import Device
+from roofmodel.plot.chart import letters_of
+from roofmodel.plot.place import DeviceProfile, MeasuredKernels
+from roofmodel.plot.tables import device_table, kernels_table
 from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
 from roofmodel.report.columns import MIN_NAME_WIDTH, shorten
 from roofmodel.roofline.panel import Panel
 from roofmodel.roofline.points import Point, group, points
-from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels
-from roofmodel.views.profile.chart import letters_of
-from roofmodel.views.profile.tables import device_table, kernels_table
 from tests.printing import printed
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s

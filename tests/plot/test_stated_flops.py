@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel.errors import WorkloadError
-from roofmodel.study.profile.stated_flops import evaluated, stated_flops
+from roofmodel.plot.stated_flops import evaluated, stated_flops
 
-EXAMPLE = str(Path(__file__).parents[3] / "examples" / "ncu_by_hand.csv")
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "ncu_by_hand.csv")
 
 
 @pytest.mark.parametrize(

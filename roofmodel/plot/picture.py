@@ -9,12 +9,12 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.numbers import units
+from roofmodel.plot.chart import letter_of, letters_of
 from roofmodel.report import canvas, labels
 from roofmodel.report.canvas import DEVICE_STYLES, DeviceStyle
 from roofmodel.roofline.kernel_names import names_of_points
 from roofmodel.roofline.panel import MIN_SHARE, TAIL_NOTE, Panel, Window, category_color, view
 from roofmodel.roofline.points import Point
-from roofmodel.views.profile.chart import letter_of, letters_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from roofmodel.errors import ProfileError, WorkloadError
+from roofmodel.plot import place
+from roofmodel.plot.data import points_document
+from roofmodel.plot.panels import panels_of
 from roofmodel.roofline.points import GROUPINGS
-from roofmodel.study.profile import place
-from roofmodel.views.profile.data import points_document
-from roofmodel.views.profile.panels import panels_of
 from tests.profiles.samples import MEASURED, needs_measured
 
 COLUMNS = (

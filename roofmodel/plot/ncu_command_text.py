@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from roofmodel.plot.ncu_command import Collection
 from roofmodel.profiles.ncu import metric_catalog
-from roofmodel.study.profile.ncu_command import Collection
 
 
 def line(collection: Collection) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.files import output_files
+from roofmodel.plot.panels import heading, panels_of, sources
+from roofmodel.plot.place import DeviceProfile, MeasuredKernels, Roofline, RooflinePlot
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.report import encoding
 from roofmodel.roofline.panel import provenance
-from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels, Roofline, RooflinePlot
-from roofmodel.views.profile.panels import heading, panels_of, sources
 
 # A document of one device has its name at the top. A document of several devices has null there, and a key "hardware"
 # in each entry that belongs to one of them.
@@ -143,7 +143,7 @@ SUFFIXES = (*output_files.PICTURES, "html", "json", "csv")  # that `save_points`
 
 def save_points(plot: RooflinePlot, path: str) -> Path:
     """Write the points as a picture, a page or data, according to the suffix."""
-    from roofmodel.views.profile import picture
+    from roofmodel.plot import picture
 
     subtitle = provenance(panels_of(plot), sources(plot))
     return output_files.write(

@@ -9,12 +9,12 @@ from rich.text import Text
 
 from roofmodel.errors import Option
 from roofmodel.numbers import units
+from roofmodel.plot import chart
+from roofmodel.plot.panels import COUNTED, panels_of
+from roofmodel.plot.place import DeviceProfile, MeasuredKernels, RooflinePlot
 from roofmodel.report.columns import FittingTable
 from roofmodel.roofline.panel import Panel, point_color
 from roofmodel.roofline.points import Point, flops_by_pipe, incomplete
-from roofmodel.study.profile.place import DeviceProfile, MeasuredKernels, RooflinePlot
-from roofmodel.views.profile import chart
-from roofmodel.views.profile.panels import COUNTED, panels_of
 
 MAX_ROWS = 30  # of a table; its last line counts the rest
 DROP_ORDER = ("regs", "occ.", "×", "B/s", "FLOP/s", "bound by", "FLOP/B", "DRAM", "FLOPs", "level", "achieved")

@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from roofmodel.devices.device import Device
+from roofmodel.plot.chart import letters_of
+from roofmodel.plot.tables import device_table
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.report import chart
 from roofmodel.roofline.panel import Panel
 from roofmodel.roofline.points import Point, group, points
-from roofmodel.views.profile.chart import letters_of
-from roofmodel.views.profile.tables import device_table
 from tests.printing import printed
 
 A100 = Device.load("a100")  # 312 TFLOP/s tensor fp16, 19.5 fp32, 2039 GB/s

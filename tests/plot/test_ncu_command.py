@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from roofmodel.errors import RoofError, option_spelling
+from roofmodel.plot import ncu_command_text as views
+from roofmodel.plot.ncu_command import collect, collection_advice
 from roofmodel.profiles.ncu import metric_catalog
 from roofmodel.report.encoding import as_json
 from roofmodel.report.printing import flag
-from roofmodel.study.profile.ncu_command import collect, collection_advice
-from roofmodel.views.profile import ncu_command as views
 
-TOY = Path(__file__).parents[3] / "examples" / "toy-gpu.yaml"
+TOY = Path(__file__).parents[2] / "examples" / "toy-gpu.yaml"
 
 
 def after(command, option):

@@ -13,6 +13,9 @@ from roofmodel.files.file_names import display_names, rename_files
 from roofmodel.files.text_files import expand
 from roofmodel.models import hub
 from roofmodel.numbers import units
+from roofmodel.plot.above_roof import finding_warnings, with_findings
+from roofmodel.plot.ncu_command import collection_advice
+from roofmodel.plot.stated_flops import StatedFlops, refuse_unused, stated_flops, with_stated_flops
 from roofmodel.profiles.kernel import NO_FLOPS, NO_TRAFFIC, Kernel, Profile
 from roofmodel.profiles.ncu.metric_catalog import CHIPS
 from roofmodel.roofline import points
@@ -24,9 +27,6 @@ from roofmodel.roofline.pipes import pipes_in_use
 from roofmodel.roofline.points import incomplete
 from roofmodel.steps.estimate import Estimate, estimate
 from roofmodel.steps.options import non_default_options
-from roofmodel.study.profile.above_roof import finding_warnings, with_findings
-from roofmodel.study.profile.ncu_command import collection_advice
-from roofmodel.study.profile.stated_flops import StatedFlops, refuse_unused, stated_flops, with_stated_flops
 
 MAX_REASONS = 3  # why kernels have no FLOPs, in one warning
 KERNELS = Command("'roof kernels'", "roofmodel.read_profile")

@@ -1,1 +1,0 @@
-"""Kernels of profiler files on a device's roofline."""

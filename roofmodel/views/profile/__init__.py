@@ -1,1 +1,0 @@
-"""Views of kernels and roofline points: tables, data, charts and pictures."""
