@@ -19,7 +19,7 @@ import roofmodel
 from roofmodel.cli.app import app
 from roofmodel.sweep import case
 from tests import command_line
-from tests.study.compare import traces
+from tests.compare import traces
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "reference" / "commands.md"})

@@ -19,7 +19,7 @@ COMMANDS = {
     "explore": "roofmodel.explore.cli",
     "kernels": "roofmodel.plot.kernels_cli",
     "plot": "roofmodel.plot.cli",
-    "compare": "roofmodel.cli.compare",
+    "compare": "roofmodel.compare.cli",
     "trace": "roofmodel.cli.trace",
     "jitter": "roofmodel.cli.jitter",
     "count": "roofmodel.cli.count",

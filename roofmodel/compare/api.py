@@ -35,8 +35,8 @@ def compare(
         >>> compare("gpt2", "examples/gpt2_trace_by_hand.json.gz", phase="prefill", seq=512)
         <CompareReport of openai-community/gpt2 on NVIDIA A100 SXM4 80 GB: 1 prefill>
     """
+    from roofmodel.compare.compare import compare as study
     from roofmodel.profiles.reading import report_progress
-    from roofmodel.study.compare.compare import compare as study
 
     arguments.check_texts(family=family, device=device)
     arguments.check_count(steps=steps)

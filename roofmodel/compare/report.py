@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pandas
 
-    from roofmodel.study.compare.comparison import Comparison
+    from roofmodel.compare.comparison import Comparison
 
 
 class CompareReport(TextResult, PictureResult):
@@ -32,7 +32,7 @@ class CompareReport(TextResult, PictureResult):
     @property
     def findings(self) -> list[str]:
         """The three most important differences between prediction and measurement, in words."""
-        from roofmodel.views.compare.text import finding_texts
+        from roofmodel.compare.text import finding_texts
 
         return list(map(str, finding_texts(self.comparison)))
 
@@ -43,7 +43,7 @@ class CompareReport(TextResult, PictureResult):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof compare --format json` prints."""
-        from roofmodel.views.compare.data import document
+        from roofmodel.compare.data import document
 
         return document(self.comparison)
 
@@ -51,29 +51,29 @@ class CompareReport(TextResult, PictureResult):
         """One row per group of operators in base units, with the columns of `roof compare --format csv`."""
         import pandas
 
-        from roofmodel.views.compare.data import rows
+        from roofmodel.compare.data import rows
 
         return pandas.DataFrame(rows(self.comparison))
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:
-        from roofmodel.views.compare.terminal import SUFFIXES
+        from roofmodel.compare.terminal import SUFFIXES
 
         return SUFFIXES
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.views.compare.data import as_csv, as_json
+        from roofmodel.compare.data import as_csv, as_json
 
         return {"json": lambda: as_json(self.comparison), "csv": lambda: as_csv(self.comparison)}
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
-        from roofmodel.views.compare.terminal import save
+        from roofmodel.compare.terminal import save
 
         return save(self.comparison, arguments.path("path", path))
 
     def __rich__(self) -> Any:
-        from roofmodel.views.compare.terminal import table
+        from roofmodel.compare.terminal import table
 
         return table(self.comparison)
 

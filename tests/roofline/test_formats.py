@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from roofmodel.compare import picture
+from roofmodel.compare.compare import compare
+from roofmodel.compare.diagnosis import reasons
+from roofmodel.compare.text import finding_texts
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.profiles.kernel import Flops, Kernel
 from roofmodel.roofline.formats import format_mismatch, gemm_format
-from roofmodel.study.compare.compare import compare
-from roofmodel.study.compare.diagnosis import reasons
-from roofmodel.views.compare import picture
-from roofmodel.views.compare.text import finding_texts
+from tests.compare import traces
 from tests.profiles.samples import measured
-from tests.study.compare import traces
 
 NAMES = {
     "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn": "fp16",

@@ -14,7 +14,7 @@ from roofmodel.roofline.naming import (
     is_expert_gemm,
     words,
 )
-from tests.study.compare import traces
+from tests.compare import traces
 
 ANCHORS = {
     "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn": "GEMM",

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from roofmodel.compare.alignment import IMPOSSIBLE, Pair, PairingCosts
+from roofmodel.compare.sequence import Occurrence
 from roofmodel.roofline.naming import Hint, is_expert_gemm
-from roofmodel.study.compare.alignment import IMPOSSIBLE, Pair, PairingCosts
-from roofmodel.study.compare.sequence import Occurrence
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from roofmodel.study.compare.kernel_groups import WorkGroup
+    from roofmodel.compare.kernel_groups import WorkGroup
 
 UNMATCHED_KERNEL = 1.5  # an anchor kernel without an operator
 MAX_FUSED_OPERATORS = 6  # operators of one kernel: Q, K and V, or their gradients

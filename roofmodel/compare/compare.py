@@ -11,6 +11,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from roofmodel.compare import diagnosis, kernel_groups, layers, matching, passes, sequence, summary
+from roofmodel.compare.comparison import Comparison, ComparisonFinding, LayerMismatch, Passes
+from roofmodel.compare.kernel_groups import WorkGroup, recorded_gemm
+from roofmodel.compare.matching import Matching
+from roofmodel.compare.passes import ChosenPasses
+from roofmodel.compare.sequence import Occurrence
+from roofmodel.compare.tally import Tally
 from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import Message, Option, ProfileError, RoofError, Text, WorkloadError, joined, warnings_in
 from roofmodel.files.file_names import display_names, rename_files
@@ -23,13 +30,6 @@ from roofmodel.roofline.naming import NO_HINT, anchor, category_of
 from roofmodel.roofline.points import flops_by_pipe
 from roofmodel.steps.estimate import Estimate, estimate
 from roofmodel.steps.parallelism import refuse_stages
-from roofmodel.study.compare import diagnosis, kernel_groups, layers, matching, passes, sequence, summary
-from roofmodel.study.compare.comparison import Comparison, ComparisonFinding, LayerMismatch, Passes
-from roofmodel.study.compare.kernel_groups import WorkGroup, recorded_gemm
-from roofmodel.study.compare.matching import Matching
-from roofmodel.study.compare.passes import ChosenPasses
-from roofmodel.study.compare.sequence import Occurrence
-from roofmodel.study.compare.tally import Tally
 from roofmodel.study.trace.trace import trace
 
 MIN_MATCHED = 0.5  # share of the anchors of a pass, or of the file, below which the file is of another model

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting.operator import Cost, Gemm
-from roofmodel.roofline.formats import FormatMismatch
-from roofmodel.study.compare.compare import compare
-from roofmodel.study.compare.comparison import (
+from roofmodel.compare.compare import compare
+from roofmodel.compare.comparison import (  # fmt: skip
     Comparison,
     ComparisonRow,
     LayerMismatch,
     MeasuredGemm,
     UnmatchedKernels,
     UnmatchedOperators,
-)  # fmt: skip
-from roofmodel.study.compare.diagnosis import findings, reasons
-from tests.study.compare import traces
+)
+from roofmodel.compare.diagnosis import findings, reasons
+from roofmodel.counting.operator import Cost, Gemm
+from roofmodel.roofline.formats import FormatMismatch
+from tests.compare import traces
 
 L2 = 40 * 2**20  # L2 of an A100 in bytes
 

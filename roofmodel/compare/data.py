@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from roofmodel.compare.comparison import Comparison, Passes
+from roofmodel.compare.diagnosis import reasons
+from roofmodel.compare.text import finding_texts, row_label
 from roofmodel.files.file_names import display_names
 from roofmodel.numbers.algebra import plain
 from roofmodel.report import encoding
-from roofmodel.study.compare.comparison import Comparison, Passes
-from roofmodel.study.compare.diagnosis import reasons
-from roofmodel.views.compare.text import finding_texts, row_label
 
 
 def document(comparison: Comparison) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from roofmodel.study.compare import alignment
-from roofmodel.study.compare.alignment import IMPOSSIBLE, Pair, PairingCosts
-from roofmodel.study.compare.evidence import MARKER_WORK, Anchors
-from roofmodel.study.compare.kernel_groups import WorkGroup
-from roofmodel.study.compare.sequence import Occurrence
+from roofmodel.compare import alignment
+from roofmodel.compare.alignment import IMPOSSIBLE, Pair, PairingCosts
+from roofmodel.compare.evidence import MARKER_WORK, Anchors
+from roofmodel.compare.kernel_groups import WorkGroup
+from roofmodel.compare.sequence import Occurrence
 
 MAX_TABLE_CELLS = 60_000_000  # cells of the alignment table; 3 bytes each, twice that while it is built
 

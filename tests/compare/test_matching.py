@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from roofmodel.compare import kernel_groups, matching, sequence
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.steps.estimate import estimate
-from roofmodel.study.compare import kernel_groups, matching, sequence
-from tests.study.compare import traces
-from tests.study.compare.traces import Launch
+from tests.compare import traces
+from tests.compare.traces import Launch
 
 GPT2, LLAMA, MIXTRAL = "gpt2", "meta-llama/Llama-3.2-1B", "mistralai/Mixtral-8x7B-v0.1"
 DEEPSEEK, MAMBA, QWEN = "deepseek-ai/DeepSeek-V2-Lite", "state-spaces/mamba-130m-hf", "Qwen/Qwen3.5-9B"

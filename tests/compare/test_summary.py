@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from roofmodel.compare.compare import compare
+from roofmodel.compare.summary import kind
 from roofmodel.errors import ProfileError, WorkloadError
-from roofmodel.study.compare.compare import compare
-from roofmodel.study.compare.summary import kind
-from tests.study.compare import traces
-from tests.study.compare.traces import Launch
+from tests.compare import traces
+from tests.compare.traces import Launch
 from tests.test_cli_measured import roof
 
 LLAMA = "meta-llama/Llama-3.2-1B"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from roofmodel.compare.comparison import Comparison, ComparisonFinding, ComparisonRow, Passes
+from roofmodel.compare.diagnosis import reasons
 from roofmodel.counting.routing import UNIFORM
 from roofmodel.errors import Message, Option, Text
 from roofmodel.numbers import units
 from roofmodel.report.operator_names import label, merged_label, title
-from roofmodel.study.compare.comparison import Comparison, ComparisonFinding, ComparisonRow, Passes
-from roofmodel.study.compare.diagnosis import reasons
 
 CATEGORIES = 3  # of unmatched kernels that a finding lists
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from roofmodel.compare.comparison import Passes
+from roofmodel.compare.kernel_groups import WorkGroup, counted_flops
+from roofmodel.compare.matching import Matching, Unit
+from roofmodel.compare.passes import ChosenPasses
+from roofmodel.compare.sequence import Occurrence
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, ProfileError
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.naming import NO_HINT, anchor, auxiliary_role, direction, words
 from roofmodel.roofline.points import total
-from roofmodel.study.compare.comparison import Passes
-from roofmodel.study.compare.kernel_groups import WorkGroup, counted_flops
-from roofmodel.study.compare.matching import Matching, Unit
-from roofmodel.study.compare.passes import ChosenPasses
-from roofmodel.study.compare.sequence import Occurrence
 
 # Kind of work -> `Occurrence.work` of its operators, which for light work are also words in kernel names.
 KINDS = {

@@ -11,11 +11,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from roofmodel.compare.comparison import Comparison, ComparisonFinding, ComparisonRow, Passes
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
 from roofmodel.roofline.formats import FormatMismatch
 from roofmodel.roofline.naming import auxiliary_role
-from roofmodel.study.compare.comparison import Comparison, ComparisonFinding, ComparisonRow, Passes
 
 EQUAL_WITHIN = 0.05  # relative difference up to which two figures count as equal
 NOTABLE_RATIO = 1.1  # measured / counted, or its inverse, above which a difference needs a reason

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.study.compare.alignment import IMPOSSIBLE, PARTIAL_PASS, Pair, PairingCosts, align
+from roofmodel.compare.alignment import IMPOSSIBLE, PARTIAL_PASS, Pair, PairingCosts, align
 
 
 def costs_of(letters: str, pattern: str) -> list[PairingCosts]:

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
+from roofmodel.compare.sequence import Occurrence, in_order
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.steps.estimate import estimate
-from roofmodel.study.compare.sequence import Occurrence, in_order
 
 
 def sequence(model: str, **workload: object) -> list[Occurrence]:

@@ -10,10 +10,10 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from roofmodel.compare.comparison import LayerMismatch
+from roofmodel.compare.matching import Matching
+from roofmodel.compare.sequence import Occurrence
 from roofmodel.profiles.kernel import Kernel
-from roofmodel.study.compare.comparison import LayerMismatch
-from roofmodel.study.compare.matching import Matching
-from roofmodel.study.compare.sequence import Occurrence
 
 Run = list[tuple[int, int]]  # step and layer of each anchor kernel between two embedding lookups
 

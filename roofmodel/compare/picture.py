@@ -6,12 +6,12 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roofmodel.compare.comparison import Comparison, ComparisonRow
+from roofmodel.compare.text import finding_texts, row_label
 from roofmodel.errors import cut
 from roofmodel.numbers import units
 from roofmodel.report import canvas
 from roofmodel.steps.workload_text import describe_phase, describe_workload
-from roofmodel.study.compare.comparison import Comparison, ComparisonRow
-from roofmodel.views.compare.text import finding_texts, row_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

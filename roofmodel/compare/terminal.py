@@ -8,6 +8,10 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from roofmodel.compare import data
+from roofmodel.compare.comparison import Comparison, ComparisonRow, Passes
+from roofmodel.compare.diagnosis import reasons
+from roofmodel.compare.text import duration, finding_texts, percent, row_label
 from roofmodel.errors import Option
 from roofmodel.files import output_files
 from roofmodel.numbers import units
@@ -15,10 +19,6 @@ from roofmodel.numbers.algebra import plain
 from roofmodel.report.columns import FittingTable
 from roofmodel.roofline.points import total
 from roofmodel.steps.workload_text import describe_phase, describe_workload
-from roofmodel.study.compare.comparison import Comparison, ComparisonRow, Passes
-from roofmodel.study.compare.diagnosis import reasons
-from roofmodel.views.compare import data
-from roofmodel.views.compare.text import duration, finding_texts, percent, row_label
 
 SUFFIXES = (*output_files.PICTURES, "json", "csv")
 MAX_LISTED = 8  # unmatched kernels, and rows with reasons
@@ -139,7 +139,7 @@ def _listed(names: Sequence[str], limit: int) -> str:
 
 def save(comparison: Comparison, path: str) -> Path:
     """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
-    from roofmodel.views.compare import picture
+    from roofmodel.compare import picture
 
     return output_files.write(
         path,

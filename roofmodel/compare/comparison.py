@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from roofmodel.compare.sequence import Occurrence
 from roofmodel.counting.operator import Cost, Gemm
 from roofmodel.errors import Text
 from roofmodel.profiles.kernel import Profile
 from roofmodel.roofline.device import DeviceIdentification
 from roofmodel.roofline.formats import FormatMismatch
 from roofmodel.steps.estimate import Estimate
-from roofmodel.study.compare.sequence import Occurrence
 
 
 class ComparisonRow(NamedTuple):

@@ -10,12 +10,12 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from roofmodel.compare.comparison import Passes
+from roofmodel.compare.matching import Matching
+from roofmodel.compare.sequence import Occurrence
 from roofmodel.errors import Message, Option, Text, WorkloadError
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.points import total
-from roofmodel.study.compare.comparison import Passes
-from roofmodel.study.compare.matching import Matching
-from roofmodel.study.compare.sequence import Occurrence
 
 COMPLETE = 0.9  # share of its anchors from which a pass counts as complete
 OUTLIER = 1.5  # times the median pass

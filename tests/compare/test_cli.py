@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.study.compare import traces
+from tests.compare import traces
 from tests.test_cli_measured import roof
 
 KEYS = {

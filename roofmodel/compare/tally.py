@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from roofmodel.compare.comparison import ComparisonRow, MeasuredGemm, UnmatchedKernels, UnmatchedOperators
+from roofmodel.compare.kernel_groups import recorded_gemm
+from roofmodel.compare.matching import Matching, Unit
+from roofmodel.compare.passes import ChosenPasses
+from roofmodel.compare.sequence import Occurrence
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.naming import category_of, display_name
 from roofmodel.roofline.points import flops_by_pipe, incomplete, total
 from roofmodel.steps.placed import Placed
-from roofmodel.study.compare.comparison import ComparisonRow, MeasuredGemm, UnmatchedKernels, UnmatchedOperators
-from roofmodel.study.compare.kernel_groups import recorded_gemm
-from roofmodel.study.compare.matching import Matching, Unit
-from roofmodel.study.compare.passes import ChosenPasses
-from roofmodel.study.compare.sequence import Occurrence
 
 
 class Tally(NamedTuple):

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 import roofmodel
+from roofmodel.compare.compare import compare
+from roofmodel.compare.comparison import Comparison, ComparisonRow
+from roofmodel.compare.diagnosis import reasons
+from roofmodel.compare.matching import Matching
+from roofmodel.compare.passes import ChosenPasses
+from roofmodel.compare.sequence import in_order
+from roofmodel.compare.tally import Tally
+from roofmodel.compare.text import finding_texts
 from roofmodel.errors import ProfileError, WorkloadError
-from roofmodel.study.compare.compare import compare
-from roofmodel.study.compare.comparison import Comparison, ComparisonRow
-from roofmodel.study.compare.diagnosis import reasons
-from roofmodel.study.compare.matching import Matching
-from roofmodel.study.compare.passes import ChosenPasses
-from roofmodel.study.compare.sequence import in_order
-from roofmodel.study.compare.tally import Tally
-from roofmodel.views.compare.text import finding_texts
+from tests.compare import traces
+from tests.compare.traces import Launch
 from tests.profiles.samples import measured as measured_file
 from tests.profiles.samples import needs_measured
-from tests.study.compare import traces
-from tests.study.compare.traces import Launch
 
 
 def comparison_of(

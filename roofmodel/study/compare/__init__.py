@@ -1,1 +1,0 @@
-"""Predicted operators matched to measured kernels."""

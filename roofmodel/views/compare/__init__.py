@@ -1,1 +1,0 @@
-"""Predicted and measured operators as a table, as data and as a picture."""
