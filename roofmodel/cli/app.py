@@ -20,7 +20,7 @@ COMMANDS = {
     "kernels": "roofmodel.plot.kernels_cli",
     "plot": "roofmodel.plot.cli",
     "compare": "roofmodel.compare.cli",
-    "trace": "roofmodel.cli.trace",
+    "trace": "roofmodel.trace.cli",
     "jitter": "roofmodel.cli.jitter",
     "count": "roofmodel.cli.count",
     "ncu-command": "roofmodel.plot.ncu_command_cli",

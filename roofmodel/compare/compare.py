@@ -30,7 +30,7 @@ from roofmodel.roofline.naming import NO_HINT, anchor, category_of
 from roofmodel.roofline.points import flops_by_pipe
 from roofmodel.steps.estimate import Estimate, estimate
 from roofmodel.steps.parallelism import refuse_stages
-from roofmodel.study.trace.trace import trace
+from roofmodel.trace.trace import trace
 
 MIN_MATCHED = 0.5  # share of the anchors of a pass, or of the file, below which the file is of another model
 MOSTLY_BUSY = 0.9  # share of the run with kernels, above which neither its input nor its copies limit it

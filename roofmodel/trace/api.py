@@ -43,7 +43,7 @@ def trace(
         'the input pipeline limits the run'
     """
     from roofmodel.profiles.reading import report_progress
-    from roofmodel.study.trace.trace import trace as study
+    from roofmodel.trace.trace import trace as study
 
     arguments.check_texts(steps=steps)
     arguments.check_required_texts(by=by)

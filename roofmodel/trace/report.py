@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pandas
 
-    from roofmodel.study.trace.trace import Trace
+    from roofmodel.trace.trace import Trace
 
 
 class TraceReport(RunReport):
@@ -39,7 +39,7 @@ class TraceReport(RunReport):
 
     @classmethod
     def _view(cls) -> ModuleType:
-        from roofmodel.views.trace import data
+        from roofmodel.trace import data
 
         return data
 
@@ -47,7 +47,7 @@ class TraceReport(RunReport):
         """One row per rank and group, or per group of two runs, with the columns of `roof trace --format csv`."""
         import pandas
 
-        from roofmodel.views.trace.data import table_rows
+        from roofmodel.trace.data import table_rows
 
         return pandas.DataFrame(table_rows(self.analyzed))
 
@@ -55,18 +55,18 @@ class TraceReport(RunReport):
         """One row per rank and step: wall time and its parts in seconds."""
         import pandas
 
-        from roofmodel.views.trace.data import step_rows
+        from roofmodel.trace.data import step_rows
 
         return pandas.DataFrame(step_rows(self.analyzed))
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf), the timeline (html, perfetto.json[.gz]) or the data (json, csv)."""
-        from roofmodel.views.trace.data import save
+        from roofmodel.trace.data import save
 
         return save(self.analyzed, arguments.path("path", path), self._left_out.setdefault)
 
     def __rich__(self) -> Any:
-        from roofmodel.views.trace.tables import table
+        from roofmodel.trace.tables import table
 
         return table(self.analyzed)
 

@@ -12,7 +12,7 @@ from roofmodel.explain.reconcile import TOOLS
 from roofmodel.options import values as option_values
 from roofmodel.roofline import points
 from roofmodel.study.homework.homework import SHEETS
-from roofmodel.study.trace import groups
+from roofmodel.trace import groups
 
 
 @pytest.mark.parametrize(

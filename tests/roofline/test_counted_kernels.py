@@ -22,7 +22,7 @@ from roofmodel.roofline.counted_kernels import (
 from roofmodel.roofline.matrix_operators import FORMULAS, causal_pairs
 from roofmodel.roofline.recorded_inputs import Arguments, NotCounted, Work
 from tests.profiles.samples import measured
-from tests.study.trace.runs import event, written
+from tests.trace.runs import event, written
 
 torch = pytest.importorskip("torch")
 flop_registry = pytest.importorskip("torch.utils.flop_counter").flop_registry

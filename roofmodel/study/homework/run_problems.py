@@ -13,7 +13,7 @@ from roofmodel.study.jitter.alignment import StepLayout
 from roofmodel.study.jitter.deviations import deviations, kernel_gaps
 from roofmodel.study.jitter.kernels import Integers
 from roofmodel.study.jitter.step_kernels import StepKernels
-from roofmodel.study.trace import intervals
+from roofmodel.trace import intervals
 
 US, MS = 1e-6, 1e-3
 LAUNCH = 20  # microseconds from the launch of a kernel to its start

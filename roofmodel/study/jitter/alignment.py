@@ -31,7 +31,7 @@ from roofmodel.study.jitter.sequences import (
     match_sequences,
     sequences_by_step,
 )
-from roofmodel.study.trace.steps import find_period
+from roofmodel.trace.steps import find_period
 
 LAST_STEP = 1 << 62  # above all numbers of steps
 LEAST_COMMON = 0.5  # share of the sequence that a rank must have, to be compared

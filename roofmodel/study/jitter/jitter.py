@@ -26,7 +26,7 @@ from roofmodel.study.jitter.ranks import ComparedRank, marked_steps
 from roofmodel.study.jitter.reduced_steps import ReducedSteps, StepCurves, StepSummary
 from roofmodel.study.jitter.runs import check_cache, compare_ranks, mapped_pieces, read_run, too_few_ranks
 from roofmodel.study.jitter.what_if import WhatIf, Worker
-from roofmodel.study.trace.trace import step_range
+from roofmodel.trace.trace import step_range
 
 OPERATIONS = "operations"  # the tool of tables of operations
 # Choices of this project, without an external source.

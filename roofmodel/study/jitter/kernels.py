@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.profiles.timelines.timeline import UNKNOWN
-from roofmodel.study.trace import idle, intervals, steps
-from roofmodel.study.trace.ranks import Rank
+from roofmodel.trace import idle, intervals, steps
+from roofmodel.trace.ranks import Rank
 
 Integers = NDArray[np.int64]
 Indices = NDArray[np.int32]

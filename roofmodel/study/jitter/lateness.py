@@ -20,7 +20,7 @@ from roofmodel.study.jitter.step_kernels import StepKernels
 # deviations of the ends of this run, between these limits. The upper one is above the few microseconds by which the
 # alignment of clocks is wrong. MAX_ESTIMATED_LATENCY limits the launch latency that a step shows: its shortest time
 # from a launch to the start of the kernel. That time is usually below 10 us, but includes waiting in the queue if the
-# GPU was never idle. The limit is lower than MAX_LAUNCH_LATENCY of study/trace/idle.py, which holds for each kernel,
+# GPU was never idle. The limit is lower than MAX_LAUNCH_LATENCY of trace/idle.py, which holds for each kernel,
 # because it limits a minimum over kernels.
 MIN_TOLERANCE, MAX_TOLERANCE = 2e3, 20e3
 END_DEVIATIONS = 6 * 1.4826  # times the median absolute deviation, which is 1 / 1.4826 standard deviations

@@ -14,7 +14,7 @@ from roofmodel.files.file_names import display_names
 from roofmodel.profiles.timelines.timeline import CLOCK, POWER, RANK_IN_NAME, UNKNOWN, Timeline
 from roofmodel.study.jitter.kernels import NO_STEP, Kernels, KernelTable, compared_kernels, kernel_table
 from roofmodel.study.jitter.sequences import SequencesByStep
-from roofmodel.study.trace.ranks import Rank, ranks
+from roofmodel.trace.ranks import Rank, ranks
 
 _HOST_IN_NAME = re.compile(r"([^/\\]+?)_\d+\.\d+\.pt\.trace\.json(?:\.gz)?")  # of torch's tensorboard_trace_handler
 

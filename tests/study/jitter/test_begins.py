@@ -12,8 +12,8 @@ from roofmodel.study.jitter.jitter import Jitter, jitter
 from roofmodel.study.jitter.kernels import Integers
 from roofmodel.study.jitter.sequences import CollectiveSequence, Shift, find_shift
 from tests.study.jitter.runs import planted, tables
-from tests.study.trace.runs import launched
-from tests.study.trace.runs import written as torch_trace
+from tests.trace.runs import launched
+from tests.trace.runs import written as torch_trace
 
 RANKS, KERNELS, STEPS = 4, 40, 10
 

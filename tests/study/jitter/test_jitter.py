@@ -35,8 +35,8 @@ from roofmodel.study.jitter.sequences import match_sequences
 from roofmodel.study.jitter.step_kernels import StepKernels, stacked
 from tests.profiles.samples import measured
 from tests.study.jitter.runs import Row, analyzed, of_step, planted, tables, write, written
-from tests.study.trace.runs import event, launched
-from tests.study.trace.runs import written as torch_trace
+from tests.trace.runs import event, launched
+from tests.trace.runs import written as torch_trace
 
 KINDS = ("gpu", "cpu", "input", "node", "network")
 

@@ -1,0 +1,176 @@
+"""Collectives of a rank: time, exposed time, and bandwidth where the file records message sizes.
+
+Algorithm bandwidth is the message size over the time; bus bandwidth multiplies it by the share of the message that
+passes each link, which makes it comparable with the link's rate (NVIDIA nccl-tests, doc/PERFORMANCE.md). A
+collective's kernel runs from the start of this rank until the last rank has taken part, so its time includes waiting.
+Among ranks of one file, which has one clock, the wait is known and not part of the bandwidth; else the bandwidth is a
+lower bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Link
+from roofmodel.profiles.timelines.timeline import UNKNOWN
+from roofmodel.trace import intervals
+from roofmodel.trace.ranks import CLOCK_TOLERANCE, Rank
+
+# Words of kernel names, longer ones first. NVSHMEM: rdxn is an all-reduce, fcollect an all-gather. vLLM and
+# SGLang: cross_device_reduce is an all-reduce. DeepEP: dispatch, combine.
+_NAME = re.compile(
+    r"(all_?reduce|cross_device_reduce|rdxn|reduce_?scatter|all_?gather|fcollect|all_?to_?all|broadcast|send_?recv|"
+    r"dispatch|combine|barrier|sync_all|reduce|send|recv)", re.I
+)  # fmt: skip
+
+_SYNONYMS = {"cross_device_reduce": "allreduce", "rdxn": "allreduce", "fcollect": "allgather", "sync_all": "barrier"}
+
+
+class CollectiveCalls(NamedTuple):
+    """All calls of one collective on one rank, in groups of one size."""
+
+    name: str  # allreduce, allgather, ...
+    number: int
+    seconds: float
+    exposed_seconds: float  # without computation at the same time
+    bytes: int | None  # of the messages; None if the file does not record them all
+    bytes_per_second: float | None  # algorithm bandwidth
+    bus_bytes_per_second: float | None
+    group_size: int | None = None  # ranks; None if the file does not record it
+    link: str | None = None  # the link of the device that the group uses; None if either is unknown
+    link_share: float | None = None  # bus bandwidth over the link's rate in one direction
+    waiting_seconds: float | None = None  # part of `seconds` before the last rank started; None: unknown
+
+
+Waits = NDArray[np.int64]
+"""For each collective of a rank, in the order of their starts, nanoseconds until the last rank started it, or UNKNOWN.
+"""
+
+
+class GroupWaits(NamedTuple):
+    """The collectives of a group of ranks."""
+
+    ranks: list[Rank]
+    calls: list[NDArray[np.int64]]  # of each rank, their places among its collectives
+    waits: Waits  # one row per rank, one column per call
+
+
+def waits(ranks: Iterable[Rank]) -> list[GroupWaits]:
+    """The waits of each group of ranks: ranks of one file, because the clocks of files are not aligned.
+
+    A group is known where the file records the members of each collective and has all of them; else it is the ranks
+    with the same sequence of collectives. No collective ends before its last rank starts it: other calls are UNKNOWN.
+    """
+    groups: dict[tuple[int, str, tuple[str, ...]], list[tuple[Rank, NDArray[np.int64]]]] = {}
+    for rank in ranks:
+        names = rank.work["name"].astype(object).to_numpy()[rank.is_collective]
+        members = rank.work["group_members"].astype(object).fillna("").to_numpy()[rank.is_collective]
+        for listed in sorted(set(members)):
+            calls = np.flatnonzero(members == listed)
+            groups.setdefault((id(rank.timeline), listed, tuple(names[calls])), []).append((rank, calls))
+    found = []
+    for (_, listed, _), group in groups.items():
+        if len(group) < 2 or (listed and len(group) != len(listed.split(","))):
+            continue
+        starts = np.stack([rank.starts[rank.is_collective][calls] for rank, calls in group])
+        ends = np.stack([rank.ends[rank.is_collective][calls] for rank, calls in group])
+        last = starts.max(axis=0)
+        together = last <= ends.min(axis=0) + CLOCK_TOLERANCE
+        waited = np.where(together, last - starts, UNKNOWN)
+        found.append(GroupWaits([rank for rank, _ in group], [calls for _, calls in group], waited))
+    return found
+
+
+def waits_by_rank(groups: Iterable[GroupWaits]) -> dict[int, Waits]:
+    """The waits of all collectives of each rank, by its number."""
+    found: dict[int, Waits] = {}
+    for group in groups:
+        for rank, calls, waited in zip(group.ranks, group.calls, group.waits, strict=True):
+            every = found.setdefault(rank.number, np.full(int(rank.is_collective.sum()), UNKNOWN))
+            every[calls] = waited
+    return found
+
+
+def collectives(rank: Rank, device: Device | None = None, waiting: Waits | None = None) -> list[CollectiveCalls]:
+    """The collectives of a rank, longest first; with a device against its links.
+
+    Bandwidths leave out the time of `waiting`, if it is known.
+    """
+    work = rank.work[rank.is_collective]
+    if not len(work):
+        return []
+    import pandas
+
+    stated = work["collective"].astype(object)
+    from_name = work["name"].astype(object).map(collective_name)
+    names = stated.where(stated.notna(), from_name).map(lambda name: name.lower().replace("_", ""))
+    rows = []
+    durations_all = (work["end"] - work["start"]).to_numpy()
+    waited = None if waiting is None else pandas.Series(np.minimum(waiting, durations_all), index=work.index)
+    for (name, members, span), group in work.groupby([names, work["group_size"], work["group_span"]]):
+        durations = (group["end"] - group["start"]).to_numpy()
+        waits_of_group = None if waited is None else waited[group.index].to_numpy()
+        wait = None
+        if waits_of_group is not None and not (waits_of_group == UNKNOWN).any():
+            wait = float(waits_of_group.sum()) / 1e9
+        covered = intervals.union(group["start"], group["end"])
+        sizes = group["message_bytes"].to_numpy()
+        known = len(sizes) > 0 and not (sizes == UNKNOWN).any()
+        seconds, size = float(durations.sum()) / 1e9, int(sizes.sum()) if known else None
+        moving = seconds - (wait or 0.0)
+        rate = size / moving if size is not None and moving > 0 else None
+        known_members = int(members) if members > 0 else None
+        bus = None if rate is None or known_members is None else rate * bus_factor(str(name), known_members)
+        link = link_of(device, max(int(span), int(members))) if device and known_members else None
+        rows.append(
+            CollectiveCalls(
+                name=str(name),
+                number=len(group),
+                seconds=seconds,
+                exposed_seconds=intervals.length(intervals.subtract(covered, rank.unrestricted.compute)) / 1e9,
+                bytes=size,
+                bytes_per_second=rate,
+                bus_bytes_per_second=bus,
+                group_size=known_members,
+                link=link and link.name,
+                link_share=None if bus is None or link is None else bus / (link.bandwidth / 2),
+                waiting_seconds=wait,
+            )
+        )
+    return sorted(rows, key=lambda row: -row.seconds)
+
+
+def link_of(device: Device, span: int) -> Link | None:
+    """The link that limits a group whose ranks span this number of GPUs: the network if that is more than a node has.
+
+    Ranks are assumed to be numbered node by node. None for a device file without links.
+    """
+    network = device.network
+    if network and network.beyond and span > network.beyond:
+        return network
+    groups = (link for link in (device.bridge, device.half) if link and link.joins and span <= link.joins)
+    return next(groups, device.inside)
+
+
+def collective_name(kernel: str) -> str:
+    """The collective that a kernel name shows (`ncclDevKernel_AllReduce_Sum_f32_RING_LL`: allreduce)."""
+    found = _NAME.search(kernel)
+    if not found:
+        return "other"
+    name = found[1].lower()
+    return _SYNONYMS.get(name, name.replace("_", ""))
+
+
+def bus_factor(name: str, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
+    if name.startswith("allreduce"):
+        return 2 * (ranks - 1) / ranks
+    if "gather" in name or "scatter" in name or "alltoall" in name:
+        return (ranks - 1) / ranks
+    return 1.0

@@ -1,0 +1,209 @@
+"""What limits a run, in words, from the parts of the wall time; the largest part first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from roofmodel.devices.device import Device
+from roofmodel.numbers import units
+from roofmodel.profiles.timelines.timeline import UNKNOWN
+from roofmodel.steps.input_pipeline import workers_to_hide
+from roofmodel.trace import communication, idle, intervals
+from roofmodel.trace.copies import HOST_DIRECTIONS, HOST_LINKS, Copies
+from roofmodel.trace.intervals import Intervals
+from roofmodel.trace.ranks import Rank
+from roofmodel.trace.steps import Steps
+
+# Shares of a rank's wall time from which a part is reported. They are choices of this project, without an external
+# source. Waiting for the loader, for synchronization or for a late rank can be removed completely, and steps of one run
+# vary by a few percent, so 5 % is the smallest part that is more than noise. Launches, communication and copies are
+# never zero in a run; from 15 % on, hiding half of them saves more than those 5 %. The same holds for other idle time.
+INPUT, SYNCHRONIZATION, STRAGGLER, LAUNCH, COMMUNICATION, COPY, IDLE = 0.05, 0.05, 0.05, 0.15, 0.15, 0.15, 0.15
+
+FEW_GAPS = 5  # gaps, at most, that are named instead of slow launches if they hold this share of the time:
+CONCENTRATED = 0.9
+NEGLIGIBLE = 0.01  # share of the other idle time below which a cause is not named
+
+OTHER_CAUSES = {
+    "queued": "before kernels that are already launched and wait for other work (stream order, events, other devices)",
+    "other_rank": "while the CPU waits for other ranks (a barrier, a collective on the CPU)",
+    "allocation": "while the CPU allocates memory, loads modules or creates streams: leave the warm-up out of the "
+    "trace, or keep the memory for later use",
+}
+"""Causes of idle time without a kind of their own, in words."""
+
+
+class Finding(NamedTuple):
+    """A part of a rank's wall time that could be saved, at most `seconds`."""
+
+    kind: str  # input_bound, copy_bound, launch_bound, communication_bound, synchronization, straggler, idle
+    seconds: float
+    text: str
+
+
+def findings(
+    ranks: Iterable[tuple[Rank, Steps, list[Copies], dict[str, Intervals]]], device: Device | None
+) -> list[Finding]:
+    """The findings of all ranks, most seconds first; of equal kinds the rank with the most.
+
+    A rank comes with its steps, its copies, and its idle time by cause.
+    """
+    found: dict[str, Finding] = {}
+    every = list(ranks)
+    for rank, steps, copies, stretches in every:
+        prefix = f"{rank.label}: " if len(every) > 1 or rank.run else ""
+        for finding in _rank_findings(rank, steps, copies, stretches, device):
+            known = found.get(finding.kind)
+            if known is None or finding.seconds > known.seconds:
+                found[finding.kind] = finding._replace(text=prefix + finding.text)
+    if late := _straggler([rank for rank, *_ in every]):
+        found[late.kind] = late
+    return sorted(found.values(), key=lambda finding: -finding.seconds)
+
+
+def _rank_findings(
+    rank: Rank, steps: Steps, copies: list[Copies], stretches: dict[str, Intervals], device: Device | None
+) -> Iterator[Finding]:
+    wall = rank.wall / 1e9
+    if not wall:
+        return
+    causes = {cause: intervals.length(times) / 1e9 for cause, times in stretches.items()}
+    if (seconds := causes.get("input", 0)) > INPUT * wall:
+        yield Finding("input_bound", seconds, _input_text(rank, steps, seconds, wall))
+    exposed = intervals.length(rank.exposed_copies) / 1e9
+    if exposed > COPY * wall:
+        yield Finding("copy_bound", exposed, _copy_text(rank, copies, exposed, wall, device))
+    exposed = intervals.length(rank.exposed_communication) / 1e9
+    if exposed > COMMUNICATION * wall:
+        whole = intervals.length(rank.communication) / 1e9
+        yield Finding(
+            "communication_bound",
+            exposed,
+            f"communication takes {_of_wall(exposed, wall)} without computation at the same time "
+            f"({units.seconds(whole)} in all, {rank.overlap or 0:.0%} overlapped). Collectives also wait for the last "
+            "rank: compare the ranks before changing the network",
+        )
+    if (seconds := causes.get("synchronization", 0)) > SYNCHRONIZATION * wall:
+        yield Finding(
+            "synchronization",
+            seconds,
+            f"the GPU idles {_of_wall(seconds, wall)} after the CPU waited for it (cudaStreamSynchronize, .item(), "
+            "copies to the CPU), because no kernels were queued when the CPU continued. Synchronize less often",
+        )
+    if (seconds := causes.get("launch", 0)) > LAUNCH * wall:
+        yield Finding("launch_bound", seconds, _launch_text(rank, stretches["launch"], wall))
+    others = {cause: causes[cause] for cause in (*OTHER_CAUSES, "unknown") if causes.get(cause)}
+    if (seconds := sum(others.values())) > IDLE * wall:
+        yield Finding("idle", seconds, _idle_text(rank, others, wall))
+
+
+def _launch_text(rank: Rank, late: Intervals, wall: float) -> str:
+    seconds = intervals.length(late) / 1e9
+    text = f"the GPU idles {_of_wall(seconds, wall)} because the CPU launches kernels"
+    gaps = rank.idle
+    lengths = intervals.covered(late, gaps[:, 0], gaps[:, 1]) / 1e9
+    longest = np.argsort(-lengths)[:FEW_GAPS]
+    needed = int(np.searchsorted(np.cumsum(lengths[longest]), CONCENTRATED * seconds)) + 1
+    if needed <= FEW_GAPS and needed < np.count_nonzero(lengths) / 2:
+        share = lengths[longest[:needed]].sum() / seconds
+        first = longest[0]
+        found = idle.operator_at(rank, gaps[first])
+        return (
+            f"{text} late. {units.count(needed, 'gap')} {'is' if needed == 1 else 'are'} {share:.0%} of this time; the "
+            f"longest has {units.seconds(float(lengths[first]))}{f', in {found}' if found else ''}. Such gaps are "
+            "often initialization: look at what the CPU does in them"
+        )
+    kernels, of_graphs = int(np.count_nonzero(rank.is_kernel)), int(np.count_nonzero(rank.in_graph))
+    mean = rank.kernel_seconds / kernels if kernels else 0
+    text += f" more slowly than the GPU runs them ({kernels} kernels of {units.seconds(mean)} on average). "
+    if 2 * of_graphs > kernels:
+        return f"{text}{of_graphs} of {kernels} kernels are already in CUDA graphs: shorten the CPU's work between them"
+    return f"{text}CUDA graphs, fused kernels (torch.compile) or larger batches help"
+
+
+def _idle_text(rank: Rank, causes: dict[str, float], wall: float) -> str:
+    """Idle time by the causes that have no kind of their own, the largest first."""
+    reason = (
+        "the clocks of CPU and GPU differ"
+        if rank.clock_error
+        else "the file has no launch of the work that follows"
+        if len(rank.timeline.calls)
+        else "the file has no CUDA calls of the CPU"
+    )
+    words = OTHER_CAUSES | {"unknown": f"for an unknown reason: {reason}"}
+    ordered = sorted(causes, key=causes.__getitem__, reverse=True)
+    idles = sum(causes.values())
+    ordered = [cause for cause in ordered if causes[cause] > NEGLIGIBLE * idles]
+    text = f"the GPU idles {_of_wall(idles, wall)}"
+    if len(ordered) == 1:
+        return f"{text} {words[ordered[0]]}"
+    return f"{text}: " + "; ".join(f"{units.seconds(causes[cause])} {words[cause]}" for cause in ordered)
+
+
+def _of_wall(seconds: float, wall: float) -> str:
+    return f"{units.seconds(seconds)} of {units.seconds(wall)} ({seconds / wall:.0%})"
+
+
+def _input_text(rank: Rank, steps: Steps, seconds: float, wall: float) -> str:
+    text = f"the input pipeline limits the run: the GPU idles {_of_wall(seconds, wall)} while the CPU fetches batches"
+    loader, complete = idle.loader_time(rank), steps.complete
+    if len(loader) and complete:
+        within = intervals.covered(loader, [s.start for s in complete], [s.end for s in complete])
+        fetch, step = float(within.mean()) / 1e9, sum(s.length for s in complete) / len(complete) / 1e9
+        if 0 < fetch < step:
+            workers = workers_to_hide(fetch, step - fetch)
+            text += (
+                f". The data loader takes {units.seconds(fetch)} of each step of {units.seconds(step)}. "
+                f"{units.count(workers, 'worker process', 'es')} (DataLoader(num_workers={workers})) would hide it, "
+                f"and a step would take about {units.seconds(step - fetch)}"
+            )
+    return text
+
+
+def _copy_text(rank: Rank, copies: list[Copies], exposed: float, wall: float, device: Device | None) -> str:
+    longest = max(copies, key=lambda each: each.exposed_seconds)
+    busy = intervals.length(rank.kernels) / 1e9
+    memory = f", {longest.memory} memory" if longest.memory else ""
+    limits = exposed >= max(busy, intervals.length(rank.idle) / 1e9)
+    text = (
+        f"copies {'limit the run: they take' if limits else 'add'} {_of_wall(exposed, wall)} while no kernel runs; "
+        f"kernels run {busy / wall:.1%} of the time. Longest: {longest.kind}{memory}, {units.seconds(longest.seconds)}"
+    )
+    if (rate := longest.bytes_per_second) and longest.kind in HOST_DIRECTIONS:
+        text += f" at {units.si(rate, 'B/s')}, {link_shares(rate, device)}"
+    return text
+
+
+def link_shares(rate: float, device: Device | None) -> str:
+    """A rate as a share of the device's host link, or of the PCIe generations if the device is unknown."""
+    if device and (link := device.host_bandwidth):
+        return f"{rate / link:.0%} of {device.name}'s PCIe link ({units.si(link, 'B/s')})"
+    reachable = [(name, peak) for name, peak in HOST_LINKS.items() if rate <= peak]
+    return " or ".join(f"{rate / peak:.0%} of {name}" for name, peak in reachable) or "more than PCIe 5.0 x16"
+
+
+def _straggler(ranks: list[Rank]) -> Finding | None:
+    """The rank that starts collectives last, if the others wait long for it; only for ranks of one file (one clock)."""
+    found = []
+    for group in communication.waits(ranks):
+        each = group.waits[:, (group.waits != UNKNOWN).all(axis=0)]
+        if not each.shape[1]:
+            continue
+        total = each.sum(axis=1) / 1e9  # of each rank
+        on_time = each == 0
+        last = int(on_time.sum(axis=1).argmax())
+        waiting = group.ranks[int(total.argmax())]
+        longest = float(total.max())
+        if longest > STRAGGLER * waiting.wall / 1e9:
+            found.append(
+                Finding(
+                    "straggler",
+                    longest,
+                    f"{group.ranks[last].label} starts {int(on_time[last].sum())} of {each.shape[1]} "
+                    f"collectives last; {waiting.label} waits {_of_wall(longest, waiting.wall / 1e9)} for it",
+                )
+            )
+    return max(found, key=lambda finding: finding.seconds, default=None)

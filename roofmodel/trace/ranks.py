@@ -1,0 +1,245 @@
+"""Ranks of a run, and the sets of time in which each of them computes, communicates, copies or idles.
+
+A rank is one GPU of one process of one file: (file, process, device). Several processes may share a GPU, and a file may
+hold several ranks. Per rank, with K the kernels' intervals, N the collectives' (communication) and C all other
+kernels':
+
+    kernel time = sum of the durations of K        busy time = length of the union of K
+    overlap     = |N and C| / |N|                  exposed communication = N without C
+    idle time   = time within the span of kernels, copies and memsets, or within the selected steps, in which none of
+                  them runs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from roofmodel.profiles.timelines.timeline import COPY, KERNEL, MEMSET, UNKNOWN, Timeline
+from roofmodel.roofline.points import category
+from roofmodel.trace import intervals
+from roofmodel.trace.intervals import Intervals
+
+if TYPE_CHECKING:
+    import pandas
+
+
+CLOCK_TOLERANCE = 1000
+"""Nanoseconds by which a kernel may start before its launch: older traces round times to microseconds."""
+
+
+class ClockError(NamedTuple):
+    """Kernels that start before their launch, which no kernel does: the clocks of CPU and GPU differ."""
+
+    kernels: int
+    launched: int  # kernels with a known launch
+    first_half: int  # the CPU's clock is ahead by at least so many nanoseconds (negative: at most behind)
+    second_half: int
+
+    @property
+    def largest(self) -> int:
+        return max(self.first_half, self.second_half)
+
+
+Run = Literal["before", "after"]
+"""The run of a comparison to which a rank belongs."""
+
+
+class Rank:
+    """The GPU work of one rank, sorted by start; times in nanoseconds of its file's clock."""
+
+    def __init__(
+        self,
+        number: int,
+        timeline: Timeline,
+        process: str | None,
+        device: str | None,
+        work: pandas.DataFrame,
+        run: Run | None = None,
+        selected_from: Rank | None = None,
+        windows: Intervals | None = None,
+    ):
+        self.number, self.timeline, self.process, self.device = number, timeline, process, device
+        self.work, self.run = work, run
+        self.unrestricted = selected_from or self
+        self._windows = windows
+        names = work["name"].cat
+        communicates = np.array([category(name) == "communication" for name in names.categories], dtype=bool)
+        self.is_kernel = (work["kind"] == KERNEL).to_numpy()
+        self.is_collective = self.is_kernel & communicates[names.codes.to_numpy()]
+        self.is_copy = (work["kind"] == COPY).to_numpy()
+        self.is_memset = (work["kind"] == MEMSET).to_numpy()
+        graphs = [call for call in work["launch_call"].cat.categories if "GraphLaunch" in call]
+        self.in_graph = self.is_kernel & work["launch_call"].isin(graphs).to_numpy()
+        self.starts = work["start"].to_numpy()
+        self.ends = work["end"].to_numpy()
+
+    @property
+    def label(self) -> str:
+        """Such as `GPU 0, process 144`, or `after, GPU 0` in a comparison."""
+        device = f"GPU {self.device}" if self.device is not None else None
+        parts = (self.run, device, f"process {self.process}" if self.process else None)
+        return ", ".join(filter(None, parts)) or f"rank {self.number}"
+
+    def restricted(self, windows: Intervals) -> Rank:
+        """The rank with only the activities that start in the windows.
+
+        Its sets of time also contain activities that start before a window and end in it.
+        """
+        place = np.searchsorted(windows[:, 0], self.starts, side="right") - 1
+        inside = (place >= 0) & (self.starts < windows[np.maximum(place, 0), 1])
+        work = self.work[inside].reset_index(drop=True)
+        return Rank(self.number, self.timeline, self.process, self.device, work, self.run, self, windows)
+
+    def _within(self, times: Intervals) -> Intervals:
+        return times if self._windows is None else intervals.intersect(times, self._windows)
+
+    def _set(self, mask: Any) -> Intervals:
+        return intervals.union(self.starts[mask], self.ends[mask])
+
+    @cached_property
+    def kernels(self) -> Intervals:
+        every = self.unrestricted
+        return self._within(every._set(every.is_kernel))
+
+    @cached_property
+    def communication(self) -> Intervals:
+        every = self.unrestricted
+        return self._within(every._set(every.is_collective))
+
+    @cached_property
+    def compute(self) -> Intervals:
+        every = self.unrestricted
+        return self._within(every._set(every.is_kernel & ~every.is_collective))
+
+    @cached_property
+    def copies(self) -> Intervals:
+        """Memory copies and memsets."""
+        every = self.unrestricted
+        return self._within(every._set(every.is_copy | every.is_memset))
+
+    @cached_property
+    def active(self) -> Intervals:
+        return self._within(self.unrestricted._set(slice(None)))
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """From the start of the first activity to the end of the last, or from the first selected step to the last."""
+        if self._windows is not None:
+            return int(self._windows[0, 0]), int(self._windows[-1, 1])
+        return (int(self.active[0, 0]), int(self.active[-1, 1])) if len(self.active) else (0, 0)
+
+    @property
+    def windows(self) -> Intervals:
+        """The time that counts: the selected steps, or the span."""
+        return np.array([self.span], np.int64) if self._windows is None else self._windows
+
+    @property
+    def wall(self) -> int:
+        """The length of the windows in nanoseconds."""
+        return intervals.length(self.windows)
+
+    @cached_property
+    def idle(self) -> Intervals:
+        """The part of the windows without an activity."""
+        return self._within(intervals.gaps(self.active, *self.span))
+
+    @property
+    def graph_launches(self) -> int:
+        """Launches of CUDA graphs that ran kernels."""
+        return int(self.work.loc[self.in_graph, ["launch_start", "correlation"]].drop_duplicates().shape[0])
+
+    @property
+    def kernel_seconds(self) -> float:
+        return float((self.ends - self.starts)[self.is_kernel].sum()) / 1e9
+
+    @property
+    def kernel_span_seconds(self) -> float:
+        """From the start of the first kernel to the end of the last."""
+        return float(self.kernels[-1, 1] - self.kernels[0, 0]) / 1e9 if len(self.kernels) else 0.0
+
+    @property
+    def mean_gap_seconds(self) -> float | None:
+        """Mean time without a kernel between two consecutive kernels, 0 where they overlap; None below two kernels."""
+        pairs = int(self.is_kernel.sum()) - 1
+        return (self.kernel_span_seconds - intervals.length(self.kernels) / 1e9) / pairs if pairs > 0 else None
+
+    @cached_property
+    def exposed_communication(self) -> Intervals:
+        """Communication without computation at the same time."""
+        return intervals.subtract(self.communication, self.compute)
+
+    @cached_property
+    def exposed_copies(self) -> Intervals:
+        """Copies without a kernel at the same time."""
+        return intervals.subtract(self.copies, self.kernels)
+
+    @cached_property
+    def compute_only(self) -> Intervals:
+        """Computation without communication or copies at the same time."""
+        return intervals.subtract(self.compute, intervals.join(self.communication, self.copies))
+
+    @property
+    def overlap(self) -> float | None:
+        """The share of the communication during which the rank also computes; None without communication."""
+        whole = intervals.length(self.communication)
+        return 1 - intervals.length(self.exposed_communication) / whole if whole else None
+
+    @cached_property
+    def clock_error(self) -> ClockError | None:
+        """How far the clocks of CPU and GPU differ at least; None if no kernel starts before its launch."""
+        launches = self.work["launch_start"].to_numpy()
+        known = self.is_kernel & (launches != UNKNOWN)
+        ahead = (launches - self.starts)[known]
+        if not np.any(ahead > CLOCK_TOLERANCE):
+            return None
+        halves = [int(half.max()) for half in (ahead[: len(ahead) // 2], ahead[len(ahead) // 2 :]) if len(half)]
+        return ClockError(int(np.count_nonzero(ahead > CLOCK_TOLERANCE)), len(ahead), halves[0], halves[-1])
+
+    @property
+    def launch_to_start_median_seconds(self) -> float | None:
+        """Median time from the start of the launching call to the start of the kernel.
+
+        None without launches, and if the clocks of CPU and GPU differ.
+        """
+        if self.clock_error:
+            return None
+        launched = self.is_kernel & (self.work["launch_start"] != UNKNOWN).to_numpy()
+        if not launched.any():
+            return None
+        return float(np.median(self.starts[launched] - self.work["launch_start"].to_numpy()[launched])) / 1e9
+
+
+def ranks(timelines: Iterable[Timeline], run: Run | None = None, first: int = 0) -> list[Rank]:
+    """The ranks of all files, numbered from `first`, in the order of files, devices and processes."""
+    parts = (part for each in timelines for part in _split(each))
+    return [Rank(number, *part, run) for number, part in enumerate(parts, first)]
+
+
+def _split(timeline: Timeline) -> Iterator[tuple[Timeline, str | None, str | None, pandas.DataFrame]]:
+    work = timeline.work
+    keys = work[["process", "device"]].astype(object)
+    found = keys.drop_duplicates().itertuples(index=False)
+    order = sorted(((_text(process), _text(device)) for process, device in found), key=_natural)
+    for process, device in order:
+        mine = _equal(keys["process"], process) & _equal(keys["device"], device)
+        part = work[mine.to_numpy()].reset_index(drop=True)
+        part["name"] = part["name"].cat.remove_unused_categories()
+        yield timeline, process, device, part
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _equal(column: pandas.Series, value: str | None) -> pandas.Series:
+    return column.isna() if value is None else column == value
+
+
+def _natural(key: tuple[str | None, str | None]) -> tuple[tuple[int, int | str], ...]:
+    """Sort key by device, then process; numbers in numeric order."""
+    process, device = key
+    return tuple((0, int(each)) if each and each.isdecimal() else (1, each or "") for each in (device, process))

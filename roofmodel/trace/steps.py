@@ -1,0 +1,178 @@
+"""Steps of a run: the marks of the profiler or of NVTX, else a repeating sequence of kernels."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from roofmodel.trace import intervals
+from roofmodel.trace.ranks import Rank
+
+if TYPE_CHECKING:
+    import pandas
+
+_MARK = re.compile(
+    r"(?:ProfilerStep#|(?:\w+[ _./-])?(?:step|iter|iteration|batch|train_step|training_step)[ _#:=./-]*)(\d+)"
+    r"(?:[ _-]rank[ _=-]?\d+\b.*)?",
+    re.I,
+)  # the suffix: `epoch1_step2003-rank0-640_8`, as in the lecture on jitter
+MIN_STEPS = 3  # of a repeating sequence
+SAME = 0.95  # share of the kernels that must equal the kernel one period later
+OPEN_END = 1 << 62  # later ends mean that the range was open when the trace ended
+MAX_PER_STEP = 16  # launches in a step of the rarest kind of kernel, at most
+MAX_CANDIDATES = 40  # periods that are tried
+
+PARTS = ("compute_only", "communication_exposed", "copies_exposed", "overlap", "idle")
+"""The parts of a wall time, which sum to it: fields of Step."""
+
+
+class Step(NamedTuple):
+    """A window of a rank's time, or several, divided into parts; nanoseconds. `length` is the sum of the parts."""
+
+    label: str
+    start: int
+    end: int
+    compute_only: int
+    communication_exposed: int
+    copies_exposed: int
+    overlap: int
+    idle: int
+    kernels: int
+    complete: bool = True  # false for a step that the start or the end of the trace cuts
+
+    @property
+    def length(self) -> int:
+        return self.compute_only + self.communication_exposed + self.copies_exposed + self.overlap + self.idle
+
+
+class Steps(NamedTuple):
+    """The steps of a rank; `source` says how they were found."""
+
+    steps: list[Step]
+    source: Literal["marks", "period"] | None = None
+
+    @property
+    def complete(self) -> list[Step]:
+        return [step for step in self.steps if step.complete]
+
+
+def find(rank: Rank) -> Steps:
+    """The steps of a rank; none if the file has no marks and its kernels do not repeat.
+
+    Marks are intervals of the CPU: the GPU may still run kernels of the step before. Steps found by period are windows
+    between the starts of their first kernels.
+    """
+    if found := marks(rank):
+        return Steps([window(rank, *mark) for mark in found], "marks")
+    periods = _by_period(rank)
+    return Steps(periods, "period" if periods else None)
+
+
+def marks(rank: Rank) -> list[tuple[str, int, int, bool]]:
+    """The marks of the steps, in order of time: number, start, end, and whether the mark ended; [] without marks."""
+    return _marks(rank, rank.timeline.ranges) or _marks(rank, rank.timeline.operators)
+
+
+def window(rank: Rank, label: str, start: int, end: int, complete: bool = True) -> Step:
+    """The parts of the time from `start` to `end`; they sum to it."""
+    compute, communication, copies = (
+        intervals.clip(each, start, end) for each in (rank.compute, rank.communication, rank.copies)
+    )
+    others = intervals.join(communication, copies)
+    compute_only = intervals.length(intervals.subtract(compute, others))
+    exposed_copies = intervals.subtract(copies, intervals.join(compute, communication))
+    idle = end - start - intervals.length(intervals.join(compute, others))
+    kernels = np.count_nonzero(rank.is_kernel & (rank.starts >= start) & (rank.starts < end))
+    return Step(
+        label=label,
+        start=start,
+        end=end,
+        compute_only=compute_only,
+        communication_exposed=intervals.length(intervals.subtract(communication, compute)),
+        copies_exposed=intervals.length(exposed_copies),
+        overlap=intervals.length(compute) - compute_only,
+        idle=idle,
+        kernels=int(kernels),
+        complete=complete,
+    )
+
+
+def total(rank: Rank) -> Step:
+    """The parts of the wall time of a rank; of selected steps, their sums."""
+    windows = [window(rank, "", *pair) for pair in rank.windows.tolist()]
+    parts = {part: sum(getattr(each, part) for each in windows) for part in (*PARTS, "kernels")}
+    start, end = rank.span
+    return Step(label="", start=start, end=end, **parts)
+
+
+def _marks(rank: Rank, events: pandas.DataFrame) -> list[tuple[str, int, int, bool]]:
+    """Label, start, end and completeness of the marks of one thread; the thread with the most marks counts."""
+    names = events["name"].cat
+    numbers = {code: match[1] for code, name in enumerate(names.categories) if (match := _MARK.fullmatch(name))}
+    if not numbers:
+        return []
+    chosen = events[names.codes.isin(list(numbers))]
+    own = chosen["process"].astype(object) == rank.process
+    if rank.process is not None and own.any():
+        chosen = chosen[own]
+    of_thread = chosen.astype({"process": object, "thread": object}).groupby(["process", "thread"], dropna=False)
+    chosen = max((group for _, group in of_thread), key=len).sort_values("start")
+    low, high = rank.span
+    codes = chosen["name"].cat.codes
+    found, last = [], None
+    for code, start, end in zip(codes, chosen["start"], chosen["end"], strict=True):
+        if last is not None and start < last:
+            continue  # a mark inside a mark
+        last, ended = end, end < OPEN_END
+        found.append((numbers[code], int(start), int(end) if ended else max(high, start), ended))
+    return [mark for mark in found if mark[2] > low and mark[1] < high]
+
+
+def _by_period(rank: Rank) -> list[Step]:
+    """Steps between the starts of the kernel after the longest gap of each period of the kernel sequence."""
+    kernels = np.flatnonzero(rank.is_kernel)
+    codes = rank.work["name"].cat.codes.to_numpy()[kernels]
+    period = find_period(codes)
+    if period is None:
+        return []
+    starts, ends = rank.starts[kernels], rank.ends[kernels]
+    before = np.concatenate([[0], starts[1:] - np.maximum.accumulate(ends)[:-1]])
+    whole = len(codes) // period * period
+    phase = int(np.argmax(np.median(before[:whole].reshape(-1, period), axis=0)))
+    first = np.arange(phase, len(codes), period)
+    edges = [int(starts[i]) for i in first]
+    found = [window(rank, str(n), *pair) for n, pair in enumerate(pairwise(edges))]
+    low, high = rank.span
+    if edges[0] > low:
+        found.insert(0, window(rank, "before the first", low, edges[0], complete=False))
+    found.append(window(rank, str(len(edges) - 1), edges[-1], high, complete=False))
+    return found
+
+
+def find_period(codes: np.ndarray) -> int | None:
+    """The length of the sequence that repeats at least MIN_STEPS times; None if there is none.
+
+    A step's sequence repeats exactly; the layers inside a step also repeat, but for the kernels between them, so the
+    shortest of the best periods is the step.
+    """
+    if len(codes) < 2 * MIN_STEPS:
+        return None
+    kinds, counts = np.unique(codes, return_counts=True)
+    rare = kinds[np.argsort(counts, kind="stable")][:MAX_CANDIDATES]
+    candidates: set[int] = set()
+    for kind in rare:
+        positions = np.flatnonzero(codes == kind)
+        for per_step in range(1, min(MAX_PER_STEP, len(positions) - 1) + 1):  # launches of this kind in a step
+            candidates.update(np.unique(positions[per_step:] - positions[:-per_step]).tolist()[:MAX_CANDIDATES])
+    scores = {
+        period: float((codes[:-period] == codes[period:]).mean())
+        for period in candidates
+        if period * MIN_STEPS <= len(codes)
+    }
+    best = max(scores.values(), default=0.0)
+    if best < SAME:
+        return None
+    return min(period for period, score in scores.items() if score >= best - 0.002)

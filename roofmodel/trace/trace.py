@@ -1,0 +1,278 @@
+"""Where the time of a run goes: per rank the parts of the wall time, copies, communication, idle time and steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from roofmodel.devices.device import Device, Hardware
+from roofmodel.errors import Option, Text, WorkloadError, choices
+from roofmodel.files.file_names import display_names, rename_files
+from roofmodel.numbers import units
+from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
+from roofmodel.roofline.device import DeviceIdentification, UnknownDevice, identify
+from roofmodel.trace import comparison, idle, intervals, runs, steps
+from roofmodel.trace.achieved import RankWork, RunRoofline, rank_work, run_roofline
+from roofmodel.trace.communication import CollectiveCalls, collectives, waits, waits_by_rank
+from roofmodel.trace.comparison import Comparison
+from roofmodel.trace.copies import Copies, copies
+from roofmodel.trace.findings import Finding, findings
+from roofmodel.trace.groups import GROUPINGS, GroupTime, grouped
+from roofmodel.trace.intervals import Intervals
+from roofmodel.trace.ranks import CLOCK_TOLERANCE, ClockError, Rank, ranks
+from roofmodel.trace.steps import Step, Steps
+
+TOP = 10  # kernels listed by default
+
+
+class RankReport(NamedTuple):
+    """The analysis of one rank."""
+
+    rank: Rank
+    steps: Steps
+    copies: list[Copies]
+    collectives: list[CollectiveCalls]
+    idle: dict[str, Intervals]  # the idle time by cause, disjoint
+    queue_depth_median: float | None  # kernels launched but not started, when a kernel starts
+
+    @property
+    def idle_by_cause(self) -> dict[str, float]:
+        """Idle seconds by cause; they sum to the rank's idle time."""
+        return {cause: intervals.length(stretches) / 1e9 for cause, stretches in self.idle.items()}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The analysis of a run, or of two runs: then the ranks before the change come first."""
+
+    tool: str
+    files: tuple[str, ...]
+    identified: DeviceIdentification | None  # None: the device is unknown
+    ranks: tuple[RankReport, ...]
+    by: str
+    groups: tuple[GroupTime, ...]
+    top: tuple[GroupTime, ...]  # by name, over all ranks
+    findings: tuple[Finding, ...]
+    warnings: tuple[Text, ...]
+    roofline: RunRoofline | None = None  # None: the files have no shapes of operators
+    reading: Text | None = None  # whether two arguments are one run or two, why, and the option for the opposite
+    comparison: Comparison | None = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of the files in results, without folders."""
+        return display_names(self.files)
+
+
+def trace(
+    files: Sequence[str],
+    *,
+    before: Sequence[str] = (),
+    one_run: bool = False,
+    by: str = "group",
+    top: int = TOP,
+    steps_range: str | None = None,
+    hw: Hardware | None = None,
+) -> Trace:
+    """Read the files of a run and analyze it; with the files of two runs (see `trace/runs.py`) compare them.
+
+    `by` is a key of GROUPINGS; `steps_range` (`A:B`) selects the steps from A up to, not including, B. Raises RoofError
+    for files that are not readable or that hold no run, and for invalid options.
+    """
+    if by not in GROUPINGS:
+        raise WorkloadError(Option("by"), f": unknown grouping {by!r}{choices(by, GROUPINGS)}")
+    if top < 1:
+        raise WorkloadError(Option("top", top), " is not a positive number of kernels")
+    wanted = None if steps_range is None else step_range(steps_range)
+    found = runs.read(files, before, one_run)
+    timelines = found.before + found.after
+    identified, device_warnings = _identified(timelines, hw)
+    device = identified.device if identified else None
+    sides = [_with_collectives(side, device) for side in _reports_by_run(found, wanted)]
+    every = [report for side in sides for report in side]
+    works = [rank_work(each.rank, device) for each in every]
+    compared = _comparison(sides, works, by) if found.before else None
+    groups, names = _groups(every, works, by), display_names(timeline.file for timeline in timelines)
+    warnings = [
+        *(text for timeline in timelines for text in timeline.warnings),
+        *device_warnings,
+        *_different_devices(found.after),
+        *(text for report in every for text in _rank_warnings(report)),
+        *_shared_gpus(every),
+    ]
+    return Trace(
+        tool=timelines[0].tool,
+        files=tuple(dict.fromkeys(timeline.file for timeline in timelines)),
+        identified=identified,
+        ranks=tuple(every),
+        by=by,
+        groups=groups,
+        top=tuple(sorted(_groups(every, works, "name"), key=lambda row: -row.seconds)[:top]),
+        findings=tuple(_findings(sides, device, compared)),
+        warnings=tuple(dict.fromkeys(rename_files(warning, names) for warning in warnings)),
+        roofline=run_roofline(works, sum(each.rank.kernel_seconds for each in every)),
+        reading=found.reading,
+        comparison=compared,
+    )
+
+
+def _identified(timelines: Sequence[Timeline], hw: Hardware | None) -> tuple[DeviceIdentification | None, list[Text]]:
+    """The device of the files, None if it is unknown, and warnings."""
+    evidence = [replace(each, file=timeline.file) for timeline in timelines for each in timeline.evidence]
+    try:
+        identified = identify(evidence, hw, [timeline.file for timeline in timelines])
+    except UnknownDevice as error:
+        return None, [f"no device ceilings: {error.reason}"]
+    return identified, list(identified.warnings)
+
+
+def _reports_by_run(found: runs.Runs, wanted: tuple[int, int] | None) -> list[list[RankReport]]:
+    """The analysis of each rank that has GPU work, by run: the run before the change first. No collectives yet."""
+    sides = [ranks(found.after)]
+    if found.before:
+        old = ranks(found.before, "before")
+        sides = [old, ranks(found.after, "after", first=len(old))]
+    return [[_report(rank, wanted) for rank in side if len(rank.work)] for side in sides]
+
+
+def _with_collectives(reports: Sequence[RankReport], device: Device | None) -> list[RankReport]:
+    """The ranks of a run with their collectives, and the time that each rank waits in them for the others."""
+    waiting = waits_by_rank(waits(each.rank for each in reports))
+    return [
+        each._replace(collectives=collectives(each.rank, device, waiting.get(each.rank.number))) for each in reports
+    ]
+
+
+def _comparison(sides: Sequence[Sequence[RankReport]], works: Sequence[RankWork | None], by: str) -> Comparison:
+    """The comparison of two runs; `works` are those of all ranks, in order."""
+    first, second = ([(each.rank, each.steps) for each in side] for side in sides)
+    return comparison.compare(first, second, by, _flops(works[: len(first)]), _flops(works[len(first) :]))
+
+
+def _findings(
+    sides: Sequence[Sequence[RankReport]], device: Device | None, compared: Comparison | None
+) -> Iterator[Finding]:
+    """What limits each run, the run after the change first; before it, whether two runs do different work."""
+    if compared is not None and compared.different_work is not None:
+        yield compared.different_work
+    for side in reversed(sides):
+        yield from findings([(each.rank, each.steps, each.copies, each.idle) for each in side], device)
+
+
+def _groups(reports: Sequence[RankReport], works: Sequence[RankWork | None], by: str) -> tuple[GroupTime, ...]:
+    """The GPU work of each rank, grouped."""
+    counted = zip(reports, works, strict=True)
+    return tuple(row for each, work in counted for row in grouped(each.rank, each.steps, by, work))
+
+
+def _report(rank: Rank, wanted: tuple[int, int] | None = None) -> RankReport:
+    """The analysis of a rank, or of its steps in the range `wanted`; its collectives are added later.
+
+    Raises WorkloadError if it has no such steps.
+    """
+    found = steps.find(rank)
+    if wanted is not None:
+        chosen = _chosen(rank, found, *wanted)
+        windows = intervals.union([step.start for step in chosen], [step.end for step in chosen])
+        rank, found = rank.restricted(windows), found._replace(steps=chosen)
+    return RankReport(rank, found, copies(rank), [], idle.by_cause(rank), _queue_depth_median(rank))
+
+
+def _flops(works: Iterable[RankWork | None]) -> float | None:
+    """The counted FLOPs of a run; None if none are known."""
+    totals = [total for work in works if work is not None and (total := work.total()) is not None]
+    return sum(total.flops for total in totals) if totals else None
+
+
+def _queue_depth_median(rank: Rank) -> float | None:
+    launches = rank.work["launch_start"].to_numpy()
+    known = rank.is_kernel & (launches != UNKNOWN)
+    if not known.any() or rank.clock_error:
+        return None
+    starts = rank.starts[known]
+    launched = np.searchsorted(np.sort(launches[known]), starts, side="right")
+    return float(np.median(launched - np.arange(1, len(starts) + 1)))
+
+
+def _different_devices(timelines: Sequence[Timeline]) -> Iterator[str]:
+    """A warning if two files of a run name different devices."""
+    named = [(timeline.file, {e.name for e in timeline.evidence if e.name}) for timeline in timelines]
+    known = [(file, names) for file, names in named if names]
+    for file, names in known[1:]:
+        if names.isdisjoint(known[0][1]):
+            first, second = (f"{name} on {', '.join(sorted(devices))}" for name, devices in (known[0], (file, names)))
+            yield f"different devices: {first} and {second}: probably not one run; give the files of one run"
+            return
+
+
+def _rank_warnings(report: RankReport) -> list[str]:
+    rank = report.rank
+    found = []
+    if not len(rank.timeline.calls) and len(rank.idle):
+        found.append(
+            f"{rank.timeline.file} has no CUDA calls of the CPU: the causes of idle time are unknown; "
+            + {
+                "nvprof": "collect with `nvprof --print-gpu-trace --print-api-trace`, or with Nsight Systems",
+                "torch": "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+                "steps": "Nsight Systems exports (`nsys export --type sqlite`) have them",
+            }.get(rank.timeline.tool, "export with `nsys export --type sqlite`")
+        )
+    if error := rank.clock_error:
+        found.append(
+            f"{rank.label}: {error.kernels} of {error.launched} kernels start before their launch, by up to "
+            f"{units.seconds(error.largest / 1e9)}: the clocks of CPU and GPU differ by at least that much"
+            + _drift(error)
+            + ". The causes of idle time and the times from launch to start are unknown"
+        )
+    if cut := sum(not step.complete for step in report.steps.steps):
+        found.append(f"{rank.label}: {cut} steps are cut by the start or end of the trace and not averaged")
+    return found
+
+
+def _drift(error: ClockError) -> str:
+    """How the error changes, if the GPU's clock drifts against the CPU's."""
+    change = error.second_half - error.first_half
+    if abs(change) <= CLOCK_TOLERANCE:
+        return ""
+    return f" (by {units.seconds(abs(change) / 1e9)} {'more' if change > 0 else 'less'} in the second half)"
+
+
+def _shared_gpus(reports: Iterable[RankReport]) -> Iterator[str]:
+    """Warnings about GPUs on which several processes of a file run."""
+    processes: dict[tuple[int, str], list[str]] = {}
+    for each in reports:
+        if each.rank.device is not None and each.rank.process is not None:
+            key = id(each.rank.timeline), each.rank.device
+            processes.setdefault(key, []).append(each.rank.process)
+    for (_, device), names in processes.items():
+        if len(names) > 1:
+            yield (
+                f"processes {', '.join(names)} share GPU {device}: each is a rank of its own, and the GPU may run one "
+                "of them in the idle time of another"
+            )
+
+
+def step_range(text: str) -> tuple[int, int]:
+    """The steps of `--steps A:B`: from A up to, not including, B. Raises WorkloadError for another text."""
+    match = re.fullmatch(r"(\d{0,9}):(\d{0,9})", text)
+    if not match:
+        raise WorkloadError(Option("steps", text), " is not a range of steps such as 2:5")
+    low, high = int(match[1] or 0), int(match[2] or 10**9)
+    if low >= high:
+        meant = f"{high}:{low}" if low > high else f"{low}:{low + 1}"
+        raise WorkloadError(Option("steps", text), f" is empty; did you mean {meant}?")
+    return low, high
+
+
+def _chosen(rank: Rank, found: Steps, low: int, high: int) -> list[Step]:
+    """The steps from `low` up to `high`. Raises WorkloadError if there are none."""
+    known = [step for step in found.steps if step.label.isdecimal()]
+    chosen = [step for step in known if low <= int(step.label) < high]
+    if not chosen:
+        listed = ", ".join(step.label for step in known[:8]) or "none"
+        raise WorkloadError(Option("steps", f"{low}:{high}"), f": {rank.label} has no such steps; it has {listed}")
+    return chosen
