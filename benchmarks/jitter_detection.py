@@ -16,9 +16,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from roofmodel.study.jitter.causes import ERROR, SIGNIFICANT, Cause, find_causes
-from roofmodel.study.jitter.lateness import Lateness
-from roofmodel.study.jitter.ranks import ComparedRank
+from roofmodel.jitter.causes import ERROR, SIGNIFICANT, Cause, find_causes
+from roofmodel.jitter.lateness import Lateness
+from roofmodel.jitter.ranks import ComparedRank
 
 STEP = 0.1  # seconds
 RANKS, STEPS = (2, 4, 16), (3, 5, 10, 50)

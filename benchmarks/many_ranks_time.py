@@ -52,7 +52,7 @@ def measured(label: str, code: str, source: Path, folder: Path, after: str = "")
     """Run code in a new process, and print its time and its peak memory."""
     script = (
         f"import os, resource, time\nsource, folder = {str(source)!r}, {str(folder)!r}\n"
-        "import roofmodel.study.jitter.jitter, numpy, pandas, pyarrow.parquet\n"
+        "import roofmodel.jitter.jitter, numpy, pandas, pyarrow.parquet\n"
         f"begin = time.perf_counter(), sum(os.times()[:4])\n{code}\n"
         "kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "if children := resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss:\n"

@@ -21,7 +21,7 @@ COMMANDS = {
     "plot": "roofmodel.plot.cli",
     "compare": "roofmodel.compare.cli",
     "trace": "roofmodel.trace.cli",
-    "jitter": "roofmodel.cli.jitter",
+    "jitter": "roofmodel.jitter.cli",
     "count": "roofmodel.cli.count",
     "ncu-command": "roofmodel.plot.ncu_command_cli",
     "validate": "roofmodel.cli.validate",

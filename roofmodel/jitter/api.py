@@ -39,8 +39,8 @@ def jitter(
         >>> report.to_dict()["causes"][0]["kind"]
         'cpu'
     """
+    from roofmodel.jitter.jitter import jitter as study
     from roofmodel.profiles.reading import report_progress
-    from roofmodel.study.jitter.jitter import jitter as study
 
     arguments.check_texts(steps=steps, cluster=cluster)
     arguments.check_required_texts(first_gap=first_gap)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pandas
 
-    from roofmodel.study.jitter.jitter import Jitter
+    from roofmodel.jitter.jitter import Jitter
 
 
 class JitterReport(RunReport):
@@ -32,7 +32,7 @@ class JitterReport(RunReport):
 
     @classmethod
     def _view(cls) -> ModuleType:
-        from roofmodel.views.jitter import data
+        from roofmodel.jitter import data
 
         return data
 
@@ -40,7 +40,7 @@ class JitterReport(RunReport):
         """One row per step, with the columns of `roof jitter --format csv`."""
         import pandas
 
-        from roofmodel.views.jitter.data import step_rows
+        from roofmodel.jitter.data import step_rows
 
         return pandas.DataFrame(step_rows(self.analyzed))
 
@@ -48,7 +48,7 @@ class JitterReport(RunReport):
         """One row per step and rank: deviation of the time to the end of the step from the mean, in seconds."""
         import pandas
 
-        from roofmodel.views.jitter.data import deviation_rows
+        from roofmodel.jitter.data import deviation_rows
 
         return pandas.DataFrame(deviation_rows(self.analyzed))
 
@@ -56,18 +56,18 @@ class JitterReport(RunReport):
         """One row per rank and kernel of the step with the largest deviation: deviations from the mean, in seconds."""
         import pandas
 
-        from roofmodel.views.jitter.data import kernel_rows
+        from roofmodel.jitter.data import kernel_rows
 
         return pandas.DataFrame(kernel_rows(self.analyzed))
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""
-        from roofmodel.views.jitter.page import save
+        from roofmodel.jitter.page import save
 
         return save(self.analyzed, arguments.path("path", path))
 
     def __rich__(self) -> Any:
-        from roofmodel.views.jitter.tables import table
+        from roofmodel.jitter.tables import table
 
         return table(self.analyzed)
 

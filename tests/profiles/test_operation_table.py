@@ -15,8 +15,8 @@ import pytest
 import roofmodel
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.operation_table import are_operation_tables, read_operations
+from tests.jitter.pipelines.jobs import job, random_seconds, written
 from tests.profiles.samples import measured
-from tests.study.jitter.pipelines import job, random_seconds, written
 
 
 def rows() -> pandas.DataFrame:

@@ -1,0 +1,131 @@
+"""The comparison of ranks as a JSON document, records, CSV and files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from roofmodel.files import output_files
+from roofmodel.jitter.jitter import Jitter
+from roofmodel.jitter.pipelines.what_if import WhatIf
+from roofmodel.report import encoding
+
+SUFFIXES = (*output_files.PICTURES, "html", "json", "csv")
+
+
+def document(jitter: Jitter) -> dict[str, Any]:
+    """The document `roofmodel.jitter/1`; times in seconds."""
+    difference = jitter.difference
+    return {
+        "schema": "roofmodel.jitter/1",
+        "source": {"tool": jitter.tool, "files": list(jitter.names.values())},
+        "threshold_seconds": jitter.threshold,
+        "step_seconds": jitter.step_seconds,
+        "ranks": rank_rows(jitter),
+        "alignment": {
+            "by": jitter.aligned_by,
+            "first_gap": jitter.first_gap,
+            "common_kernels": jitter.common_kernels,
+            "first_difference": difference and difference.kernel,
+            "difference": difference and difference._asdict(),
+            "clock_error_seconds": jitter.clocks.error_seconds,
+            "collective_start_skew_seconds": jitter.clocks.start_skew_seconds and [*jitter.clocks.start_skew_seconds],
+        },
+        "steps": step_rows(jitter),
+        "causes": [cause._asdict() | {"ranks": list(cause.ranks)} for cause in jitter.causes],
+        "what_if": jitter.what_if and what_if_slowdowns(jitter.what_if),
+        "findings": list(jitter.findings),
+        "warnings": list(map(str, jitter.warnings)),
+    }
+
+
+def what_if_slowdowns(found: WhatIf) -> dict[str, Any]:
+    """The `what_if` object of the document."""
+    return {
+        "replay_error": found.replay_error,
+        "slowdown": found.slowdown,
+        "by_operation": dict(found.by_operation),
+        "by_dp_rank": {str(dp_rank): value for dp_rank, value in found.by_dp_rank.items()},
+        "by_stage": {str(stage): value for stage, value in found.by_stage.items()},
+        "by_worker": {f"{worker.dp_rank}-{worker.stage}": value for worker, value in found.by_worker.items()},
+        "m_w": found.m_w,
+        "m_s": found.m_s,
+    }
+
+
+def rank_rows(jitter: Jitter) -> list[dict[str, Any]]:
+    """One record per rank."""
+    return [
+        {
+            "rank": rank.number,
+            "file": jitter.names[rank.file],
+            "process": rank.process,
+            "device": rank.device,
+            "host": rank.host,
+            "dp_rank": worker and worker.dp_rank,
+            "stage": worker and worker.stage,
+            "kernels": rank.kernels,
+            "common_compute_seconds": seconds,
+            "compute_seconds": compute,
+            "launch_to_start_median_seconds": delay,
+            "mean_deviation_seconds": mean,
+        }
+        for (rank, seconds, delay, compute, worker), mean in zip(jitter.ranks, jitter.mean_deviations, strict=True)
+    ]
+
+
+def step_rows(jitter: Jitter) -> list[dict[str, Any]]:
+    """One record per step; the deviations are those before the last collective, from the mean over ranks."""
+    return [
+        {
+            "step": step.step,
+            "earliest_rank": step.earliest_rank,
+            "latest_rank": step.latest_rank,
+            "deviation_seconds": step.latest_seconds,
+            "earliest_deviation_seconds": step.earliest_seconds,
+            "diverges_at_kernel": step.diverges_at_kernel,
+            "kernel_name": step.kernel_name,
+            "cause": step.cause,
+        }
+        for step in jitter.steps
+    ]
+
+
+def deviation_rows(jitter: Jitter) -> list[dict[str, Any]]:
+    """One record per step and rank; the deviation is None where the rank does not have the step."""
+    return [
+        {"step": step.step, "rank": rank.rank.number, "deviation_seconds": None if np.isnan(late) else float(late)}
+        for step, values in zip(jitter.steps, jitter.lateness, strict=True)
+        for rank, late in zip(jitter.ranks, values, strict=True)
+    ]
+
+
+def kernel_rows(jitter: Jitter) -> list[dict[str, Any]]:
+    """One record per rank and kernel of the step with the largest deviation; deviations from the mean, in seconds."""
+    curves = jitter.curves
+    if curves is None:
+        return []
+    found = curves.deviations
+    delays = found.launch_to_start
+    return [
+        {
+            "step": curves.step,
+            "rank": rank,
+            "kernel": kernel,
+            "name": name,
+            "duration_seconds": float(found.durations[place, kernel]),
+            "gap_seconds": float(found.gaps[place, kernel]),
+            "time_to_end_seconds": float(found.times_to_end[place, kernel]),
+            "launch_to_start_seconds": None
+            if delays is None or np.isnan(delays[place, kernel])
+            else float(delays[place, kernel]),
+        }
+        for place, rank in enumerate(curves.ranks)
+        for kernel, name in enumerate(curves.names)
+    ]
+
+
+def as_csv(jitter: Jitter) -> str:
+    """One line per step."""
+    return encoding.as_csv(step_rows(jitter))

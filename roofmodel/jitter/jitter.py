@@ -1,0 +1,383 @@
+"""Which rank of a run is late, from which kernel on, and why."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from roofmodel.errors import Option, ProfileError, Text, WorkloadError, choices, cut
+from roofmodel.files.file_names import display_names, rename_files
+from roofmodel.jitter.alignment import LAST_STEP, Alignment, Begins, Difference
+from roofmodel.jitter.causes import SIGNIFICANT, Cause
+from roofmodel.jitter.clocks import Clocks
+from roofmodel.jitter.deviations import FIRST_GAPS, Deviations, Floats
+from roofmodel.jitter.pipelines.operation_deviations import OperationJitter, operation_jitter
+from roofmodel.jitter.pipelines.what_if import WhatIf, Worker
+from roofmodel.jitter.rank_files import is_rank_file
+from roofmodel.jitter.ranks import ComparedRank, marked_steps
+from roofmodel.jitter.reduced_steps import ReducedSteps, StepCurves, StepSummary
+from roofmodel.jitter.runs import check_cache, compare_ranks, mapped_pieces, read_run, too_few_ranks
+from roofmodel.numbers import units
+from roofmodel.options.values import FirstGap, seconds_of
+from roofmodel.profiles.operation_table import are_operation_tables, read_operations
+from roofmodel.profiles.reading import expanded_files
+from roofmodel.trace.trace import step_range
+
+OPERATIONS = "operations"  # the tool of tables of operations
+# Choices of this project, without an external source.
+# Share of the step time between the ends of one collective from which a warning follows. Ranks leave a collective
+# within microseconds; ranks that are matched at different steps leave it up to a whole step apart.
+APART = 0.1
+MARK_STEPS = "Mark the steps: call step() of torch.profiler.profile after each, or open an NVTX range such as `step 5`"
+MAX_NAME = 60  # characters of a kernel's name in a warning
+LEAST_SLOWDOWN = 0.0005  # smaller slowdowns print as 0.0 %
+OTHER_STREAMS = 0.01  # share of the kernel time from which a warning names streams that are not compared
+
+
+class RankSummary(NamedTuple):
+    """A rank and its totals over all steps."""
+
+    rank: ComparedRank
+    common_compute_seconds: float | None  # None if no step of it is compared
+    launch_to_start_median_seconds: float | None  # None without launches
+    compute_seconds: float | None = None  # of all kernels, collectives apart; None in tables of operations
+    worker: Worker | None = None  # data-parallel rank and pipeline stage, in tables of operations
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """The comparison of the ranks of a run."""
+
+    tool: str
+    files: tuple[str, ...]
+    ranks: tuple[RankSummary, ...]
+    aligned_by: str
+    common_kernels: int  # in all steps
+    difference: Difference | None
+    clocks: Clocks
+    threshold: float
+    first_gap: str
+    step_seconds: float  # median over steps
+    steps: tuple[StepSummary, ...]
+    lateness: Floats  # deviation of the time to the end, steps x ranks, in seconds; NaN for a missing step
+    curves: StepCurves | None  # of the step with the largest deviation
+    causes: tuple[Cause, ...]
+    findings: tuple[str, ...]
+    warnings: tuple[Text, ...]
+    what_if: WhatIf | None = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of the files in results, without folders."""
+        return display_names(self.files)
+
+    @property
+    def mean_deviations(self) -> list[float | None]:
+        """The mean over steps of the lateness of each rank, in seconds; None for a rank without a compared step."""
+        known = [values[np.isfinite(values)] for values in self.lateness.T]
+        return [float(values.mean()) if len(values) else None for values in known]
+
+    def latest_ranks(self, count: int) -> list[int]:
+        """The places of the ranks with the largest mean deviations, at most `count`, by number of the rank."""
+        means = self.mean_deviations
+        return sorted(sorted(range(len(means)), key=lambda place: -(means[place] or 0))[:count])
+
+    def worst_steps(self, count: int) -> list[int]:
+        """The places of the steps with the largest deviations, at most `count`, in the order of the steps."""
+        return sorted(sorted(range(len(self.steps)), key=lambda place: -self.steps[place].latest_seconds)[:count])
+
+
+def jitter(
+    files: Sequence[str],
+    *,
+    steps_range: str | None = None,
+    threshold: str | float | None = None,
+    first_gap: FirstGap = "same-step",
+    what_if: bool = False,
+    cache: str | None = None,
+    cluster: str | None = None,
+) -> Jitter:
+    """Read the files of a run and compare its ranks. A folder means all its files.
+
+    `steps_range` (`A:B`) selects the steps from A up to, not including, B; `threshold` is the deviation (`100us`, or
+    seconds) from which a rank is late, by default that of `causes.late_threshold`; `first_gap` is a definition of
+    `deviations.first_gaps`. `cache` is a folder for Parquet files with the kernels of each file; `cluster` the address
+    of a Dask scheduler, or `local`. Raises RoofError if fewer than two ranks can be compared, and for invalid options.
+    """
+    if first_gap not in FIRST_GAPS:
+        raise WorkloadError(Option("first_gap"), f": unknown definition {first_gap!r}{choices(first_gap, FIRST_GAPS)}")
+    low, high = (0, LAST_STEP) if steps_range is None else step_range(steps_range)
+    folder = None if cache is None else check_cache(cache)
+    late = None if threshold is None else seconds_of("threshold", threshold, "100us")
+    options = _Options(late, first_gap, steps_range, low, high, what_if, folder, cluster)
+    repeated = _repeated(files)
+    expanded = [file for argument in files for file in expanded_files(str(argument))]
+    stored = [file for file in expanded if is_rank_file(file)]
+    if not stored and are_operation_tables(expanded):
+        return _job_jitter(_read_operations(expanded, options), options, repeated)
+    if cluster is not None and cache is None and len(stored) < len(expanded):
+        raise WorkloadError(
+            Option("cluster"), " needs Parquet files of the ranks, in a folder that all workers can read: add ",
+            Option("cache", "FOLDER"),
+        )  # fmt: skip
+    return _kernel_jitter(expanded, frozenset(stored), options, repeated)
+
+
+class _Options(NamedTuple):
+    """The checked options of a comparison."""
+
+    threshold: float | None  # seconds; None: the default
+    first_gap: FirstGap
+    steps_range: str | None  # as given
+    low: int  # the first step
+    high: int  # the step after the last
+    what_if: bool
+    cache: str | None  # folder
+    cluster: str | None  # address
+
+
+def _kernel_jitter(files: Sequence[str], stored: frozenset[str], options: _Options, warnings: Sequence[str]) -> Jitter:
+    """The comparison of the ranks of profiler files. Raises RoofError if they have no common steps."""
+    with mapped_pieces(options.cluster) as map_pieces:
+        run = read_run(files, stored, options.cache, map_pieces, warnings)
+        alignment, reduced, damaged = compare_ranks(
+            run, options.low, options.high, options.threshold, options.first_gap, map_pieces
+        )
+    if not reduced.steps:
+        raise _nothing_common(alignment, options.steps_range)
+    every: list[Text] = [*run.warnings, *damaged]
+    if options.what_if:
+        every.append(
+            f"no what-if analysis: it needs a table of operations with stages and microbatches (Parquet); "
+            f"{units.count(len(run.files), 'file')} of {run.tool} {'has' if len(run.files) == 1 else 'have'} kernels"
+        )
+    every += _alignment_warnings(alignment, reduced)
+    labels = display_names(run.files)
+    delays = [sums.launch_to_start_median_seconds for sums in reduced.of_rank]
+    compute = [sums.compute_seconds for sums in reduced.of_rank]
+    return Jitter(
+        tool=run.tool,
+        files=run.files,
+        ranks=tuple(map(RankSummary, alignment.ranks, reduced.compute_seconds(), delays, compute)),
+        aligned_by=_aligned_by(alignment),
+        common_kernels=alignment.common_kernels,
+        difference=alignment.difference,
+        clocks=reduced.clocks,
+        threshold=reduced.threshold,
+        first_gap=options.first_gap,
+        step_seconds=reduced.step_seconds,
+        steps=reduced.steps,
+        lateness=reduced.lateness,
+        curves=reduced.curves,
+        causes=tuple(reduced.causes),
+        findings=tuple(_findings(reduced)),
+        warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in every)),
+    )
+
+
+def _read_operations(files: Sequence[str], options: _Options) -> OperationJitter:
+    """Read tables of operations. Raises RoofError without such steps, and for fewer than two ranks."""
+    every = read_operations(*files)
+    table = every.between_steps(options.low, options.high)
+    if not len(table.rows):
+        known = sorted(set(every.rows["step"].tolist()))
+        raise WorkloadError(
+            Option("steps", options.steps_range), f": {table.file} has no such step; it has "
+            f"{units.count(len(known), 'step')} ({units.listed(known)})",
+        )  # fmt: skip
+    operations = operation_jitter(table, options.threshold)
+    if len(operations.ranks) < 2:
+        raise too_few_ranks(operations.files, "1 rank with operations", operations.warnings)
+    return operations
+
+
+def _job_jitter(found: OperationJitter, options: _Options, warnings: Sequence[Text]) -> Jitter:
+    """The comparison of the ranks of a table of operations; computations take the place of kernels.
+
+    The findings are the whole slowdown, if the steps can be replayed, the causes by their cost, and the latest rank.
+    """
+    curves = found.curves
+    nothing = np.zeros_like(curves.durations)
+    last = curves.durations.shape[1] - 1
+    shown = Deviations(curves.durations, nothing, curves.times_to_end, None, last)
+    labels = display_names(found.files)
+    slowdowns = found.what_if
+    compute = [rank.compute_seconds for rank in found.ranks]
+    findings = [cause.evidence for cause in found.causes]
+    findings.append(_latest_finding(found.steps, found.threshold))
+    if slowdowns is not None and slowdowns.slowdown - 1 >= LEAST_SLOWDOWN:
+        findings.insert(0, f"stragglers make the steps {slowdowns.slowdown - 1:.1%} longer than with ideal times")
+    return Jitter(
+        tool=OPERATIONS,
+        files=found.files,
+        ranks=tuple(
+            RankSummary(
+                ComparedRank(rank.rank, rank.file, None, None, None, rank.operations),
+                seconds,
+                None,
+                worker=Worker(rank.dp_rank, rank.stage),
+            )
+            for rank, seconds in zip(found.ranks, compute, strict=True)
+        ),
+        aligned_by="microbatch and model chunk of computations",
+        common_kernels=found.computations,
+        difference=None,
+        clocks=Clocks(np.zeros(len(compute)), None, None),
+        threshold=found.threshold,
+        first_gap="same-step",
+        step_seconds=found.step_seconds,
+        steps=found.steps,
+        lateness=found.lateness,
+        curves=StepCurves(curves.step, curves.ranks, curves.names, shown),
+        causes=found.causes,
+        findings=tuple(findings),
+        warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in (*warnings, *found.warnings))),
+        what_if=slowdowns if options.what_if else None,
+    )
+
+
+def _repeated(files: Sequence[str]) -> list[str]:
+    """Warnings about files that are given twice."""
+    named = [str(file) for file in files if not re.search(r"[*?\[]", str(file)) and str(file) != "-"]
+    by_path: dict[str, list[str]] = {}
+    for file in named:
+        by_path.setdefault(os.path.realpath(file), []).append(file)
+    return [f"{same[0]}: given {len(same)} times; it counts once" for same in by_path.values() if len(same) > 1]
+
+
+def _aligned_by(alignment: Alignment) -> str:
+    if alignment.marked:
+        return "kernels of marked steps"
+    return "sequence of kernels" + (", steps found as its repeating part" if alignment.found_steps else "")
+
+
+def _nothing_common(alignment: Alignment, steps_range: str | None) -> ProfileError | WorkloadError:
+    if steps_range is not None:
+        known = sorted(set().union(*map(marked_steps, alignment.ranks)))
+        there = f"; the files have {units.count(len(known), 'step')} ({units.listed(known)})" if known else ""
+        return WorkloadError(Option("steps", steps_range), f": at least two ranks must have such a step{there}")
+    ranks = ", ".join(f"rank {rank.number} of {rank.file}" for rank in alignment.ranks[:3])
+    return ProfileError(f"{ranks}: the sequences of kernels have nothing in common; give ranks that do the same work")
+
+
+def _alignment_warnings(alignment: Alignment, reduced: ReducedSteps) -> list[str]:
+    found = []
+    if (difference := alignment.difference) is not None:
+        found.append(difference_text(difference))
+    missing = alignment.missing
+    for rank in dict.fromkeys(number for numbers in missing.values() for number in numbers):
+        without = [step for step, numbers in missing.items() if rank in numbers]
+        found.append(
+            f"rank {rank} does not have {units.count(len(without), 'step')} that other ranks have "
+            f"({units.listed(without)}); there it is not compared"
+        )
+    found += _begin_warnings(alignment.begins)
+    for rank, steps in alignment.left_out.items():
+        if rank in alignment.begins.ended:
+            continue
+        where = f" in {units.count(steps, 'step')}" if alignment.marked else ""
+        found.append(f"rank {rank} is not compared{where}: fewer than half of its kernels are those of the other ranks")
+    numbers = [rank.number for rank in alignment.ranks]
+    absent = sorted(set(range(max(numbers) + 1)) - set(numbers))
+    if absent and len(absent) < len(numbers):
+        found.append(f"{units.count(len(absent), 'rank')} without a file: {units.listed(absent)}")
+    others = [
+        sums for sums in reduced.of_rank
+        if sums.other_seconds > OTHER_STREAMS * (sums.other_seconds + sums.compared_seconds)
+    ]  # fmt: skip
+    if others:
+        worst = max(others, key=lambda sums: sums.other_seconds)
+        found.append(
+            f"kernels on other streams than the main one are not compared: {units.seconds(worst.other_seconds)} on "
+            f"rank {alignment.ranks[worst.place].number}"
+        )
+    if (error := reduced.clocks.error_seconds) is not None and error > APART * reduced.step_seconds > 0:
+        found.append(
+            f"collectives do not end together on all ranks: they end up to {units.seconds(error)} apart. The ranks may "
+            "be matched at different steps, or the collectives are of different groups of ranks"
+            + ("" if alignment.marked else f". {MARK_STEPS}")
+        )
+    if reduced.clocks.error_seconds is None and len({rank.file for rank in alignment.ranks}) > 1:
+        found.append("the files have no common collectives: the clocks of the ranks cannot be aligned")
+    return found
+
+
+def _begin_warnings(begins: Begins) -> list[str]:
+    """Warnings about ranks without marks that begin at different steps, or whose first step is not known."""
+    found = []
+    for steps in sorted(set(begins.dropped.values())):
+        ranks = [number for number, dropped in begins.dropped.items() if dropped == steps]
+        amount = f"{steps:.3g} step{'' if steps == 1 else 's'}" if steps else "kernels"
+        found.append(
+            f"the ranks begin at different steps, as the times between collectives show: the first {amount} of "
+            f"{_ranks_text(ranks)} {'are' if steps != 1 else 'is'} not compared, because another rank begins later"
+        )
+    found += [f"rank {number} ends before the last rank begins; it is not compared" for number in sorted(begins.ended)]
+    if begins.unknown:
+        found.append(
+            f"{_ranks_text(list(begins.unknown))} {'has' if len(begins.unknown) == 1 else 'have'} fewer collectives "
+            f"than the rank with the most (by up to {max(begins.unknown.values())}), steps are not marked, and the "
+            "times between collectives do not show at which step each rank begins: the ranks are compared from their "
+            f"first kernels on. {MARK_STEPS}"
+        )
+    return found
+
+
+def _ranks_text(numbers: Sequence[int]) -> str:
+    return f"rank{'' if len(numbers) == 1 else 's'} {units.listed(numbers)}"
+
+
+def difference_text(difference: Difference) -> str:
+    """The first difference between the sequences, in words."""
+    where = f"kernel {difference.kernel}" + ("" if difference.step is None else f" of step {difference.step}")
+    if difference.name is None or difference.expected is None:
+        more = abs(difference.kernels - difference.expected_kernels)
+        which = "fewer" if difference.name is None else "more"
+        what = f"rank {difference.rank} has {more} {which} than the other ranks"
+    else:
+        own, others = (cut(name, MAX_NAME) for name in (difference.name, difference.expected))
+        what = f"rank {difference.rank} runs {own}, other ranks {others}"
+        if difference.kernels != difference.expected_kernels:
+            what += f" ({difference.kernels} kernels, {difference.expected_kernels} on other ranks)"
+    return f"the sequences of kernels differ from {where} on: {what}; the common kernels are compared"
+
+
+def _findings(reduced: ReducedSteps) -> list[str]:
+    """The result in words: the causes by their cost, the latest rank, and whether kernels are the cause."""
+    found = [cause.evidence for cause in reduced.causes]
+    found.append(_latest_finding(reduced.steps, reduced.threshold))
+    if not any(cause.kind in ("gpu", "workload") or "longer kernels" in cause.evidence for cause in reduced.causes):
+        found.append(
+            "kernels are not the cause: the computation of the slowest rank is "
+            f"{reduced.slowest_compute():.1%} longer than the median"
+        )
+    if not reduced.causes:
+        found.append(f"no rank is persistently late by {SIGNIFICANT:.1%} of the step time or more")
+    return found
+
+
+def _latest_finding(steps: Sequence[StepSummary], threshold: float) -> str:
+    """The rank that is most often the latest, and the largest deviation of a rank."""
+    latest = [step.latest_rank for step in steps if step.has_latest]
+    if not latest:
+        return "no rank is later than the others in any step"
+    most = max(dict.fromkeys(latest), key=latest.count)
+    worst = max(steps, key=lambda step: step.latest_seconds)
+    times, every = latest.count(most), units.count(len(steps), "step")
+    often = (
+        f"rank {most} is the latest in {times} of {every}"
+        if times > len(steps) / 2 or len(set(latest)) == 1
+        else f"no rank is the latest in more than {times} of {every}"
+    )
+    below = ""
+    if worst.latest_seconds < threshold:
+        below = f", below the threshold of {units.seconds(threshold)}"
+    return (
+        f"{often}; the largest deviation is {units.seconds(worst.latest_seconds)}, of rank {worst.latest_rank} in step "
+        f"{worst.step}{below}"
+    )

@@ -1,0 +1,133 @@
+"""What makes each rank late in a step: seconds of its own computation and gaps, without waiting for other ranks.
+
+Waiting in a collective, and gaps that end with a collective, are no part: a rank that waits is a victim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from roofmodel.jitter.clocks import CollectiveTimes
+from roofmodel.jitter.deviations import Floats
+from roofmodel.jitter.kernels import Integers
+from roofmodel.jitter.step_kernels import StepKernels
+from roofmodel.profiles.timelines.timeline import UNKNOWN
+
+# Nanoseconds; choices of this project. Ranks leave a collective together within a tolerance: END_DEVIATIONS standard
+# deviations of the ends of this run, between these limits. The upper one is above the few microseconds by which the
+# alignment of clocks is wrong. MAX_ESTIMATED_LATENCY limits the launch latency that a step shows: its shortest time
+# from a launch to the start of the kernel. That time is usually below 10 us, but includes waiting in the queue if the
+# GPU was never idle. The limit is lower than MAX_LAUNCH_LATENCY of trace/idle.py, which holds for each kernel,
+# because it limits a minimum over kernels.
+MIN_TOLERANCE, MAX_TOLERANCE = 2e3, 20e3
+END_DEVIATIONS = 6 * 1.4826  # times the median absolute deviation, which is 1 / 1.4826 standard deviations
+MAX_ESTIMATED_LATENCY = 20_000
+
+
+class Lateness(NamedTuple):
+    """Seconds of each rank in one step; R values each, NaN for a rank that the step does not have."""
+
+    compute: Floats  # kernels, collectives apart
+    extra: Floats  # kernels that the other ranks do not have
+    input: Floats  # gaps in which the launching thread fetches a batch
+    first: Floats  # other gap before the first kernel of the step
+    launch: Floats  # other gaps in which the next kernel was not launched yet
+    queued: Floats  # gaps in which the next kernel was launched: it waited for another stream
+    unknown: Floats  # gaps before kernels without a launch in the file
+    network: Floats  # collectives that last longer after their last rank has started
+
+
+# The parts that a rank sums for each of its steps, up to the last collective of the step and after it.
+PARTS = ("compute", "extra", "input", "launch", "queued", "unknown")
+# The parts of the gap before the first kernel, which counts only if all ranks of the step have the kernel before it.
+FIRST_PARTS = ("input", "first", "queued")
+
+
+def part_sums(step: StepKernels) -> dict[str, Integers]:
+    """The parts of the lateness of a rank in N steps of one layout, in nanoseconds; N each.
+
+    `inside_compute` is the part up to the last collective of the step, `tail_compute` the part after it; `first_input`
+    is a part of the gap before the first kernel, which the other sums do not contain.
+    """
+    launched, first, end = step.launches != UNKNOWN, step.layout.first, step.layout.last + 1
+    all_launched = bool(launched.all())
+    delays = step.starts - step.launches
+    least = (delays if all_launched else np.where(launched, delays, MAX_ESTIMATED_LATENCY)).min(axis=1)
+    late = step.net_gaps >= delays - np.clip(least, 0, MAX_ESTIMATED_LATENCY)[:, None]
+    if not all_launched:
+        late &= launched
+    fetch = np.minimum(step.input, step.net_gaps) if step.input.any() else np.zeros_like(step.input)
+    rest = step.net_gaps - fetch
+    is_first = late[:, first] | ~launched[:, first]
+    found = {
+        "first_input": fetch[:, first].copy(),
+        "first_first": np.where(is_first, rest[:, first], 0),
+        "first_queued": np.where(is_first, 0, rest[:, first]),
+    }
+    fetch[:, first] = rest[:, first] = 0
+    values = {
+        "compute": np.where(step.collective, 0, step.durations),
+        "extra": step.extra,
+        "input": fetch,
+        "gaps": rest,
+        "launch": rest * late,
+        "unknown": np.zeros_like(rest) if all_launched else rest * ~launched,
+    }
+    for name, each in values.items():
+        if not each.any():  # often: without input, other kernels or unknown launches
+            found[f"inside_{name}"] = found[f"tail_{name}"] = np.zeros(len(each), np.int64)
+            continue
+        found[f"inside_{name}"], found[f"tail_{name}"] = each[:, :end].sum(axis=1), each[:, end:].sum(axis=1)
+    for place in ("inside", "tail"):
+        gaps, launch, unknown = (found[f"{place}_{name}"] for name in ("gaps", "launch", "unknown"))
+        found[f"{place}_queued"] = gaps - launch - unknown
+    return found
+
+
+def end_tolerance(steps: Sequence[CollectiveTimes], offsets: Floats) -> float:
+    """Nanoseconds between the ends of one collective on ranks that leave it together."""
+    distances = []
+    for step in steps:
+        if step.ends.size and len(step.ranks) > 1:
+            ends = (step.ends - step.ends[0, 0]) - offsets[list(step.ranks)][:, None]
+            distances.append(np.abs(ends - np.median(ends, axis=0)).ravel())
+    if not distances:
+        return MAX_TOLERANCE
+    return min(max(END_DEVIATIONS * float(np.median(np.concatenate(distances))), MIN_TOLERANCE), MAX_TOLERANCE)
+
+
+def link_delays(step: CollectiveTimes, offsets: Floats, count: int, tolerance: float) -> Floats:
+    """Seconds by which each rank leaves collectives late, although no rank of its group started late; R values.
+
+    Ranks that leave a collective together, within the tolerance (ns), are a group. The transfer time of a group is from
+    the start of its last rank to its end; what exceeds the median over ranks (of few ranks, the least one) is a delay
+    of its links.
+    """
+    result = np.full(count, np.nan)
+    ranks = list(step.ranks)
+    result[ranks] = 0.0
+    if not step.ends.size or len(ranks) < 2:
+        return result
+    shift = offsets[ranks][:, None]
+    origin = step.ends[0, 0]
+    starts, ends = (step.starts - origin) - shift, (step.ends - origin) - shift
+    middle = np.median if len(ranks) > 3 else np.min
+    usual = middle(ends, axis=0)
+    for column in range(ends.shape[1]):
+        order = np.argsort(ends[:, column], kind="stable")
+        group = np.cumsum(np.diff(ends[order, column], prepend=ends[order[0], column]) > tolerance)
+        last = np.full(int(group[-1]) + 1, -np.inf)
+        np.maximum.at(last, group, starts[order, column])
+        transfers = ends[order, column] - last[group]
+        delays = np.minimum(transfers - middle(transfers), ends[order, column] - usual[column])
+        delays[delays < tolerance] = 0
+        result[np.array(ranks)[order]] += delays / 1e9
+    return result
+
+
+def transfer_seconds(step: CollectiveTimes) -> float:
+    """The shortest duration over ranks of each collective, summed: the last rank does not wait."""
+    return float((step.ends - step.starts).min(axis=0).sum()) / 1e9 if step.ends.size else 0.0

@@ -1,0 +1,221 @@
+"""The comparison of ranks as a picture: deviation by kernel of one step, by step, and by rank and step."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roofmodel.jitter.jitter import OPERATIONS, Jitter
+from roofmodel.jitter.pipelines.what_if import WhatIf
+from roofmodel.jitter.reduced_steps import StepCurves
+from roofmodel.jitter.tables import TOOLS, signed, unit_of_work
+from roofmodel.numbers import units
+from roofmodel.report import canvas
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HEIGHT = 1.5  # of the figure, relative to other pictures
+MAX_GRAY = 64  # ranks that are drawn in gray
+LATE_GRAY = 12  # the latest ones among them; the others are a sample
+MAX_MAP_ROWS = 160  # of the heat map: a row is at least two pixels high
+MAX_LABELS = 5  # ranks that are named next to the heat map
+LABEL_HEIGHT = 0.05  # of such a name, relative to the heat map
+NAMED = 0.5  # share of the largest mean deviation from which a rank is named
+MAX_TICKS = 12
+STEP_CHARACTERS = 36  # of all step numbers below a chart
+MAX_STEP_LABELS = 16
+SPARSE = 3  # numbers per step from which steps are drawn at equal distances
+LINE_LENGTH = 170  # characters of a finding
+EARLIEST, LATEST = canvas.BLUE, canvas.RED
+
+
+def draw(jitter: Jitter, path: Path, form: str) -> None:
+    """Write the picture in the format `form` (png, svg, pdf). Raises OSError."""
+    files = ", ".join([*jitter.names.values()][:2]) + (" …" if len(jitter.files) > 2 else "")
+    heading = f"Which rank is late: {files}"
+    about = (
+        f"deviation from the mean over {units.count(len(jitter.ranks), 'rank')} · "
+        f"{units.count(len(jitter.steps), 'step')} · {TOOLS.get(jitter.tool, jitter.tool)}"
+    )
+    foot = "Time to the end of a kernel: sum of gaps and durations, collectives with duration 0."
+    if jitter.tool == OPERATIONS:
+        foot = "Forward and backward computations in the order of the last pipeline stage; communication is left out."
+    if (size := _ranks_per_row(len(jitter.ranks))) > 1:
+        foot += (
+            f" Heat map: each row shows {size} ranks by their deviation with the largest absolute value; the ranks "
+            "with the largest mean deviation are named."
+        )
+    with canvas.picture(path, form, heading, about, foot, HEIGHT) as (figure, axes):
+        lines = [
+            line
+            for number, finding in enumerate(jitter.findings[:4], 1)
+            for line in textwrap.wrap(f"{number}. {finding}", LINE_LENGTH)
+        ]
+        bottom = 0.045 + 0.019 * len(lines)
+        middle = bottom + 0.045
+        height = 0.9 - middle
+        upper, lower = middle + height * 0.56, middle + 0.01
+        tall = height * 0.38
+        axes.set_position((0.09, upper, 0.4, tall))
+        gaps = figure.add_axes((0.09, lower, 0.4, tall))
+        if jitter.curves is not None:
+            _time_to_end(axes, jitter.curves, jitter.threshold, unit_of_work(jitter))
+            _parts(gaps, jitter.curves, unit_of_work(jitter))
+        _by_step(figure.add_axes((0.58, upper, 0.39, tall)), jitter)
+        _heat_map(figure, figure.add_axes((0.58, lower, 0.31, tall)), jitter)
+        for place, line in enumerate(lines):
+            figure.text(0.02, bottom - 0.019 * (place + 1) + 0.012, line, fontsize=8)
+
+
+def _style(axes: Axes, title: str, across: str) -> None:
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_xlabel(across, fontsize=9)
+    axes.yaxis.set_major_formatter(lambda value, _: signed(value))
+    axes.grid(True, axis="y", which="major", color="0.92", zorder=0)
+    axes.locator_params(axis="x", integer=True)
+    axes.tick_params(labelsize=8)
+
+
+def _time_to_end(axes: Axes, curves: StepCurves, threshold: float, unit: str) -> None:
+    found = curves.deviations
+    _style(axes, f"time to the end of each {unit}, step {curves.step}", unit)
+    others = [place for place in found.lateness.argsort()[::-1] if place not in (found.earliest, found.latest)]
+    for place in others[:LATE_GRAY] + others[LATE_GRAY :: max(1, len(others) // MAX_GRAY)]:
+        axes.plot(found.times_to_end[place], color="0.85", linewidth=0.6, zorder=1)
+    for place, color, which in ((found.earliest, EARLIEST, "earliest"), (found.latest, LATEST, "latest")):
+        label = f"rank {curves.ranks[place]} ({which})"
+        axes.plot(found.times_to_end[place], color=color, linewidth=1.3, label=label, zorder=3)
+    if unit == "kernel":
+        axes.axvline(found.last, color="0.5", linewidth=0.8, linestyle=":", label="before the last collective")
+    diverges = found.diverges_at(found.latest, threshold)
+    if diverges is not None:
+        axes.axvline(diverges, color=LATEST, linewidth=0.8, linestyle="--", label=f"late by {units.seconds(threshold)}")
+    axes.legend(fontsize=7, frameon=False, loc="best")
+
+
+def _parts(axes: Axes, curves: StepCurves, unit: str) -> None:
+    """Durations, gaps and launch to start of the latest rank."""
+    found = curves.deviations
+    latest = found.latest
+    _style(axes, f"rank {curves.ranks[latest]} in step {curves.step}, by {unit}", unit)
+    if unit == "kernel":
+        axes.plot(found.gaps[latest], color=canvas.ORANGE, linewidth=0.9, label="gap", zorder=3)
+    axes.plot(found.durations[latest], color=canvas.GREEN, linewidth=0.9, label="duration", zorder=2)
+    if found.launch_to_start is not None:
+        axes.plot(found.launch_to_start[latest], color=canvas.PURPLE, linewidth=0.7, label="launch to start", zorder=1)
+    axes.legend(fontsize=7, frameon=False, loc="best")
+
+
+def _by_step(axes: Axes, jitter: Jitter) -> None:
+    _style(axes, "earliest and latest rank of each step", "step")
+    numbers = [step.step for step in jitter.steps]
+    if numbers[-1] - numbers[0] >= SPARSE * len(numbers):  # at equal distances, or the marks cover each other
+        _ticks(axes, numbers)
+        numbers = list(range(len(numbers)))
+    every = -(-len(numbers) // MAX_STEP_LABELS)
+    for color, values, ranks in (
+        (LATEST, [s.latest_seconds for s in jitter.steps], [s.latest_rank for s in jitter.steps]),
+        (EARLIEST, [s.earliest_seconds for s in jitter.steps], [s.earliest_rank for s in jitter.steps]),
+    ):
+        axes.vlines(numbers, 0, values, color=color, linewidth=1)
+        axes.plot(numbers, values, "o", color=color, markersize=4)
+        for number, value, rank in list(zip(numbers, values, ranks, strict=True))[::every]:
+            offset: Any = (0, 4 if value >= 0 else -10)
+            axes.annotate(str(rank), (number, value), offset, textcoords="offset points", fontsize=6, ha="center")
+    axes.axhline(0, color="0.5", linewidth=0.8)
+    axes.margins(y=0.15)
+
+
+def _heat_map(figure: Figure, axes: Axes, jitter: Jitter) -> None:
+    if jitter.what_if is not None:
+        title, values, center = "slowdown by rank and step, others ideal", _slowdowns(jitter, jitter.what_if), 1.0
+    else:
+        title, values, center = "deviation by rank and step", jitter.lateness.T, 0.0
+    ranks = len(values)
+    size = _ranks_per_row(ranks)
+    axes.set_title(title + (f", largest of {size} ranks" if size > 1 else ""), fontsize=10, loc="left")
+    limit = float(np.nanmax(np.abs(values - center))) or 1e-9
+    shown = largest_deviations(values, center, size)
+    image = axes.imshow(
+        shown, aspect="auto", cmap="RdBu_r", vmin=center - limit, vmax=center + limit, interpolation="nearest",
+        rasterized=True, extent=(-0.5, values.shape[1] - 0.5, len(shown) * size - 0.5, -0.5),
+    )  # fmt: skip
+    axes.set_ylim(ranks - 0.5, -0.5)
+    numbers = [rank.rank.number for rank in jitter.ranks]
+    _ticks(axes, [step.step for step in jitter.steps], numbers)
+    if ranks > MAX_TICKS:
+        for first, last in latest_ranks(values - center):
+            text = str(numbers[first]) if first == last else f"{numbers[first]}–{numbers[last]}"
+            axes.annotate(
+                text, (1, (first + last) / 2), (3, 0), xycoords=axes.get_yaxis_transform(), textcoords="offset points",
+                fontsize=7, color=LATEST, va="center",
+            )  # fmt: skip
+    left, bottom, width, height = axes.get_position().bounds
+    bar = figure.colorbar(image, cax=figure.add_axes((left + width + 0.045, bottom, 0.012, height)))
+    bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.2f}" if center else signed(value))
+    bar.ax.tick_params(labelsize=7)
+
+
+def _ranks_per_row(ranks: int) -> int:
+    return -(-ranks // MAX_MAP_ROWS)
+
+
+def largest_deviations(values: NDArray[np.float64], center: float, size: int) -> NDArray[np.float64]:
+    """Of each `size` ranks the value with the largest distance from the center: ranks x steps to rows x steps.
+
+    A mean would hide a single late rank. NaN if no rank of a row has the step.
+    """
+    if size == 1:
+        return values
+    rows = -(-len(values) // size)
+    padded = np.full((rows * size, values.shape[1]), np.nan)
+    padded[: len(values)] = values
+    grouped = padded.reshape(rows, size, -1)
+    distances = np.nan_to_num(np.abs(grouped - center), nan=-1.0)
+    return np.asarray(np.take_along_axis(grouped, distances.argmax(axis=1)[:, None], axis=1)[:, 0])
+
+
+def latest_ranks(deviations: NDArray[np.float64]) -> list[tuple[int, int]]:
+    """The first and last place of groups of consecutive late ranks; `deviations` are ranks x steps.
+
+    These ranks have the largest mean deviations, at least NAMED of the largest one. At most MAX_LABELS groups, and none
+    whose name would cover another name.
+    """
+    present = ~np.isnan(deviations)
+    means = np.nansum(deviations, axis=1) / np.maximum(present.sum(axis=1), 1)
+    if means.max() <= 0:
+        return []
+    late = np.flatnonzero(means >= NAMED * means.max())
+    groups = [(int(group[0]), int(group[-1])) for group in np.split(late, np.flatnonzero(np.diff(late) > 1) + 1)]
+    groups.sort(key=lambda group: means[group[0] : group[1] + 1].max(), reverse=True)
+    found: list[tuple[int, int]] = []
+    for group in groups:
+        if all(abs(sum(group) - sum(other)) / 2 > LABEL_HEIGHT * len(means) for other in found):
+            found.append(group)
+    return found[:MAX_LABELS]
+
+
+def _slowdowns(jitter: Jitter, found: WhatIf) -> NDArray[np.float64]:
+    """The slowdown of each worker in each step: (ranks, steps). NaN for workers that are not replayed."""
+    slowdowns = dict(zip(found.by_worker, found.worker_slowdowns, strict=True))
+    unknown = np.full(found.worker_slowdowns.shape[1], np.nan)
+    return np.stack([slowdowns.get(rank.worker, unknown) for rank in jitter.ranks if rank.worker is not None])
+
+
+def _ticks(axes: Axes, steps: list[int], ranks: Sequence[int] = ()) -> None:
+    for places, labels, name in ((axes.set_xticks, steps, "step"), (axes.set_yticks, ranks, "rank")):
+        if not labels:
+            continue
+        longest = max(len(str(label)) for label in labels)
+        most = MAX_TICKS if name == "rank" else min(MAX_TICKS, STEP_CHARACTERS // longest)
+        every = -(-len(labels) // max(1, most))
+        chosen = list(range(0, len(labels), every))
+        places(chosen, [str(labels[place]) for place in chosen], fontsize=8)
+        (axes.set_xlabel if name == "step" else axes.set_ylabel)(name, fontsize=9)

@@ -1,0 +1,1 @@
+"""Tables of operations of pipelines: schedules, dependencies, causes, replays with ideal times."""

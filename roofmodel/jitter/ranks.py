@@ -1,0 +1,255 @@
+"""The ranks of a run: their numbers, hosts and kernels, from the profiler files of all ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from roofmodel.files.file_names import display_names
+from roofmodel.jitter.kernels import NO_STEP, Kernels, KernelTable, compared_kernels, kernel_table
+from roofmodel.jitter.sequences import SequencesByStep
+from roofmodel.profiles.timelines.timeline import CLOCK, POWER, RANK_IN_NAME, UNKNOWN, Timeline
+from roofmodel.trace.ranks import Rank, ranks
+
+_HOST_IN_NAME = re.compile(r"([^/\\]+?)_\d+\.\d+\.pt\.trace\.json(?:\.gz)?")  # of torch's tensorboard_trace_handler
+
+
+class KernelSource(Protocol):
+    """The kernels of a rank in one file: in memory, or in a Parquet file."""
+
+    @property
+    def sequences(self) -> SequencesByStep | None:
+        """The digests of the sequences of kernels; None if they are not known without the kernels."""
+
+    def load(self, steps: frozenset[int] | None = None) -> KernelTable:
+        """The kernels; with `steps` at least those of these marked steps."""
+
+    def load_sequence(self) -> KernelTable:
+        """The kernels, at least their names, streams and steps; the times may be missing."""
+
+
+@dataclass(frozen=True)
+class TrimmedKernels:
+    """The kernels of a source without its first ones: without `main` of the main stream, and `others` collectives."""
+
+    source: KernelSource
+    main: int
+    others: int  # collectives on other streams
+
+    @property
+    def sequences(self) -> None:
+        """The digests of the source are those of all its kernels."""
+        return None
+
+    def load(self, steps: frozenset[int] | None = None) -> KernelTable:
+        """The rest of the kernels."""
+        table = self.source.load(steps)
+        kept = table.main & (np.cumsum(table.main) > self.main)
+        side = np.flatnonzero(table.collective & ~table.main)
+        if not (table.launches[side] == UNKNOWN).any():
+            side = side[np.argsort(table.launches[side], kind="stable")]
+        kept[side[self.others :]] = True
+        first = int(kept.argmax()) if kept.any() else len(kept)
+        kept[first:] |= ~(table.main | table.collective)[first:]
+        return table.rows(kept)
+
+    def load_sequence(self) -> KernelTable:
+        """The same as `load`: the order of launches decides which collectives are dropped."""
+        return self.load()
+
+
+class RankPart(NamedTuple):
+    """A rank of one file."""
+
+    file: str
+    source_name: str  # of the profiler file, without folders
+    tool: str
+    process: str | None
+    device: str | None
+    stated_rank: int | None
+    ranks_of_file: int
+    kernels: int
+    start: int  # of the first kernel
+    marked: bool  # whether steps are marked
+    fingerprint: str  # equal for copies of a file
+    source: KernelSource
+    clock: float | None = None  # median of the SM clock during computation, hertz
+    power: float | None = None  # the same of the GPU's power, watts
+
+
+@dataclass(frozen=True)
+class ComparedRank:
+    """A rank: one GPU of one process of one file, or of several files with different steps of it."""
+
+    number: int
+    file: str  # the ranks of one file have one clock
+    process: str | None
+    device: str | None
+    host: str | None  # a label that the ranks of one host share; None if the files do not state it
+    kernels: int  # all of them
+    marked: bool = False  # whether steps are marked
+    sources: tuple[KernelSource, ...] = field(default=(), repr=False)
+    clock: float | None = None  # median of the SM clock during computation, hertz; None if the file does not have it
+    power: float | None = None  # the same of the GPU's power, watts
+
+    def load_tables(self, steps: frozenset[int] | None = None) -> list[KernelTable]:
+        """The kernels by file; with `steps` at least those of these marked steps."""
+        return [source.load(steps) for source in self.sources]
+
+    def load(self, steps: frozenset[int] | None = None) -> Kernels:
+        """The compared kernels; with `steps` at least those of these marked steps."""
+        return compared_kernels(self.load_tables(steps))
+
+
+def marked_steps(rank: ComparedRank) -> set[int]:
+    """The steps that the files of a rank mark."""
+    found: set[int] = set()
+    for source in rank.sources:
+        if source.sequences is None:
+            found |= set(np.unique(source.load_sequence().steps).tolist())
+        else:
+            found |= {step for step in source.sequences if step is not None}
+    return found - {NO_STEP}
+
+
+def rank_parts(timeline: Timeline) -> list[RankPart]:
+    """The ranks of a file that have kernels."""
+    found = [rank for rank in ranks([timeline]) if rank.is_kernel.any()]
+    return [_part(rank, len(found)) for rank in found]
+
+
+def _part(rank: Rank, ranks_of_file: int) -> RankPart:
+    table = kernel_table(rank)
+    return RankPart(
+        file=rank.timeline.file,
+        source_name=rank.timeline.file.replace("\\", "/").rpartition("/")[2],
+        tool=rank.timeline.tool,
+        process=rank.process,
+        device=rank.device,
+        stated_rank=_stated_rank(rank, ranks_of_file),
+        ranks_of_file=ranks_of_file,
+        kernels=len(table),
+        start=int(table.starts[0]),
+        marked=bool((table.steps != NO_STEP).any()),
+        fingerprint=_fingerprint(rank),
+        source=table,
+        clock=_median_sample(rank, table, CLOCK),
+        power=_median_sample(rank, table, POWER),
+    )
+
+
+def _median_sample(rank: Rank, table: KernelTable, quantity: str) -> float | None:
+    """The median of the samples during computation; None without such samples."""
+    samples = rank.timeline.samples.get((rank.process, rank.device, quantity))
+    computes = table.main & ~table.collective
+    if samples is None or not computes.any():
+        return None
+    place = np.searchsorted(table.starts[computes], samples.times, side="right") - 1
+    inside = (place >= 0) & (samples.times < table.ends[computes][np.maximum(place, 0)])
+    return float(np.median(samples.values[inside])) if inside.any() else None
+
+
+def _fingerprint(rank: Rank) -> str:
+    """Equal for copies of a file. Simulated ranks may have equal times, so the times alone do not suffice."""
+    digest = blake2b(digest_size=16)
+    for times in (rank.starts, rank.ends, rank.work["launch_start"].to_numpy()):
+        digest.update(times.tobytes())
+    ranges = sorted(map(str, rank.timeline.ranges["name"].cat.categories))
+    texts = (rank.process, rank.device, rank.timeline.stated_rank, ranges)
+    digest.update(repr(texts).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _stated_rank(rank: Rank, ranks_of_file: int) -> int | None:
+    if rank.timeline.tool == "steps" and (found := RANK_IN_NAME.search(rank.process or "")):
+        return int(found[1])
+    if ranks_of_file != 1:
+        return None
+    if rank.timeline.stated_rank is not None:
+        return rank.timeline.stated_rank
+    in_name = RANK_IN_NAME.findall(rank.timeline.file.replace("\\", "/").rpartition("/")[2])
+    return int(in_name[0]) if len(set(in_name)) == 1 else None
+
+
+def compared_ranks(parts: Iterable[RankPart], warn: list[str]) -> list[ComparedRank]:
+    """The ranks of all files, by number.
+
+    The number is the one that the files state (in the range of the step, in PyTorch's `distributedInfo`, or in the name
+    of the file), if they state a different one for each rank; else the order of the files. Of equal files one counts,
+    with a warning.
+    """
+    known: dict[str, str] = {}
+    kept = []
+    for part in parts:
+        if known.setdefault(part.fingerprint, part.file) != part.file:
+            warn.append(f"{part.file}: the same run as {known[part.fingerprint]}; it counts once")
+        else:
+            kept.append(part)
+    groups = _parts_by_rank(kept)
+    labels = display_names(part.file for part in kept)
+    stated = [group[0].stated_rank for group in groups]
+    by_statement = None not in stated and len(set(stated)) == len(stated)
+    found = []
+    for order, group in enumerate(groups):
+        first = group[0]
+        found.append(
+            ComparedRank(
+                number=stated[order] if by_statement else order,  # type: ignore[arg-type]
+                file=first.file,
+                process=first.process,
+                device=first.device,
+                host=_host(first, labels[first.file]),
+                kernels=sum(part.kernels for part in group),
+                marked=any(part.marked for part in group),
+                sources=tuple(part.source for part in group),
+                clock=first.clock,
+                power=first.power,
+            )
+        )
+    found.sort(key=lambda rank: rank.number)
+    return _with_hosts_by_device(found) if all(rank.host is None for rank in found) else found
+
+
+def _parts_by_rank(parts: Sequence[RankPart]) -> list[list[RankPart]]:
+    """The parts of each rank, by time: tables of the lecture have one step of one rank each."""
+    groups: dict[object, list[RankPart]] = {}
+    for number, part in enumerate(parts):
+        stated = part.stated_rank if part.tool == "steps" else None
+        groups.setdefault(("part", number) if stated is None else stated, []).append(part)
+    return [sorted(group, key=lambda part: part.start) for group in groups.values()]
+
+
+def _host(part: RankPart, label: str) -> str | None:
+    if matched := _HOST_IN_NAME.fullmatch(part.source_name):
+        return matched[1]
+    return label if part.ranks_of_file > 1 else None
+
+
+def _with_hosts_by_device(found: list[ComparedRank]) -> list[ComparedRank]:
+    """The ranks with hosts, if the devices count up within blocks of equal length: rank = host x block + device."""
+    devices = [rank.device for rank in found]
+    if not found or not all(device is not None and device.isdecimal() for device in devices):
+        return found
+    block = max(int(device or 0) for device in devices) + 1
+    if block <= 1 or any(int(rank.device or 0) != rank.number % block for rank in found):
+        return found
+    firsts = [rank.number // block * block for rank in found]
+    return [
+        replace(rank, host=f"ranks {first} to {first + block - 1}") for rank, first in zip(found, firsts, strict=True)
+    ]
+
+
+def launch_to_start_median(tables: Iterable[KernelTable]) -> float | None:
+    """Median seconds from the launching call to the start of a kernel; None without launches."""
+    delays = []
+    for table in tables:
+        launched = table.launches != UNKNOWN
+        every = table.starts - table.launches
+        delays.append(every if launched.all() else every[launched])
+    joined = delays[0] if len(delays) == 1 else np.concatenate(delays)
+    return float(np.median(joined)) / 1e9 if len(joined) else None

@@ -1,1 +1,0 @@
-"""Views of `roof jitter`: tables, data, picture and page."""

@@ -1,0 +1,135 @@
+"""Causes of late ranks and clocks of files, on synthetic arrays."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from benchmarks.jitter_detection import count_false, count_found, detectable_delay
+from roofmodel.jitter.causes import _is_no_chance, _student_tail, find_causes
+from roofmodel.jitter.clocks import CollectiveTimes, align
+from roofmodel.jitter.deviations import Floats
+from roofmodel.jitter.lateness import Lateness
+from roofmodel.jitter.ranks import ComparedRank
+
+
+def of_kernels(compute: Floats) -> dict[str, Floats]:
+    """The parts of the lateness (steps x ranks) if ranks differ only in their kernel times."""
+    return {name: compute if name == "compute" else np.zeros_like(compute) for name in Lateness._fields}
+
+
+def compared_ranks(count: int) -> list[ComparedRank]:
+    return [ComparedRank(number, f"rank{number}", None, None, None, 1) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "steps", "latest"), [(2, 16, 13), (2, 16, 14), (2, 20, 18), (4, 50, 30), (4, 5, 5), (960, 50, 3)]
+)
+def test_the_chance_of_a_rank_being_the_latest_follows_the_binomial_distribution(
+    ranks: int, steps: int, latest: int
+) -> None:
+    values = np.zeros((steps, ranks))
+    values[:latest, 0] = 1
+    values[np.arange(latest, steps), 1 + np.arange(steps - latest) % (ranks - 1)] = 1
+    others = ranks - 1
+    outcomes = sum(math.comb(steps, times) * others ** (steps - times) for times in range(latest, steps + 1))
+    assert _is_no_chance(values, 0) == (ranks * Fraction(outcomes, ranks**steps) < Fraction(1, 200))
+
+
+@pytest.mark.parametrize("steps", [20, 2000, 20_000])
+def test_the_rank_that_is_the_latest_in_most_steps_is_found_for_any_number_of_steps(steps: int) -> None:
+    """Rank 7 is late by 3.8 standard deviations of the ranks: below 4.5, but it is the latest in 3 of 4 steps."""
+    compute = 100e-3 + np.array([0, 0.5, 1, 1.5, 2, 2.5, 3, 4.95]) / 1e3
+    compute = compute + np.random.default_rng(1).normal(0, 1.2e-3, (steps, 8))
+    (cause,) = find_causes(of_kernels(compute), compared_ranks(8), 100e-3, np.zeros(steps))
+    assert (cause.kind, cause.ranks) == ("gpu", (7,))
+
+
+@pytest.mark.parametrize("late", [0.0, 0.4e-3])
+def test_the_noise_of_2000_steps_is_no_persistent_cause_of_a_rank(late: float) -> None:
+    for seed in range(20):
+        compute = 50e-3 + np.random.default_rng(seed).normal(0, 5e-3, (2000, 4))
+        compute[:, 2] += late
+        found = find_causes(of_kernels(compute), compared_ranks(4), 50e-3, np.zeros(2000))
+        # kernel times vary on all ranks; in some runs, the delay exceeds the threshold
+        assert {(cause.kind, cause.ranks) for cause in found} <= {("workload", ())} | (
+            {("gpu", (2,))} if late else set()
+        )
+
+
+@pytest.mark.parametrize(("ranks", "steps"), [(2, 3), (2, 10), (4, 3), (16, 3), (16, 10)])
+def test_the_noise_of_few_steps_is_not_a_cause(ranks: int, steps: int) -> None:
+    """Kernel times of a step vary by 0.5 %, which is the smallest persistent delay that is reported."""
+    assert count_false(ranks, steps, 0.005, 100) <= 1
+
+
+@pytest.mark.parametrize(("ranks", "steps", "delay"), [(2, 4, 0.08), (2, 10, 0.02), (4, 5, 0.02), (16, 3, 0.02)])
+def test_a_delay_of_few_steps_is_found_above_the_detectable_delay(ranks: int, steps: int, delay: float) -> None:
+    assert detectable_delay(ranks, steps, 0.005) < delay
+    assert count_found(ranks, steps, 0.005, delay, 50) >= 45
+
+
+def test_a_delay_of_every_step_is_found_despite_single_long_steps() -> None:
+    """Rank 1 is late by 2 %; each rank has one step that is 60 % longer."""
+    compute = 0.1 * (1 + np.random.default_rng(3).normal(0, 0.003, (20, 8)))
+    compute[:, 1] += 2e-3
+    compute[np.arange(8) * 2, np.arange(8)] += 60e-3
+    found = find_causes(of_kernels(compute), compared_ranks(8), 0.1, np.zeros(20))
+    assert [(cause.kind, cause.ranks) for cause in found] == [("gpu", (1,))]
+
+
+def test_two_ranks_with_two_steps_have_a_cause_although_their_noise_is_unknown() -> None:
+    compute = np.array([[0.1, 0.11], [0.101, 0.11]])
+    (cause,) = find_causes(of_kernels(compute), compared_ranks(2), 0.1, np.zeros(2))
+    assert (cause.kind, cause.ranks) == ("gpu", (1,))
+    assert "too few" in cause.evidence
+
+
+def test_a_rank_that_is_the_latest_in_all_of_few_steps_is_not_an_alternating_workload() -> None:
+    """Delays of 3, 10 and 5 % in three steps are not persistent, but all are of the same rank."""
+    compute = np.array([[0.1, 0.103], [0.1, 0.11], [0.1, 0.105]])
+    (cause,) = find_causes(of_kernels(compute), compared_ranks(2), 0.1, np.zeros(3))
+    assert (cause.kind, cause.ranks) == ("random", (1,))
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 6, 9, 30, 135, 999])
+@pytest.mark.parametrize("value", [0.5, 3, 7, 15])
+def test_the_tail_of_students_t_equals_that_of_scipy(freedom: int, value: float) -> None:
+    expected = pytest.importorskip("scipy.stats").t.sf(value, freedom)
+    assert _student_tail(2 * value, 2, freedom) == pytest.approx(expected, rel=1e-9, abs=1e-14)
+
+
+# --- Clocks -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("seed", range(5))
+def test_clocks_agree_if_half_of_the_ranks_are_missing_in_most_steps(ranks: int, seed: int) -> None:
+    """All ranks leave a collective within 1 us, and each file has a separate clock."""
+    random = np.random.default_rng(seed)
+    clocks = random.integers(-500_000, 500_000, ranks)
+    steps = []
+    for number in range(10):
+        present = range(ranks) if number < 2 else sorted(random.choice(ranks, ranks // 2, replace=False).tolist())
+        places = list(present)
+        left = 1_700_000_000_000_000_000 + number * 10**8 + np.arange(1, 11) * 10**6
+        ends = left + clocks[places][:, None] + random.integers(0, 1000, (len(places), 10))
+        steps.append(CollectiveTimes(tuple(places), ends - 5000, ends))
+    found = align(steps, [f"rank{number}" for number in range(ranks)])
+    assert found.offsets == pytest.approx(clocks - clocks[0], abs=1000)
+    assert found.error_seconds is not None
+    assert found.error_seconds < 2e-6
+
+
+def test_the_clock_of_a_rank_without_a_common_step_with_the_first_rank_is_found_through_another() -> None:
+    clocks = np.array([0, 300_000, -800_000, 50_000])
+    steps = []
+    for number, places in enumerate([(0, 1), (1, 2), (2, 3), (1, 2)]):
+        ends = number * 10**8 + np.arange(1, 11) * 10**6 + clocks[list(places)][:, None]
+        steps.append(CollectiveTimes(places, ends - 5000, ends))
+    found = align(steps[::-1], [f"rank{number}" for number in range(4)])
+    assert found.offsets.tolist() == clocks.tolist()
+    assert found.error_seconds == 0

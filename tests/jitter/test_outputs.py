@@ -1,0 +1,193 @@
+"""Table, JSON, CSV, picture and page of `roof jitter`, on the ranks of the examples."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import roofmodel
+from benchmarks.many_ranks import COLUMNS, Plant, Run, rows
+from roofmodel.jitter import page, picture
+from tests.printing import MAGIC, printed
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "four_ranks_by_hand.csv"
+# contract: roofmodel.jitter/1
+DOCUMENT = ["schema", "ranks", "alignment", "steps", "causes", "what_if", "warnings"]
+RANK = ["rank", "file", "process", "device", "kernels", "common_compute_seconds", "launch_to_start_median_seconds"]
+ALIGNMENT = ["by", "common_kernels", "first_difference", "clock_error_seconds"]
+STEP = ["step", "earliest_rank", "latest_rank", "deviation_seconds", "diverges_at_kernel", "kernel_name", "cause"]
+CAUSE = ["kind", "ranks", "seconds_per_step", "evidence"]
+ADDED_TO_CAUSE = ["evidence_values"]
+
+
+@pytest.fixture(scope="module")
+def report() -> roofmodel.JitterReport:
+    return roofmodel.jitter(EXAMPLE)
+
+
+def test_the_document_has_the_keys_of_the_contract(report: roofmodel.JitterReport) -> None:
+    document = json.loads(report.text("json"))
+    assert document["schema"] == "roofmodel.jitter/1"
+    assert set(DOCUMENT) <= set(document)
+    assert all(set(RANK) <= set(rank) for rank in document["ranks"])
+    assert set(ALIGNMENT) <= set(document["alignment"])
+    assert all(set(STEP) <= set(step) for step in document["steps"])
+    assert all({*CAUSE, *ADDED_TO_CAUSE} == set(cause) for cause in document["causes"])
+    assert document["what_if"] is None
+    assert document["alignment"]["first_difference"] is None
+
+
+def test_the_example_has_one_rank_with_late_launches(report: roofmodel.JitterReport) -> None:
+    document = report.to_dict()
+    assert [(cause["kind"], cause["ranks"]) for cause in document["causes"]] == [("cpu", [2])]
+    assert {(step["latest_rank"], step["cause"]) for step in document["steps"]} == {(2, "cpu")}
+    assert document["alignment"]["common_kernels"] == 4 * 20  # steps x kernels
+    assert any("kernels are not the cause" in finding for finding in report.findings)
+
+
+def test_the_example_is_a_simulated_run() -> None:
+    run = Run(4, 20, 4, [Plant("cpu", 2, 0.25)], mean=60_000, reduces=2, clocks=0, seed=3)
+    tables: dict[int, list[tuple[object, ...]]] = {}
+    for rank, table in rows(run, range(4)):
+        tables.setdefault(rank, []).extend(table)
+    expected = [COLUMNS, *(row for table in tables.values() for row in table)]
+    with EXAMPLE.open(newline="") as file:
+        assert [tuple(row) for row in csv.reader(file)] == [tuple(map(str, row)) for row in expected]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_table_answers_first_and_fits_the_terminal(report: roofmodel.JitterReport, width: int) -> None:
+    lines = printed(report, width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[0].startswith("four_ranks_by_hand.csv: 4 ranks, 4 steps")
+    assert "rank 2 has later launches than the other ranks: 181 µs per step" in " ".join(" ".join(lines[1:5]).split())
+    assert "rank 2 is the latest in 4 of 4 steps" in " ".join(" ".join(lines[1:9]).split())
+
+
+@pytest.mark.parametrize(("cpu", "gpu"), [(0.10, 0.25), (0.25, 0.10)])
+def test_findings_are_in_the_order_of_their_cost(tmp_path: Path, cpu: float, gpu: float) -> None:
+    run = Run(4, 20, 4, [Plant("cpu", 2, cpu), Plant("gpu", 0, gpu)], mean=60_000, reduces=2, clocks=0, seed=3)
+    path = tmp_path / "two_causes.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *(row for _, table in rows(run, range(4)) for row in table)])
+    report = roofmodel.jitter(path)
+    causes = report.to_dict()["causes"]
+    assert [cause["kind"] for cause in causes] == (["gpu", "cpu"] if gpu > cpu else ["cpu", "gpu"])
+    seconds = [cause["seconds_per_step"] for cause in causes]
+    assert seconds == sorted(seconds, reverse=True)
+    assert report.findings[:2] == [cause["evidence"] for cause in causes]
+    assert " is the latest in " in report.findings[2]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_with_a_threshold_above_all_deviations_no_empty_column_is_printed(width: int) -> None:
+    report = roofmodel.jitter(EXAMPLE, threshold="10s")
+    (heading,) = (line for line in printed(report, width).splitlines() if line.startswith("step "))
+    assert re.fullmatch("step +latest +late by( +earliest +early by)?", heading)
+    text = " ".join(printed(report, 80).split())
+    assert "from kernel" not in text
+    assert "below the threshold of 10 s" in text
+    assert "late by" in text
+
+
+def test_the_table_names_the_kernel_from_which_a_rank_is_late_in_one_column(report: roofmodel.JitterReport) -> None:
+    text = printed(report, 120)
+    assert "from kernel" in text
+    assert text.count("6 layer_norm") == 4
+
+
+def test_csv_has_a_line_per_step(report: roofmodel.JitterReport) -> None:
+    rows = list(csv.DictReader(io.StringIO(report.text("csv"))))
+    assert [row["step"] for row in rows] == ["2000", "2001", "2002", "2003"]
+    assert len(rows) == len(report.to_frame())
+
+
+def test_frames_have_the_deviations_by_rank_and_by_kernel(report: roofmodel.JitterReport) -> None:
+    steps, kernels = report.deviations_frame(), report.kernels_frame()
+    assert len(steps) == 4 * 4
+    assert steps.groupby("step")["deviation_seconds"].sum().abs().max() == pytest.approx(0, abs=1e-12)
+    assert len(kernels) == 4 * 20
+    worst = report.to_frame().sort_values("deviation_seconds").iloc[-1]
+    latest = kernels[kernels["rank"] == worst["latest_rank"]].set_index("kernel")
+    (*_, collective) = latest.index[latest["name"].str.contains("nccl")]
+    assert latest["time_to_end_seconds"][collective - 1] == worst["deviation_seconds"]
+
+
+@pytest.mark.parametrize(("suffix", "magic"), MAGIC.items())
+def test_the_picture_is_written(report: roofmodel.JitterReport, suffix: str, magic: bytes, tmp_path: Path) -> None:
+    path = report.save(tmp_path / f"jitter.{suffix}")
+    assert path.read_bytes().startswith(magic)
+
+
+def test_the_svg_names_the_ranks(report: roofmodel.JitterReport, tmp_path: Path) -> None:
+    text = report.save(tmp_path / "jitter.svg").read_text(encoding="utf-8")
+    for label in ("rank 2 (latest)", "deviation by rank and step", "time to the end of each kernel", "late by 100 µs"):
+        assert label in text
+
+
+def test_the_page_has_the_picture_and_escapes_names(report: roofmodel.JitterReport, tmp_path: Path) -> None:
+    copy = tmp_path / "a<b.csv"
+    copy.write_text(EXAMPLE.read_text().replace("cunn_SoftMaxForward", "<script>alert(1)</script>"))
+    text = roofmodel.jitter(copy).save(tmp_path / "jitter.html").read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "a&lt;b.csv" in text
+    assert text.count("<svg") == 1
+    assert "rank 2 has later launches" in text
+
+
+def test_the_heat_map_of_many_ranks_shows_a_single_late_rank_and_a_single_early_one() -> None:
+    deviations = np.zeros((960, 3))
+    deviations[123, 1], deviations[126, 1], deviations[500, 2] = 0.5, -0.4, -0.7
+    deviations[700:706] = np.nan
+    rows = picture.largest_deviations(deviations, 0.0, 6)
+    assert rows.shape == (160, 3)
+    assert rows[123 // 6, 1] == 0.5
+    assert rows[126 // 6, 1] == -0.4
+    assert rows[500 // 6, 2] == -0.7
+    assert np.isnan(rows).sum() == 0  # 4 ranks of the row 696 to 701 have the steps, and 2 of the next row
+    assert np.count_nonzero(rows) == 3
+    slowdowns = picture.largest_deviations(deviations[:9] + 1, 1.0, 4)
+    assert (slowdowns == 1).all()
+    assert np.isnan(picture.largest_deviations(deviations[690:710], 0.0, 5)[2:3]).all()
+
+
+def test_the_late_ranks_next_to_the_heat_map_are_few_and_do_not_cover_each_other() -> None:
+    deviations = np.random.default_rng(1).normal(0, 1e-5, (960, 50))
+    for rank in (17, 123, 392, 400, *range(640, 648)):
+        deviations[rank] += 2.4e-4
+    deviations[400] += 1e-4  # its name and that of 392 cover each other: the later rank is named
+    assert sorted(picture.latest_ranks(deviations)) == [(17, 17), (123, 123), (400, 400), (640, 647)]
+    noise = np.random.default_rng(2).normal(0, 1e-5, (960, 50))
+    assert len(picture.latest_ranks(noise)) <= picture.MAX_LABELS
+    assert picture.latest_ranks(np.zeros((4, 2))) == []
+
+
+def test_the_caption_states_that_a_row_of_the_heat_map_shows_several_ranks(
+    report: roofmodel.JitterReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report.save(tmp_path / "all.svg")
+    assert "each row shows" not in (tmp_path / "all.svg").read_text()
+    monkeypatch.setattr(picture, "MAX_MAP_ROWS", 2)
+    report.save(tmp_path / "two.svg")
+    text = (tmp_path / "two.svg").read_text()
+    assert "each row shows 2 ranks by their deviation with the largest absolute value" in text
+    assert "largest of 2 ranks" in text
+
+
+def test_the_page_has_the_latest_ranks_if_it_cannot_have_all(
+    report: roofmodel.JitterReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "MAX_ROWS", 2)
+    report.save(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    table = text[text.index("<h2>Ranks</h2>") :]
+    means = [rank["mean_deviation_seconds"] for rank in report.to_dict()["ranks"]]
+    assert [rank for rank in range(4) if f"<tr><td>{rank}</td>" in table] == sorted(np.argsort(means)[2:])
+    assert "The 2 ranks with the largest mean deviations; the JSON output has all 4." in table
+    assert "The 2 steps with the largest deviations; the JSON output has all 4." in text
