@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks import generation, pages, published, served
 from benchmarks.errors import RelativeErrors, summary_cells
 from roofmodel.devices.device import Device
-from roofmodel.study.benchmark.table import Array, groups, held_out
-from roofmodel.study.benchmark.validate import Validation, errors, validate
+from roofmodel.measure.table import Array, groups, held_out
+from roofmodel.measure.validate import Validation, errors, validate
 
 TABLES = {
     "aic_a100_sxm_gemm": ("a100", "GEMM, 16-bit and quantized"),

@@ -26,8 +26,8 @@ from benchmarks import accuracy, megatron, pages, served
 from benchmarks.others import ToolMissing, aiconfigurator, clones, llm_flops
 from roofmodel.devices.device import Device
 from roofmodel.errors import RoofError
-from roofmodel.study.benchmark.table import HOST_CLOCK, Array, Table, read
-from roofmodel.study.benchmark.validate import errors, validate
+from roofmodel.measure.table import HOST_CLOCK, Array, Table, read
+from roofmodel.measure.validate import errors, validate
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from roofmodel.devices.device import Device
-from roofmodel.study.benchmark.calibrate import DEFAULT_FORMATS, calibrate
+from roofmodel.measure.calibrate import DEFAULT_FORMATS, calibrate
 
 DEVICES = ("a100", "h100")
 WIDE = ("bfloat16", "float16")  # as the tables call them

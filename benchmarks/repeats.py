@@ -19,9 +19,9 @@ import pandas as pd
 
 from benchmarks import pages
 from roofmodel.devices.device import Device
+from roofmodel.measure.table import held_out, read, seconds
+from roofmodel.measure.validate import validate
 from roofmodel.numbers import units
-from roofmodel.study.benchmark.table import held_out, read, seconds
-from roofmodel.study.benchmark.validate import validate
 
 DEVICES = {
     "a100": "a100_sxm", "h100": "h100_sxm", "b200": "b200_sxm", "gb200": "gb200", "b300": "b300_sxm", "l40s": "l40s",

@@ -21,9 +21,9 @@ import cog
 
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
+from roofmodel.measure.operations import OPERATIONS
 from roofmodel.models import fields, yaml_description
 from roofmodel.steps.notes import KERNEL_KINDS
-from roofmodel.study.benchmark.operations import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 README_ACCURACY = {  # rows of docs/accuracy.md -> their names in the README

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from roofmodel.study.benchmark.routing import ExpertGroups, Load, busiest_gpu
+from roofmodel.measure import operations as operations_module
+from roofmodel.measure.routing import ExpertGroups, Load, busiest_gpu
 
 pytest_plugins = ["tests.browser"]
 
 ON_ONE_WORKER = (
     "tests/explore/test_page.py", "tests/explore/test_traced_estimate.py",
-    "tests/benchmarks/test_anchors.py", "tests/study/benchmark/test_accuracy.py",
+    "tests/benchmarks/test_anchors.py", "tests/measure/test_accuracy.py",
 )  # fmt: skip
 NO_SKIPS = bool(os.environ.get("ROOF_NO_SKIPS"))
 settings.register_profile(
@@ -66,7 +67,7 @@ def each_load_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         loads = np.array([known[row] for row in rows]).T
         return Load(*loads.reshape(2, *columns[0].shape))
 
-    monkeypatch.setattr("roofmodel.study.benchmark.operations.busiest_gpu", load)
+    monkeypatch.setattr(operations_module, "busiest_gpu", load)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

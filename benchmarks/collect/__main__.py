@@ -24,7 +24,7 @@ from types import FrameType
 from benchmarks.collect.environment import gpu
 from benchmarks.collect.parts import KitPart, Outcome, end_with_parent, parts, run, write_text
 from benchmarks.collect.scrub import scrub
-from roofmodel.study.benchmark.clocks import end
+from roofmodel.measure.clocks import end
 
 MIN_PART_SECONDS = 10  # seconds; no part starts with less time left
 CLOCKS = ("timestamp", "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu", "utilization.gpu")

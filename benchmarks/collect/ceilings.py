@@ -20,8 +20,8 @@ import torch
 
 from benchmarks.collect.parts import write_text
 from benchmarks.collect.report import pipe
+from roofmodel.measure.stopwatch import Gpu, Machine, machine
 from roofmodel.numbers.units import si
-from roofmodel.study.benchmark.stopwatch import Gpu, Machine, machine
 
 L2_READS = 512  # reads of the array per launch, so that the launch time is negligible
 LAUNCHES = 500  # number of launches of a trivial kernel; their mean is the launch time

@@ -18,8 +18,8 @@ from typing import Any
 
 from benchmarks.collect.parts import write_text
 from roofmodel.errors import Option, WorkloadError
+from roofmodel.measure.stopwatch import Machine, cpu_name, machine
 from roofmodel.roofline.device import GENERATION_ALIAS, UnknownDevice, identify
-from roofmodel.study.benchmark.stopwatch import Machine, cpu_name, machine
 
 PACKAGES = ("torch", "transformers", "triton", "numpy", "roofmodel")
 STATE = (

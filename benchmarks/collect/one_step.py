@@ -16,7 +16,7 @@ import torch
 from benchmarks.collect.models import build, step
 from benchmarks.collect.workloads import dtype, works
 from roofmodel import nvtx
-from roofmodel.study.benchmark.stopwatch import Gpu, machine
+from roofmodel.measure.stopwatch import Gpu, machine
 
 
 def main(config: Path, phase: str, small: bool) -> None:

@@ -19,8 +19,8 @@ import torch
 from benchmarks.collect.models import RandomModel, build, step
 from benchmarks.collect.workloads import Work, config_of, dtype, works
 from roofmodel import nvtx
+from roofmodel.measure.stopwatch import Gpu, Machine, machine
 from roofmodel.numbers.units import seconds as in_words
-from roofmodel.study.benchmark.stopwatch import Gpu, Machine, machine
 
 COLUMNS = (
     "gpu", "model", "config", "phase", "runtime", "batch", "seq", "context", "image", "dtype", "seconds", "seconds_min",

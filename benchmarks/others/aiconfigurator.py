@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.others import ToolMissing, config_folder
 from benchmarks.served import ServedBatch
-from roofmodel.study.benchmark.table import held_out
+from roofmodel.measure.table import held_out
 
 try:
     import aiconfigurator_core

@@ -24,7 +24,7 @@ def validate(table: PathLike, hw: Hardware) -> ValidationReport:
     Examples:
         >>> validate("rows.csv", "a100")  # doctest: +SKIP
     """
-    from roofmodel.study.benchmark.validate import validate as study
+    from roofmodel.measure.validate import validate as study
 
     return ValidationReport(study(arguments.path("table", table), arguments.device(hw)))
 
@@ -47,9 +47,9 @@ def calibrate(
     from roofmodel.devices import library
     from roofmodel.devices.calibration import Calibration
     from roofmodel.devices.calibration_writer import device_file
+    from roofmodel.measure.calibrate import calibrate as study
+    from roofmodel.measure.table import gpus, read
     from roofmodel.roofline.device import others
-    from roofmodel.study.benchmark.calibrate import calibrate as study
-    from roofmodel.study.benchmark.table import gpus, read
 
     files = arguments.paths("tables", tables)
     path, device = library.find(hw), Device.load(hw)
@@ -90,7 +90,7 @@ def measure(
     Examples:
         >>> measure("rows.csv", ops="gemm", budget=60)  # doctest: +SKIP
     """
-    from roofmodel.study.benchmark.measured_table import run
+    from roofmodel.measure.measured_table import run
 
     architecture = None if model is None else arguments.architecture(model, None)
     arguments.check_texts(ops=ops, dtype=dtype, device=device)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import pandas
 
     from roofmodel.devices.device import Device
-    from roofmodel.study.benchmark.calibrate import Calibrated
-    from roofmodel.study.benchmark.measured_table import Measurement
-    from roofmodel.study.benchmark.validate import Validation
+    from roofmodel.measure.calibrate import Calibrated
+    from roofmodel.measure.measured_table import Measurement
+    from roofmodel.measure.validate import Validation
 
 
 class ValidationReport(TextResult, PictureResult):
@@ -33,7 +33,7 @@ class ValidationReport(TextResult, PictureResult):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof validate --format json` prints."""
-        from roofmodel.views.benchmark.validate import document
+        from roofmodel.measure.validation_tables import document
 
         return document(self.validation)
 
@@ -43,29 +43,29 @@ class ValidationReport(TextResult, PictureResult):
 
         import pandas
 
-        from roofmodel.views.benchmark.validate import rows_csv
+        from roofmodel.measure.validation_tables import rows_csv
 
         return pandas.read_csv(io.StringIO(rows_csv(self.validation)))
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:
-        from roofmodel.views.benchmark.validate import SUFFIXES
+        from roofmodel.measure.validation_tables import SUFFIXES
 
         return SUFFIXES
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.views.benchmark.validate import as_json, rows_csv
+        from roofmodel.measure.validation_tables import as_json, rows_csv
 
         return {"json": lambda: as_json(self.validation), "csv": lambda: rows_csv(self.validation)}
 
     def save(self, path: PathLike) -> Path:
         """Write all rows with their predictions (csv), the errors (json) or a picture (png, svg, pdf)."""
-        from roofmodel.views.benchmark.validate import save
+        from roofmodel.measure.validation_tables import save
 
         return save(self.validation, arguments.path("path", path))
 
     def __rich__(self) -> Any:
-        from roofmodel.views.benchmark.validate import table
+        from roofmodel.measure.validation_tables import table
 
         return table(self.validation)
 
@@ -103,7 +103,7 @@ class CalibrationReport(FileResult):
         return output_files.write(arguments.path("path", path), None, {"yaml": self.yaml.rstrip})
 
     def __rich__(self) -> Any:
-        from roofmodel.views.benchmark.calibrate import table
+        from roofmodel.measure.fitted_table import table
 
         return table(self.device, self._found.fitted, self.calibration)
 
@@ -132,7 +132,7 @@ class MeasureReport(RenderedResult):
         return self.measurement.notes
 
     def __rich__(self) -> Any:
-        from roofmodel.views.benchmark.measure import summary
+        from roofmodel.measure.summary import summary
 
         return summary(self.measurement)
 

@@ -37,11 +37,11 @@ from roofmodel import estimate
 from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
+from roofmodel.measure import stopwatch
+from roofmodel.measure.clocks import Reading
 from roofmodel.plot.place import kernels
 from roofmodel.profiles import reading
 from roofmodel.profiles.kernel import Evidence
-from roofmodel.study.benchmark import stopwatch
-from roofmodel.study.benchmark.clocks import Reading
 from tests.profiles.samples import measured
 
 ROOT = Path(__file__).parents[2]

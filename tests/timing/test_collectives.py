@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from roofmodel.counting.collective import Collective
 from roofmodel.devices.calibration import CollectiveTiming
 from roofmodel.devices.device import Device
-from roofmodel.study.benchmark.operations import COLLECTIVES, OPERATIONS, PRECISIONS, widths
+from roofmodel.measure.operations import COLLECTIVES, OPERATIONS, PRECISIONS, widths
 from roofmodel.timing.collectives import CollectiveWork, seconds
 from roofmodel.timing.links import tree_share
 from roofmodel.timing.parameter_sets import choose_set

@@ -9,11 +9,11 @@ import pytest
 
 import roofmodel
 from roofmodel.devices.device import Device
+from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.models.hub import load
 from roofmodel.options.values import Phase
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.placed import Placed
-from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.timing.timing import expect, expect_elementwise
 
 A100 = Device.load("a100")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from roofmodel.counting import phases
 from roofmodel.devices.calibration import ExpertsTiming
 from roofmodel.devices.device import Device
+from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.models.hub import load
 from roofmodel.steps.options import workload
-from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.timing import experts
 from roofmodel.timing.experts import GroupedGemmWork, MoeWork
 from roofmodel.timing.formula import Chip

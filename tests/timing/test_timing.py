@@ -23,7 +23,7 @@ from roofmodel.devices.calibration import (
     StreamTiming,
 )
 from roofmodel.devices.device import Device
-from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.timing import attention, gemm, stream
 from roofmodel.timing.attention import AttentionWork
 from roofmodel.timing.formula import Chip

@@ -17,14 +17,15 @@ import pytest
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import OutputError
+from roofmodel.measure import cases as cases_module
+from roofmodel.measure import measure, stopwatch
+from roofmodel.measure.cases import KERNELS, BenchmarkCase, Limits, sweep
+from roofmodel.measure.clocks import Reading
+from roofmodel.measure.measured_table import CsvWriter
+from roofmodel.measure.stopwatch import MeasuredTime
+from roofmodel.measure.torch_calls import prepare
+from roofmodel.measure.validate import validate
 from roofmodel.profiles.kernel import Evidence
-from roofmodel.study.benchmark import measure, stopwatch
-from roofmodel.study.benchmark.cases import KERNELS, BenchmarkCase, Limits, sweep
-from roofmodel.study.benchmark.clocks import Reading
-from roofmodel.study.benchmark.measured_table import CsvWriter
-from roofmodel.study.benchmark.stopwatch import MeasuredTime
-from roofmodel.study.benchmark.torch_calls import prepare
-from roofmodel.study.benchmark.validate import validate
 from tests.command_line import Done, run
 
 torch = pytest.importorskip("torch", reason="measuring needs torch: pip install 'roofmodel[torch]'")
@@ -91,7 +92,7 @@ def test_every_operation_runs_and_roof_validate_reads_its_row(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One case of each operation and type that a CPU supports."""
-    monkeypatch.setattr("roofmodel.study.benchmark.cases.sweep", lambda *a: _one_of_each(a[1]))
+    monkeypatch.setattr(cases_module, "sweep", lambda *a: _one_of_each(a[1]))
     status, _, err = roof("measure -o all.csv --device cpu --l2 warm --dtype fp32,bf16,fp16", monkeypatch, capsys)
     assert status == 0, err
     assert {row["op"] for row in rows("all.csv")} == set(KERNELS)
@@ -355,7 +356,7 @@ def test_without_measurements_nothing_is_written(
 def test_a_killed_run_keeps_its_rows_for_the_next_run(folder: Path) -> None:
     """SIGKILL, as from a batch system."""
     command = [sys.executable, "-m", "roofmodel", "measure", "-o", "k.csv", "--device", "cpu", "--l2", "warm"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment) as run:
         part = folder / "k.csv.part"
         end = time.monotonic() + 60
@@ -436,6 +437,6 @@ def test_rows_with_warm_l2_have_its_bound_and_no_expected_time(tmp_path: Path) -
     assert found.bound.tolist() == pytest.approx([small / (5120 * 1.41e9), large / 2039e9, small / 2039e9], rel=1e-3)
     assert [expected > 0 for expected in found.expected.tolist()] == [False, True, True]
     toy = validate(
-        str(tmp_path / "warm.csv"), Device.load(str(Path(__file__).parents[3] / "examples" / "toy-gpu.yaml"))
+        str(tmp_path / "warm.csv"), Device.load(str(Path(__file__).parents[2] / "examples" / "toy-gpu.yaml"))
     )
     assert toy.skipped == {}  # without an L2, everything comes from DRAM

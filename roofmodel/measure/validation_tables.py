@@ -16,11 +16,8 @@ from rich.text import Text
 
 from roofmodel.errors import Message, Option
 from roofmodel.files import output_files
-from roofmodel.numbers import units
-from roofmodel.report import canvas, encoding
-from roofmodel.report.columns import bare
-from roofmodel.study.benchmark.table import reason_lines
-from roofmodel.study.benchmark.validate import (
+from roofmodel.measure.table import reason_lines
+from roofmodel.measure.validate import (
     Errors,
     ErrorSummary,
     UseInFit,
@@ -28,6 +25,9 @@ from roofmodel.study.benchmark.validate import (
     faster_experts,
     faster_than_bound,
 )
+from roofmodel.numbers import units
+from roofmodel.report import canvas, encoding
+from roofmodel.report.columns import bare
 
 PREDICTION_COLUMNS = ("bound_us", "expected_us", "expected_low_us", "expected_high_us", "note")
 MAX_NAME = 24  # characters of a line of a name in the table, so that the table fits into 80 columns

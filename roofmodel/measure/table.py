@@ -16,7 +16,7 @@ import numpy as np
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
 from roofmodel.files.text_files import decode
-from roofmodel.study.benchmark.operations import (
+from roofmodel.measure.operations import (
     OLDER_VERSIONS,
     OPERATIONS,
     PRECISIONS,

@@ -30,9 +30,9 @@ from roofmodel.devices.calibration import (
 )
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
-from roofmodel.study.benchmark.fitting import LEAST_GAIN, MAX_FIT_ROWS, MAX_SEARCH_ROWS, Rows, Space, fit
-from roofmodel.study.benchmark.residency import copies, least_seconds, repeated
-from roofmodel.study.benchmark.search_space import (
+from roofmodel.measure.fitting import LEAST_GAIN, MAX_FIT_ROWS, MAX_SEARCH_ROWS, Rows, Space, fit
+from roofmodel.measure.residency import copies, least_seconds, repeated
+from roofmodel.measure.search_space import (
     COMBINED,
     DISCRETE,
     INITIAL,
@@ -43,7 +43,7 @@ from roofmodel.study.benchmark.search_space import (
     without_ineffective,
     without_unused,
 )
-from roofmodel.study.benchmark.table import (
+from roofmodel.measure.table import (
     HOST_CLOCK,
     Array,
     RowGroup,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from roofmodel.errors import WorkloadError
-from roofmodel.study.benchmark import clocks, stopwatch
+from roofmodel.measure import clocks, stopwatch
 
 pytest.importorskip("torch", reason="measuring needs torch: pip install 'roofmodel[torch]'")
 

@@ -20,10 +20,7 @@ from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder, Operator, fuse
 from roofmodel.counting.workload import Step
 from roofmodel.errors import WorkloadError, choices, shorten
-from roofmodel.models.attention import Attention
-from roofmodel.models.layers import MLP, MoE
-from roofmodel.models.norms_and_activations import Norm
-from roofmodel.study.benchmark.layer_kernels import (
+from roofmodel.measure.layer_kernels import (
     Columns,
     delta_rule_kernel,
     encoder_attention,
@@ -31,7 +28,10 @@ from roofmodel.study.benchmark.layer_kernels import (
     latent_core,
     mamba2_filter,
 )
-from roofmodel.study.benchmark.routing import ExpertGroups, busiest_gpu
+from roofmodel.measure.routing import ExpertGroups, busiest_gpu
+from roofmodel.models.attention import Attention
+from roofmodel.models.layers import MLP, MoE
+from roofmodel.models.norms_and_activations import Norm
 
 
 class Precision(NamedTuple):

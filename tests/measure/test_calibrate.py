@@ -19,9 +19,11 @@ from roofmodel.devices.calibration_writer import device_file, sections
 from roofmodel.devices.device import Device
 from roofmodel.devices.transfer import transferred
 from roofmodel.errors import DeviceError, WorkloadError
-from roofmodel.study.benchmark.calibrate import Calibrated, Sample, calibrate
-from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
-from roofmodel.study.benchmark.validate import validate
+from roofmodel.measure import calibrate as calibrate_module
+from roofmodel.measure import fitting as fitting_module
+from roofmodel.measure.calibrate import Calibrated, Sample, calibrate
+from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.measure.validate import validate
 from roofmodel.timing.timing import expect
 from tests.printing import printed
 
@@ -86,10 +88,10 @@ def synthetic_fit(tmp_path_factory: pytest.TempPathFactory) -> SyntheticFit:
 @pytest.fixture
 def quick_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit without a search over discrete parameters and random starts."""
-    monkeypatch.setattr("roofmodel.study.benchmark.calibrate.DISCRETE", {})
-    monkeypatch.setattr("roofmodel.study.benchmark.calibrate.STARTS", {})
-    monkeypatch.setattr("roofmodel.study.benchmark.calibrate.COMBINED", {})
-    monkeypatch.setattr("roofmodel.study.benchmark.fitting.RANDOM_STARTS", 0)
+    monkeypatch.setattr(calibrate_module, "DISCRETE", {})
+    monkeypatch.setattr(calibrate_module, "STARTS", {})
+    monkeypatch.setattr(calibrate_module, "COMBINED", {})
+    monkeypatch.setattr(fitting_module, "RANDOM_STARTS", 0)
 
 
 def test_a_fit_recovers_the_parameters_of_synthetic_measurements(synthetic_fit: SyntheticFit) -> None:
@@ -164,7 +166,7 @@ def test_16_bit_gemms_have_a_set_for_each_framework_and_one_for_all(
     def fit(_: object, samples: list[Sample], start: GemmTiming, *__: object) -> Fitted[GemmTiming]:
         return Fitted(start, Fit(sum(len(s.measured) for s in samples), 0, 0.0, 1.0, 1.0, "", ""))
 
-    monkeypatch.setattr("roofmodel.study.benchmark.calibrate._Fitter.fit", fit)
+    monkeypatch.setattr(calibrate_module._Fitter, "fit", fit)
     table = tmp_path / "two.csv"
     rows = [("bfloat16", "ours")] * 30 + [("bfloat16", "theirs")] * 30 + [("fp8", "theirs")] * 12
     lines = [f"gemm,{dtype},{i + 1},64,64,9,{kernel}" for i, (dtype, kernel) in enumerate(rows)]
@@ -386,7 +388,7 @@ def test_parameters_stay_if_a_new_fit_is_no_better(tmp_path: Path, monkeypatch: 
     first = calibrate(tables, A100, "synthetic").calibration
     fitted = first.gemm["any"]["fp16/fp16"].timing
     similar = fitted._replace(latency=1.001 * fitted.latency)
-    monkeypatch.setattr("roofmodel.study.benchmark.calibrate.fit", lambda *_: similar)
+    monkeypatch.setattr(calibrate_module, "fit", lambda *_: similar)
     again = calibrate(tables, replace(A100, calibration=first), "synthetic").calibration
     assert again.gemm["any"]["fp16/fp16"].timing == fitted
 
@@ -396,9 +398,7 @@ def test_the_search_also_starts_from_the_parameters_of_the_devices_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here they generated the table, and the search returns its last start."""
-    monkeypatch.setattr(
-        "roofmodel.study.benchmark.calibrate.fit", lambda _, __, space: space.start._replace(**space.combined[-1])
-    )
+    monkeypatch.setattr(calibrate_module, "fit", lambda _, __, space: space.start._replace(**space.combined[-1]))
     tables = [str(synthetic_gemms(tmp_path, noise=0))]
     found = calibrate(tables, H100, "synthetic").calibration.gemm["any"]["fp16/fp16"]
     assert found.fit.error < 0.01

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import accuracy
 from tests.profiles.samples import measured
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "accuracy.md"
 
 OPERATIONS = {  # device, table: limits of the mean absolute error of expected times in %, on all and on unseen rows

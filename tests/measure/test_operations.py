@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from roofmodel.counting.number_formats import FORMATS, Widths
-from roofmodel.study.benchmark.operations import attention_core
+from roofmodel.measure.operations import attention_core
 
 
 @pytest.mark.parametrize(("window", "hides"), [(0, 0), (128, 1), (4096, 0), (4097, 0)])

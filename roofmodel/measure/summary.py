@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from roofmodel.measure.measure import Done
+from roofmodel.measure.measured_table import Measurement
 from roofmodel.numbers.units import seconds, si
 from roofmodel.report.columns import bare
-from roofmodel.study.benchmark.measure import Done
-from roofmodel.study.benchmark.measured_table import Measurement
 
 
 def summary(measurement: Measurement) -> RenderableType:

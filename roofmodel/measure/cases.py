@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from roofmodel.counting import phases, vector_flops
 from roofmodel.counting.operator import Operator
 from roofmodel.errors import Option, WorkloadError
+from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import product
 from roofmodel.steps.options import workload
-from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.timing.stream import stream_kind
 from roofmodel.timing.timing import attention_work
 

@@ -17,8 +17,8 @@ from statistics import median
 from typing import Any, NamedTuple, Protocol
 
 from roofmodel.errors import Option, WorkloadError, choices
+from roofmodel.measure.clocks import Clocks, Reading
 from roofmodel.profiles.kernel import Evidence
-from roofmodel.study.benchmark.clocks import Clocks, Reading
 
 WARM_UP = 3  # untimed runs: libraries choose their kernels, clocks rise
 REPEATS = 11  # timed runs; the result is their median

@@ -18,10 +18,11 @@ from rich.console import Console
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
-from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS
-from roofmodel.study.benchmark.table import reason_lines
-from roofmodel.study.benchmark.validate import errors, faster_experts, faster_than_bound, validate
-from roofmodel.views.benchmark import validate as views
+from roofmodel.measure import table as table_module
+from roofmodel.measure import validation_tables as views
+from roofmodel.measure.operations import OPERATIONS, PRECISIONS
+from roofmodel.measure.table import reason_lines
+from roofmodel.measure.validate import errors, faster_experts, faster_than_bound, validate
 from tests.profiles.samples import measured
 
 A100, H100 = Device.load("a100"), Device.load("h100")
@@ -185,7 +186,7 @@ def test_only_the_first_of_many_reasons_are_listed(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roofmodel.study.benchmark.table.MAX_TABLE", 2**20)
+    monkeypatch.setattr(table_module, "MAX_TABLE", 2**20)
     path = tmp_path / "bomb.csv.gz"
     path.write_bytes(gzip.compress(b"op,dtype,latency_us\n" + b"\n" * 2**22))
     for file in (str(path), "/dev/zero"):
@@ -341,7 +342,7 @@ def test_predictions_of_an_earlier_validation_are_replaced(tmp_path: Path) -> No
 
 @given(st.lists(st.integers(1, 5000), min_size=3, max_size=3), st.sampled_from(["float16", "int8_wo", "int4_wo", "sq"]))
 def test_counts_of_many_rows_at_once_equal_those_of_single_rows(sizes: list[int], dtype: str) -> None:
-    from roofmodel.study.benchmark.operations import PRECISIONS, widths
+    from roofmodel.measure.operations import PRECISIONS, widths
 
     form = widths(PRECISIONS[dtype])
     one = OPERATIONS["gemm"].operator(dict(zip("mnk", sizes, strict=True)), form).cost

@@ -11,10 +11,10 @@ import pytest
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.errors import ProfileError
-from roofmodel.study.benchmark.operations import OPERATIONS, PRECISIONS, widths
-from roofmodel.study.benchmark.residency import least_seconds
-from roofmodel.study.benchmark.table import RowGroup, groups, read
-from roofmodel.study.benchmark.validate import validate
+from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
+from roofmodel.measure.residency import least_seconds
+from roofmodel.measure.table import RowGroup, groups, read
+from roofmodel.measure.validate import validate
 from roofmodel.timing import layer_kernels
 from roofmodel.timing.timing import formula, place
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from roofmodel.devices.device import Device
-from roofmodel.study.benchmark.residency import copies
-from roofmodel.study.benchmark.table import Table, groups
+from roofmodel.measure.residency import copies
+from roofmodel.measure.table import Table, groups
 
 L40S = Device.load("l40s")
 MIB = 2**20

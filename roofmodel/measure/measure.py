@@ -11,11 +11,11 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from roofmodel.errors import Option, WorkloadError, choices, shorten
-from roofmodel.study.benchmark.cases import DTYPES, KERNELS, BenchmarkCase
-from roofmodel.study.benchmark.clocks import Reading
-from roofmodel.study.benchmark.operations import OPERATIONS
-from roofmodel.study.benchmark.stopwatch import Machine, MeasuredTime
-from roofmodel.study.benchmark.torch_calls import prepare
+from roofmodel.measure.cases import DTYPES, KERNELS, BenchmarkCase
+from roofmodel.measure.clocks import Reading
+from roofmodel.measure.operations import OPERATIONS
+from roofmodel.measure.stopwatch import Machine, MeasuredTime
+from roofmodel.measure.torch_calls import prepare
 
 _SHAPES = tuple(dict.fromkeys(c for op in KERNELS for c in (*OPERATIONS[op].columns, *OPERATIONS[op].optional)))
 COLUMNS = (

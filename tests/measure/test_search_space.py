@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofmodel.study.benchmark.search_space import DISCRETE, INITIAL, WITHOUT_CHOICE
+from roofmodel.measure.search_space import DISCRETE, INITIAL, WITHOUT_CHOICE
 
 
 @pytest.mark.parametrize("kind", INITIAL)

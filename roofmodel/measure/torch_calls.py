@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from roofmodel.study.benchmark.cases import BenchmarkCase
+from roofmodel.measure.cases import BenchmarkCase
 
 VOCABULARY = 32768  # rows of the embedding table
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofmodel.errors import WorkloadError
-from roofmodel.study.benchmark.routing import ExpertGroups, _add_to_smallest, busiest_gpu
+from roofmodel.measure.routing import ExpertGroups, _add_to_smallest, busiest_gpu
 
 
 def test_balanced_tokens_go_to_the_experts_in_round_robin_order() -> None:

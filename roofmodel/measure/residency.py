@@ -7,9 +7,9 @@ import re
 import numpy as np
 
 from roofmodel.devices.device import Device
+from roofmodel.measure.operations import OPERATIONS
+from roofmodel.measure.table import Array, RowGroup
 from roofmodel.numbers.algebra import Number
-from roofmodel.study.benchmark.operations import OPERATIONS
-from roofmodel.study.benchmark.table import Array, RowGroup
 from roofmodel.timing.formula import chip, dram_share, l2_bytes
 from roofmodel.timing.roofline import Placement
 from roofmodel.timing.timing import gemm_work

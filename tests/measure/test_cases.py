@@ -8,10 +8,10 @@ import pytest
 
 from roofmodel.counting import phases
 from roofmodel.errors import WorkloadError
+from roofmodel.measure.cases import DTYPES, KERNELS, BenchmarkCase, Limits, model_cases, operator_case, sweep
+from roofmodel.measure.operations import OPERATIONS
 from roofmodel.models import hub
 from roofmodel.steps.options import workload
-from roofmodel.study.benchmark.cases import DTYPES, KERNELS, BenchmarkCase, Limits, model_cases, operator_case, sweep
-from roofmodel.study.benchmark.operations import OPERATIONS
 
 SMALL = Limits(5e8, 2.0**26)
 

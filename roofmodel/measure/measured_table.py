@@ -15,12 +15,12 @@ from typing import IO, Any, NamedTuple, get_args
 
 from roofmodel.errors import Command, Message, Option, OutputError, Text, WorkloadError, choices, shorten
 from roofmodel.files import output_files
+from roofmodel.measure import cases, stopwatch
+from roofmodel.measure.measure import COLUMNS, Done, Failed, Plan, chosen, identity_of_row, measure, row, types
+from roofmodel.measure.stopwatch import Machine
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import L2State
 from roofmodel.roofline.device import UnknownDevice, identify
-from roofmodel.study.benchmark import cases, stopwatch
-from roofmodel.study.benchmark.measure import COLUMNS, Done, Failed, Plan, chosen, identity_of_row, measure, row, types
-from roofmodel.study.benchmark.stopwatch import Machine
 
 L2_STATES: tuple[str, ...] = get_args(L2State)
 

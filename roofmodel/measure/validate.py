@@ -15,11 +15,9 @@ import numpy as np
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
 from roofmodel.errors import ProfileError, WorkloadError
-from roofmodel.numbers import units
-from roofmodel.roofline.device import others
-from roofmodel.study.benchmark.operations import OPERATIONS
-from roofmodel.study.benchmark.residency import copies, least_seconds, repeated
-from roofmodel.study.benchmark.table import (
+from roofmodel.measure.operations import OPERATIONS
+from roofmodel.measure.residency import copies, least_seconds, repeated
+from roofmodel.measure.table import (
     Array,
     RowGroup,
     Table,
@@ -33,6 +31,8 @@ from roofmodel.study.benchmark.table import (
     seconds,
     skipped,
 )
+from roofmodel.numbers import units
+from roofmodel.roofline.device import others
 from roofmodel.timing.roofline import Placement, place
 from roofmodel.timing.timing import Formula, clamp_to_bound, formula
 

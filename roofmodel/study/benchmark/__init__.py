@@ -1,1 +1,0 @@
-"""Benchmarks of operations: measurement, validation of predictions, calibration of devices."""

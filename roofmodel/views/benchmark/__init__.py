@@ -1,1 +1,0 @@
-"""Measuring, validation and calibration as tables, data and pictures."""
