@@ -29,7 +29,7 @@ COMMANDS = {
     "measure": "roofmodel.measure.cli",
     "models": "roofmodel.cli.models",
     "hw": "roofmodel.cli.hw",
-    "homework": "roofmodel.cli.homework",
+    "homework": "roofmodel.homework.cli",
 }
 """In the order of the help: the module of each, whose `app` is the command."""
 

@@ -19,8 +19,8 @@ def homework(student: str, sheet: SheetName = "lectures", *, seed: str = "", key
         >>> homework("1001", "rooflines").to_dict()["sheet"]
         'rooflines'
     """
-    from roofmodel.study.homework.homework import sheet as study
-    from roofmodel.views.homework import document
+    from roofmodel.homework.document import document
+    from roofmodel.homework.homework import sheet as study
 
     arguments.check_required_texts(student=student, sheet=sheet, seed=seed)
     return HomeworkSheet(document(study(student, sheet, seed), key))
@@ -34,8 +34,8 @@ def check_homework(answers: PathLike, student: str, sheet: SheetName | None = No
     Examples:
         >>> check_homework("answers.yaml", "Ada")  # doctest: +SKIP
     """
-    from roofmodel.study.homework.homework import check
-    from roofmodel.views.homework import report
+    from roofmodel.homework.document import report
+    from roofmodel.homework.homework import check
 
     arguments.check_texts(sheet=sheet)
     arguments.check_required_texts(student=student, seed=seed)

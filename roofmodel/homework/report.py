@@ -19,7 +19,7 @@ class HomeworkSheet(Derivation):
     def check_output(cls, path: PathLike, force: bool = False) -> None:
         """Raises OutputError, too, if the file is a sheet with answers and `force` is not set."""
         from roofmodel.errors import Option, OutputError
-        from roofmodel.study.homework.homework import has_answers
+        from roofmodel.homework.homework import has_answers
 
         super().check_output(path)
         file = arguments.path("path", path)

@@ -9,9 +9,9 @@ import pytest
 
 from roofmodel.counting.number_formats import FORMATS
 from roofmodel.explain.reconcile import TOOLS
+from roofmodel.homework.homework import SHEETS
 from roofmodel.options import values as option_values
 from roofmodel.roofline import points
-from roofmodel.study.homework.homework import SHEETS
 from roofmodel.trace import groups
 
 

@@ -9,14 +9,7 @@ from typing import Any
 from roofmodel.counting import phases
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
-from roofmodel.models import hub
-from roofmodel.models.architecture import Architecture
-from roofmodel.models.layers import MoE
-from roofmodel.numbers import units
-from roofmodel.numbers.algebra import Number
-from roofmodel.steps.estimate import parameters
-from roofmodel.steps.options import workload
-from roofmodel.study.homework.problem import (
+from roofmodel.homework.problem import (
     BINARY_BANDWIDTH,
     FMA_AS_FOUR_FLOPS,
     FMA_AS_ONE_FLOP,
@@ -31,6 +24,13 @@ from roofmodel.study.homework.problem import (
     ceilings,
     device_of,
 )
+from roofmodel.models import hub
+from roofmodel.models.architecture import Architecture
+from roofmodel.models.layers import MoE
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number
+from roofmodel.steps.estimate import parameters
+from roofmodel.steps.options import workload
 from roofmodel.timing.roofline import place
 
 NVLINK_DEVICES = ("v100-sxm2-32gb", "a100-sxm-80gb", "h100-sxm", "h200")

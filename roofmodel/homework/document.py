@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from roofmodel.errors import Command
+from roofmodel.homework.homework import Graded, GradedSheet, Sheet
+from roofmodel.homework.problem import SYMBOLS, UNITS, Problem, Question
 from roofmodel.numbers import units
 from roofmodel.report import formula
 from roofmodel.report.document import (
@@ -21,8 +23,6 @@ from roofmodel.report.document import (
     Table,
     text_form,
 )
-from roofmodel.study.homework.homework import Graded, GradedSheet, Sheet
-from roofmodel.study.homework.problem import SYMBOLS, UNITS, Problem, Question
 
 DIGITS = 5  # more than any tolerance needs
 

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
+from roofmodel.homework.problem import Draw, Mistake, Problem, Question
 from roofmodel.jitter.alignment import StepLayout
 from roofmodel.jitter.deviations import deviations, kernel_gaps
 from roofmodel.jitter.kernels import Integers
 from roofmodel.jitter.step_kernels import StepKernels
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.steps.input_pipeline import workers_to_hide
-from roofmodel.study.homework.problem import Draw, Mistake, Problem, Question
 from roofmodel.trace import intervals
 
 US, MS = 1e-6, 1e-3

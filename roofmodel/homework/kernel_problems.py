@@ -7,11 +7,7 @@ from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.explain.bound_changes import changes
-from roofmodel.models.symbols import symbol
-from roofmodel.numbers import units
-from roofmodel.numbers.algebra import Number
-from roofmodel.profiles.ncu import metric_catalog, metrics
-from roofmodel.study.homework.problem import (
+from roofmodel.homework.problem import (
     BINARY_BANDWIDTH,
     FMA_AS_FOUR_FLOPS,
     FMA_AS_ONE_FLOP,
@@ -26,6 +22,10 @@ from roofmodel.study.homework.problem import (
     device_of,
     width,
 )
+from roofmodel.models.symbols import symbol
+from roofmodel.numbers import units
+from roofmodel.numbers.algebra import Number
+from roofmodel.profiles.ncu import metric_catalog, metrics
 from roofmodel.timing.roofline import Placement, place, ridge
 
 

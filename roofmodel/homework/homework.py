@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from roofmodel.errors import AnswerError, Option, WorkloadError, choices, shorten
 from roofmodel.files import text_files
 from roofmodel.files.text_files import YamlValue, expand, read_text
-from roofmodel.study.homework import kernel_problems as kernels
-from roofmodel.study.homework import model_problems as models
-from roofmodel.study.homework import run_problems as runs
-from roofmodel.study.homework import scaling_problems as scaling
-from roofmodel.study.homework.problem import CEILINGS, SYMBOLS, UNITS, Draw, Problem, Question
+from roofmodel.homework import kernel_problems as kernels
+from roofmodel.homework import model_problems as models
+from roofmodel.homework import run_problems as runs
+from roofmodel.homework import scaling_problems as scaling
+from roofmodel.homework.problem import CEILINGS, SYMBOLS, UNITS, Draw, Problem, Question
 
 PROBLEMS: Mapping[str, Callable[[Draw], Problem]] = {
     "stream": kernels.stream,

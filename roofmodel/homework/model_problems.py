@@ -9,12 +9,7 @@ from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.explain.crossover import crossover
-from roofmodel.models import hub
-from roofmodel.numbers import units
-from roofmodel.options.values import Phase
-from roofmodel.steps.capacity import largest
-from roofmodel.steps.estimate import parameters
-from roofmodel.study.homework.problem import (
+from roofmodel.homework.problem import (
     BINARY_BANDWIDTH,
     FMA_AS_FOUR_FLOPS,
     FMA_AS_ONE_FLOP,
@@ -29,6 +24,11 @@ from roofmodel.study.homework.problem import (
     ceilings,
     device_of,
 )
+from roofmodel.models import hub
+from roofmodel.numbers import units
+from roofmodel.options.values import Phase
+from roofmodel.steps.capacity import largest
+from roofmodel.steps.estimate import parameters
 from roofmodel.timing.roofline import Placement, place, ridge
 
 DECODERS = ("llama-2-7b-hf", "llama-2-13b-hf", "llama-3.1-8b", "mistral-7b-v0.1")  # with an untied LM head

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerError, WorkloadError
+from roofmodel.homework import document as views
+from roofmodel.homework import homework
+from roofmodel.homework.homework import Graded, Sheet, is_within_tolerance
+from roofmodel.homework.problem import DEVICES, SYMBOLS, UNITS, Problem, Question
+from roofmodel.homework.scaling_problems import PERCENT_OF_PEAK
 from roofmodel.models import hub
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.phase import totals
-from roofmodel.study.homework import homework
-from roofmodel.study.homework.homework import Graded, Sheet, is_within_tolerance
-from roofmodel.study.homework.problem import DEVICES, SYMBOLS, UNITS, Problem, Question
-from roofmodel.study.homework.scaling_problems import PERCENT_OF_PEAK
-from roofmodel.views import homework as views
 from tests.command_line import Done, run
 
 STUDENTS = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=20)

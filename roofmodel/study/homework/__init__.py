@@ -1,1 +1,0 @@
-"""Problem sheets with parameters per student, and the check of answers."""
