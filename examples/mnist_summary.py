@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from roofmodel.study.count import count
+from roofmodel.count.count import count
 
 
 class Net(nn.Module):

@@ -22,7 +22,7 @@ COMMANDS = {
     "compare": "roofmodel.compare.cli",
     "trace": "roofmodel.trace.cli",
     "jitter": "roofmodel.jitter.cli",
-    "count": "roofmodel.cli.count",
+    "count": "roofmodel.count.cli",
     "ncu-command": "roofmodel.plot.ncu_command_cli",
     "validate": "roofmodel.measure.validate_cli",
     "calibrate": "roofmodel.measure.calibrate_cli",

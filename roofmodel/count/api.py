@@ -35,7 +35,7 @@ def count(
     Examples:
         >>> count("torch.nn:Linear", ["8,784"])  # doctest: +SKIP
     """
-    from roofmodel.study.count import count as study
+    from roofmodel.count.count import count as study
 
     arguments.check_required_texts(target=target, dtype=dtype, optimizer=optimizer)
     device = arguments.optional_device(hw)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pandas
 
-    from roofmodel.study.count import Count
+    from roofmodel.count.count import Count
 
 
 class CountReport(TextResult, FileResult):
@@ -25,7 +25,7 @@ class CountReport(TextResult, FileResult):
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof count --format json` prints."""
-        from roofmodel.views.count import document
+        from roofmodel.count.table import document
 
         return document(self.count)
 
@@ -36,7 +36,7 @@ class CountReport(TextResult, FileResult):
         return pandas.DataFrame(self.to_dict()["ops"])
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.views.count import as_csv, as_json
+        from roofmodel.count.table import as_csv, as_json
 
         return {"json": lambda: as_json(self.count), "csv": lambda: as_csv(self.count)}
 
@@ -51,7 +51,7 @@ class CountReport(TextResult, FileResult):
         return output_files.write(arguments.path("path", path), None, self._texts())
 
     def __rich__(self) -> Any:
-        from roofmodel.views.count import table
+        from roofmodel.count.table import table
 
         return table(self.count)
 

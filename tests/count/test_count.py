@@ -13,9 +13,9 @@ from roofmodel.errors import WorkloadError
 
 torch = pytest.importorskip("torch", reason="roof count needs torch: pip install 'roofmodel[dev]'")
 
+from roofmodel.count import table as views  # noqa: E402
+from roofmodel.count.count import Count, count  # noqa: E402
 from roofmodel.devices.device import Device  # noqa: E402
-from roofmodel.study.count import Count, count  # noqa: E402
-from roofmodel.views import count as views  # noqa: E402
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mnist_summary.py"
 

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import roofmodel  # noqa: E402
-from roofmodel.study.module_memory import tensors, training_memory  # noqa: E402
+from roofmodel.count.module_memory import tensors, training_memory  # noqa: E402
 
 MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (lambda: nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Dropout(0.1), nn.Linear(256, 10)), (32, 64)),

@@ -7,10 +7,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from roofmodel.count.count import Count, DispatchedOperator
 from roofmodel.numbers import units
 from roofmodel.report import encoding
 from roofmodel.report.columns import bare
-from roofmodel.study.count import Count, DispatchedOperator
 
 
 def document(count: Count) -> dict[str, Any]:

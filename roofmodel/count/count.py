@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from roofmodel.count.module_memory import TrainingMemory, check_optimizer, tensors, training_memory
 from roofmodel.counting import vector_flops
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.operator import Cost
@@ -28,7 +29,6 @@ from roofmodel.errors import Option, RoofError, WorkloadError, choices, cut, sho
 from roofmodel.files.file_names import printable
 from roofmodel.options.values import Optimizer
 from roofmodel.roofline.vector_operators import ELEMENTWISE
-from roofmodel.study.module_memory import TrainingMemory, check_optimizer, tensors, training_memory
 from roofmodel.timing.roofline import Placement, place
 
 # FLOPs per element of the first input
