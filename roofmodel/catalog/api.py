@@ -36,8 +36,8 @@ def list_models(containing: str | None = None) -> Listing:
         >>> list_models().data[0].keys()
         dict_keys(['name', 'model_type', 'parameters'])
     """
+    from roofmodel.catalog import listing
     from roofmodel.models import hub
-    from roofmodel.views import listing
 
     found = list(hub.catalog())
     if containing is not None:
@@ -57,8 +57,8 @@ def list_families(containing: str | None = None) -> Listing:
         >>> "llama" in [family["model_type"] for family in list_families().data]
         True
     """
+    from roofmodel.catalog import listing
     from roofmodel.models.families import CUSTOM_CODE, FAMILIES
-    from roofmodel.views import listing
 
     known = listing.classes({**FAMILIES, **CUSTOM_CODE})
     found = list(known)
@@ -77,8 +77,8 @@ def show_model(model: Model, *, family: str | None = None) -> Listing:
         >>> show_model("gpt2").data["fields"]["hidden"]["value"]
         768
     """
+    from roofmodel.catalog import listing
     from roofmodel.models import hub
-    from roofmodel.views import listing
 
     architecture = arguments.architecture(model, family)
     entry = hub.packaged(model) if isinstance(model, str) else None
@@ -94,8 +94,8 @@ def list_hardware(containing: str | None = None) -> Listing:
         >>> "a100-sxm-80gb" in [device["name"] for device in list_hardware().data]
         True
     """
+    from roofmodel.catalog import listing
     from roofmodel.devices import library
-    from roofmodel.views import listing
 
     found, warnings = [], []
     for name in library.names():
@@ -131,7 +131,7 @@ def show_hardware(hw: Hardware) -> Listing:
         >>> show_hardware("a100").data["name"]
         'NVIDIA A100 SXM4 80 GB'
     """
-    from roofmodel.views import listing
+    from roofmodel.catalog import listing
 
     return Listing(listing.device(arguments.device(hw)))
 

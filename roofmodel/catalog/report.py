@@ -11,8 +11,8 @@ from roofmodel.report.base import RenderedResult, TextResult
 if TYPE_CHECKING:
     import pandas
 
+    from roofmodel.catalog import listing
     from roofmodel.devices.device import Device
-    from roofmodel.views import listing
 
 
 class Listing(TextResult):

@@ -27,8 +27,8 @@ COMMANDS = {
     "validate": "roofmodel.measure.validate_cli",
     "calibrate": "roofmodel.measure.calibrate_cli",
     "measure": "roofmodel.measure.cli",
-    "models": "roofmodel.cli.models",
-    "hw": "roofmodel.cli.hw",
+    "models": "roofmodel.catalog.models_cli",
+    "hw": "roofmodel.catalog.hw_cli",
     "homework": "roofmodel.homework.cli",
 }
 """In the order of the help: the module of each, whose `app` is the command."""

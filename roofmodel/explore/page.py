@@ -1,8 +1,8 @@
 """The explorable page: models with sliders, whose figures of `roof estimate --format json` the browser evaluates.
 
-Python traces the formulas (traced_estimate.py); the scripts of this folder evaluate and draw them; nodes.py defines their
-form in the page's data. Variants share a list of operator rows. Names come from configs of unknown authors: the script
-inserts them as text, never as markup.
+Python traces the formulas (traced_estimate.py); the scripts of this folder evaluate and draw them; nodes.py defines
+their form in the page's data. Variants share a list of operator rows. Names come from configs of unknown authors: the
+script inserts them as text, never as markup.
 """
 
 from __future__ import annotations

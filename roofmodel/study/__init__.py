@@ -1,1 +1,0 @@
-"""The computations of the commands: estimates, sweeps, plans, profiles, comparisons, derivations, homework."""

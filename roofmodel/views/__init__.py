@@ -1,1 +1,0 @@
-"""Results -> rich text, JSON, CSV, Markdown, pictures."""
