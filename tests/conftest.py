@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from roofmodel.measure import operations as operations_module
+from roofmodel.measure import operations
 from roofmodel.measure.routing import ExpertGroups, Load, busiest_gpu
 
 pytest_plugins = ["tests.browser"]
@@ -67,7 +67,7 @@ def each_load_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         loads = np.array([known[row] for row in rows]).T
         return Load(*loads.reshape(2, *columns[0].shape))
 
-    monkeypatch.setattr(operations_module, "busiest_gpu", load)
+    monkeypatch.setattr(operations, "busiest_gpu", load)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,9 +24,9 @@ from typer.core import TyperGroup
 
 import roofmodel
 from roofmodel import cli
-from roofmodel.cli.app import COMMANDS
+from roofmodel.app import COMMANDS
 from roofmodel.estimate.data import as_csv
-from roofmodel.measure import stopwatch as stopwatch_module
+from roofmodel.measure import stopwatch
 from roofmodel.options.command_line import workload_options
 from roofmodel.steps import options
 from roofmodel.steps.options import Options, WorkloadOptions
@@ -256,7 +256,7 @@ def test_measure_writes_nothing_to_stderr_and_reports_progress(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch", reason="measuring needs torch: pip install 'roofmodel[torch]'")
-    monkeypatch.setattr(stopwatch_module.Cpu, "largest", (1e6, 2.0**16))
+    monkeypatch.setattr(stopwatch.Cpu, "largest", (1e6, 2.0**16))
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     steps: list[tuple[str, int, int | None]] = []
     report = roofmodel.measure(

@@ -16,7 +16,7 @@ import pytest
 import typer
 
 import roofmodel
-from roofmodel.cli.app import app
+from roofmodel.app import app
 from roofmodel.sweep import case
 from tests import command_line
 from tests.compare import traces

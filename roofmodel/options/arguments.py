@@ -1,4 +1,4 @@
-"""Arguments of the functions in `api`, checked and loaded."""
+"""Arguments of the Python functions, checked and loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTML pages as one file that loads nothing from the network: their common head and styles, and the files of a view."""
+"""HTML pages as one file that loads nothing from the network: their common head and styles, and files of a folder."""
 
 from __future__ import annotations
 

@@ -43,9 +43,9 @@ HALF_FORMATS = ("bf16", "fp16")
 
 
 # The options of a workload are defined five times: `Options` has their defaults, `WorkloadOptions` types them as
-# keywords, `GridOptions` (sweep/grid.py) as lists of values, `api.estimate` writes them out for editors, and
-# `options/command_line.py` adds their help without importing this module. Python derives none of these from another; a
-# test compares them.
+# keywords, `GridOptions` (sweep/grid.py) as lists of values, `estimate` (estimate/api.py) writes them out for editors,
+# and `options/command_line.py` adds their help without importing this module. Python derives none of these from
+# another; a test compares them.
 class Options(NamedTuple):
     """The options of the command line. The default of None depends on the model, the phase, or another option."""
 

@@ -1,7 +1,7 @@
 """Achieved FLOP/s and bandwidth of a rank's kernels against the device's ceilings, from the shapes in a PyTorch trace.
 
-The minimum time of a kernel is max(FLOPs of each pipe / its peak, bytes / DRAM bandwidth), see `profile/points.py`. For
-a group of kernels the minimum times are summed, because the kernels run one after another:
+The minimum time of a kernel is max(FLOPs of each pipe / its peak, bytes / DRAM bandwidth), see `roofline/points.py`.
+For a group of kernels the minimum times are summed, because the kernels run one after another:
 
     attainable share = sum of the minimum times / sum of the times
 

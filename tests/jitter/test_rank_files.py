@@ -15,7 +15,6 @@ import pytest
 import roofmodel
 from roofmodel.errors import RoofError
 from roofmodel.jitter import reduced_steps, runs
-from roofmodel.jitter import reduced_steps as reduced_steps_module
 from roofmodel.jitter.data import document
 from roofmodel.jitter.jitter import Jitter, jitter
 from roofmodel.jitter.kernels import KernelTable
@@ -295,8 +294,8 @@ def test_a_killed_worker_loses_no_rank_and_counts_none_twice(
     flag = tmp_path / "killed"
     monkeypatch.setenv("ROOF_TEST_KILL", str(flag))  # inherited by the workers
     expected = result(jitter([str(stored)]))
-    monkeypatch.setattr(reduced_steps_module, "BATCH", 2)
-    monkeypatch.setattr(reduced_steps_module, "sum_ranks", kills_its_worker_once)
+    monkeypatch.setattr(reduced_steps, "BATCH", 2)
+    monkeypatch.setattr(reduced_steps, "sum_ranks", kills_its_worker_once)
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         found = jitter([str(stored)], cluster=cluster.scheduler_address)
     assert flag.exists()

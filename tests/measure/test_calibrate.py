@@ -20,7 +20,7 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.transfer import transferred
 from roofmodel.errors import DeviceError, WorkloadError
 from roofmodel.measure import calibrate as calibrate_module
-from roofmodel.measure import fitting as fitting_module
+from roofmodel.measure import fitting
 from roofmodel.measure.calibrate import Calibrated, Sample, calibrate
 from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.measure.validate import validate
@@ -91,7 +91,7 @@ def quick_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate_module, "DISCRETE", {})
     monkeypatch.setattr(calibrate_module, "STARTS", {})
     monkeypatch.setattr(calibrate_module, "COMBINED", {})
-    monkeypatch.setattr(fitting_module, "RANDOM_STARTS", 0)
+    monkeypatch.setattr(fitting, "RANDOM_STARTS", 0)
 
 
 def test_a_fit_recovers_the_parameters_of_synthetic_measurements(synthetic_fit: SyntheticFit) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import roofmodel
 from roofmodel.errors import WorkloadError
-from roofmodel.sweep import dask_cluster as dask_cluster_module
+from roofmodel.sweep import dask_cluster
 from roofmodel.sweep.dask_cluster import _result, evaluate_on_cluster
 
 distributed = pytest.importorskip("distributed")
@@ -85,6 +85,6 @@ def test_a_lost_scheduler_is_a_one_line_error(error: Exception) -> None:
 
 
 def test_an_unreachable_scheduler_is_quoted_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_cluster_module, "CONNECT_TIMEOUT", 1)
+    monkeypatch.setattr(dask_cluster, "CONNECT_TIMEOUT", 1)
     with pytest.raises(WorkloadError, match=r'cluster="tcp://127\.0\.0\.1:9": no Dask scheduler answers at'):
         list(evaluate_on_cluster(doubled, [1], "tcp://127.0.0.1:9"))

@@ -1,6 +1,6 @@
-"""The command line: each command parses options, calls one function of the package and presents its report.
+"""The command line: each command parses options, calls one function of its folder and presents its report.
 
-A command is a module of this package, named in `app.COMMANDS`; `options` and `output` are shared.
+`app.COMMANDS` names the module of each command; `options` and `report.printing` are shared.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from roofmodel.cli.app import app
+from roofmodel.app import app
 from roofmodel.errors import RoofError, option_spelling
 from roofmodel.report.encoding import ASCII_FALLBACK
 from roofmodel.report.printing import flag, print_line
