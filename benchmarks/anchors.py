@@ -107,7 +107,7 @@ class ToolComparisons:
         predicted = {
             "roofline": [tuple(phase.bound_seconds for phase in pair) for pair in phases],
             "llm-flops": self._run(llm_flops.served, rows),
-            "roofmodel": [tuple(phase.expected.seconds for phase in pair) for pair in phases],
+            "roofmodel": [tuple(phase.expected.value for phase in pair) for pair in phases],
         }
         if rows[0].hw in clones.VIEWED:
             predicted["LLM-Viewer"] = self._run(clones.llm_viewer, self.paths["LLM-Viewer"], rows)

@@ -47,7 +47,7 @@ def expected_ratio(row: Published, batch: int) -> float:
     def seconds(placed: list[Placed]) -> float:
         total = sum_of(placed)
         assert total
-        return float(total.seconds)
+        return float(total.value)
 
     gemms = [one for one in step.placed if one.operator.kind in ("gemm", "bmm")]
     return seconds([*step.exchanges]) / seconds(gemms)

@@ -72,4 +72,4 @@ def expected(case: TrainingCase) -> float | None:
         ).phases  # fmt: skip
     except WorkloadError:
         return None
-    return step.expected and float(step.expected.seconds)
+    return step.expected and float(step.expected.value)

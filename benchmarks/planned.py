@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from benchmarks import pages
 from benchmarks.served import ACTIVATIONS, SHARDED, ServedBatch, loaded, rows
-from roofmodel.plan.candidate import Interval
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.ranking import ties
 from roofmodel.plan.step_times import StepTimes, decode_times, engine, prefill_times
+from roofmodel.timing.timing import Expected
 
 
 class Choice(NamedTuple):
@@ -28,7 +28,7 @@ class Choice(NamedTuple):
     row: ServedBatch
     replicas: int
     measured: float
-    expected: Interval
+    expected: Expected
 
 
 class Group(NamedTuple):
@@ -73,7 +73,7 @@ def groups(folder: Path, wanted: Callable[[ServedBatch], bool] = lambda row: Tru
             yield Group(str(model), str(hw), int(str(gpus)), int(str(batch)), tuple(choices))
 
 
-def expectation(row: ServedBatch) -> Interval:
+def expectation(row: ServedBatch) -> Expected:
     """The inverse of the expected seconds of the batch: its prefill, and all decodes at their mean cache length.
 
     All layouts of a group serve the same number of requests, so that their rates are in the same ratio.
@@ -83,7 +83,7 @@ def expectation(row: ServedBatch) -> Interval:
     served = engine(arch, device, Layout(row.gpus), form, memory_utilization=1.0)
     prefill = prefill_times(served, row.batch, row.prompt)
     whole: StepTimes = prefill + (row.new - 1) * decode_times(served, row.batch, row.prompt + row.new // 2)
-    return Interval(1 / whole.seconds, 1 / whole.high, 1 / whole.low)
+    return Expected(1 / whole.seconds, 1 / whole.high, 1 / whole.low)
 
 
 def table(found: Iterable[Group]) -> str:

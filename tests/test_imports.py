@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+from pathlib import Path
+
 import grimp
 
 
@@ -14,3 +18,11 @@ def test_no_module_imports_itself_through_others() -> None:
         if (chain := graph.find_shortest_chain(importer=imported, imported=module))
     }
     assert not circles, "\n".join(circles.values())
+
+
+def test_each_class_name_is_used_once() -> None:
+    places = defaultdict(list)
+    for path in sorted((Path(__file__).parents[1] / "roofmodel").rglob("*.py")):
+        for name in re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            places[name].append(path.name)
+    assert not {name: files for name, files in places.items() if len(files) > 1}

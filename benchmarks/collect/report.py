@@ -84,7 +84,7 @@ def _compared(row: dict[str, str], folder: Path, device: Device | None) -> str:
     bound = f"{seconds(measured):>9} {seconds(float(phase.bound_seconds)):>9}"
     if expected is None:
         return bound
-    return f"{bound} {seconds(float(expected.seconds)):>9} {expected.seconds / measured - 1:+7.0%}"
+    return f"{bound} {seconds(float(expected.value)):>9} {expected.value / measured - 1:+7.0%}"
 
 
 def predicted(row: dict[str, str], folder: Path, device: Device) -> PhaseEstimate:

@@ -32,7 +32,7 @@ class PairingCosts(NamedTuple):
     unmatched: float
 
 
-class Pair(NamedTuple):
+class AlignedItem(NamedTuple):
     """An item and its operators; no operators if it stays unmatched."""
 
     item: int
@@ -42,16 +42,16 @@ class Pair(NamedTuple):
     extra: bool = False  # a further kernel of an operator that already has one
 
 
-class Alignment(NamedTuple):
+class OperatorAlignment(NamedTuple):
     """One pair per item, and the total cost."""
 
-    pairs: list[Pair]
+    pairs: list[AlignedItem]
     cost: float
 
 
 def align(
     items: int, costs: Callable[[int], PairingCosts], lengths: Sequence[int], skips: np.ndarray, repeats: bool = True
-) -> Alignment:
+) -> OperatorAlignment:
     """The cheapest pairing of `items` items with passes over patterns of these lengths; one pass unless `repeats`.
 
     `skips` is the cost of leaving each operator of the patterns unmatched; `costs(i)` are the costs of item i.
@@ -85,7 +85,7 @@ def align(
     else:
         best[: states.ends[0]] = np.inf
     last = int(np.argmin(best))
-    return Alignment(states.path(last, moves, origins), float(best[last]))
+    return OperatorAlignment(states.path(last, moves, origins), float(best[last]))
 
 
 class _States:
@@ -150,7 +150,7 @@ class _States:
             best[part] = lowest + skip_cost
             origin[part] = origin[part][source]
 
-    def path(self, state: int, moves: np.ndarray, origins: np.ndarray) -> list[Pair]:
+    def path(self, state: int, moves: np.ndarray, origins: np.ndarray) -> list[AlignedItem]:
         """The pairs on the cheapest path, traced back from the last state."""
         pairs, passes_back = [], 0
         for i in range(len(moves) - 1, -1, -1):
@@ -161,7 +161,7 @@ class _States:
             move = int(moves[i][previous])
             place = previous - int(self.starts[pattern])
             operators = tuple(range(place - max(move, 1), place)) if move != _UNMATCHED else ()
-            pairs.append(Pair(i, passes_back, pattern, operators, move == _EXTRA))
+            pairs.append(AlignedItem(i, passes_back, pattern, operators, move == _EXTRA))
             state = previous - max(move, 0)
         return [pair._replace(step=passes_back - pair.step) for pair in reversed(pairs)]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel.compare import diagnosis, kernel_groups, layers, matching, passes, sequence, summary
-from roofmodel.compare.comparison import Comparison, ComparisonFinding, LayerMismatch, Passes
+from roofmodel.compare.comparison import ComparisonFinding, FoundPasses, LayerMismatch, ModelComparison
 from roofmodel.compare.kernel_groups import WorkGroup, recorded_gemm
 from roofmodel.compare.matching import Matching
 from roofmodel.compare.passes import ChosenPasses
@@ -47,7 +47,7 @@ def compare(
     steps: int | None = None,
     device: str | None = None,
     workload: Mapping[str, Any],
-) -> Comparison:
+) -> ModelComparison:
     """Match the operators of a model under a workload with the kernels of profiler files.
 
     `times` are files whose times replace those of `files`; `steps` is the number of passes in the files (detected if
@@ -132,12 +132,12 @@ def _comparison(
     profile: Profile,
     matched: _Matched,
     mismatch: FormatMismatch | None,
-) -> Comparison:
+) -> ModelComparison:
     phases = [phase.step.phase for phase in predicted.phases]
     tally = Tally(matched.matching, matched.sequences, phases, matched.chosen, identified.device)
     absent = set(phases) - {each.phase for each in matched.chosen.passes}
     warnings = warnings_in(predicted.notes)
-    return Comparison(
+    return ModelComparison(
         estimate=predicted,
         identified=identified,
         profile=profile,
@@ -192,7 +192,7 @@ def _cheapest(
     return min(matchings, key=lambda pair: pair[0].cost)
 
 
-def _check_weight_sizes(comparison: Comparison, sequences: Sequence[Sequence[Occurrence]]) -> None:
+def _check_weight_sizes(comparison: ModelComparison, sequences: Sequence[Sequence[Occurrence]]) -> None:
     """Raises ProfileError if the file records shapes of GEMMs and none has a weight matrix of the model."""
     recorded = [gemm.shape for gemm in comparison.gemms]
     if not recorded or any(gemm.same_weights for gemm in comparison.gemms):
@@ -224,7 +224,7 @@ def _weight_sizes(sequences: Sequence[Sequence[Occurrence]]) -> Iterator[int]:
 
 
 def _assumed_workload(
-    kernels: Sequence[Kernel], found: Sequence[Passes], predicted: Estimate, workload: Mapping[str, Any]
+    kernels: Sequence[Kernel], found: Sequence[FoundPasses], predicted: Estimate, workload: Mapping[str, Any]
 ) -> Iterator[Text]:
     """A warning with the default values of batch and lengths, if neither the user nor recorded shapes give them."""
     if any(recorded_gemm(kernel) for kernel in kernels):

@@ -64,7 +64,7 @@ class UnmatchedOperators(NamedTuple):
     expected_seconds: float | None
 
 
-class Passes(NamedTuple):
+class FoundPasses(NamedTuple):
     """The passes of one phase in a file: how many were found and used, and the mean time of one."""
 
     phase: str
@@ -118,13 +118,13 @@ class ComparisonFinding(NamedTuple):
         return self.kind in ("weights", "rows", "layers", "attention", "too fast")
 
 
-class Comparison(NamedTuple):
+class ModelComparison(NamedTuple):
     """Predicted operators matched with measured kernels."""
 
     estimate: Estimate
     identified: DeviceIdentification
     profile: Profile
-    passes: tuple[Passes, ...]
+    passes: tuple[FoundPasses, ...]
     rows: tuple[ComparisonRow, ...]  # by excess time, largest first
     unmatched_kernels: tuple[UnmatchedKernels, ...]
     unmatched_operators: tuple[UnmatchedOperators, ...]

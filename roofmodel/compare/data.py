@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roofmodel.compare.comparison import Comparison, Passes
+from roofmodel.compare.comparison import FoundPasses, ModelComparison
 from roofmodel.compare.diagnosis import reasons
 from roofmodel.compare.text import finding_texts, row_label
 from roofmodel.files.file_names import display_names
@@ -13,7 +13,7 @@ from roofmodel.numbers.algebra import plain
 from roofmodel.report import encoding
 
 
-def document(comparison: Comparison) -> dict[str, Any]:
+def document(comparison: ModelComparison) -> dict[str, Any]:
     """The document `roofmodel.compare/1`. Figures are per pass; totals are sums of one pass per phase."""
     phases = [_passes(comparison, passes) for passes in comparison.passes]
     return {
@@ -37,7 +37,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def rows(comparison: Comparison) -> list[dict[str, Any]]:
+def rows(comparison: ModelComparison) -> list[dict[str, Any]]:
     """One row per group of operators."""
     return [
         {
@@ -73,7 +73,7 @@ _SUMMED = (
 )  # fmt: skip
 
 
-def _passes(comparison: Comparison, passes: Passes) -> dict[str, Any]:
+def _passes(comparison: ModelComparison, passes: FoundPasses) -> dict[str, Any]:
     """Totals of a phase: predicted figures of matched operators, measured seconds of all kernels."""
     own = [row for row in comparison.rows if row.phase == passes.phase]
     matched = _sum([row.measured_seconds for row in own])
@@ -107,12 +107,12 @@ def _sum(values: Sequence[Any]) -> Any:
     return None if None in values else sum(values)
 
 
-def as_json(comparison: Comparison) -> str:
+def as_json(comparison: ModelComparison) -> str:
     """The document as JSON text."""
     return encoding.as_json(document(comparison))
 
 
-def as_csv(comparison: Comparison) -> str:
+def as_csv(comparison: ModelComparison) -> str:
     """The rows as CSV with a header; a list is one cell, joined by `; `."""
     flat = [{k: "; ".join(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows(comparison)]
     return encoding.as_csv(flat)

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from roofmodel.compare.comparison import Comparison, ComparisonFinding, ComparisonRow, Passes
+from roofmodel.compare.comparison import ComparisonFinding, ComparisonRow, FoundPasses, ModelComparison
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
 from roofmodel.roofline.formats import FormatMismatch
@@ -28,7 +28,7 @@ _TILE = re.compile(r"(?<![\dx])(16|32|48|64|96|128|192|256)x(16|32|48|64|96|128|
 # --- Reasons for differences between measured and counted -------------------------------------------
 
 
-def reasons(row: ComparisonRow, comparison: Comparison) -> tuple[str, ...]:
+def reasons(row: ComparisonRow, comparison: ModelComparison) -> tuple[str, ...]:
     """Reasons why measured FLOPs and bytes of a row differ from the counted ones."""
     device, mismatch = comparison.identified.device, comparison.format_mismatch
     return (*_fast_convolution(row), *_several_kernels(row), *_flops(row), *_bytes(row, device, mismatch))
@@ -131,7 +131,7 @@ def _anchor(row: ComparisonRow) -> str | None:
 # --- Findings ---------------------------------------------------------------------------------------
 
 
-def findings(comparison: Comparison) -> tuple[ComparisonFinding, ...]:
+def findings(comparison: ModelComparison) -> tuple[ComparisonFinding, ...]:
     """The three most important findings: at most two doubts about the comparison, then the largest costs."""
     found = [finding for passes in comparison.passes for finding in _phase_findings(comparison, passes)]
     doubts = [f for f in found if f.is_doubt]
@@ -139,7 +139,7 @@ def findings(comparison: Comparison) -> tuple[ComparisonFinding, ...]:
     return tuple([*doubts[:MAX_DOUBTS], *costs][:MAX_FINDINGS])
 
 
-def _phase_findings(comparison: Comparison, passes: Passes) -> Iterator[ComparisonFinding]:
+def _phase_findings(comparison: ModelComparison, passes: FoundPasses) -> Iterator[ComparisonFinding]:
     phase, pass_seconds = passes.phase, passes.seconds
     rows = [row for row in comparison.rows if row.phase == phase]
     yield from _gemm_shapes(comparison, phase)
@@ -199,7 +199,9 @@ def _fits_in_l2(row: ComparisonRow, device: Device) -> bool:
     )
 
 
-def _missing_attention(comparison: Comparison, phase: str, rows: list[ComparisonRow]) -> Iterator[ComparisonFinding]:
+def _missing_attention(
+    comparison: ModelComparison, phase: str, rows: list[ComparisonRow]
+) -> Iterator[ComparisonFinding]:
     """Fused attention in the model, and no kernel in the file that looks like attention."""
     placed = next(p.placed for p in comparison.estimate.phases if p.step.phase == phase)
     fused = {each.operator.name for each in placed if each.operator.kind == "attention"}
@@ -209,7 +211,7 @@ def _missing_attention(comparison: Comparison, phase: str, rows: list[Comparison
         yield ComparisonFinding("attention", phase, 0.0, 1.0, detail=units.significant(count))
 
 
-def _gemm_shapes(comparison: Comparison, phase: str) -> Iterator[ComparisonFinding]:
+def _gemm_shapes(comparison: ModelComparison, phase: str) -> Iterator[ComparisonFinding]:
     """Whether most GEMMs in the file have other weight matrices than the model, or other rows than the workload."""
     gemms = [gemm for gemm in comparison.gemms if gemm.phase == phase]
     others = [gemm for gemm in gemms if not gemm.same_weights]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from roofmodel.compare.alignment import IMPOSSIBLE, Pair, PairingCosts
+from roofmodel.compare.alignment import IMPOSSIBLE, AlignedItem, PairingCosts
 from roofmodel.compare.sequence import Occurrence
 from roofmodel.roofline.naming import Hint, is_expert_gemm
 
@@ -170,20 +170,20 @@ class Anchors:
 
     # --- Places -------------------------------------------------------------------------------------
 
-    def places(self, pair: Pair) -> tuple[int, ...]:
+    def places(self, pair: AlignedItem) -> tuple[int, ...]:
         """The operators of a pair as places in the sequence of its phase."""
         return tuple(self._anchor_places[pair.pattern][anchor] for anchor in pair.operators)
 
-    def same_slot(self, first: Pair, second: Pair) -> bool:
+    def same_slot(self, first: AlignedItem, second: AlignedItem) -> bool:
         """Whether two pairs have operators of one pass and slot."""
         anchors = [sum(self.lengths[: pair.pattern]) + pair.operators[0] for pair in (first, second)]
         return first.step == second.step and self._slots[anchors[0]] == self._slots[anchors[1]]
 
-    def is_attention(self, pair: Pair) -> bool:
+    def is_attention(self, pair: AlignedItem) -> bool:
         """Whether a pair is fused attention."""
         return self.sequences[pair.pattern][self.places(pair)[0]].work == "attention"
 
-    def allows_pair(self, pair: Pair, hint: Hint) -> bool:
+    def allows_pair(self, pair: AlignedItem, hint: Hint) -> bool:
         """Whether ranges allow the first operator of a pair."""
         return self._hint_allows(hint, pair.pattern, self.sequences[pair.pattern][self.places(pair)[0]])
 
@@ -192,7 +192,9 @@ class Anchors:
         occurrence = self.sequences[phase][place]
         return direction_agrees(group.direction, occurrence) and self._hint_allows(group.hint, phase, occurrence)
 
-    def light_operators(self, first: Pair | None, second: Pair | None) -> tuple[tuple[int, int, int], ...]:
+    def light_operators(
+        self, first: AlignedItem | None, second: AlignedItem | None
+    ) -> tuple[tuple[int, int, int], ...]:
         """The light operators from the slot of the first pair up to the slot of the second: step, phase, place."""
         if first is None:
             assert second is not None
@@ -212,11 +214,11 @@ class Anchors:
             return self._light_in_range(first, begin, self.places(second)[0])
         return self._light_in_range(first, begin, pass_end) + self._light_in_range(second, 0, self.places(second)[0])
 
-    def _in_slot(self, pair: Pair, place: int) -> bool:
+    def _in_slot(self, pair: AlignedItem, place: int) -> bool:
         first, second = (self.sequences[pair.pattern][p] for p in (self.places(pair)[0], place))
         return (first.layer, first.slot) == (second.layer, second.slot)
 
-    def _light_in_range(self, pair: Pair, begin: int, end: int) -> tuple[tuple[int, int, int], ...]:
+    def _light_in_range(self, pair: AlignedItem, begin: int, end: int) -> tuple[tuple[int, int, int], ...]:
         sequence = self.sequences[pair.pattern]
         return tuple((pair.step, pair.pattern, p) for p in range(begin, end) if sequence[p].anchor is None)
 

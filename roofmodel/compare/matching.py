@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from roofmodel.compare import alignment
-from roofmodel.compare.alignment import IMPOSSIBLE, Pair, PairingCosts
+from roofmodel.compare.alignment import IMPOSSIBLE, AlignedItem, PairingCosts
 from roofmodel.compare.evidence import MARKER_WORK, Anchors
 from roofmodel.compare.kernel_groups import WorkGroup
 from roofmodel.compare.sequence import Occurrence
@@ -89,8 +89,8 @@ class _Segment(NamedTuple):
     light: tuple[tuple[int, int, int], ...]  # step, phase, place in the phase's sequence
 
 
-def _segments(groups: Sequence[WorkGroup], paired: dict[int, Pair], evidence: Anchors) -> Iterator[_Segment]:
-    starts: list[tuple[int, Pair]] = []
+def _segments(groups: Sequence[WorkGroup], paired: dict[int, AlignedItem], evidence: Anchors) -> Iterator[_Segment]:
+    starts: list[tuple[int, AlignedItem]] = []
     for i in sorted(paired):
         pair = paired[i]
         if pair.operators and (not starts or not evidence.same_slot(starts[-1][1], pair)):
@@ -114,7 +114,7 @@ class _MatchedSegment(NamedTuple):
 
 
 def _match_segment(
-    segment: _Segment, groups: Sequence[WorkGroup], paired: dict[int, Pair], evidence: Anchors
+    segment: _Segment, groups: Sequence[WorkGroup], paired: dict[int, AlignedItem], evidence: Anchors
 ) -> _MatchedSegment:
     """Match each kernel group of a segment with operators, or leave it unmatched."""
     units: list[Unit] = []

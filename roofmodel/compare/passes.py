@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from roofmodel.compare.comparison import Passes
+from roofmodel.compare.comparison import FoundPasses
 from roofmodel.compare.matching import Matching
 from roofmodel.compare.sequence import Occurrence
 from roofmodel.errors import Message, Option, Text, WorkloadError
@@ -26,7 +26,7 @@ class ChosenPasses(NamedTuple):
 
     steps: Mapping[int, tuple[int, ...]]
     divisors: Mapping[int, int]
-    passes: tuple[Passes, ...]
+    passes: tuple[FoundPasses, ...]
     notes: tuple[Text, ...]
 
 
@@ -41,7 +41,7 @@ def choose(
     for step, group in [(unit.step, unit.kernel_group) for unit in matching.units] + list(matching.unmatched):
         kernels.setdefault(step, []).extend(group.kernels)
     steps: dict[int, tuple[int, ...]] = {}
-    listed: list[Passes] = []
+    listed: list[FoundPasses] = []
     notes: list[Text] = []
     for phase, name in enumerate(phases):
         share = _shares(matching, phase, sequences[phase])
@@ -107,12 +107,12 @@ def _left_out(name: str, found: int, complete: int, used: int) -> Iterator[str]:
 def _passes(
     name: str, matching: Matching, used: Sequence[int], kernels: Mapping[int, Sequence[Kernel]], detected: int,
     given: int | None, partial: bool,
-) -> Passes:  # fmt: skip
+) -> FoundPasses:  # fmt: skip
     divisor = given or len(used)
     seconds = total(kernel.seconds for step in used for kernel in kernels[step])
     busy = [span for step in used if (span := _span_and_busy(_matched(matching, step), kernels[step]))]
     has_times = len(busy) == divisor
-    return Passes(
+    return FoundPasses(
         phase=name,
         found=given or detected,
         used=divisor,

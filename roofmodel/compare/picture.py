@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roofmodel.compare.comparison import Comparison, ComparisonRow
+from roofmodel.compare.comparison import ComparisonRow, ModelComparison
 from roofmodel.compare.text import finding_texts, row_label
 from roofmodel.errors import cut
 from roofmodel.numbers import units
@@ -22,7 +22,7 @@ LABEL_LENGTH, LINE_LENGTH = 40, 170  # characters that fit
 LABELS_LEFT = 0.84  # of the figure: where the column of achieved times begins
 
 
-def draw(comparison: Comparison, path: Path, form: str) -> None:
+def draw(comparison: ModelComparison, path: Path, form: str) -> None:
     """Write the picture in the format `form` (png, svg, pdf). Raises OSError."""
     bars = sorted((row for row in comparison.rows if row.measured_seconds), key=_achieved)[-MAX_BARS:]
     compared = {passes.phase for passes in comparison.passes}

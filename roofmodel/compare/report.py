@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     import pandas
 
-    from roofmodel.compare.comparison import Comparison
+    from roofmodel.compare.comparison import ModelComparison
 
 
 class CompareReport(TextResult, PictureResult):
     """Result of `compare`: operators with the kernels that ran them, predicted and measured."""
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: ModelComparison) -> None:
         self.comparison = comparison
 
     @property

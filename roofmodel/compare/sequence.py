@@ -60,7 +60,7 @@ class Occurrence(NamedTuple):
     def seconds(self) -> float:
         """Expected time; the bound if there is no expected time."""
         expected = self.placed.expected
-        return float(expected.seconds if expected else self.placed.placement.bound_seconds)
+        return float(expected.value if expected else self.placed.placement.bound_seconds)
 
 
 def in_order(phase: PhaseEstimate) -> list[Occurrence]:

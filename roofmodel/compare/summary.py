@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from roofmodel.compare.comparison import Passes
+from roofmodel.compare.comparison import FoundPasses
 from roofmodel.compare.kernel_groups import WorkGroup, counted_flops
 from roofmodel.compare.matching import Matching, Unit
 from roofmodel.compare.passes import ChosenPasses
@@ -72,7 +72,7 @@ def match_by_kind(
     ]
     seconds = total(kernel.seconds for kernel in kernels)
     launches = sum(kernel.invocations for kernel in kernels)
-    mean = Passes(
+    mean = FoundPasses(
         phase=phase, found=passes, used=passes, partial=False, seconds=None if seconds is None else seconds / passes,
         span_seconds=None, idle_seconds=None, kernels=launches / passes,
     )  # fmt: skip

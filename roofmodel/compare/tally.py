@@ -66,7 +66,7 @@ class Tally(NamedTuple):
             occurrences[names[0] if units[0].kind else _counted_as(sequence[place])] += n
             cost = cost + _mean(n, passes, placed.placement.cost)
             bounds[placed.placement.bound] += n / passes * float(placed.placement.bound_seconds)
-            expected.append(None if placed.expected is None else n / passes * float(placed.expected.seconds))
+            expected.append(None if placed.expected is None else n / passes * float(placed.expected.value))
         kernels = [kernel for unit in units for kernel in unit.kernel_group.kernels]
         seconds, dram_bytes = (
             total(kernel.seconds for kernel in kernels),
@@ -128,7 +128,7 @@ class Tally(NamedTuple):
                     occurrences=sum(times for times, _ in occurrences),
                     bound_seconds=sum(times * float(placed.placement.bound_seconds) for times, placed in occurrences),
                     expected_seconds=total(
-                        times * float(placed.expected.seconds) if placed.expected else None
+                        times * float(placed.expected.value) if placed.expected else None
                         for times, placed in occurrences
                     ),
                 )

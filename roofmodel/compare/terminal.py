@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roofmodel.compare import data
-from roofmodel.compare.comparison import Comparison, ComparisonRow, Passes
+from roofmodel.compare.comparison import ComparisonRow, FoundPasses, ModelComparison
 from roofmodel.compare.diagnosis import reasons
 from roofmodel.compare.text import duration, finding_texts, percent, row_label
 from roofmodel.errors import Option
@@ -36,12 +36,12 @@ MEANING = {
 }
 
 
-def table(comparison: Comparison) -> RenderableType:
+def table(comparison: ModelComparison) -> RenderableType:
     """Rows of each phase by excess time, unmatched kernels and operators, and the findings."""
     return Group(*_blocks(comparison))
 
 
-def _blocks(comparison: Comparison) -> Iterator[RenderableType]:
+def _blocks(comparison: ModelComparison) -> Iterator[RenderableType]:
     estimate, device = comparison.estimate, comparison.identified.device
     source = {"given": "", "attributes": ", by the file's attributes", "assumed": ", ASSUMED"}[
         comparison.identified.source
@@ -61,7 +61,7 @@ def _blocks(comparison: Comparison) -> Iterator[RenderableType]:
         yield Text(f"{number}. {sentence}")
 
 
-def _heading(comparison: Comparison, passes: Passes, rows: Sequence[ComparisonRow]) -> str:
+def _heading(comparison: ModelComparison, passes: FoundPasses, rows: Sequence[ComparisonRow]) -> str:
     phase = next(describe_phase(phase) for phase in comparison.estimate.phases if phase.step.phase == passes.phase)
     count = f"{passes.used} of {passes.found}" if passes.found != passes.used else f"{passes.used}"
     used = f"{count} pass" if passes.found == 1 else f"{count} passes"
@@ -77,7 +77,7 @@ def _heading(comparison: Comparison, passes: Passes, rows: Sequence[ComparisonRo
     return f"{phase}: {used}, {kernels}; matched operators: {', '.join(sums)}"
 
 
-def _rows(comparison: Comparison, rows: Sequence[ComparisonRow]) -> RenderableType:
+def _rows(comparison: ModelComparison, rows: Sequence[ComparisonRow]) -> RenderableType:
     shown = FittingTable(TITLES, "operator", EXPENDABLE, MEANING)
     for row in rows:
         excess = row.excess_seconds
@@ -108,7 +108,7 @@ def _share(predicted: float, measured: float | None) -> str:
     return percent(predicted / measured) if measured else "–"
 
 
-def _reasons(comparison: Comparison, rows: Sequence[ComparisonRow]) -> Iterator[RenderableType]:
+def _reasons(comparison: ModelComparison, rows: Sequence[ComparisonRow]) -> Iterator[RenderableType]:
     by_row = [(row_label(comparison, row), reasons(row, comparison)) for row in rows]
     lines = [f"{name}: {'; '.join(found)}" for name, found in by_row if found]
     for line in lines[:MAX_LISTED]:
@@ -119,7 +119,7 @@ def _reasons(comparison: Comparison, rows: Sequence[ComparisonRow]) -> Iterator[
         )
 
 
-def _unmatched(comparison: Comparison, phase: str) -> Iterator[RenderableType]:
+def _unmatched(comparison: ModelComparison, phase: str) -> Iterator[RenderableType]:
     kernels = [each for each in comparison.unmatched_kernels if each.phase == phase]
     if kernels:
         names = [f"{each.name} × {units.significant(each.kernels)} {duration(each.seconds)}" for each in kernels]
@@ -137,7 +137,7 @@ def _listed(names: Sequence[str], limit: int) -> str:
     return "; ".join(names[:limit]) + more
 
 
-def save(comparison: Comparison, path: str) -> Path:
+def save(comparison: ModelComparison, path: str) -> Path:
     """Write a picture (png, svg, pdf) or the data (json, csv), by the suffix."""
     from roofmodel.compare import picture
 

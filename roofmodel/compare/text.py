@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from roofmodel.compare.comparison import Comparison, ComparisonFinding, ComparisonRow, Passes
+from roofmodel.compare.comparison import ComparisonFinding, ComparisonRow, FoundPasses, ModelComparison
 from roofmodel.compare.diagnosis import reasons
 from roofmodel.counting.routing import UNIFORM
 from roofmodel.errors import Message, Option, Text
@@ -14,7 +14,7 @@ from roofmodel.report.operator_names import label, merged_label, title
 CATEGORIES = 3  # of unmatched kernels that a finding lists
 
 
-def row_label(comparison: Comparison, row: ComparisonRow) -> str:
+def row_label(comparison: ModelComparison, row: ComparisonRow) -> str:
     """The label of a row: `attention: Q, K, V projection`, `residual adds + norms`."""
     operators = {
         placed.operator.name: placed.operator for phase in comparison.estimate.phases for placed in phase.placed
@@ -39,19 +39,19 @@ def percent(share: float) -> str:
     return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
-def finding_texts(comparison: Comparison) -> list[str]:
+def finding_texts(comparison: ModelComparison) -> list[str]:
     """One sentence per finding, most important first."""
     return [str(_SENTENCES[finding.kind](comparison, finding)) for finding in comparison.findings]
 
 
-def _weights(comparison: Comparison, finding: ComparisonFinding) -> Text:
+def _weights(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
     return (
         f"{finding.share:.0%} of the GEMMs in the file have weight sizes that {_model(comparison)} does not have "
         f"({finding.detail}): check that the file is of this model, complete and on one GPU"
     )
 
 
-def _rows(comparison: Comparison, finding: ComparisonFinding) -> Text:
+def _rows(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
     given = next(gemm.given_rows for gemm in comparison.gemms if gemm.phase == finding.phase)
     workload, rows = comparison.estimate.workload, int(finding.detail)
     tokens = 1 if finding.phase == "decode" else workload.seq
@@ -67,7 +67,7 @@ def _rows(comparison: Comparison, finding: ComparisonFinding) -> Text:
     )
 
 
-def _layers(comparison: Comparison, finding: ComparisonFinding) -> Text:
+def _layers(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
     found = next(layers for layers in comparison.layer_mismatches if layers.phase == finding.phase)
     model, check = _model(comparison), "check that the file is of this model"
     if found.kind == "named":
@@ -80,14 +80,14 @@ def _layers(comparison: Comparison, finding: ComparisonFinding) -> Text:
     return f"{found.measured} layers follow an embedding lookup in the file, but {model} has {found.expected}: {check}"
 
 
-def _attention(comparison: Comparison, finding: ComparisonFinding) -> Text:
+def _attention(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
     return (
         f"no kernel in the file looks like attention, but a {_step(finding)} of {_model(comparison)} has "
         f"{finding.detail} attention operators: check that the file is of this model"
     )
 
 
-def _too_fast(comparison: Comparison, finding: ComparisonFinding) -> Text:
+def _too_fast(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
     row = _row(finding)
     return Message(
         f"{row_label(comparison, row)}: {duration(row.measured_seconds)}, below the bound of "
@@ -97,18 +97,18 @@ def _too_fast(comparison: Comparison, finding: ComparisonFinding) -> Text:
     )  # fmt: skip
 
 
-def _routing_hint(comparison: Comparison, row: ComparisonRow) -> Iterator[Text]:
+def _routing_hint(comparison: ModelComparison, row: ComparisonRow) -> Iterator[Text]:
     """The option that explains experts that are faster than the bound: identical prompts use few experts."""
     if comparison.estimate.workload.routing == UNIFORM and any("expert_" in name for name in row.operators):
         yield "; if the prompts are identical, use "
         yield Option("routing", "same")
 
 
-def _run(comparison: Comparison, finding: ComparisonFinding) -> Text:
+def _run(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
     return finding.detail
 
 
-def _idle(comparison: Comparison, finding: ComparisonFinding) -> Text:
+def _idle(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
     return (
         f"the GPU is idle between kernels for {duration(finding.seconds)} of the "
         f"{duration(_passes(comparison, finding).span_seconds)} of a {_step(finding)} ({finding.share:.0%}); if it "
@@ -116,7 +116,7 @@ def _idle(comparison: Comparison, finding: ComparisonFinding) -> Text:
     )
 
 
-def _unmatched_kernels(comparison: Comparison, finding: ComparisonFinding) -> Text:
+def _unmatched_kernels(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
     seconds: dict[str, float] = {}
     for kernels in comparison.unmatched_kernels:
         if kernels.phase == finding.phase:
@@ -129,7 +129,7 @@ def _unmatched_kernels(comparison: Comparison, finding: ComparisonFinding) -> Te
     )
 
 
-def _unmatched_operators(comparison: Comparison, finding: ComparisonFinding) -> Text:
+def _unmatched_operators(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
     share = f"{finding.share:.0%} of the bound of a {_step(finding)} ({duration(finding.seconds)})"
     if _passes(comparison, finding).partial:
         return f"the file covers only part of a {_step(finding)}: operators with {share} are not in it"
@@ -139,7 +139,7 @@ def _unmatched_operators(comparison: Comparison, finding: ComparisonFinding) -> 
     )
 
 
-def _slow(comparison: Comparison, finding: ComparisonFinding) -> Text:
+def _slow(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
     row = _row(finding)
     expected = row.expected_seconds is not None
     reference = "expected time" if expected else "bound"
@@ -152,7 +152,7 @@ def _slow(comparison: Comparison, finding: ComparisonFinding) -> Text:
     )
 
 
-def _longest(comparison: Comparison, finding: ComparisonFinding) -> Text:
+def _longest(comparison: ModelComparison, finding: ComparisonFinding) -> Text:
     row = _row(finding)
     expected = "" if row.expected_seconds is None else f", expected {duration(row.expected_seconds)}"
     return (
@@ -161,7 +161,7 @@ def _longest(comparison: Comparison, finding: ComparisonFinding) -> Text:
     )
 
 
-_SENTENCES: Mapping[str, Callable[[Comparison, ComparisonFinding], Text]] = {
+_SENTENCES: Mapping[str, Callable[[ModelComparison, ComparisonFinding], Text]] = {
     "weights": _weights,
     "rows": _rows,
     "layers": _layers,
@@ -176,7 +176,7 @@ _SENTENCES: Mapping[str, Callable[[Comparison, ComparisonFinding], Text]] = {
 }
 
 
-def _model(comparison: Comparison) -> str:
+def _model(comparison: ModelComparison) -> str:
     return comparison.estimate.architecture.name
 
 
@@ -189,5 +189,5 @@ def _row(finding: ComparisonFinding) -> ComparisonRow:
     return finding.row
 
 
-def _passes(comparison: Comparison, finding: ComparisonFinding) -> Passes:
+def _passes(comparison: ModelComparison, finding: ComparisonFinding) -> FoundPasses:
     return next(passes for passes in comparison.passes if passes.phase == finding.phase)

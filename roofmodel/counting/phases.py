@@ -17,7 +17,7 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.training import (
     InFlight,
     KeptTensors,
-    Passes,
+    TrainingPasses,
     TrainingStep,
     build_passes,
     build_training_step,
@@ -204,7 +204,7 @@ class TrainingShare:
         return found, tuple(build_training_step(self._eager_passes, step).operators(step.microbatches))
 
     @cached_property
-    def _eager_passes(self) -> Passes:
+    def _eager_passes(self) -> TrainingPasses:
         passes = self._passes
         return build_passes(_as_eager(passes.passed), passes.parameters, self._step, passes.tied)
 

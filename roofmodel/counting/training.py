@@ -63,7 +63,7 @@ def runs_once_per_step(operator: Operator) -> bool:
     return operator.stage == "optimizer" or operator.name.startswith("gradients.")
 
 
-class Passes(NamedTuple):
+class TrainingPasses(NamedTuple):
     """The forward and the backward pass of a training step; they depend neither on recomputation nor on the optimizer.
 
     `tied` of the `parameters` of the GPU are also on another pipeline stage, if any.
@@ -77,12 +77,14 @@ class Passes(NamedTuple):
     tied: Number | None = None
 
 
-def build_passes(passed: Sequence[Operator], parameters: Number, step: Step, tied: Number | None = None) -> Passes:
+def build_passes(
+    passed: Sequence[Operator], parameters: Number, step: Step, tied: Number | None = None
+) -> TrainingPasses:
     """The passes of a training step for a forward pass without a loss."""
     forward = forward_with_loss(passed, step)
     losses = [operator for operator in forward[len(passed) :] if operator.collective is None]
     gradients = (*map(cross_entropy_gradient, losses), *backward(passed))
-    return Passes(tuple(passed), differentiable(passed), forward, gradients, parameters, tied)
+    return TrainingPasses(tuple(passed), differentiable(passed), forward, gradients, parameters, tied)
 
 
 def forward_with_loss(passed: Sequence[Operator], step: Step) -> tuple[Operator, ...]:
@@ -92,7 +94,7 @@ def forward_with_loss(passed: Sequence[Operator], step: Step) -> tuple[Operator,
     return (*passed, cross_entropy(passed[-1]), *exchanged_totals(passed[-1], step))
 
 
-def build_training_step(passes: Passes, step: Step) -> TrainingStep:
+def build_training_step(passes: TrainingPasses, step: Step) -> TrainingStep:
     """The training step for its forward and backward pass."""
     sets = _parameter_sets(passes.passed, passes.parameters, step)
     is_sharded = any(each.is_sharded for each in sets)
@@ -158,7 +160,7 @@ def exchanged_totals(head: Operator, step: Step) -> Iterator[Operator]:
         yield from all_reduce(Builder(head.sizes, head.widths), step, f"head.loss_{what}", f"{what}[{rows}]")
 
 
-class ParameterSet(NamedTuple):
+class ReplicatedParameters(NamedTuple):
     """Parameters of one GPU that the same `gpus` replicas have, whose ranks differ by `rank_stride`."""
 
     prefix: str  # of the names of its operators
@@ -183,7 +185,7 @@ class ParameterSet(NamedTuple):
         return {"W": self.elements, **({"Ws": self.updated} if self.is_sharded else {})}
 
 
-def _parameter_sets(passed: Sequence[Operator], parameters: Number, step: Step) -> list[ParameterSet]:
+def _parameter_sets(passed: Sequence[Operator], parameters: Number, step: Step) -> list[ReplicatedParameters]:
     """One set of all parameters; two sets if the experts are sharded over replicas.
 
     Then the second set has the experts, each of which is on `dp / replicas` GPUs, and the first set the rest.
@@ -197,11 +199,11 @@ def _parameter_sets(passed: Sequence[Operator], parameters: Number, step: Step) 
             for tensor in op.parameters
         )
         parameters, copies = parameters - experts, quotient(parallel.dp, parallel.replicas)
-        sets.append(ParameterSet("expert_", experts, copies, parallel.tp * parallel.replicas, parallel.zero))
-    return [ParameterSet("", parameters, parallel.dp, parallel.tp, parallel.zero), *sets]
+        sets.append(ReplicatedParameters("expert_", experts, copies, parallel.tp * parallel.replicas, parallel.zero))
+    return [ReplicatedParameters("", parameters, parallel.dp, parallel.tp, parallel.zero), *sets]
 
 
-def exchanged_gradients(sets: Sequence[ParameterSet], step: Step, tied: Number | None) -> Iterator[Operator]:
+def exchanged_gradients(sets: Sequence[ReplicatedParameters], step: Step, tied: Number | None) -> Iterator[Operator]:
     """The all-reduce or reduce-scatter of the gradients over the replicas, after the backward pass.
 
     Gradients have the number format of the weights. A tied token table has a gradient on the first and on the last
@@ -209,7 +211,7 @@ def exchanged_gradients(sets: Sequence[ParameterSet], step: Step, tied: Number |
     bucket (`steps/replicas.py`).
     """
     if tied is not None:  # between the first and the last stage
-        sets = (*sets, ParameterSet("tied_", tied, 2, ceil_div(step.parallel.gpus, 2), 0))
+        sets = (*sets, ReplicatedParameters("tied_", tied, 2, ceil_div(step.parallel.gpus, 2), 0))
     for each in sets:
         name, axis = ("reduce_scatter", "Ws") if each.is_sharded else ("all_reduce", "W")
         if not is_just(each.gpus, 1):
@@ -218,7 +220,7 @@ def exchanged_gradients(sets: Sequence[ParameterSet], step: Step, tied: Number |
             yield _exchange(f"gradients.{each.prefix}{name}", text, each, collective, step)
 
 
-def gathered_weights(sets: Sequence[ParameterSet], step: Step) -> Iterator[Operator]:
+def gathered_weights(sets: Sequence[ReplicatedParameters], step: Step) -> Iterator[Operator]:
     """The all-gather of the weights over the replicas after each has updated its shard."""
     for each in sets:
         if each.is_sharded:
@@ -227,7 +229,7 @@ def gathered_weights(sets: Sequence[ParameterSet], step: Step) -> Iterator[Opera
             yield replace(gather, stage="optimizer")
 
 
-def _exchange(name: str, text: str, each: ParameterSet, collective: Collective, step: Step) -> Operator:
+def _exchange(name: str, text: str, each: ReplicatedParameters, collective: Collective, step: Step) -> Operator:
     return Builder(each.sizes, step.widths).exchange(name, text, collective)
 
 

@@ -149,7 +149,7 @@ def operator_document(placed: Placed) -> dict[str, Any]:
         "intensity": plain(cost.intensity),
         "bound": placed.placement.bound,
         "bound_seconds": placed.placement.bound_seconds,
-        "expected_seconds": placed.expected and plain(placed.expected.seconds),
+        "expected_seconds": placed.expected and plain(placed.expected.value),
     }
 
 

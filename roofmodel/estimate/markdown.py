@@ -50,7 +50,7 @@ def _table(phase: PhaseEstimate) -> Iterator[str]:
         bound, waits = phase.idle.bound, phase.idle.expected
         yield (
             f"| wait for other stages | | | | | | {units.seconds(bound)} | {bound / phase.bound_seconds:.1%} "
-            f"| {units.seconds(float(waits.seconds)) if waits else ''} |"
+            f"| {units.seconds(float(waits.value)) if waits else ''} |"
         )
     for name, bound, expected in replica_rows(phase):
         yield (

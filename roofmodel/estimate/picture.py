@@ -101,7 +101,7 @@ def _marked(phase: int, found: list[OperatorRow]) -> Table:
 def _is_listed(phase: PhaseEstimate, row: OperatorRow) -> bool:
     """Whether the row has a line of its own in the legend; the collectives have one line together."""
     kernels = phase.kernel_seconds
-    share = float(row.expected / kernels.seconds) if row.expected and kernels else 0.0
+    share = float(row.expected / kernels.value) if row.expected and kernels else 0.0
     return kind(row.group) != "communication" and max(row.share, share) >= LISTED
 
 

@@ -98,7 +98,7 @@ def _row(name: str, bundle: list[Placed], total: float) -> OperatorRow:
         share=seconds / total,
         expected=None
         if any(placed.expected is None for placed in bundle)
-        else sum(placed.operator.count * placed.expected.seconds for placed in bundle if placed.expected),
+        else sum(placed.operator.count * placed.expected.value for placed in bundle if placed.expected),
     )
 
 
@@ -137,15 +137,15 @@ def alphabets(estimate: Estimate) -> list[tuple[str, str]]:
 def replica_rows(phase: PhaseEstimate) -> Iterator[tuple[str, Number, float | None]]:
     """What data-parallel training changes in the totals: name, seconds of the bound, expected seconds."""
     found = phase.replicas
-    if found.hidden is None or found.hidden.seconds or found.hidden_bound:
-        yield "hidden communication", -found.hidden_bound, found.hidden and -float(found.hidden.seconds)
+    if found.hidden is None or found.hidden.value or found.hidden_bound:
+        yield "hidden communication", -found.hidden_bound, found.hidden and -float(found.hidden.value)
     for name, added in (
         ("copies of gradients", found.copies),
         ("contention", found.contention),
         ("wait for slowest GPU", found.waiting),
     ):
-        if added is not None and added.seconds:
-            yield name, 0.0, float(added.seconds)
+        if added is not None and added.value:
+            yield name, 0.0, float(added.value)
 
 
 def signed_seconds(seconds: float | None) -> str:

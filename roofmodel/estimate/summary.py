@@ -75,7 +75,7 @@ def _rates(phases: tuple[PhaseEstimate, ...]) -> Iterator[Answer]:
     for phase in phases:
         rates = {"bound": phase.bound_seconds}
         if phase.expected:
-            rates["expected"] = phase.expected.seconds
+            rates["expected"] = phase.expected.value
         text = ", ".join(f"{describe_rate(phase, seconds)} {name}" for name, seconds in rates.items())
         if phase.step.phase == "generate":
             times = ", ".join(f"{units.seconds(plain(seconds))} {name}" for name, seconds in rates.items())
@@ -92,7 +92,7 @@ def _utilization(phases: tuple[PhaseEstimate, ...]) -> Iterator[str]:
     phase = phases[0]
     if len(phases) > 1 or phase.expected is None or phase.step.phase == "generate":
         return
-    (peak, bandwidth), seconds = phase.ceilings, plain(phase.expected.seconds)
+    (peak, bandwidth), seconds = phase.ceilings, plain(phase.expected.value)
     model, executed = plain(phase.model_flops), plain(phase.cost.matmul_flops)
     shares = {"MFU": model / seconds / peak}
     if executed != model:
@@ -128,7 +128,7 @@ def _limit(phase: PhaseEstimate) -> str:
     """What limits a phase: kernel launches, or the ceiling with the largest share of the bound."""
     if phase.host_bound:
         kernels = phase.kernel_seconds if phase.step.parallel.pp == 1 else None  # of this pipeline stage only
-        return "launch-bound" + (f" (kernels alone {units.seconds(plain(kernels.seconds))})" if kernels else "")
+        return "launch-bound" + (f" (kernels alone {units.seconds(plain(kernels.value))})" if kernels else "")
     memory, links, idle = phase.memory_seconds, phase.link_seconds, phase.idle.bound
     ceilings = {
         "compute": phase.bound_seconds - memory - links - idle,

@@ -215,14 +215,14 @@ def _totals(phase: PhaseEstimate, margin: str) -> Iterator[tuple[Cell, ...]]:
     idle, pipelined = phase.idle, phase.step.parallel.pp > 1
     if pipelined:
         share = f"{margin}{idle.bound / phase.bound_seconds:4.0%}"
-        wait = _time(idle.expected and idle.expected.seconds)
+        wait = _time(idle.expected and idle.expected.value)
         yield ("", "wait for other stages", "", "", "", "", "", units.seconds(idle.bound), share, wait)
     for name, bound, expected in replica_rows(phase):
         share = f"{margin}{bound / phase.bound_seconds:4.0%}" if bound else ""
         yield ("", name, "", "", "", "", "", signed_seconds(bound), share, signed_seconds(expected))
     kernels, waits = phase.work_seconds, idle.expected
     # the wait of a launch-bound pipeline consists of launches, the rows above of kernels: the two do not add up
-    together = None if pipelined and phase.host_bound else kernels and waits and kernels.seconds + waits.seconds
+    together = None if pipelined and phase.host_bound else kernels and waits and kernels.value + waits.value
     cost, seconds = phase.cost, units.seconds(phase.bound_seconds)
     flops, size, intensity = units.si(cost.flops), units.si(cost.bytes, "B"), units.significant(cost.intensity)
     name = "kernels total" if phase.host_bound and not pipelined else "total"

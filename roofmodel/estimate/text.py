@@ -21,9 +21,9 @@ def describe_expectation(phase: PhaseEstimate) -> str:
         return ""
     seconds, low, high = (units.seconds(float(value)) for value in expected)
     kernels = phase.kernel_seconds
-    alone = f": launch-bound (kernels alone {units.seconds(float(kernels.seconds))})" if kernels else ""
+    alone = f": launch-bound (kernels alone {units.seconds(float(kernels.value))})" if kernels else ""
     launches = alone if phase.host_bound else ""
-    return f"expected {seconds} ({low} to {high}){launches}, {describe_rate(phase, expected.seconds)}"
+    return f"expected {seconds} ({low} to {high}){launches}, {describe_rate(phase, expected.value)}"
 
 
 def describe_remarks(estimate: Estimate, phase: PhaseEstimate) -> list[str]:

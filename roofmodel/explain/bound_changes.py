@@ -51,7 +51,7 @@ class CeilingEquation(NamedTuple):
     right: Side
 
 
-class Change(NamedTuple):
+class BoundChange(NamedTuple):
     """A change of the bound at the integer size `value`; `exact` is the real solution of the equation.
 
     Both are None if the bound changes because the communication moves to another link.
@@ -70,7 +70,7 @@ class Changes(NamedTuple):
 
     name: str
     first: str
-    changes: tuple[Change, ...]
+    changes: tuple[BoundChange, ...]
     intensities: tuple[float, float]
     layers: tuple[int, ...] = ()  # if operators of the same name have other sizes in other layers
 
@@ -98,7 +98,7 @@ def changes(
             low = high - 1
         equation, exact, solved = _change_between(cost, collective, variable, device, dtype, (low, high))
         value = math.ceil(exact) if exact and solved and not sizes else high
-        found.append(Change(value, exact, bound(low), bound(high), equation, solved))
+        found.append(BoundChange(value, exact, bound(low), bound(high), equation, solved))
     return Changes(name, bound(start), tuple(found), (float(cost(start).intensity), float(cost(asked[-1]).intensity)))
 
 

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from roofmodel.errors import Command
-from roofmodel.explain.bound_changes import CeilingEquation, Change, Changes, Side, assumptions
+from roofmodel.explain.bound_changes import BoundChange, CeilingEquation, Changes, Side, assumptions
 from roofmodel.explain.crossover import SYMBOLS, Crossover, DominantBound
 from roofmodel.explain.explain import Explanation, Quantity
 from roofmodel.explain.quantities import describe_layers, symbols
@@ -105,7 +105,7 @@ def _named(changes: Changes) -> str:
     return f"{changes.name}, {describe_layers(changes.layers)}" if changes.layers else changes.name
 
 
-def _derived(change: Change, variable: str, derived: Explanation | None) -> Iterator[Block]:
+def _derived(change: BoundChange, variable: str, derived: Explanation | None) -> Iterator[Block]:
     """Both sides of the equation, in the model's symbols if derived, and its solution."""
     equation, name = change.equation, SYMBOLS[variable]
     if equation is None:
@@ -270,7 +270,7 @@ def to_dict(found: Crossover) -> dict[str, Any]:
     }
 
 
-def _change(change: Change | None, bound: str = "") -> dict[str, Any]:
+def _change(change: BoundChange | None, bound: str = "") -> dict[str, Any]:
     """A change, or the bound at all sizes."""
     return {
         "value": change and change.value,

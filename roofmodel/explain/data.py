@@ -65,7 +65,7 @@ def _op(counted: SymbolicOperator) -> dict[str, Any]:
         },
         "bound": placed and placed.placement.bound,
         "bound_seconds": placed and plain(placed.placement.bound_seconds),
-        "expected_seconds": placed and placed.expected and plain(placed.expected.seconds),
+        "expected_seconds": placed and placed.expected and plain(placed.expected.value),
         "expected_by": counted.formula
         and {
             "formula": counted.formula.name,

@@ -97,7 +97,7 @@ def _times(phase: PhaseEstimate) -> Iterator[Equation]:
     yield from _bound(phase)
     if phase.expected is not None:
         yield from _expected(phase, phase.expected)
-        yield from _utilizations(phase, float(phase.expected.seconds))
+        yield from _utilizations(phase, float(phase.expected.value))
 
 
 def _bound(phase: PhaseEstimate) -> Iterator[Equation]:
@@ -116,33 +116,33 @@ def _bound(phase: PhaseEstimate) -> Iterator[Equation]:
 def _expected(phase: PhaseEstimate, expected: Expected) -> Iterator[Equation]:
     waits, words = "", "Σ times × expected"
     if phase.step.parallel.pp > 1 and phase.idle.expected:
-        wait = units.seconds(float(phase.idle.expected.seconds), 4)
-        numbers = _waits(phase, lambda stage: stage.expected.seconds if stage.expected else 0.0)
+        wait = units.seconds(float(phase.idle.expected.value), 4)
+        numbers = _waits(phase, lambda stage: stage.expected.value if stage.expected else 0.0)
         yield Equation("wait expected", [*numbers, text_form(wait)])
         waits = f" + {wait}"
     for name, _, changed in replica_rows(phase):
         sign = "-" if changed is not None and changed < 0 else "+"
         words += "" if changed is None else f" {sign} {name} ({units.seconds(abs(changed), 4)})"
     numbers = []
-    if phase.launch.seconds and phase.kernel_seconds:
+    if phase.launch.value and phase.kernel_seconds:
         generates = phase.step.phase == "generate"
         parts = [phase.of_stage(stage) for stage in phase.stages] if generates else [phase.placed]
         sums = [sum_of(part) for part in parts] if generates else [phase.work_seconds]
         counts = [launches(part) for part in parts]
-        times = [(kernels, many * phase.launch.seconds) for kernels, many in zip(sums, counts, strict=True)]
+        times = [(kernels, many * phase.launch.value) for kernels, many in zip(sums, counts, strict=True)]
         maxima = [
-            f"max({units.seconds(float(kernels.seconds), 4)}, {units.seconds(host, 4)})"
+            f"max({units.seconds(float(kernels.value), 4)}, {units.seconds(host, 4)})"
             for kernels, host in times
             if kernels
         ]
         launched = " and ".join(str(launches(part)) for part in parts)
-        each = f"launches × {units.seconds(phase.launch.seconds)}"
+        each = f"launches × {units.seconds(phase.launch.value)}"
         if generates:
             words = f"prefill + decodes, each max({words}, {each}) with {launched} launches"
         else:
             words = f"max({words}, {launched} {each})"
         numbers.append(text_form(f"{' + '.join(maxima)}{waits}"))
-    seconds = text_form(units.seconds(float(expected.seconds), 4))
+    seconds = text_form(units.seconds(float(expected.value), 4))
     yield Equation("expected", [text_form(f"{words}{waits}"), *numbers, seconds])
     yield Equation("in short", [text_form(describe_expectation(phase))])
 

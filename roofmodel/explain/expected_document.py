@@ -40,14 +40,14 @@ def expected_time(
     total = plain(lines[-1].value)
     named, valued = "max(seconds, bound)", f"max({written(total)}, {written(bound)})"
     if extra:
-        others = plain(expected.seconds) - max(total, bound)
+        others = plain(expected.value) - max(total, bound)
         named, valued = f"{named} + extra kernels", f"{valued} + {written(others)}"
     if fused and fused.merged:
         own, every = fused.columns
         share = written(own / every)
         forms.append(Equation("share", [_calculation(f"{written(own)} / {written(every)}"), _calculation(share)]))
         named, valued = "max(seconds × share, bound)", f"max({written(total)} × {share}, {written(bound)})"
-    seconds = text_form(units.seconds(plain(expected.seconds), 4))
+    seconds = text_form(units.seconds(plain(expected.value), 4))
     forms.append(Equation("expected", [text_form(named), text_form(valued), seconds]))
     yield Equations(forms)
 

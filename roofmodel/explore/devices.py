@@ -10,14 +10,14 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.library import ALIASES
 from roofmodel.devices.parts import Link
 from roofmodel.errors import WorkloadError
-from roofmodel.explore.nodes import Rows
+from roofmodel.explore.nodes import UniqueRecords
 from roofmodel.numbers.traced import Node
 from roofmodel.steps.notes import KERNEL_KINDS, gpus_per_node, link_notes
 from roofmodel.timing.formula import l2_bytes
 from roofmodel.timing.parameter_sets import choose_set, format_key
 
 
-def describe_device(device: Device, used: Sequence[tuple[str, str, str]], sets: Rows) -> dict[str, Any]:
+def describe_device(device: Device, used: Sequence[tuple[str, str, str]], sets: UniqueRecords) -> dict[str, Any]:
     """A device: its figures, and the indices in `sets` of the `used` parameter sets that it has."""
     return {
         "id": device.id,
@@ -92,7 +92,7 @@ def sets_used(nodes: Sequence[Node]) -> list[tuple[str, str, str]]:
     return list(dict.fromkeys(tuple(name.split("|")[1:4]) for name in names))
 
 
-def _sets(device: Device, kind: str, implementation: str, role: str, sets: Rows) -> Any:
+def _sets(device: Device, kind: str, implementation: str, role: str, sets: UniqueRecords) -> Any:
     """The index of the parameter set by compute format and format of the role; None where none is fitted.
 
     The role can have a head size, `kv/128`. For collectives it is a link, which has one set.

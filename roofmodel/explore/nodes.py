@@ -15,7 +15,7 @@ from typing import Any
 from roofmodel.numbers.traced import Excerpt, Fork, Trace, Traced, TracedFunction
 
 
-class Rows:
+class UniqueRecords:
     """Records without duplicates."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from roofmodel.estimate.data import memory_document, operator_document, phase_do
 from roofmodel.explore import nodes
 from roofmodel.explore import traced_estimate as study
 from roofmodel.explore.devices import describe_device, sets_used
-from roofmodel.explore.nodes import Rows
+from roofmodel.explore.nodes import UniqueRecords
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, trace_branches
@@ -90,12 +90,12 @@ def data(
     progress: Progress = lambda model, done, total: None,
 ) -> dict[str, Any]:
     """The page's data: `roofmodel.explore/1`."""
-    trace, rows = Trace(), Rows()
+    trace, rows = Trace(), UniqueRecords()
     document = {"models": [_model(arch, trace, rows, progress) for arch in archs], "rows": rows.records}
     excerpt = trace.excerpt(nodes.numbers(document))
     for name, format in FORMATS.items():
         nodes.formula_of_bytes(trace, name, format.bytes)
-    sets, parameter_sets = Rows(), sets_used(excerpt.nodes)
+    sets, parameter_sets = UniqueRecords(), sets_used(excerpt.nodes)
     return {
         "schema": "roofmodel.explore/1",
         **nodes.plain(document, excerpt),
@@ -112,7 +112,7 @@ def data(
     }
 
 
-def _model(arch: Architecture, trace: Trace, rows: Rows, progress: Progress) -> dict[str, Any]:
+def _model(arch: Architecture, trace: Trace, rows: UniqueRecords, progress: Progress) -> dict[str, Any]:
     colors = _GroupColors()
 
     def document_of(traced: study.TracedEstimate) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class _GroupColors(dict[str, str]):
 
 
 def _traced_phase(
-    estimate: PhaseEstimate, update: Cases[Placed] | None, rows: Rows, colors: _GroupColors
+    estimate: PhaseEstimate, update: Cases[Placed] | None, rows: UniqueRecords, colors: _GroupColors
 ) -> dict[str, Any]:  # fmt: skip
     """The document of a phase, with the indices of its rows, and its position on the roofline."""
 
@@ -230,7 +230,7 @@ def _details(placed: Placed) -> dict[str, Any]:
         "expected_low_seconds": expected and expected.low,
         "expected_high_seconds": expected and expected.high,
         "all_bound_seconds": placed.seconds,
-        "all_expected_seconds": expected and operator.count * expected.seconds,
+        "all_expected_seconds": expected and operator.count * expected.value,
     }
 
 
@@ -252,7 +252,7 @@ def _place(cost: Cost, bound: Number, expected: Expected | None) -> dict[str, An
     return {
         "intensity": cost.intensity,
         "bound_flops_per_second": cost.flops / bound,
-        "expected_flops_per_second": expected and cost.flops / expected.seconds,
+        "expected_flops_per_second": expected and cost.flops / expected.value,
     }
 
 

@@ -77,7 +77,7 @@ class ComparedStep(NamedTuple):
     layout: int  # index of the layout
 
 
-class Selection(NamedTuple):
+class KernelSelection(NamedTuple):
     """Which kernels of a sequence are compared, for ranks with this sequence."""
 
     main: Integers  # positions in the sequence of the main stream
@@ -91,7 +91,7 @@ class RankPlan(NamedTuple):
     A cut of a sequence is a step (index of the compared steps), and its first and last kernel.
     """
 
-    selections: tuple[Selection, ...]
+    selections: tuple[KernelSelection, ...]
     sequences: tuple[tuple[int | None, int, tuple[tuple[int, int, int], ...]], ...]  # marked step, selection, cuts
 
     def of_steps(self, chosen: frozenset[int]) -> RankPlan:
@@ -118,7 +118,7 @@ class Begins(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Alignment:
+class KernelAlignment:
     """The compared kernels of all ranks."""
 
     ranks: Sequence[ComparedRank]
@@ -207,13 +207,13 @@ class _Planner:
         self.left_out: Counter[int] = Counter()
         self.missing: dict[int, list[int]] = {}
         self._matched: dict[tuple[bytes, bytes], tuple[Integers, Integers]] = {}
-        self._known: dict[object, tuple[dict[bytes, Selection], int]] = {}
+        self._known: dict[object, tuple[dict[bytes, KernelSelection], int]] = {}
         self._loaded: tuple[int, Kernels] | None = None
         self._selections: list[dict[int, int]] = [{} for _ in ranks]  # by identity
-        self._chosen: list[list[Selection]] = [[] for _ in ranks]
+        self._chosen: list[list[KernelSelection]] = [[] for _ in ranks]
         self._rank_sequences: list[list[tuple[int | None, int, tuple[tuple[int, int, int], ...]]]] = [[] for _ in ranks]
 
-    def match(self, step: int | None) -> tuple[dict[int, Selection], int] | None:
+    def match(self, step: int | None) -> tuple[dict[int, KernelSelection], int] | None:
         """The selection of each rank that shares most of a sequence, and their layout; None for fewer than two."""
         present = [place for place, each in enumerate(self.sequences) if step in each.by_step]
         if step is not None and len(present) < len(self.ranks):
@@ -255,7 +255,7 @@ class _Planner:
 
     def _select(
         self, reference: bytes, kinds: frozenset[KernelSequence], place: int, step: int | None
-    ) -> tuple[dict[bytes, Selection], int]:
+    ) -> tuple[dict[bytes, KernelSelection], int]:
         """The selections by sequence. Kernels have the order of their starts on a rank with the reference sequence."""
         common = np.arange(len(self.codes[reference]))
         for sequence in kinds:
@@ -268,12 +268,12 @@ class _Planner:
             selections[sequence.main] = own[np.searchsorted(positions, common)]
         kernels = self.load(place)
         rows = np.flatnonzero(kernels.steps == step) if step is not None else np.arange(len(kernels))
-        unordered = Selection(selections[reference], kept, np.arange(len(common) + sum(n for _, n in kept)))
+        unordered = KernelSelection(selections[reference], kept, np.arange(len(common) + sum(n for _, n in kept)))
         chosen = select_rows(kernels, rows, unordered)
         order = np.argsort(chosen, kind="stable")
         ordered = chosen[order]
         self.layouts.append(StepLayout(kernels.codes[ordered], kernels.collective[ordered], kernels.main[ordered]))
-        return {main: Selection(own, kept, order) for main, own in selections.items()}, len(self.layouts) - 1
+        return {main: KernelSelection(own, kept, order) for main, own in selections.items()}, len(self.layouts) - 1
 
     def load(self, place: int) -> Kernels:
         """The kernels of a rank; those of the last one stay in memory."""
@@ -282,7 +282,7 @@ class _Planner:
         return self._loaded[1]
 
     def add(
-        self, mark: int | None, selections: dict[int, Selection], steps: Sequence[tuple[ComparedStep, int, int]]
+        self, mark: int | None, selections: dict[int, KernelSelection], steps: Sequence[tuple[ComparedStep, int, int]]
     ) -> None:
         """Compare these steps, each with its first and last kernel of the selection."""
         cuts = tuple((len(self.steps) + number, begin, end) for number, (_, begin, end) in enumerate(steps))
@@ -294,9 +294,9 @@ class _Planner:
                 self._chosen[place].append(selection)
             self._rank_sequences[place].append((mark, known[id(selection)], cuts))
 
-    def alignment(self, marked: bool, found_steps: bool) -> Alignment:
+    def alignment(self, marked: bool, found_steps: bool) -> KernelAlignment:
         """The result."""
-        return Alignment(
+        return KernelAlignment(
             ranks=self.ranks,
             names=self.names,
             marked=marked,
@@ -332,10 +332,10 @@ def _most_common(digests: Sequence[bytes]) -> bytes:
 def align_kernels(
     ranks: Sequence[ComparedRank],
     sequences: Sequence[RankSequences],
-    sum_gaps: Callable[[dict[int, Selection]], Integers],
+    sum_gaps: Callable[[dict[int, KernelSelection]], Integers],
     low: int = 0,
     high: int = LAST_STEP,
-) -> Alignment:
+) -> KernelAlignment:
     """Choose the kernels of the steps from `low` up to, not including, `high`.
 
     Without marks, all steps include the kernels before the first and after the last complete one; `sum_gaps` must
@@ -438,7 +438,7 @@ def begin_together(
 # --- Selected kernels of one rank ----------------------------------------------------------------------------
 
 
-def select_rows(kernels: Kernels, rows: Integers, selection: Selection) -> Integers:
+def select_rows(kernels: Kernels, rows: Integers, selection: KernelSelection) -> Integers:
     """The selected ones among the kernels `rows` of a rank, in the order of the layout; K."""
     main = kernels.main[rows]
     others = rows[~main]

@@ -25,7 +25,7 @@ class CollectiveTimes(NamedTuple):
     ends: Integers
 
 
-class Clocks(NamedTuple):
+class RankClocks(NamedTuple):
     """The clocks of all ranks relative to each other."""
 
     offsets: Floats  # nanoseconds to subtract from the times of each rank
@@ -33,12 +33,12 @@ class Clocks(NamedTuple):
     start_skew_seconds: tuple[float, float] | None  # least and largest start, minus the first rank's start
 
 
-def align(steps: Sequence[CollectiveTimes], files: Sequence[str]) -> Clocks:
+def align(steps: Sequence[CollectiveTimes], files: Sequence[str]) -> RankClocks:
     """The clocks; `files` has the file of each rank. Times of one file are not shifted against each other."""
     count = len(files)
     steps = [step for step in steps if step.ends.size]
     if not steps:
-        return Clocks(np.zeros(count), None, None)
+        return RankClocks(np.zeros(count), None, None)
     ranks_by_file: dict[str, list[int]] = {}
     for rank, file in enumerate(files):
         ranks_by_file.setdefault(file, []).append(rank)
@@ -58,7 +58,7 @@ def align(steps: Sequence[CollectiveTimes], files: Sequence[str]) -> Clocks:
         error = max(error, float((ends.max(axis=0) - ends.min(axis=0)).max()))
         skew = starts - starts[0]
         low, high = min(low, float(skew.min())), max(high, float(skew.max()))
-    return Clocks(offsets, error / 1e9, (low / 1e9, high / 1e9))
+    return RankClocks(offsets, error / 1e9, (low / 1e9, high / 1e9))
 
 
 def _relative(times: Integers, ends: Integers) -> Floats:

@@ -12,9 +12,9 @@ import numpy as np
 
 from roofmodel.errors import Option, ProfileError, Text, WorkloadError, choices, cut
 from roofmodel.files.file_names import display_names, rename_files
-from roofmodel.jitter.alignment import LAST_STEP, Alignment, Begins, Difference
+from roofmodel.jitter.alignment import LAST_STEP, Begins, Difference, KernelAlignment
 from roofmodel.jitter.causes import SIGNIFICANT, Cause
-from roofmodel.jitter.clocks import Clocks
+from roofmodel.jitter.clocks import RankClocks
 from roofmodel.jitter.deviations import FIRST_GAPS, Deviations, Floats
 from roofmodel.jitter.pipelines.operation_deviations import OperationJitter, operation_jitter
 from roofmodel.jitter.pipelines.what_if import WhatIf, Worker
@@ -59,7 +59,7 @@ class Jitter:
     aligned_by: str
     common_kernels: int  # in all steps
     difference: Difference | None
-    clocks: Clocks
+    clocks: RankClocks
     threshold: float
     first_gap: str
     step_seconds: float  # median over steps
@@ -227,7 +227,7 @@ def _job_jitter(found: OperationJitter, options: _Options, warnings: Sequence[Te
         aligned_by="microbatch and model chunk of computations",
         common_kernels=found.computations,
         difference=None,
-        clocks=Clocks(np.zeros(len(compute)), None, None),
+        clocks=RankClocks(np.zeros(len(compute)), None, None),
         threshold=found.threshold,
         first_gap="same-step",
         step_seconds=found.step_seconds,
@@ -250,13 +250,13 @@ def _repeated(files: Sequence[str]) -> list[str]:
     return [f"{same[0]}: given {len(same)} times; it counts once" for same in by_path.values() if len(same) > 1]
 
 
-def _aligned_by(alignment: Alignment) -> str:
+def _aligned_by(alignment: KernelAlignment) -> str:
     if alignment.marked:
         return "kernels of marked steps"
     return "sequence of kernels" + (", steps found as its repeating part" if alignment.found_steps else "")
 
 
-def _nothing_common(alignment: Alignment, steps_range: str | None) -> ProfileError | WorkloadError:
+def _nothing_common(alignment: KernelAlignment, steps_range: str | None) -> ProfileError | WorkloadError:
     if steps_range is not None:
         known = sorted(set().union(*map(marked_steps, alignment.ranks)))
         there = f"; the files have {units.count(len(known), 'step')} ({units.listed(known)})" if known else ""
@@ -265,7 +265,7 @@ def _nothing_common(alignment: Alignment, steps_range: str | None) -> ProfileErr
     return ProfileError(f"{ranks}: the sequences of kernels have nothing in common; give ranks that do the same work")
 
 
-def _alignment_warnings(alignment: Alignment, reduced: ReducedSteps) -> list[str]:
+def _alignment_warnings(alignment: KernelAlignment, reduced: ReducedSteps) -> list[str]:
     found = []
     if (difference := alignment.difference) is not None:
         found.append(difference_text(difference))

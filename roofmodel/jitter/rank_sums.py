@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from roofmodel.jitter.alignment import (
-    Alignment,
+    KernelAlignment,
+    KernelSelection,
     RankPlan,
     RankSequences,
-    Selection,
     StepLayout,
     rank_sequences,
     select_rows,
@@ -69,7 +69,9 @@ class RankBatch(NamedTuple):
     layout_of_step: Mapping[int, int]
 
 
-def batches(alignment: Alignment, size: int, steps: Mapping[int, frozenset[int]] | None = None) -> Iterable[RankBatch]:
+def batches(
+    alignment: KernelAlignment, size: int, steps: Mapping[int, frozenset[int]] | None = None
+) -> Iterable[RankBatch]:
     """The ranks of an alignment in groups; with `steps`, only these ranks and steps (place: indices)."""
     layouts = dict(enumerate(alignment.layouts))
     layout_of_step = {number: step.layout for number, step in enumerate(alignment.steps)}
@@ -115,7 +117,7 @@ class GapTask(NamedTuple):
 
     places: tuple[int, ...]
     ranks: tuple[ComparedRank, ...]
-    selections: tuple[Selection, ...]
+    selections: tuple[KernelSelection, ...]
 
 
 def sum_gaps(task: GapTask) -> tuple[Integers, dict[int, str]]:

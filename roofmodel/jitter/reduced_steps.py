@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roofmodel.jitter import clocks
-from roofmodel.jitter.alignment import Alignment, ComparedStep, StepLayout
+from roofmodel.jitter.alignment import ComparedStep, KernelAlignment, StepLayout
 from roofmodel.jitter.causes import Cause, find_causes, kind_in_step, late_threshold
-from roofmodel.jitter.clocks import Clocks, CollectiveTimes
+from roofmodel.jitter.clocks import CollectiveTimes, RankClocks
 from roofmodel.jitter.deviations import (
     Deviations,
     Floats,
@@ -71,7 +71,7 @@ class StepCurves(NamedTuple):
 class ReducedSteps(NamedTuple):
     """S steps of R ranks, reduced to values per rank, and the curves of the step with the largest deviation."""
 
-    clocks: Clocks
+    clocks: RankClocks
     step_seconds: float
     threshold: float  # seconds of deviation from which a rank is late
     steps: tuple[StepSummary, ...]
@@ -113,7 +113,7 @@ class _StepLateness(NamedTuple):
 class _Sums:
     """The sums of all ranks over each step: S compared steps, R ranks."""
 
-    def __init__(self, alignment: Alignment, map_pieces: MapPieces) -> None:
+    def __init__(self, alignment: KernelAlignment, map_pieces: MapPieces) -> None:
         self.alignment = alignment
         shape = len(alignment.steps), len(alignment.ranks)
         self._values: dict[str, Integers] = {}
@@ -168,7 +168,9 @@ class _Sums:
         return self.alignment.layouts[self.alignment.steps[number].layout]
 
 
-def reduce_steps(alignment: Alignment, given: float | None, first_gap: FirstGap, map_pieces: MapPieces) -> ReducedSteps:
+def reduce_steps(
+    alignment: KernelAlignment, given: float | None, first_gap: FirstGap, map_pieces: MapPieces
+) -> ReducedSteps:
     """Reduce the kernels of all ranks to values per rank and step, and the curves of the worst step.
 
     `given` is the deviation from which a rank is late, in seconds; None: the default of `late_threshold`.
@@ -264,7 +266,7 @@ def _parts_of_single_step(
 
 
 def _rows(
-    alignment: Alignment, late: Sequence[_StepLateness], worst: int, threshold: float, map_pieces: MapPieces
+    alignment: KernelAlignment, late: Sequence[_StepLateness], worst: int, threshold: float, map_pieces: MapPieces
 ) -> dict[int, dict[int, StepKernels]]:
     """The kernels of the worst step on all ranks, and of each late step on its latest rank; by step and rank."""
     needed: dict[int, set[int]] = {rank: {worst} for rank in alignment.steps[worst].ranks}
@@ -302,7 +304,7 @@ def _summary(
     )
 
 
-def _curves(alignment: Alignment, step: _StepLateness, rows: Mapping[int, StepKernels]) -> StepCurves:
+def _curves(alignment: KernelAlignment, step: _StepLateness, rows: Mapping[int, StepKernels]) -> StepCurves:
     """The deviations in a step by kernel; `rows` are its kernels by rank."""
     found: ComparedStep = alignment.steps[step.number]
     ranks = list(found.ranks)

@@ -14,10 +14,10 @@ import numpy as np
 from roofmodel.errors import Option, ProfileError, WorkloadError
 from roofmodel.jitter import rank_files
 from roofmodel.jitter.alignment import (
-    Alignment,
     Begins,
+    KernelAlignment,
+    KernelSelection,
     RankSequences,
-    Selection,
     align_kernels,
     begin_together,
     stored_sequences,
@@ -36,7 +36,7 @@ PIECES_PER_PROCESS = 2  # files to convert, or batches of ranks, for which anoth
 SEQUENCE_BATCH = 32  # ranks per call of the function that reads sequences
 
 
-class Run(NamedTuple):
+class RunRanks(NamedTuple):
     """The ranks of a run, from intact files."""
 
     tool: str
@@ -88,7 +88,7 @@ def read_run(
     cache: str | None,
     map_pieces: MapPieces,
     known_warnings: Sequence[str] = (),
-) -> Run:
+) -> RunRanks:
     """The ranks of profiler files, and of those that are `stored` in Parquet files of ranks.
 
     With `cache`, the kernels of each profiler file are written to a Parquet file in this folder, and read from there
@@ -119,7 +119,7 @@ def read_run(
     ranks = compared_ranks((part for each in intact.values() for part in each.parts), warnings)
     if len(ranks) < 2:
         raise too_few_ranks(files, f"{units.count(len(ranks), 'rank')} with kernels", warnings)
-    return Run(tools[0], tuple(intact), ranks, tuple(warnings))
+    return RunRanks(tools[0], tuple(intact), ranks, tuple(warnings))
 
 
 def _read(path: str) -> ReadFile:
@@ -200,17 +200,17 @@ def too_few_ranks(files: Sequence[str], ranks: str, reasons: Sequence[str]) -> P
 # --- Comparing --------------------------------------------------------------------------------------------------
 
 
-class Comparison(NamedTuple):
+class RankComparison(NamedTuple):
     """The ranks whose kernels can be read, compared."""
 
-    alignment: Alignment
+    alignment: KernelAlignment
     reduced: ReducedSteps
     warnings: tuple[str, ...]
 
 
 def compare_ranks(
-    run: Run, low: int, high: int, threshold: float | None, first_gap: FirstGap, map_pieces: MapPieces
-) -> Comparison:
+    run: RunRanks, low: int, high: int, threshold: float | None, first_gap: FirstGap, map_pieces: MapPieces
+) -> RankComparison:
     """Compare the ranks of a run in the steps from `low` up to, not including, `high`.
 
     Parquet files that are damaged are found only now; the comparison starts again without their ranks. Raises
@@ -220,7 +220,7 @@ def compare_ranks(
     while True:
         try:
             alignment = _align(ranks, low, high, map_pieces)
-            return Comparison(alignment, reduce_steps(alignment, threshold, first_gap, map_pieces), tuple(warnings))
+            return RankComparison(alignment, reduce_steps(alignment, threshold, first_gap, map_pieces), tuple(warnings))
         except (DamagedRanks, rank_files.DamagedRankFile) as error:
             damaged = error.damaged if isinstance(error, DamagedRanks) else _places(error, ranks)
             warnings += [f"{text}; rank {ranks[place].number} is left out" for place, text in damaged.items()]
@@ -238,7 +238,7 @@ def _places(error: rank_files.DamagedRankFile, ranks: Sequence[ComparedRank]) ->
     }
 
 
-def _align(ranks: Sequence[ComparedRank], low: int, high: int, map_pieces: MapPieces) -> Alignment:
+def _align(ranks: Sequence[ComparedRank], low: int, high: int, map_pieces: MapPieces) -> KernelAlignment:
     marked = all(rank.marked for rank in ranks)
     begins = Begins({}, {})
     if not marked and all(len(rank.sources) == 1 for rank in ranks):
@@ -261,7 +261,7 @@ def _align(ranks: Sequence[ComparedRank], low: int, high: int, map_pieces: MapPi
     every = [each for _, each in sorted((stored | found).items())]
     sequences = [each for each in every if isinstance(each, RankSequences)]
 
-    def gaps(selections: dict[int, Selection]) -> Integers:
+    def gaps(selections: dict[int, KernelSelection]) -> Integers:
         pieces = [
             GapTask(tuple(group), tuple(ranks[place] for place in group), tuple(selections[place] for place in group))
             for group in _groups(list(selections), BATCH)

@@ -30,7 +30,7 @@ from roofmodel.devices.calibration import (
 )
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
-from roofmodel.measure.fitting import LEAST_GAIN, MAX_FIT_ROWS, MAX_SEARCH_ROWS, Rows, Space, fit
+from roofmodel.measure.fitting import LEAST_GAIN, MAX_FIT_ROWS, MAX_SEARCH_ROWS, FitRows, Space, fit
 from roofmodel.measure.residency import copies, least_seconds, repeated
 from roofmodel.measure.search_space import (
     COMBINED,
@@ -321,7 +321,7 @@ class _Fitter(NamedTuple):
         placed = [(place(s.group.operator.cost, self.device, s.group.compute), s.measured) for s in samples]
         return float(np.concatenate([each.bound_seconds / measured for each, measured in placed]).mean())
 
-    def _rows(self, samples: list[Sample], kind: str, timing: Timing) -> list[Rows]:
+    def _rows(self, samples: list[Sample], kind: str, timing: Timing) -> list[FitRows]:
         """The formulas of the samples as functions of the parameters."""
         only: dict[str, Any] = {kind: {"any": {"any": Fitted(timing, _NO_FIT)}}}
         device = replace(self.device, calibration=Calibration(self.device.id, **only))
@@ -335,7 +335,7 @@ class _Fitter(NamedTuple):
             assert by is not None
             least = np.broadcast_to(least_seconds(group, placed, device), measured.shape)
             found.append(
-                Rows(
+                FitRows(
                     partial(_applied, by.function, by.arguments),
                     partial(_candidate_applied, choices.candidate_seconds, by.arguments) if choices else None,
                     [np.array(field, float) for field in zip(*choices.CANDIDATES, strict=True)] if choices else [],

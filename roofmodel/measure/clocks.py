@@ -22,7 +22,7 @@ class Reading(NamedTuple):
     celsius: float | None = None
 
 
-class Clocks:
+class ClockReader:
     """Reads from a GPU (index or UUID) until closed. `last` is the last reading, all None without nvidia-smi."""
 
     def __init__(self, gpu: str) -> None:

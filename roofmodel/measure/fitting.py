@@ -27,7 +27,7 @@ CHANGED_SHARE = 0.35  # of the parameters, in a random start
 LEAST_GAIN = 2e-4  # of the mean error, for other values of parameters
 
 
-class Rows(NamedTuple):
+class FitRows(NamedTuple):
     """Measured rows with one formula: `seconds(parameters)`; `least` is the floor of the expected time.
 
     With candidates, `candidate_seconds(candidate, parameters)` has the time of a candidate, whose fields are numbers or
@@ -77,7 +77,7 @@ class Space(NamedTuple):
         return [name for name, value in self.start._asdict().items() if value and name not in self.discrete]
 
 
-def fit(rows: Sequence[Rows], search_rows: Sequence[Rows], space: Space) -> Any:
+def fit(rows: Sequence[FitRows], search_rows: Sequence[FitRows], space: Space) -> Any:
     """The fitted parameters; `search_rows` are some of the rows, for the search of a start."""
     random = np.random.default_rng(0)
     free = np.array(space.free)
@@ -108,7 +108,7 @@ def fit(rows: Sequence[Rows], search_rows: Sequence[Rows], space: Space) -> Any:
     return type(best)._make(float(f"{value:.3g}") for value in best)
 
 
-def _descend(rows: Sequence[Rows], start: Timing, space: Space, scale: float, iterations: int) -> tuple[Any, float]:
+def _descend(rows: Sequence[FitRows], start: Timing, space: Space, scale: float, iterations: int) -> tuple[Any, float]:
     """Parameters at a local minimum of the loss, and their mean absolute error."""
     names = space.free
     origin = np.log([getattr(space.start, name) for name in names])
@@ -147,7 +147,7 @@ def _descend(rows: Sequence[Rows], start: Timing, space: Space, scale: float, it
     return timing(point), float(np.abs(residuals).mean())
 
 
-def _slopes(rows: Sequence[Rows], timing: Callable[[Array], Any], point: Array, high: Array) -> Array:
+def _slopes(rows: Sequence[FitRows], timing: Callable[[Array], Any], point: Array, high: Array) -> Array:
     """The derivatives of expected / measured by the parameters, with the candidate of each row fixed."""
     here = timing(point)
     candidates = [each.best(here) for each in rows]

@@ -40,7 +40,7 @@ class Failed(NamedTuple):
     reason: str
 
 
-class Plan(NamedTuple):
+class MeasurementPlan(NamedTuple):
     """The cases of a run and its settings: `l2` is cold or warm, `budget` in seconds, `source` goes into the table."""
 
     machine: Machine
@@ -73,7 +73,7 @@ def types(machine: Machine, ops: Sequence[str], given: str | None) -> tuple[str,
     return dtypes
 
 
-def measure(plan: Plan, known: Container[tuple[str, ...]] = ()) -> Iterator[Done | Failed]:
+def measure(plan: MeasurementPlan, known: Container[tuple[str, ...]] = ()) -> Iterator[Done | Failed]:
     """Measure each case whose identity is not in `known`, until the next one could exceed the budget.
 
     Raises WorkloadError if the device stops working, as a GPU does after an illegal memory access.
@@ -92,7 +92,7 @@ def measure(plan: Plan, known: Container[tuple[str, ...]] = ()) -> Iterator[Done
         yield found
 
 
-def _measured_case(case: BenchmarkCase, plan: Plan) -> Done | Failed:
+def _measured_case(case: BenchmarkCase, plan: MeasurementPlan) -> Done | Failed:
     machine = plan.machine
     try:
         timing = machine.time(prepare(case, machine.device), cold=plan.l2 == "cold")
@@ -106,7 +106,7 @@ def _measured_case(case: BenchmarkCase, plan: Plan) -> Done | Failed:
     return Failed(case, reason)
 
 
-def row(done: Done, plan: Plan) -> dict[str, object]:
+def row(done: Done, plan: MeasurementPlan) -> dict[str, object]:
     """A row of the table with all COLUMNS; cells that do not apply are empty. `gpu` may be a CPU."""
     case, clocks = done.case, done.clocks._asdict()
     return {

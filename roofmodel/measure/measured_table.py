@@ -16,7 +16,17 @@ from typing import IO, Any, NamedTuple, get_args
 from roofmodel.errors import Command, Message, Option, OutputError, Text, WorkloadError, choices, shorten
 from roofmodel.files import output_files
 from roofmodel.measure import cases, stopwatch
-from roofmodel.measure.measure import COLUMNS, Done, Failed, Plan, chosen, identity_of_row, measure, row, types
+from roofmodel.measure.measure import (
+    COLUMNS,
+    Done,
+    Failed,
+    MeasurementPlan,
+    chosen,
+    identity_of_row,
+    measure,
+    row,
+    types,
+)
 from roofmodel.measure.stopwatch import Machine
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import L2State
@@ -118,7 +128,7 @@ class Measurement(NamedTuple):
     """The measured cases of a run, and the table with their rows and those of earlier runs."""
 
     path: Path
-    plan: Plan
+    plan: MeasurementPlan
     done: tuple[Done, ...]
     rows: int  # of the table
     notes: tuple[Text, ...]
@@ -169,7 +179,7 @@ def run(
             planned = [case for case in planned if case.op in wanted]
             if others:
                 notes.append(f"not measured, since torch has no single kernel for them: {', '.join(others)}")
-        plan = Plan(machine, planned, l2, budget, f"roof measure, roofmodel {version('roofmodel')}")
+        plan = MeasurementPlan(machine, planned, l2, budget, f"roof measure, roofmodel {version('roofmodel')}")
         if machine.device == "cpu":
             notes.append(f"measured the CPU, {machine.evidence.name}{'' if device else ': torch finds no GPU'}")
         return _record(plan, CsvWriter(output, machine, resume, force), notes, progress)
@@ -178,7 +188,7 @@ def run(
 
 
 def _record(
-    plan: Plan, table: CsvWriter, remarks: Iterable[Text], progress: Callable[[str, int, int | None], None]
+    plan: MeasurementPlan, table: CsvWriter, remarks: Iterable[Text], progress: Callable[[str, int, int | None], None]
 ) -> Measurement:
     """Measure until the plan or its budget ends, or an interrupt; the table keeps the rows measured until then."""
     done, failed, interrupted = [], dict[str, dict[str, None]](), False

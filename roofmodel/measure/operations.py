@@ -184,7 +184,7 @@ def _rotary(c: Columns, widths: Widths) -> Operator:
     return build.operator("rotary", "elementwise", "x[M N] -> y[M N]", kind="elementwise", flops=vector_flops.ROTARY)
 
 
-class Operation(NamedTuple):
+class TableOperation(NamedTuple):
     """The shape columns of a table's `op`, and the function that counts it."""
 
     columns: tuple[str, ...]
@@ -207,44 +207,46 @@ _MAMBA2 = ("batch", "seq", "heads", "head_dim", "groups", "d_state", "d_conv", "
 _COLLECTIVE = ("num_gpus", "elements", "collective")
 _UNARY, _BINARY = "x[M N] -> y[M N]", "x[M N] z[M N] -> y[M N]"
 _SILU, _GELU = vector_flops.ACTIVATION["silu"], vector_flops.ACTIVATION["gelu"]
-_DELTA_RULE = Operation(
+_DELTA_RULE = TableOperation(
     _DELTA, delta_rule_kernel, text_columns=("kernel",), required_texts=("phase",), warm=True, by_engine=True,
     dtype="bfloat16",
 )  # fmt: skip
-_CAUSAL_FILTER = Operation(
+_CAUSAL_FILTER = TableOperation(
     _MAMBA2, mamba2_filter, required_texts=("phase", "kernel"), warm=True, by_engine=True, label="mamba2",
     dtype="bfloat16",
 )  # fmt: skip
 
-OPERATIONS: dict[str, Operation] = {
-    "gemm": Operation(("m", "n", "k"), gemm),
-    "attn_context": Operation(_ATTENTION, attention_core, ("window",), shared_columns=("head_dim",)),
-    "attn_generation": Operation(_ATTENTION, attention_core, ("window",), shared_columns=("head_dim",)),
-    "attn_encoder": Operation(
+OPERATIONS: dict[str, TableOperation] = {
+    "gemm": TableOperation(("m", "n", "k"), gemm),
+    "attn_context": TableOperation(_ATTENTION, attention_core, ("window",), shared_columns=("head_dim",)),
+    "attn_generation": TableOperation(_ATTENTION, attention_core, ("window",), shared_columns=("head_dim",)),
+    "attn_encoder": TableOperation(
         ("batch", "heads", "head_dim", "seq"), encoder_attention, shared_columns=("head_dim",), warm=True
     ),
-    "mla_context": Operation(_LATENT, latent_core, warm=True),
-    "mla_generation": Operation(_LATENT, latent_core, warm=True),
-    "mla_bmm": Operation(("tokens", "heads", "part"), latent_batched_gemm, required_texts=("part",), warm=True),
+    "mla_context": TableOperation(_LATENT, latent_core, warm=True),
+    "mla_generation": TableOperation(_LATENT, latent_core, warm=True),
+    "mla_bmm": TableOperation(("tokens", "heads", "part"), latent_batched_gemm, required_texts=("part",), warm=True),
     "gdn": _DELTA_RULE,
     "kda": _DELTA_RULE,
     "mamba2": _CAUSAL_FILTER,
-    "moe": Operation(
+    "moe": TableOperation(
         ("tokens", "hidden", "inter", "topk", "experts"), moe, ("moe_tp", "moe_ep"), ("distribution", "kernel")
     ),
-    "nccl": Operation(_COLLECTIVE, collective, required_texts=("collective",)),
-    "custom_allreduce": Operation(_COLLECTIVE, collective, required_texts=("collective",)),
-    "softmax": Operation(("m", "n"), _elementwise("softmax", _UNARY, vector_flops.SOFTMAX, "softmax", M="m", N="n")),
-    "layernorm": Operation(("m", "n"), _norm(_LAYERNORM, "m", "n")),
-    "gelu": Operation(("m", "n"), _elementwise("activation", _UNARY, _GELU, M="m", N="n")),
-    "emb": Operation(("tokens", "hidden"), _elementwise("rows", _UNARY, 0, "gather", M="tokens", N="hidden")),
-    "input_layernorm": Operation(("tokens", "hidden"), _norm(_RMSNORM, "tokens", "hidden")),
-    "post_attention_layernorm": Operation(("tokens", "hidden"), _norm(_RMSNORM, "tokens", "hidden")),
-    "add": Operation(("tokens", "hidden"), _elementwise("add", _BINARY, vector_flops.ADD, M="tokens", N="hidden")),
-    "mlp_act": Operation(
+    "nccl": TableOperation(_COLLECTIVE, collective, required_texts=("collective",)),
+    "custom_allreduce": TableOperation(_COLLECTIVE, collective, required_texts=("collective",)),
+    "softmax": TableOperation(
+        ("m", "n"), _elementwise("softmax", _UNARY, vector_flops.SOFTMAX, "softmax", M="m", N="n")
+    ),
+    "layernorm": TableOperation(("m", "n"), _norm(_LAYERNORM, "m", "n")),
+    "gelu": TableOperation(("m", "n"), _elementwise("activation", _UNARY, _GELU, M="m", N="n")),
+    "emb": TableOperation(("tokens", "hidden"), _elementwise("rows", _UNARY, 0, "gather", M="tokens", N="hidden")),
+    "input_layernorm": TableOperation(("tokens", "hidden"), _norm(_RMSNORM, "tokens", "hidden")),
+    "post_attention_layernorm": TableOperation(("tokens", "hidden"), _norm(_RMSNORM, "tokens", "hidden")),
+    "add": TableOperation(("tokens", "hidden"), _elementwise("add", _BINARY, vector_flops.ADD, M="tokens", N="hidden")),
+    "mlp_act": TableOperation(
         ("tokens", "inter_per_gpu"), _elementwise("activation", _BINARY, _SILU + 1, M="tokens", N="inter_per_gpu")
     ),
-    "attn_rope": Operation(("tokens", "heads", "kv_heads", "head_dim", "tp"), _rotary),
+    "attn_rope": TableOperation(("tokens", "heads", "kv_heads", "head_dim", "tp"), _rotary),
 }
 
 

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any, NamedTuple, Protocol
 
 from roofmodel.errors import Option, WorkloadError, choices
-from roofmodel.measure.clocks import Clocks, Reading
+from roofmodel.measure.clocks import ClockReader, Reading
 from roofmodel.profiles.kernel import Evidence
 
 WARM_UP = 3  # untimed runs: libraries choose their kernels, clocks rise
@@ -151,7 +151,7 @@ class Gpu:
         self._stream = self._torch.cuda.Stream()
         self.buffer = 2 * (self.evidence.l2_bytes or DEFAULT_CACHE)
         self._caches = torch.ones(self.buffer // 4, device="cuda")
-        self._clocks = Clocks(str(getattr(properties, "uuid", "") or torch.cuda.current_device()))
+        self._clocks = ClockReader(str(getattr(properties, "uuid", "") or torch.cuda.current_device()))
 
     def time(self, run: Callable[[], object], cold: bool = True) -> MeasuredTime:
         def flushed() -> None:

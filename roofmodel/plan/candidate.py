@@ -12,19 +12,12 @@ from roofmodel.numbers.algebra import Number
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.serving import Points
 from roofmodel.plan.step_times import Engine, StepTimes
+from roofmodel.timing.timing import Expected
 
 Mode = Literal["mixed", "disaggregated"]
 """Prefill and decode on the same engines, or on engines of their own."""
 EQUAL = 1e-9
 """Two rates or latencies with a smaller relative difference are equal."""
-
-
-class Interval(NamedTuple):
-    """An expected value and the ends of its interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 class Targets(NamedTuple):
@@ -103,9 +96,9 @@ class Candidate(NamedTuple):
     gpus: int
     batch: int
     chunk: int | None  # prompt tokens in a step; None in disaggregated serving
-    ttft: Interval
-    tpot: Interval
-    requests: Interval  # per second
+    ttft: Expected
+    tpot: Expected
+    requests: Expected  # per second
     osl: int
     memory: Number  # bytes per GPU
     usable: Number | None
@@ -137,14 +130,14 @@ class Candidate(NamedTuple):
         return self.fits is not False and self.violation <= 1
 
     @property
-    def tokens_per_second(self) -> Interval:
+    def tokens_per_second(self) -> Expected:
         """Output tokens per second of the service."""
-        return Interval(*(self.osl * rate for rate in self.requests))
+        return Expected(*(self.osl * rate for rate in self.requests))
 
     @property
-    def per_gpu(self) -> Interval:
+    def per_gpu(self) -> Expected:
         """Output tokens per second and GPU."""
-        return Interval(*(rate / self.gpus for rate in self.tokens_per_second))
+        return Expected(*(rate / self.gpus for rate in self.tokens_per_second))
 
     @property
     def dollars_per_million_tokens(self) -> float | None:
@@ -170,7 +163,7 @@ class Candidate(NamedTuple):
         if self.required is None:
             return None
         units = 1 if self.prefill else self.layout.engines  # disaggregated engines are matched to each other
-        return ceil(self.required / (self.requests.value / units)) * self.gpus // units
+        return int(ceil(self.required / (self.requests.value / units))) * self.gpus // units
 
 
 def with_wait(ttft: Any, wait: Any) -> Any:
@@ -184,8 +177,8 @@ def candidate(
 ) -> Candidate:  # fmt: skip
     """The candidate at one of an engine's points, with all engines of the layout."""
 
-    def interval(values: Sequence[Any], times: int = 1) -> Interval:
-        return Interval(*(times * float(value[place]) for value in values))
+    def interval(values: Sequence[Any], times: int = 1) -> Expected:
+        return Expected(*(times * float(value[place]) for value in values))
 
     wait = float(points.wait[place])
     ttft, tpot, requests = interval(points.ttft), interval(points.tpot), interval(points.requests, layout.engines)

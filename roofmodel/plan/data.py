@@ -6,12 +6,12 @@ from math import isinf
 from typing import Any
 
 from roofmodel.plan.candidate import Candidate
-from roofmodel.plan.plan import Plan
+from roofmodel.plan.plan import ServingPlan
 from roofmodel.plan.ranking import Ranked
 from roofmodel.plan.search import Shortage
 
 
-def document(plan: Plan) -> dict[str, Any]:
+def document(plan: ServingPlan) -> dict[str, Any]:
     """The document `roofmodel.plan/1`: the candidates in order, the best first."""
     traffic, targets = plan.service.traffic, plan.service.targets
     return {
@@ -38,12 +38,12 @@ def document(plan: Plan) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def rows(plan: Plan) -> list[dict[str, Any]]:
+def rows(plan: ServingPlan) -> list[dict[str, Any]]:
     """A row for each candidate, in order."""
     return [row(one) for one in plan.ranked]
 
 
-def flat_rows(plan: Plan) -> list[dict[str, Any]]:
+def flat_rows(plan: ServingPlan) -> list[dict[str, Any]]:
     """The same rows without lists and dicts: `prefill_tp` and further columns for the prefill engines."""
     found = []
     for one in rows(plan):
@@ -120,7 +120,7 @@ def _layout(one: Candidate) -> dict[str, Any]:
     return {**one.layout._asdict(), "batch": one.batch, **one.formats._asdict()}
 
 
-def _speculation(plan: Plan) -> dict[str, Any] | None:
+def _speculation(plan: ServingPlan) -> dict[str, Any] | None:
     found = plan.service.speculation
     if found is None:
         return None

@@ -26,7 +26,6 @@ from roofmodel.numbers.algebra import Number
 from roofmodel.plan.candidate import (
     EQUAL,
     Candidate,
-    Interval,
     PrefillEngines,
     Targets,
     resolved,
@@ -35,9 +34,10 @@ from roofmodel.plan.candidate import (
 )
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.queueing import mean_wait
-from roofmodel.plan.serving import Traffic, pareto, peak_memory
+from roofmodel.plan.serving import RequestLengths, pareto, peak_memory
 from roofmodel.plan.speculation import GenerationTimes
 from roofmodel.plan.step_times import Array, Engine, StepTimes, Stored, prefill_times, stored_cache
+from roofmodel.timing.timing import Expected
 
 MAX_PROMPT_TOKENS = 32768
 """Tokens of the prompts that a prefill engine computes in one pass."""
@@ -72,7 +72,7 @@ class PrefillRates(NamedTuple):
     cache: Number
 
 
-def decode_rates(served: Engine, traffic: Traffic, stored: Stored, times: GenerationTimes) -> DecodeRates | None:
+def decode_rates(served: Engine, traffic: RequestLengths, stored: Stored, times: GenerationTimes) -> DecodeRates | None:
     """The rates of an engine that only decodes, for the batches that fit; None if none does."""
     step, batch = times.decode, times.batch
     memory = peak_memory(stored, batch, step.activations)
@@ -89,7 +89,7 @@ def decode_rates(served: Engine, traffic: Traffic, stored: Stored, times: Genera
     )  # fmt: skip
 
 
-def prefill_rates(served: Engine, traffic: Traffic, weights: Sequence[Number]) -> PrefillRates | None:
+def prefill_rates(served: Engine, traffic: RequestLengths, weights: Sequence[Number]) -> PrefillRates | None:
     """The rates of an engine that only computes prompts, for the batches that fit; None if none does.
 
     `weights` are the bytes of each pipeline stage. The prefill of a draft model is left out.
@@ -122,7 +122,7 @@ def _at(step: StepTimes, places: Array) -> StepTimes:
     return StepTimes._make(np.broadcast_to(value, size)[places] for value in step)
 
 
-def _cache_of_prompt(served: Engine, traffic: Traffic) -> Number:
+def _cache_of_prompt(served: Engine, traffic: RequestLengths) -> Number:
     """Bytes per GPU of the KV cache of one prompt, on the pipeline stage with most of it."""
     return max(stored_cache(served, traffic.isl))
 
@@ -134,18 +134,18 @@ def link_bandwidth(device: Device, gpus: int) -> float | None:
     return link and link.bandwidth / 2
 
 
-class Matching(NamedTuple):
+class EngineMatching(NamedTuple):
     """What all pairs of engines share."""
 
     gpus: int
-    traffic: Traffic
+    traffic: RequestLengths
     targets: Targets
     price: float | None
     bandwidth: float
 
 
 def matched(
-    prefill: Iterable[PrefillRates], decode: Iterable[DecodeRates], common: Matching
+    prefill: Iterable[PrefillRates], decode: Iterable[DecodeRates], common: EngineMatching
 ) -> Iterator[tuple[int, Candidate, list[Candidate]]]:
     """For each decode engine: the number of candidates over all prefill engines with the same formats and all numbers
     of both, the best one, and the Pareto front."""
@@ -157,7 +157,7 @@ def matched(
 
 
 def _best_and_front(
-    two: DecodeRates, pairs: Sequence[Pair], common: Matching
+    two: DecodeRates, pairs: Sequence[EnginePair], common: EngineMatching
 ) -> tuple[int, Candidate, list[Candidate]]:
     """The number of candidates of a decode engine, the best one, and the Pareto front. At an equal rate, both take the
     pair with the earliest first token."""
@@ -183,7 +183,7 @@ def _best_and_front(
     return len(rate), at(best), [at(place) for place in shown[pareto(tpot[shown], rate[shown])]]
 
 
-class Pair(NamedTuple):
+class EnginePair(NamedTuple):
     """A prefill and a decode engine: the numbers of each, by the number of decode engines; the other arrays by that
     number and by batch."""
 
@@ -198,7 +198,7 @@ class Pair(NamedTuple):
     missed: Array  # the largest violation of a target
 
 
-def _pair(one: PrefillRates, two: DecodeRates, common: Matching) -> Pair | None:
+def _pair(one: PrefillRates, two: DecodeRates, common: EngineMatching) -> EnginePair | None:
     """All numbers of two engines that use no more GPUs than there are; None if one of each does not fit in them."""
     transfer, limit = max(one.cache, two.cache) / common.bandwidth, common.targets.ttft
     decoders = np.arange(1, (common.gpus - one.layout.gpus) // two.layout.gpus + 1)
@@ -210,7 +210,7 @@ def _pair(one: PrefillRates, two: DecodeRates, common: Matching) -> Pair | None:
     ttft, wait = _first_token(one, prompts, prefillers, rate, common.targets.requests)
     ttft = tuple(each + transfer for each in ttft)
     missed = common.targets.violation(with_wait(ttft[0], wait), np.broadcast_to(two.tpot[0], rate.shape), rate)
-    return Pair(one, prompts, transfer, prefillers, decoders, ttft, wait, rate, missed)
+    return EnginePair(one, prompts, transfer, prefillers, decoders, ttft, wait, rate, missed)
 
 
 def _first_token(
@@ -251,11 +251,11 @@ def _prompts(one: PrefillRates, two: DecodeRates, prefillers: Array, decoders: A
     return found
 
 
-def _candidate(pair: Pair, two: DecodeRates, engines: int, place: int, common: Matching) -> Candidate:
+def _candidate(pair: EnginePair, two: DecodeRates, engines: int, place: int, common: EngineMatching) -> Candidate:
     """The candidate with the number of engines at `engines` and the batch at `place`."""
     one, prompts, transfer = pair.one, int(pair.prompts[engines, place]), pair.transfer
     prefillers, decoders = int(pair.prefillers[engines]), int(pair.decoders[engines])
-    requests = Interval(*(
+    requests = Expected(*(
         min(prefillers * float(rate[prompts]), decoders * float(other[place]))
         for rate, other in zip(one.requests, two.requests, strict=True)
     ))  # fmt: skip
@@ -263,8 +263,8 @@ def _candidate(pair: Pair, two: DecodeRates, engines: int, place: int, common: M
     return Candidate(
         device=two.device, mode="disaggregated", layout=_times(two.layout, decoders), formats=two.formats,
         gpus=common.gpus, batch=int(two.batch[place]) * decoders, chunk=None,
-        ttft=Interval(*(float(value[engines, place]) for value in pair.ttft)),
-        tpot=Interval(*(float(value[place]) for value in two.tpot)), requests=requests, osl=common.traffic.osl,
+        ttft=Expected(*(float(value[engines, place]) for value in pair.ttft)),
+        tpot=Expected(*(float(value[place]) for value in two.tpot)), requests=requests, osl=common.traffic.osl,
         memory=max(two.memory[place].item(), one.memory[prompts].item()), usable=two.usable,
         shares=shares(one.step, prompts) if limits else shares(two.step, place),
         violation=float(pair.missed[engines, place]), largest_itl=float(two.step.seconds[place]),

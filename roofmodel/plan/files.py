@@ -6,21 +6,21 @@ from pathlib import Path
 
 from roofmodel.files import output_files
 from roofmodel.plan.data import document, flat_rows
-from roofmodel.plan.plan import Plan
+from roofmodel.plan.plan import ServingPlan
 from roofmodel.report.encoding import as_csv, as_json
 
 SUFFIXES = (*output_files.PICTURES, "csv", "json")
 FORMATS = ("json", "csv")
 
 
-def as_text(plan: Plan, form: str) -> str:
+def as_text(plan: ServingPlan, form: str) -> str:
     """The text of a format."""
     if form == "json":
         return as_json(document(plan))
     return as_csv([*flat_rows(plan)])
 
 
-def save(plan: Plan, path: str) -> Path:
+def save(plan: ServingPlan, path: str) -> Path:
     """Write the file, in the format that the suffix names."""
 
     def draw(file: Path, form: str) -> None:

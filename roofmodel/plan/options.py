@@ -13,7 +13,7 @@ from roofmodel.numbers import units
 from roofmodel.options.values import seconds_of
 from roofmodel.plan.candidate import Targets
 from roofmodel.plan.search import Service
-from roofmodel.plan.serving import Traffic
+from roofmodel.plan.serving import RequestLengths
 from roofmodel.plan.speculation import Speculation, prediction_module
 from roofmodel.steps.options import CHOICES, MAX_VALUE, check_choice, memory_utilization
 from roofmodel.steps.parallelism import GPUS
@@ -47,7 +47,7 @@ def service_of(
         None if tpot is None else seconds_of("tpot", tpot, "30ms"),
         _rate(requests),
     )
-    return Service(Traffic(isl, osl), targets, gpus, memory_utilization(share))
+    return Service(RequestLengths(isl, osl), targets, gpus, memory_utilization(share))
 
 
 def comparable(devices: Sequence[Device]) -> Sequence[Device]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from roofmodel.numbers import units
 from roofmodel.plan.candidate import Candidate
-from roofmodel.plan.plan import Plan
+from roofmodel.plan.plan import ServingPlan
 from roofmodel.plan.ranking import format_text, name
 from roofmodel.plan.table import heading
 from roofmodel.report import canvas, labels
@@ -25,7 +25,7 @@ CAPTION = (
 )
 
 
-def draw(plan: Plan, path: Path, form: str) -> None:
+def draw(plan: ServingPlan, path: Path, form: str) -> None:
     """Draw the Pareto front into a file; `form` is png, svg or pdf. A front without points is a sentence."""
     with canvas.picture(path, form, "Throughput against speed per user", heading(plan), CAPTION) as (figure, axes):
         if plan.front:
@@ -36,7 +36,7 @@ def draw(plan: Plan, path: Path, form: str) -> None:
             figure.text(0.02, 0.5, f"There is no front: {why}.", fontsize=11)
 
 
-def _draw(figure: Figure, axes: Axes, plan: Plan) -> None:
+def _draw(figure: Figure, axes: Axes, plan: ServingPlan) -> None:
     along = sorted(plan.front, key=lambda one: one.tpot.value)
     axes.plot(*_places(along), color="0.6", lw=1.2, zorder=2)
     y = 0.83
@@ -65,7 +65,7 @@ def _draw(figure: Figure, axes: Axes, plan: Plan) -> None:
     labels.place(axes, [(f"{one.batch}", 1 / one.tpot.value, one.per_gpu.value) for one in ends], figure.dpi)
 
 
-def _series(plan: Plan) -> dict[str, list[Candidate]]:
+def _series(plan: ServingPlan) -> dict[str, list[Candidate]]:
     """The points of the front by layout, formats and device."""
     found: dict[str, list[Candidate]] = {}
     for one in plan.front:

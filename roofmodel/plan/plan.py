@@ -19,7 +19,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
 from roofmodel.options.values import RoutingOption
 from roofmodel.plan.candidate import Candidate, Targets
-from roofmodel.plan.disaggregated import Matching, link_bandwidth, matched
+from roofmodel.plan.disaggregated import EngineMatching, link_bandwidth, matched
 from roofmodel.plan.layouts import Formats, Layout, formats, layouts
 from roofmodel.plan.options import (
     check_count,
@@ -53,7 +53,7 @@ EngineKey = tuple[str, Layout, Formats]
 """Device, layout and formats of an engine."""
 
 
-class Plan(NamedTuple):
+class ServingPlan(NamedTuple):
     """The best candidates of a service, one for each layout, formats and device; the front of all candidates."""
 
     model: str
@@ -93,7 +93,7 @@ def plan(
     cluster: str | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
     **given: Any,
-) -> Plan:
+) -> ServingPlan:
     """The best layouts, formats and batches of a service.
 
     `given` restricts the search: `tp`, `pp`, `dp`, `ep`, `dtype`, `weights`, `kv`, `activations`, each with one or
@@ -126,7 +126,7 @@ def plan(
     shortages = [one.shortage for one in found if one.shortage is not None]
     full = {_engine_key(one.best): one.full for one in found if one.best is not None and one.full is not None}
     best_ranked = ranked(best, top, service.targets)
-    result = Plan(
+    result = ServingPlan(
         model=arch.name, devices=tuple(device.id for device in devices), service=service,
         ranked=tuple(_with_engines_needed(best_ranked, full, service.targets)), front=tuple(front(points)),
         shortage=None if best or not shortages else min(shortages, key=lambda one: one.needed / one.usable),
@@ -206,7 +206,7 @@ def _disaggregated(
         decode = [one.decode for one in found if one.decode is not None and one.decode.device == device.id]
         if bandwidth is None or not prefill:
             continue
-        common = Matching(service.gpus, service.traffic, service.targets, prices.get(device.id), bandwidth)
+        common = EngineMatching(service.gpus, service.traffic, service.targets, prices.get(device.id), bandwidth)
         for count, one, several in matched(prefill, decode, common):
             searched += count
             best.append(one)
@@ -215,7 +215,7 @@ def _disaggregated(
 
 
 def _notes(
-    found: Plan, pieces: Sequence[Piece], prices: Mapping[str, float], full: Mapping[EngineKey, FullBatches]
+    found: ServingPlan, pieces: Sequence[Piece], prices: Mapping[str, float], full: Mapping[EngineKey, FullBatches]
 ) -> Iterator[Text]:
     if found.shortage is not None:
         short = found.shortage
@@ -241,7 +241,7 @@ def _notes(
     yield from _request_notes(pieces[0].arch, found.service)
 
 
-def _kernel_format_notes(arch: Architecture, devices: Sequence[Device], found: Plan) -> Iterator[Text]:
+def _kernel_format_notes(arch: Architecture, devices: Sequence[Device], found: ServingPlan) -> Iterator[Text]:
     """The kernels of the candidates whose parameters were fitted to other formats; a layout does not change them."""
     by_id = {device.id: device for device in devices}
     for device, form in dict.fromkeys((one.candidate.device, one.candidate.formats) for one in found.ranked):
@@ -255,7 +255,7 @@ def _described(one: Candidate) -> str:
     return f"{name(one)}, {format_text(one)}, batch {one.batch} on {one.device}"
 
 
-def _reachable_rate(found: Plan, nearest: Candidate, full: Mapping[EngineKey, FullBatches]) -> str:
+def _reachable_rate(found: ServingPlan, nearest: Candidate, full: Mapping[EngineKey, FullBatches]) -> str:
     """The highest rate within the latencies without a queue, and the GPUs that reach the required rate with the same
     engines; no text if no candidate has such latencies or no rate is required."""
     targets = found.service.targets

@@ -8,8 +8,9 @@ from math import log, sqrt
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from roofmodel.numbers import units
-from roofmodel.plan.candidate import EQUAL, NO_TARGETS, Candidate, Interval, Targets
+from roofmodel.plan.candidate import EQUAL, NO_TARGETS, Candidate, Targets
 from roofmodel.plan.layouts import Layout
+from roofmodel.timing.timing import Expected
 
 SHARED_ERROR = 0.6
 """Correlation of the errors of two expected times of a model on one device: 0.61 between fp16 and fp8, 0.68 between a
@@ -83,14 +84,14 @@ def _by_latency(ordered: Sequence[Candidate], priced: bool) -> Iterator[Candidat
             start = end
 
 
-def _merit(one: Candidate, priced: bool) -> Interval:
+def _merit(one: Candidate, priced: bool) -> Expected:
     """Output tokens per second and GPU, or per dollar."""
     return merit(one.per_gpu, one.price if priced else None)
 
 
-def merit(per_gpu: Interval, price: float | None) -> Interval:
+def merit(per_gpu: Expected, price: float | None) -> Expected:
     """What candidates are ranked by: the rate per GPU, divided by the price of a GPU if one is given."""
-    return Interval(*(rate / (price or 1.0) for rate in per_gpu))
+    return Expected(*(rate / (price or 1.0) for rate in per_gpu))
 
 
 def _ties(one: Candidate, rank: int, shown: Mapping[int, Candidate], priced: bool) -> tuple[int, ...]:
@@ -102,7 +103,7 @@ def _ties(one: Candidate, rank: int, shown: Mapping[int, Candidate], priced: boo
     )
 
 
-def ties(one: Interval, other: Interval, shared: float = SHARED_ERROR) -> bool:
+def ties(one: Expected, other: Expected, shared: float = SHARED_ERROR) -> bool:
     """Whether the intervals of two rates do not separate them.
 
     The errors of two rates, as logarithms, have the half-widths of the intervals that face each other and the

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     import pandas
 
-    from roofmodel.plan.plan import Plan
+    from roofmodel.plan.plan import ServingPlan
     from roofmodel.plan.training import TrainingPlan
 
 
 class _PlanReport(TextResult, FileResult):
     """The candidates of a search, the best first."""
 
-    plan: Plan | TrainingPlan
+    plan: ServingPlan | TrainingPlan
 
     @classmethod
     @abstractmethod
@@ -65,8 +65,8 @@ class _PlanReport(TextResult, FileResult):
 class PlanReport(_PlanReport, PictureResult):
     """Result of `plan`: the best layouts, formats and batches, with the reason for each; the Pareto front."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan: Plan = plan
+    def __init__(self, plan: ServingPlan) -> None:
+        self.plan: ServingPlan = plan
 
     @property
     def meets(self) -> bool:

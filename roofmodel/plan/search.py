@@ -16,7 +16,7 @@ from roofmodel.plan.candidate import Candidate, Targets, candidate, with_wait
 from roofmodel.plan.disaggregated import DecodeRates, PrefillRates, decode_rates, prefill_rates
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.partial_load import FullBatches
-from roofmodel.plan.serving import Points, Traffic, batches, largest_batch, pareto, steady_states
+from roofmodel.plan.serving import Points, RequestLengths, batches, largest_batch, pareto, steady_states
 from roofmodel.plan.speculation import Speculation, generation_times, stored_with_draft
 from roofmodel.plan.step_times import Engine, engine, stored_weights
 
@@ -27,7 +27,7 @@ class Service(NamedTuple):
     """The question: requests, targets, number of GPUs, how much of their memory may be used, how they serve,
     and how tokens choose experts."""
 
-    traffic: Traffic
+    traffic: RequestLengths
     targets: Targets
     gpus: int
     memory_utilization: float = MEMORY_UTILIZATION

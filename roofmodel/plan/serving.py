@@ -39,7 +39,7 @@ SMALLEST_CHUNK, LARGEST_CHUNK = 128, 32768
 """Limits of the tokens of a chunk; engines allow 512 to 16384 tokens per step by default."""
 
 
-class Traffic(NamedTuple):
+class RequestLengths(NamedTuple):
     """The requests of a service: tokens of the prompt and of the answer."""
 
     isl: int
@@ -113,7 +113,7 @@ def largest_batch(engine: Engine, stored: Stored) -> int:
 
 
 def steady_states(
-    engine: Engine, traffic: Traffic, stored: Stored, times: GenerationTimes, rate: float | None = None,
+    engine: Engine, traffic: RequestLengths, stored: Stored, times: GenerationTimes, rate: float | None = None,
     engines: int = 1,
 ) -> tuple[Points, FullBatches | None]:  # fmt: skip
     """The steady states that keep the batch filled, for all batches and all chunks; with a required rate, the full

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from roofmodel.numbers import units
 from roofmodel.plan.options import MTP
-from roofmodel.plan.plan import Plan
+from roofmodel.plan.plan import ServingPlan
 from roofmodel.plan.ranking import SHARED_ERROR, Ranked, format_text, name
 from roofmodel.report.columns import bare, fitting
 
@@ -25,7 +25,7 @@ LEFT = ("device", "layout", "formats", "bound by")
 class PlanView:
     """The heading, a row for each candidate, then the reasons."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ServingPlan) -> None:
         self.plan = plan
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -88,7 +88,7 @@ def candidate_table(
     return table, kept
 
 
-def heading(plan: Plan) -> str:
+def heading(plan: ServingPlan) -> str:
     """The model, devices, request lengths, targets and speculative decoding of a plan as text."""
     service = plan.service
     words = [plan.model, f"{service.gpus} × {' or '.join(plan.devices)}"]

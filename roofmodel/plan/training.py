@@ -21,7 +21,7 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
-from roofmodel.plan.candidate import Interval, Shares
+from roofmodel.plan.candidate import Shares
 from roofmodel.plan.layouts import Formats, Layout, divisors, has_pipe, layouts
 from roofmodel.plan.options import (
     MAX_GPUS,
@@ -37,7 +37,7 @@ from roofmodel.plan.options import (
 )
 from roofmodel.plan.ranking import layout_text
 from roofmodel.plan.search import Shortage
-from roofmodel.plan.training_candidate import Choices, Run, TrainingCandidate
+from roofmodel.plan.training_candidate import Choices, TrainingCandidate, TrainingRun
 from roofmodel.plan.training_ranking import RankedTraining, by_merit, ranked_training
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.notes import straggler_note
@@ -59,6 +59,7 @@ from roofmodel.sweep import grid
 from roofmodel.sweep.case import slowest_totals
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device
+from roofmodel.timing.timing import Expected
 
 DEFAULT_SEQ = 4096
 TOKENS_PER_STEP = 2**22
@@ -77,7 +78,7 @@ class TrainingPiece(NamedTuple):
     device: Device
     layout: Layout
     choices: Choices
-    run: Run
+    run: TrainingRun
     price: float | None
 
 
@@ -86,7 +87,7 @@ class TrainingPlan(NamedTuple):
 
     model: str
     devices: tuple[str, ...]
-    run: Run
+    run: TrainingRun
     ranked: tuple[RankedTraining, ...]
     shortage: Shortage | None  # the layout that lacks the least memory, where none fits
     searched: int
@@ -297,7 +298,7 @@ def _candidate(
     bubble = at("bubble_share", "bubble_share")
     return TrainingCandidate(
         piece.device.id, piece.layout, piece.choices, sizes[place],
-        step=Interval(
+        step=Expected(
             seconds, at("expected_low_seconds", "bound_seconds"), at("expected_high_seconds", "bound_seconds")
         ),
         mfu=None if totals["mfu"] is None else at("mfu", "mfu"), memory=memory, usable=usable,
@@ -316,7 +317,7 @@ def _candidate(
 def _run(
     arch: Architecture, gpus: int, tokens: float | str, batch: int | None, seq: int | None, dtype: str | None,
     attention: str, share: float,
-) -> Run:  # fmt: skip
+) -> TrainingRun:  # fmt: skip
     if isinstance(arch.body, Network) or isinstance(arch.stack.embedding, Patches):
         raise WorkloadError(f"{arch.name} reads images; plan the training of a language model")
     check_count("gpus", gpus, 1, MAX_GPUS)
@@ -330,7 +331,7 @@ def _run(
         check_choice("dtype", dtype)
     compute = auto_dtype(arch) if dtype == "auto" else dtype or half_dtype(arch, "bf16")
     check_training_format("dtype", compute)
-    return Run(number_of_tokens(tokens), sequences, length, gpus, compute, attention, memory_utilization(share))
+    return TrainingRun(number_of_tokens(tokens), sequences, length, gpus, compute, attention, memory_utilization(share))
 
 
 def _zero_notes(given: object, pieces: Sequence[TrainingPiece]) -> Iterator[Text]:

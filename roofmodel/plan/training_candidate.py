@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from roofmodel.numbers.algebra import Number
-from roofmodel.plan.candidate import Interval, Shares
+from roofmodel.plan.candidate import Shares
 from roofmodel.plan.layouts import Layout
 from roofmodel.plan.ranking import layout_text
+from roofmodel.timing.timing import Expected
 
 DAY = 86400
 
 
-class Run(NamedTuple):
+class TrainingRun(NamedTuple):
     """A training run: tokens of all steps, sequences of a step, tokens of a sequence."""
 
     tokens: float
@@ -48,24 +49,24 @@ class TrainingCandidate(NamedTuple):
     layout: Layout
     choices: Choices
     micro_batch: int
-    step: Interval
+    step: Expected
     mfu: float | None
     memory: Number
     usable: Number | None
     shares: Shares
-    run: Run
+    run: TrainingRun
     price: float | None = None  # dollars per hour and GPU
 
     @property
-    def per_gpu(self) -> Interval:
+    def per_gpu(self) -> Expected:
         """Tokens per second and GPU."""
         tokens = self.run.batch * self.run.seq / self.run.gpus
-        return Interval(*(tokens / seconds for seconds in (self.step.value, self.step.high, self.step.low)))
+        return Expected(*(tokens / seconds for seconds in (self.step.value, self.step.high, self.step.low)))
 
     @property
-    def days(self) -> Interval:
+    def days(self) -> Expected:
         """Days of the run."""
-        return Interval(*(self.run.steps * seconds / DAY for seconds in self.step))
+        return Expected(*(self.run.steps * seconds / DAY for seconds in self.step))
 
     @property
     def dollars(self) -> float | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from roofmodel.plan.candidate import Interval
 from roofmodel.plan.ranking import SHARED_ERROR, merit, shown_by_rank, ties
 from roofmodel.plan.training_candidate import TrainingCandidate, schedule, training_name
+from roofmodel.timing.timing import Expected
 
 
 class RankedTraining(NamedTuple):
@@ -26,7 +26,7 @@ def by_merit(candidates: Iterable[TrainingCandidate]) -> list[TrainingCandidate]
     return sorted(found, key=lambda one: -_merit(one, priced).value)
 
 
-def _merit(one: TrainingCandidate, priced: bool) -> Interval:
+def _merit(one: TrainingCandidate, priced: bool) -> Expected:
     """Tokens per second and GPU, or per dollar."""
     return merit(one.per_gpu, one.price if priced else None)
 

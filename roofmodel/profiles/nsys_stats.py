@@ -58,7 +58,7 @@ def has_table(head: bytes) -> bool:
 
 
 @dataclass
-class _Found:
+class _StatsContent:
     """The content of a file: kernels of each report, devices, and what warnings need."""
 
     kernels: dict[str, list[Kernel]] = field(default_factory=dict)
@@ -97,8 +97,8 @@ def read(file: BinaryIO, name: str) -> Profile:
     return Profile("nsys", (name,), tuple(kernels), tuple(found.devices), tuple(warnings), copies=tuple(copies))
 
 
-def _reports(lines: Lines) -> _Found:
-    found, report, columns = _Found(), "", [""]
+def _reports(lines: Lines) -> _StatsContent:
+    found, report, columns = _StatsContent(), "", [""]
     for line in lines.text_lines():
         found.text_table |= _TABLE.match(line) is not None
         if heading := _heading(line):

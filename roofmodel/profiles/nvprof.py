@@ -89,7 +89,7 @@ class _Counted:
 
 
 @dataclass
-class _Found:
+class _NvprofContent:
     launches: list[Kernel] = field(default_factory=list)
     summary: list[Kernel] = field(default_factory=list)
     counted: dict[Hashable, _Counted] = field(default_factory=dict)
@@ -115,7 +115,7 @@ def read(file: BinaryIO, name: str) -> Profile:
 
     Raises ProfileError, with the line, for a damaged or ambiguous row, and for output without a table of GPU work.
     """
-    found = _Found()
+    found = _NvprofContent()
     with Lines(file, name) as lines:
         for entry in entries(lines):
             try:
@@ -139,7 +139,7 @@ def read(file: BinaryIO, name: str) -> Profile:
     return Profile("nvprof", (name,), kernels, tuple(found.devices.values()), warnings, copies=tuple(copies))
 
 
-def _add_entry(entry: TableEntry, found: _Found, file: str) -> None:
+def _add_entry(entry: TableEntry, found: _NvprofContent, file: str) -> None:
     """Add one row to the result."""
     row, units = entry.row, entry.units
     if device := row.get("Device", "").strip("-"):
@@ -208,7 +208,7 @@ def _summary(entry: TableEntry, index: int, file: str) -> Kernel:
     return Kernel(str(index), file, _name(row["Name"]), process=entry.process, invocations=calls, seconds=seconds)
 
 
-def _add_metric(entry: TableEntry, found: _Found) -> None:
+def _add_metric(entry: TableEntry, found: _NvprofContent) -> None:
     """Add one metric of one kernel name. An equal duplicate is ignored; a different one is an error."""
     row = entry.row
     metric = row.get("Metric Name") or row.get("Event Name") or ""
@@ -256,7 +256,7 @@ def _counted_kernel(counted: _Counted, index: int, file: str) -> Kernel:
     )
 
 
-def _warnings(found: _Found) -> Iterable[str]:
+def _warnings(found: _NvprofContent) -> Iterable[str]:
     tally, counted = found.tally, list(found.counted.values())
     if not (found.launches or found.summary or counted):
         yield f"nvprof recorded no kernels; {_HOW_TO_COLLECT}"

@@ -97,4 +97,4 @@ def _seconds(phase: PhaseEstimate, indices: Sequence[int]) -> float:
     operators: list[Placed] = [phase.placed[index] for index in indices]
     total = sum_of(operators)
     assert total is not None
-    return float(plain(total.seconds))
+    return float(plain(total.value))

@@ -127,7 +127,7 @@ def input_pipeline(arch: Architecture, device: Device, phase: PhaseEstimate, loa
     """The phase with its data loader: the expected time of the phase, or its bound where there is none."""
     size, link = batch_bytes(arch, phase), device.host_bandwidth
     rate = link if link is None or loader.copy != "pageable" else min(link, PAGEABLE_BANDWIDTH)
-    seconds = phase.bound_seconds if phase.expected is None else phase.expected.seconds
+    seconds = phase.bound_seconds if phase.expected is None else phase.expected.value
     return InputPipeline(
         loader, size, rate and size / rate, float(plain(seconds)), is_expected=phase.expected is not None
     )

@@ -403,7 +403,7 @@ def utilization_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
     """Phases whose MFU exceeds 100 % because it counts masked pairs (PaLM, arXiv 2204.02311, appendix B)."""
     for phase in found:
         used, (peak, _) = phase.expected, phase.ceilings
-        if used and plain(phase.model_flops) > peak * plain(used.seconds):
+        if used and plain(phase.model_flops) > peak * plain(used.value):
             yield (
                 f"the MFU of {phase.step.phase} is above 100 %: its definition counts all pairs of tokens, and flash "
                 "attention skips masked pairs"
@@ -424,7 +424,7 @@ def launch_notes(found: Sequence[PhaseEstimate]) -> Iterator[Text]:
         name, count = waiting[0] if len(waiting) == 1 else (phase.step.phase, phase.kernels)
         yield Message(
             f"{name} {'are' if name == 'decodes' else 'is'} launch-bound: {count} operator launches at "
-            f"{units.seconds(phase.launch.seconds)} each take longer than the kernels; see ",
+            f"{units.seconds(phase.launch.value)} each take longer than the kernels; see ",
             Option("launch"),
             ", ",
             Option("runtime", "graph"),

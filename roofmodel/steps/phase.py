@@ -240,7 +240,7 @@ def running(placed: Sequence[Placed], launch: Expected) -> Expected | None:
 
 def is_launch_bound(kernel_seconds: Expected | None, launch_seconds: Expected) -> Any:
     """Whether the launches of kernels take longer than the kernels; elementwise for arrays."""
-    return kernel_seconds is not None and launch_seconds.seconds > kernel_seconds.seconds
+    return kernel_seconds is not None and launch_seconds.value > kernel_seconds.value
 
 
 def _longer(kernels: Expected | None, launches: Expected) -> Expected | None:
@@ -257,7 +257,7 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
     found = totals_of(phase.placed) | {"bound_seconds": phase.bound_seconds}
     expected, (peak, bandwidth) = phase.expected, phase.ceilings
     exchanged, hidden, added = sum_of(phase.exchanges), phase.replicas.hidden, phase.replicas.added
-    seconds, images = expected and plain(expected.seconds), phase.sequences
+    seconds, images = expected and plain(expected.value), phase.sequences
     return {
         **found,
         **expected_totals(expected),
@@ -269,14 +269,12 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "hfu": expected and plain(found["matmul_flops"]) / seconds / peak,
         "mbu": expected and plain(found["bytes"]) / seconds / bandwidth,
         "communication_seconds": total_seconds(phase.exchanges),
-        "expected_communication_seconds": exchanged and plain(exchanged.seconds),
+        "expected_communication_seconds": exchanged and plain(exchanged.value),
         "communication_exposed_seconds": total_seconds(phase.exchanges) - phase.replicas.hidden_bound,
-        "expected_communication_exposed_seconds": exchanged
-        and hidden
-        and plain(exchanged.seconds) - plain(hidden.seconds),
-        "expected_replica_seconds": added and plain(added.seconds),
+        "expected_communication_exposed_seconds": exchanged and hidden and plain(exchanged.value) - plain(hidden.value),
+        "expected_replica_seconds": added and plain(added.value),
         "bubble_seconds": phase.idle.bound,
-        "expected_bubble_seconds": phase.idle.expected and plain(phase.idle.expected.seconds),
+        "expected_bubble_seconds": phase.idle.expected and plain(phase.idle.expected.value),
         "kernels": phase.kernels,
         "host_bound": phase.host_bound if expected else None,
         "matmul_flops_all_pairs": phase.all_pairs_matmul_flops,
@@ -286,7 +284,7 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
 def expected_totals(expected: Expected | None) -> dict[str, Any]:
     """An expected time and the ends of its interval by their JSON keys."""
     return {
-        "expected_seconds": expected and plain(expected.seconds),
+        "expected_seconds": expected and plain(expected.value),
         "expected_low_seconds": expected and plain(expected.low),
         "expected_high_seconds": expected and plain(expected.high),
     }

@@ -69,7 +69,7 @@ def estimates_by_stage(
 def busy_seconds(found: Sequence[PhaseEstimate]) -> list[Number]:
     """Seconds that a GPU of each stage is busy: expected, or the bound of all stages where one has no expected time."""
     expected = [phase.busy for phase in found]
-    known = [each.seconds for each in expected if each is not None]
+    known = [each.value for each in expected if each is not None]
     return known if len(known) == len(found) else [total_seconds(phase.placed) for phase in found]
 
 

@@ -187,8 +187,8 @@ def _overlap(one: Placed, last_pass: Expected, step: Step, device: Device) -> _O
     )
     hidden = Expected(*(t - e for t, e in zip(total, exposed, strict=True)))
     rate = link_bandwidth(op.collective, device) or device.bandwidth
-    sent = float(op.link_bytes) * (hidden.seconds / total.seconds)
-    slow = contention_seconds(hidden.seconds, sent, rate, device.multiprocessors or 1, device.bandwidth)
+    sent = float(op.link_bytes) * (hidden.value / total.value)
+    slow = contention_seconds(hidden.value, sent, rate, device.multiprocessors or 1, device.bandwidth)
     return _Overlap(total, hidden, Expected(slow, slow, slow))
 
 

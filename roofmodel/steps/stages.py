@@ -57,17 +57,17 @@ def generation_totals(phase: PhaseEstimate) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     expected, tpot, gpus = phase.expected, latencies(phase)["tpot"], phase.step.parallel.gpus
-    tpot_seconds = tpot.expected and plain(tpot.expected.seconds)
+    tpot_seconds = tpot.expected and plain(tpot.expected.value)
     kinds: tuple[tuple[str, Any, Any], ...] = (
         ("bound_", phase.bound_seconds, tpot.bound),
-        ("", expected and plain(expected.seconds), tpot_seconds),
+        ("", expected and plain(expected.value), tpot_seconds),
     )
     for kind, seconds, per_token in kinds:
         found[f"{kind}e2e_seconds"] = seconds
         found[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
         found[f"{kind}tokens_per_second_per_user"] = None if per_token is None else 1 / per_token
     for name, step in zip(("first", "last"), phase.first_and_last, strict=False):
-        found[f"tpot_{name}_seconds"] = step.expected and plain(step.expected.seconds)
+        found[f"tpot_{name}_seconds"] = step.expected and plain(step.expected.value)
         found[f"bound_tpot_{name}_seconds"] = step.bound
     return found
 
@@ -86,10 +86,10 @@ def latency_totals(phase: PhaseEstimate) -> dict[str, Any]:
     name, gpus, found = phase.step.phase, phase.step.parallel.gpus, dict[str, Any]()
     if name == "generate":
         for latency, time in latencies(phase).items():
-            found[f"{latency}_seconds"] = time.expected and plain(time.expected.seconds)
+            found[f"{latency}_seconds"] = time.expected and plain(time.expected.value)
             found[f"bound_{latency}_seconds"] = time.bound
         return found | generation_totals(phase)
-    for kind, seconds in (("bound_", phase.bound_seconds), ("", phase.expected and plain(phase.expected.seconds))):
+    for kind, seconds in (("bound_", phase.bound_seconds), ("", phase.expected and plain(phase.expected.value))):
         if phase.has_tokens:
             found[f"{kind}tokens_per_second_per_gpu"] = None if seconds is None else phase.tokens / seconds / gpus
         if name == "prefill":

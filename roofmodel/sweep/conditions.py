@@ -31,7 +31,7 @@ _CONDITION = re.compile(r"\s*([^<>=!]+?)\s*(<=|>=|==|!=|<|>|=)\s*([^<>=!]+?)\s*\
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([kMGTP%]?)\s*\Z")
 
 
-class Condition(NamedTuple):
+class RowCondition(NamedTuple):
     """A comparison of a column with a value in base units, as `tpot<20ms`."""
 
     column: str
@@ -63,12 +63,12 @@ class Order(NamedTuple):
     text: str
 
 
-def conditions(given: Iterable[str]) -> tuple[Condition, ...]:
+def conditions(given: Iterable[str]) -> tuple[RowCondition, ...]:
     """The conditions in `tpot<20ms` and similar texts. Raises WorkloadError, which quotes the invalid part."""
     return tuple(_condition(text) for text in given)
 
 
-def _condition(text: str) -> Condition:
+def _condition(text: str) -> RowCondition:
     match = _CONDITION.match(text)
     if match is None:
         raise WorkloadError(
@@ -80,7 +80,7 @@ def _condition(text: str) -> Condition:
     if column in (*TEXT_COLUMNS, *FLAG_COLUMNS) and comparison not in EQUALITIES:
         raise WorkloadError(Option("where"), f": {shorten(text)} compares {column}, which has no order; use = or !=")
     try:
-        return Condition(column, comparison, _value(column, value), text.strip())
+        return RowCondition(column, comparison, _value(column, value), text.strip())
     except ValueError as error:
         raise WorkloadError(Option("where"), f": {shorten(text)}: {error}") from None
 

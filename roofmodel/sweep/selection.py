@@ -8,11 +8,11 @@ from typing import Any
 from roofmodel.errors import Message, Option, Text, WorkloadError
 from roofmodel.sweep.case import Columns
 from roofmodel.sweep.columns import TEXT_COLUMNS, concatenated, full_column
-from roofmodel.sweep.conditions import Condition, Order, as_floats
+from roofmodel.sweep.conditions import Order, RowCondition, as_floats
 from roofmodel.sweep.sweep import MAX_POINTS_IN_MEMORY, Sweep
 
 
-def selected(sweep: Sweep, where: Sequence[Condition], sort: Order | None) -> Sweep:
+def selected(sweep: Sweep, where: Sequence[RowCondition], sort: Order | None) -> Sweep:
     """The evaluated sweep with the rows that satisfy all conditions, in this order; the same sweep without either.
 
     Adds notes on points without a value in a column of a condition, and on conditions that no point satisfies. Raises
@@ -43,7 +43,7 @@ def selected(sweep: Sweep, where: Sequence[Condition], sort: Order | None) -> Sw
     return sweep._replace(rows=blocks, notes=(*sweep.notes, *notes), where=tuple(where), sort=sort)
 
 
-def _notes(where: Sequence[Condition], unknown: dict[Condition, int], rows: int, points: int) -> Iterable[Text]:
+def _notes(where: Sequence[RowCondition], unknown: dict[RowCondition, int], rows: int, points: int) -> Iterable[Text]:
     for condition in where:
         if unknown[condition]:
             yield Message(

@@ -57,7 +57,7 @@ from roofmodel.sweep.case import (
     GridCase,
     evaluate,
 )
-from roofmodel.sweep.conditions import Condition, Order
+from roofmodel.sweep.conditions import Order, RowCondition
 from roofmodel.sweep.scaling_laws import Scaling
 
 MAX_CASES = 10_000
@@ -73,7 +73,7 @@ class Sweep(NamedTuple):
     notes: tuple[Text, ...]
     cluster: str | None = None  # a Dask scheduler's address, or `local`
     rows: tuple[Columns, ...] | None = None  # by block; None until they are in memory
-    where: tuple[Condition, ...] = ()  # the conditions that `rows` satisfy
+    where: tuple[RowCondition, ...] = ()  # the conditions that `rows` satisfy
     sort: Order | None = None  # of `rows`; None: the order of the grid
     scaling: Scaling | None = None  # of a sweep over numbers of GPUs
     progress: Callable[[str, int, int], None] = lambda what, done, total: None  # called after each evaluated block

@@ -106,7 +106,7 @@ def fused(
             if time and engine == "trtllm-0.9":
                 time = _two_shot(operator, device, _decode_by_head(operator, device, dtype, time))
             if time and absorbed:
-                least = minimum(time.seconds, bound.bound_seconds)  # the bound, where an expected time is known
+                least = minimum(time.value, bound.bound_seconds)  # the bound, where an expected time is known
                 time = Expected(least, least, time.high)
             yield Fused(time, absorbed=absorbed)
 
@@ -175,7 +175,7 @@ def _two_shot(operator: Operator, device: Device, time: Expected) -> Expected:
 def _at_least(time: Expected, seconds: Number, interval: tuple[float, float]) -> Expected:
     """The time, or `seconds` with this relative interval where that is longer."""
     low, high = interval
-    longer = seconds > time.seconds
+    longer = seconds > time.value
     return Expected(*map(partial(either, longer), (seconds, low * seconds, high * seconds), time))
 
 

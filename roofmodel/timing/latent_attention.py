@@ -84,7 +84,7 @@ class LatentDecodeWork(NamedTuple):
     converted_bytes: Annotated[Number, "bytes of the latents in the compute format; 0 where they have it"]
 
 
-class DecodeTerms(NamedTuple):
+class LatentDecodeTerms(NamedTuple):
     """What does not depend on the number of parts of a cache."""
 
     read: Number
@@ -120,7 +120,7 @@ def seconds(att: LatentDecodeWork, chip: Chip, timing: LatentGenerationTiming) -
 
 
 def _best_split_seconds(
-    att: LatentDecodeWork, terms: DecodeTerms, chip: Chip, timing: LatentGenerationTiming
+    att: LatentDecodeWork, terms: LatentDecodeTerms, chip: Chip, timing: LatentGenerationTiming
 ) -> Number:
     """Seconds after the latency with the best number of parts of a cache."""
     best: Number = float("inf")
@@ -149,7 +149,7 @@ def _narrow_seconds(att: LatentDecodeWork, chip: Chip, timing: LatentGenerationT
     return _best_split_seconds(att, terms._replace(again=part("again", again, "s")), chip, narrow)
 
 
-def _terms(att: LatentDecodeWork, chip: Chip, timing: LatentGenerationTiming) -> DecodeTerms:
+def _terms(att: LatentDecodeWork, chip: Chip, timing: LatentGenerationTiming) -> LatentDecodeTerms:
     read = part("read", att.cache_bytes + (2 * att.converted_bytes if timing.casts else 0), "B")
     missed = part("missed", miss_rate(read + att.other_bytes, chip))
     per_byte = part("per_byte", _seconds_per_byte(missed, chip, timing))
@@ -163,7 +163,7 @@ def _terms(att: LatentDecodeWork, chip: Chip, timing: LatentGenerationTiming) ->
     blocks = part("blocks", att.batch * head_blocks * column_blocks)
     block_flops = part("block_flops", timing.height * att.pair_flops / column_blocks)
     per_key = block_flops / _sm_rate("sm_rate", timing.pipe, chip) * (1 + timing.uncached * missed)
-    return DecodeTerms(read, per_byte, again, blocks, part("per_key", per_key, "s"))
+    return LatentDecodeTerms(read, per_byte, again, blocks, part("per_key", per_key, "s"))
 
 
 def _seconds_per_byte(missed: Number, chip: Chip, timing: LatentGenerationTiming) -> Number:
@@ -176,7 +176,7 @@ def _split_seconds(
     parts: Number,
     tile: int,
     launched: Number,
-    terms: DecodeTerms,
+    terms: LatentDecodeTerms,
     chip: Chip,
     timing: LatentGenerationTiming,
 ) -> Number:
@@ -195,7 +195,9 @@ def _adaptive_parts(keys: Number, blocks: Number, most: Number, chip: Chip) -> N
     return ceil_div(keys, PART_KEYS * ceil_div(ceil_div(keys, wanted), PART_KEYS))
 
 
-def _cluster_seconds(att: LatentDecodeWork, terms: DecodeTerms, chip: Chip, timing: LatentGenerationTiming) -> Number:
+def _cluster_seconds(
+    att: LatentDecodeWork, terms: LatentDecodeTerms, chip: Chip, timing: LatentGenerationTiming
+) -> Number:
     """Seconds where a cluster of SMs processes all heads of a sequence."""
     waves = part("cluster_waves", ceil_div(att.batch * CLUSTER_SMS, chip.multiprocessors))
     keys = part("cluster_keys", TILE_KEYS * ceil_div(att.keys, TILE_KEYS))

@@ -30,9 +30,12 @@ if TYPE_CHECKING:
 
 
 class Expected(NamedTuple):
-    """Seconds, and the interval that contains 80 % of the measurements. Expected times add, and scale by a count."""
+    """An expected value, in seconds or per second, and the interval that contains 80 % of the measurements.
 
-    seconds: Number
+    Expected times add, and scale by a count.
+    """
+
+    value: Number
     low: Number
     high: Number
 
@@ -52,10 +55,10 @@ def independent_sum(one: Expected, other: Expected) -> Expected:
     `+` adds the widths themselves, which is right for errors that are equal, such as those of the kernels of a step.
     """
     down, up = (
-        power((one.seconds - one_end) ** 2 + (other.seconds - other_end) ** 2, 0.5)
+        power((one.value - one_end) ** 2 + (other.value - other_end) ** 2, 0.5)
         for one_end, other_end in zip(one[1:], other[1:], strict=True)
     )
-    seconds = one.seconds + other.seconds
+    seconds = one.value + other.value
     return Expected(seconds, seconds - down, seconds + up)
 
 

@@ -29,7 +29,7 @@ SAME_WORK = 0.1
 Verdict = Literal["faster", "slower", "unchanged", "appeared", "vanished", "fewer_launches", "more_launches"]
 
 
-class Change(NamedTuple):
+class GroupChange(NamedTuple):
     """Launches of one group, or of one name, in two runs. Times are sums of durations in nanoseconds."""
 
     group: str
@@ -74,13 +74,13 @@ class RunTotals(NamedTuple):
     flops: float | None = None  # counted from the shapes of operators; None: unknown
 
 
-class Comparison(NamedTuple):
+class RunComparison(NamedTuple):
     """Two runs of one program. The changes of `groups` sum to the change of the work, as those of `kernels` do."""
 
     before: RunTotals
     after: RunTotals
-    groups: list[Change]  # largest change first
-    kernels: list[Change]  # by name
+    groups: list[GroupChange]  # largest change first
+    kernels: list[GroupChange]  # by name
     different_work: Finding | None
 
     @property
@@ -97,11 +97,11 @@ def compare(
     by: str,
     flops_before: float | None = None,
     flops_after: float | None = None,
-) -> Comparison:
+) -> RunComparison:
     """Compare the ranks of two runs, in their order; `by` is the grouping of `groups`, a key of GROUPINGS."""
     matched, only_before, only_after = _match(_launches(before, by), _launches(after, by))
     totals = _totals(before)._replace(flops=flops_before), _totals(after)._replace(flops=flops_after)
-    return Comparison(
+    return RunComparison(
         *totals,
         groups=_changes("group", matched, only_before, only_after, {}),
         kernels=_changes("name", matched, only_before, only_after, _counterparts(only_before, only_after)),
@@ -229,7 +229,7 @@ def _changes(
     only_before: pandas.DataFrame,
     only_after: pandas.DataFrame,
     counterparts: dict[str, str],
-) -> list[Change]:
+) -> list[GroupChange]:
     """The changes by group or name, largest first. A launch that changes its group vanishes from one and appears."""
     import pandas
 
@@ -252,7 +252,9 @@ def _changes(
         launches_before, launches_after, before, after, vanished, appeared = values
         paired = (after - appeared) - (before - vanished)
         other = None if launches_before and launches_after else counterparts.get(group)
-        found.append(Change(group, launches_before, launches_after, before, after, paired, appeared, vanished, other))
+        found.append(
+            GroupChange(group, launches_before, launches_after, before, after, paired, appeared, vanished, other)
+        )
     return sorted(found, key=lambda row: (-abs(row.change), row.group))
 
 

@@ -11,9 +11,9 @@ from rich.text import Text
 from roofmodel.errors import Option
 from roofmodel.numbers import units
 from roofmodel.report.columns import FittingTable
-from roofmodel.trace.comparison import Change, Comparison, RunTotals
+from roofmodel.trace.comparison import GroupChange, RunComparison, RunTotals
 from roofmodel.trace.parts import PARTS
-from roofmodel.trace.trace import Trace
+from roofmodel.trace.trace import RunAnalysis
 
 MAX_ROWS = 12
 _LEGEND = {
@@ -22,7 +22,7 @@ _LEGEND = {
 }
 
 
-def document(compared: Comparison) -> dict[str, Any]:
+def document(compared: RunComparison) -> dict[str, Any]:
     """The key `comparison` of `roofmodel.trace/1`; seconds. A change is after - before."""
     before, after = compared.before, compared.after
     rows = compared.kernels
@@ -66,7 +66,7 @@ def _run(run: RunTotals) -> dict[str, Any]:
     }
 
 
-def change_record(row: Change, key: str) -> dict[str, Any]:
+def change_record(row: GroupChange, key: str) -> dict[str, Any]:
     """One record per group or name."""
     return {
         key: row.group, "verdict": row.verdict, "kernels_before": row.launches_before,
@@ -76,7 +76,7 @@ def change_record(row: Change, key: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def blocks(trace: Trace, compared: Comparison) -> Iterator[RenderableType]:
+def blocks(trace: RunAnalysis, compared: RunComparison) -> Iterator[RenderableType]:
     """The difference of the wall times by part, and the difference of the GPU work by group and by name."""
     if compared.different_work:
         text = compared.different_work.text
@@ -97,7 +97,7 @@ def blocks(trace: Trace, compared: Comparison) -> Iterator[RenderableType]:
     yield Text()
 
 
-def _summary(compared: Comparison) -> Iterator[RenderableType]:
+def _summary(compared: RunComparison) -> Iterator[RenderableType]:
     before, after = compared.before, compared.after
     if before.step_mean and after.step_mean:
         what, old, new = "mean step", before.step_mean, after.step_mean
@@ -125,7 +125,7 @@ def _times(before: int, after: int) -> tuple[str, str, str]:
     return units.seconds(before / 1e9), units.seconds(after / 1e9), _signed(after - before)
 
 
-def _changes(title: str, rows: Iterable[Change], compared: Comparison) -> RenderableType:
+def _changes(title: str, rows: Iterable[GroupChange], compared: RunComparison) -> RenderableType:
     titles = (title, "", "×", "before", "after", "change", "matched", "only before", "only after")
     shown = FittingTable(titles, title, ("only before", "only after", "matched", "×"), _LEGEND)
     for row in rows:

@@ -15,13 +15,13 @@ from roofmodel.trace.achieved import Achieved, RunRoofline
 from roofmodel.trace.copies import HOST_DIRECTIONS, Copies
 from roofmodel.trace.groups import GroupTime, lecture_shares
 from roofmodel.trace.ranks import Rank
-from roofmodel.trace.steps import PARTS, Step, total
-from roofmodel.trace.trace import RankReport, Trace
+from roofmodel.trace.steps import PARTS, StepWindow, total
+from roofmodel.trace.trace import RankReport, RunAnalysis
 
 SUFFIXES = (*output_files.PICTURES, "html", "json", "csv", *perfetto.SUFFIXES)
 
 
-def document(trace: Trace) -> dict[str, Any]:
+def document(trace: RunAnalysis) -> dict[str, Any]:
     """The document `roofmodel.trace/1`; times in seconds, steps relative to the first activity of their file."""
     identified = trace.identified
     link = identified.device.host_bandwidth if identified else None
@@ -90,14 +90,14 @@ def _counted(record: dict[str, Any]) -> dict[str, Any]:
     return {"count" if key == "number" else key: value for key, value in record.items()}
 
 
-def table_rows(trace: Trace) -> list[dict[str, Any]]:
+def table_rows(trace: RunAnalysis) -> list[dict[str, Any]]:
     """One record per rank and group; of two runs one per group, with its change."""
     if trace.comparison is not None:
         return [comparison.change_record(row, "group") for row in trace.comparison.groups]
     return group_rows(trace)
 
 
-def group_rows(trace: Trace) -> list[dict[str, Any]]:
+def group_rows(trace: RunAnalysis) -> list[dict[str, Any]]:
     """One record per rank and group."""
     return [_group(row, "group") for row in trace.groups]
 
@@ -140,12 +140,12 @@ def _roofline(roofline: RunRoofline | None) -> dict[str, Any] | None:
     }
 
 
-def step_rows(trace: Trace) -> list[dict[str, Any]]:
+def step_rows(trace: RunAnalysis) -> list[dict[str, Any]]:
     """One record per rank and step; the parts sum to `seconds`."""
     return [_step(each.rank, step) for each in trace.ranks for step in each.steps.steps]
 
 
-def _step(rank: Rank, step: Step) -> dict[str, Any]:
+def _step(rank: Rank, step: StepWindow) -> dict[str, Any]:
     return {
         "rank": rank.number,
         "step": step.label,
@@ -157,12 +157,12 @@ def _step(rank: Rank, step: Step) -> dict[str, Any]:
     }
 
 
-def as_csv(trace: Trace) -> str:
+def as_csv(trace: RunAnalysis) -> str:
     """One line per rank and group; of two runs one per group."""
     return encoding.as_csv(table_rows(trace))
 
 
-def save(trace: Trace, path: str, note: Callable[[str], None]) -> Path:
+def save(trace: RunAnalysis, path: str, note: Callable[[str], None]) -> Path:
     """Write a picture (png, svg, pdf), the timeline (html, perfetto.json[.gz]) or the data (json, csv), by the suffix.
 
     `note` receives what a file leaves out. Raises ProfileError for a picture of a trace without GPU work.

@@ -34,13 +34,13 @@ from roofmodel.trace.timeline_rows import (
     TimelineRows,
     timeline_rows,
 )
-from roofmodel.trace.trace import Trace
+from roofmodel.trace.trace import RunAnalysis
 
 SUFFIXES = ("perfetto.json", "perfetto.json.gz")
 _CPU = {"CUDA call": "cuda_runtime", "operator": "cpu_op", "range": "user_annotation", "data loader": "user_annotation"}
 
 
-def write(trace: Trace, path: Path, *, compressed: bool) -> None:
+def write(trace: RunAnalysis, path: Path, *, compressed: bool) -> None:
     """Write all events of a run. Raises OSError."""
     with open(path, "wb") as file:
         if compressed:
@@ -53,7 +53,7 @@ def write(trace: Trace, path: Path, *, compressed: bool) -> None:
             file.writelines(_document(trace))
 
 
-def _document(trace: Trace) -> Iterator[bytes]:
+def _document(trace: RunAnalysis) -> Iterator[bytes]:
     about = {
         "tool": f"roofmodel {version('roofmodel')}",
         "files": list(trace.names.values()),

@@ -9,19 +9,19 @@ from typing import NamedTuple
 from roofmodel.numbers import units
 from roofmodel.report import canvas
 from roofmodel.trace.parts import COMPUTATION_FIRST, PARTS
-from roofmodel.trace.steps import Step, total
-from roofmodel.trace.trace import Trace
+from roofmodel.trace.steps import StepWindow, total
+from roofmodel.trace.trace import RunAnalysis
 
 MAX_BARS = 24
 LINE_LENGTH = 165  # characters of a finding
 
 
-class _Bar(NamedTuple):
+class _PartBar(NamedTuple):
     label: str
-    parts: Step
+    parts: StepWindow
 
 
-def draw(trace: Trace, path: Path, form: str) -> None:
+def draw(trace: RunAnalysis, path: Path, form: str) -> None:
     """Write the picture in the format `form` (png, svg, pdf). Raises OSError."""
     bars = _bars(trace)
     device = f" on {trace.identified.device.name}" if trace.identified else ""
@@ -65,11 +65,11 @@ def draw(trace: Trace, path: Path, form: str) -> None:
             figure.text(0.02, 0.02 + below - 0.03 * place, line, fontsize=8)
 
 
-def _bars(trace: Trace) -> list[_Bar]:
+def _bars(trace: RunAnalysis) -> list[_PartBar]:
     if len(trace.ranks) == 1 and (steps := trace.ranks[0].steps.complete):
-        return [_Bar(f"step {step.label}", step) for step in steps]
+        return [_PartBar(f"step {step.label}", step) for step in steps]
     return [
-        _Bar(
+        _PartBar(
             each.rank.label if each.rank.run else f"rank {each.rank.number}: {each.rank.label}",
             total(each.rank),
         )

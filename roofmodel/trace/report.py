@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
     import pandas
 
-    from roofmodel.trace.trace import Trace
+    from roofmodel.trace.trace import RunAnalysis
 
 
 class TraceReport(RunReport):
     """Result of `trace`: per rank the parts of the wall time, idle time by cause, copies, communication, steps."""
 
-    analyzed: Trace
+    analyzed: RunAnalysis
 
-    def __init__(self, analyzed: Trace) -> None:
+    def __init__(self, analyzed: RunAnalysis) -> None:
         self.analyzed = analyzed
         self._left_out: dict[str, None] = {}  # by the files that were written
 

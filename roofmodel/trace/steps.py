@@ -29,7 +29,7 @@ PARTS = ("compute_only", "communication_exposed", "copies_exposed", "overlap", "
 """The parts of a wall time, which sum to it: fields of Step."""
 
 
-class Step(NamedTuple):
+class StepWindow(NamedTuple):
     """A window of a rank's time, or several, divided into parts; nanoseconds. `length` is the sum of the parts."""
 
     label: str
@@ -51,11 +51,11 @@ class Step(NamedTuple):
 class Steps(NamedTuple):
     """The steps of a rank; `source` says how they were found."""
 
-    steps: list[Step]
+    steps: list[StepWindow]
     source: Literal["marks", "period"] | None = None
 
     @property
-    def complete(self) -> list[Step]:
+    def complete(self) -> list[StepWindow]:
         return [step for step in self.steps if step.complete]
 
 
@@ -76,7 +76,7 @@ def marks(rank: Rank) -> list[tuple[str, int, int, bool]]:
     return _marks(rank, rank.timeline.ranges) or _marks(rank, rank.timeline.operators)
 
 
-def window(rank: Rank, label: str, start: int, end: int, complete: bool = True) -> Step:
+def window(rank: Rank, label: str, start: int, end: int, complete: bool = True) -> StepWindow:
     """The parts of the time from `start` to `end`; they sum to it."""
     compute, communication, copies = (
         intervals.clip(each, start, end) for each in (rank.compute, rank.communication, rank.copies)
@@ -86,7 +86,7 @@ def window(rank: Rank, label: str, start: int, end: int, complete: bool = True) 
     exposed_copies = intervals.subtract(copies, intervals.join(compute, communication))
     idle = end - start - intervals.length(intervals.join(compute, others))
     kernels = np.count_nonzero(rank.is_kernel & (rank.starts >= start) & (rank.starts < end))
-    return Step(
+    return StepWindow(
         label=label,
         start=start,
         end=end,
@@ -100,12 +100,12 @@ def window(rank: Rank, label: str, start: int, end: int, complete: bool = True) 
     )
 
 
-def total(rank: Rank) -> Step:
+def total(rank: Rank) -> StepWindow:
     """The parts of the wall time of a rank; of selected steps, their sums."""
     windows = [window(rank, "", *pair) for pair in rank.windows.tolist()]
     parts = {part: sum(getattr(each, part) for each in windows) for part in (*PARTS, "kernels")}
     start, end = rank.span
-    return Step(label="", start=start, end=end, **parts)
+    return StepWindow(label="", start=start, end=end, **parts)
 
 
 def _marks(rank: Rank, events: pandas.DataFrame) -> list[tuple[str, int, int, bool]]:
@@ -131,7 +131,7 @@ def _marks(rank: Rank, events: pandas.DataFrame) -> list[tuple[str, int, int, bo
     return [mark for mark in found if mark[2] > low and mark[1] < high]
 
 
-def _by_period(rank: Rank) -> list[Step]:
+def _by_period(rank: Rank) -> list[StepWindow]:
     """Steps between the starts of the kernel after the longest gap of each period of the kernel sequence."""
     kernels = np.flatnonzero(rank.is_kernel)
     codes = rank.work["name"].cat.codes.to_numpy()[kernels]

@@ -16,8 +16,8 @@ from roofmodel.trace import intervals
 from roofmodel.trace.findings import Finding
 from roofmodel.trace.groups import GroupTime, lecture_shares
 from roofmodel.trace.parts import CAUSE_TEXTS, PARTS, largest_part
-from roofmodel.trace.steps import Step, total
-from roofmodel.trace.trace import RankReport, Trace
+from roofmodel.trace.steps import StepWindow, total
+from roofmodel.trace.trace import RankReport, RunAnalysis
 
 MAX_ROWS = 12  # of groups and of steps per rank
 MAX_REASONS = 3  # why kernels have no FLOPs
@@ -42,12 +42,12 @@ LEGEND = {
 }
 
 
-def table(trace: Trace) -> RenderableType:
+def table(trace: RunAnalysis) -> RenderableType:
     """Everything, the findings first."""
     return Group(*_blocks(trace))
 
 
-def _blocks(trace: Trace) -> Iterator[RenderableType]:
+def _blocks(trace: RunAnalysis) -> Iterator[RenderableType]:
     device = f" on {trace.identified.device.name}" if trace.identified else ""
     yield Text(f"{_files(trace)}{device} ({trace.tool})", style="bold")
     if trace.reading is not None:
@@ -80,7 +80,7 @@ def _blocks(trace: Trace) -> Iterator[RenderableType]:
     yield from _collectives(trace.ranks)
 
 
-def _roofline(trace: Trace) -> Iterator[RenderableType]:
+def _roofline(trace: RunAnalysis) -> Iterator[RenderableType]:
     """One sentence on how much of the kernel time has known FLOPs, and the reasons for the rest."""
     if text := roofline_text(trace):
         yield Text(text)
@@ -95,7 +95,7 @@ def _roofline(trace: Trace) -> Iterator[RenderableType]:
         yield Text(f"without FLOPs and bytes: {listed}{more}", style="dim")
 
 
-def roofline_text(trace: Trace) -> str:
+def roofline_text(trace: RunAnalysis) -> str:
     """How much of the kernel time has known FLOPs, and what these kernels achieve; empty if nothing is known of it."""
     if trace.roofline is None:
         return NO_SHAPES if trace.tool == "torch" and trace.ranks else ""
@@ -114,7 +114,7 @@ def _findings(found: Iterable[Finding]) -> Iterator[RenderableType]:
         yield Text(f"{number}. {finding.text}.")
 
 
-def _files(trace: Trace) -> str:
+def _files(trace: RunAnalysis) -> str:
     """The names of the files: before and after a change, if there are two runs."""
     if trace.comparison is None:
         return f"{_listed(trace.names.values())}: {units.count(len(trace.ranks), 'rank')}"
@@ -149,7 +149,7 @@ def _parts(ranks: Iterable[RankReport]) -> RenderableType:
     return shown
 
 
-def _step_parts(step: Step) -> Iterator[str]:
+def _step_parts(step: StepWindow) -> Iterator[str]:
     for part in PARTS:
         yield _share(getattr(step, part), step.length)
 
@@ -192,7 +192,7 @@ def _steps(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
         yield from _omitted_rows(len(steps) - MAX_ROWS)
 
 
-def _groups(trace: Trace) -> Iterator[RenderableType]:
+def _groups(trace: RunAnalysis) -> Iterator[RenderableType]:
     for report in trace.ranks:
         rows = [row for row in trace.groups if row.rank == report.rank.number]
         where = f", rank {report.rank.number}" if len(trace.ranks) > 1 else ""

@@ -37,7 +37,7 @@ from roofmodel.trace.timeline_rows import (
     TimelineRows,
     timeline_rows,
 )
-from roofmodel.trace.trace import RankReport, Trace
+from roofmodel.trace.trace import RankReport, RunAnalysis
 
 MAX_EVENTS = 1_000_000  # about 4 bytes each in the page
 SCRIPTS = ("timeline_data.js", "timeline_draw.js", "timeline_page.js")  # unpack, draw, handle input
@@ -57,7 +57,7 @@ CAUSE_COLORS = dict(
 )
 
 
-def html(trace: Trace) -> tuple[str, list[str]]:
+def html(trace: RunAnalysis) -> tuple[str, list[str]]:
     """The page, and notes on what it leaves out."""
     rows = timeline_rows(trace, MAX_EVENTS, MAX_LANES)
     notes = [*_left_out(rows)]
@@ -87,7 +87,7 @@ def html(trace: Trace) -> tuple[str, list[str]]:
     return text, notes
 
 
-def _findings(trace: Trace) -> str:
+def _findings(trace: RunAnalysis) -> str:
     if not trace.findings:
         text = largest_part(trace.ranks)
         return f"<p>{escape(text[0].upper() + text[1:])}.</p>"

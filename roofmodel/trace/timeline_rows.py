@@ -21,7 +21,7 @@ from roofmodel.roofline.points import category
 from roofmodel.trace import idle
 from roofmodel.trace.ranks import Rank
 from roofmodel.trace.steps import OPEN_END
-from roofmodel.trace.trace import RankReport, Trace
+from roofmodel.trace.trace import RankReport, RunAnalysis
 
 if TYPE_CHECKING:
     import pandas
@@ -112,7 +112,7 @@ class TimelineRows:
         return [row for section in self.sections for row in section.rows]
 
 
-def timeline_rows(trace: Trace, max_events: int | None = None, max_lanes: int | None = None) -> TimelineRows:
+def timeline_rows(trace: RunAnalysis, max_events: int | None = None, max_lanes: int | None = None) -> TimelineRows:
     """The rows of all ranks and of the CPU threads of their processes.
 
     Of more than `max_events` events the longest are kept, GPU work before CPU events. A row has at most `max_lanes`.
@@ -176,7 +176,7 @@ def lanes(starts: Column, ends: Column) -> Column:
 # --- Sections ---------------------------------------------------------------------------------------
 
 
-def _sections(trace: Trace, names: Names) -> Iterator[Section]:
+def _sections(trace: RunAnalysis, names: Names) -> Iterator[Section]:
     several = len(trace.files) > 1
     calls = 0
     by_file: dict[int, list[RankReport]] = {}

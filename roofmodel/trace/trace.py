@@ -18,13 +18,13 @@ from roofmodel.roofline.device import DeviceIdentification, UnknownDevice, ident
 from roofmodel.trace import comparison, idle, intervals, runs, steps
 from roofmodel.trace.achieved import RankWork, RunRoofline, rank_work, run_roofline
 from roofmodel.trace.communication import CollectiveCalls, collectives, waits, waits_by_rank
-from roofmodel.trace.comparison import Comparison
+from roofmodel.trace.comparison import RunComparison
 from roofmodel.trace.copies import Copies, copies
 from roofmodel.trace.findings import Finding, findings
 from roofmodel.trace.groups import GROUPINGS, GroupTime, grouped
 from roofmodel.trace.intervals import Intervals
 from roofmodel.trace.ranks import CLOCK_TOLERANCE, ClockError, Rank, ranks
-from roofmodel.trace.steps import Step, Steps
+from roofmodel.trace.steps import Steps, StepWindow
 
 TOP = 10  # kernels listed by default
 
@@ -46,7 +46,7 @@ class RankReport(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Trace:
+class RunAnalysis:
     """The analysis of a run, or of two runs: then the ranks before the change come first."""
 
     tool: str
@@ -60,7 +60,7 @@ class Trace:
     warnings: tuple[Text, ...]
     roofline: RunRoofline | None = None  # None: the files have no shapes of operators
     reading: Text | None = None  # whether two arguments are one run or two, why, and the option for the opposite
-    comparison: Comparison | None = None
+    comparison: RunComparison | None = None
 
     @property
     def names(self) -> dict[str, str]:
@@ -77,7 +77,7 @@ def trace(
     top: int = TOP,
     steps_range: str | None = None,
     hw: Hardware | None = None,
-) -> Trace:
+) -> RunAnalysis:
     """Read the files of a run and analyze it; with the files of two runs (see `trace/runs.py`) compare them.
 
     `by` is a key of GROUPINGS; `steps_range` (`A:B`) selects the steps from A up to, not including, B. Raises RoofError
@@ -104,7 +104,7 @@ def trace(
         *(text for report in every for text in _rank_warnings(report)),
         *_shared_gpus(every),
     ]
-    return Trace(
+    return RunAnalysis(
         tool=timelines[0].tool,
         files=tuple(dict.fromkeys(timeline.file for timeline in timelines)),
         identified=identified,
@@ -147,14 +147,14 @@ def _with_collectives(reports: Sequence[RankReport], device: Device | None) -> l
     ]
 
 
-def _comparison(sides: Sequence[Sequence[RankReport]], works: Sequence[RankWork | None], by: str) -> Comparison:
+def _comparison(sides: Sequence[Sequence[RankReport]], works: Sequence[RankWork | None], by: str) -> RunComparison:
     """The comparison of two runs; `works` are those of all ranks, in order."""
     first, second = ([(each.rank, each.steps) for each in side] for side in sides)
     return comparison.compare(first, second, by, _flops(works[: len(first)]), _flops(works[len(first) :]))
 
 
 def _findings(
-    sides: Sequence[Sequence[RankReport]], device: Device | None, compared: Comparison | None
+    sides: Sequence[Sequence[RankReport]], device: Device | None, compared: RunComparison | None
 ) -> Iterator[Finding]:
     """What limits each run, the run after the change first; before it, whether two runs do different work."""
     if compared is not None and compared.different_work is not None:
@@ -268,7 +268,7 @@ def step_range(text: str) -> tuple[int, int]:
     return low, high
 
 
-def _chosen(rank: Rank, found: Steps, low: int, high: int) -> list[Step]:
+def _chosen(rank: Rank, found: Steps, low: int, high: int) -> list[StepWindow]:
     """The steps from `low` up to `high`. Raises WorkloadError if there are none."""
     known = [step for step in found.steps if step.label.isdecimal()]
     chosen = [step for step in known if low <= int(step.label) < high]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.compare.alignment import IMPOSSIBLE, PARTIAL_PASS, Pair, PairingCosts, align
+from roofmodel.compare.alignment import IMPOSSIBLE, PARTIAL_PASS, AlignedItem, PairingCosts, align
 
 
 def costs_of(letters: str, pattern: str) -> list[PairingCosts]:
@@ -66,7 +66,7 @@ def test_no_other_alignment_costs_less(letters: str, pattern: str) -> None:
     assert found.cost == pytest.approx(lowest_cost(costs, len(pattern)))
 
 
-def cost_of(pairs: list[Pair], costs: list[PairingCosts], length: int) -> float:
+def cost_of(pairs: list[AlignedItem], costs: list[PairingCosts], length: int) -> float:
     """The cost of an alignment: its pairs, unmatched kernels and skipped operators."""
     total, done, step = 0.0, 0, 0
     for pair, cost in zip(pairs, costs, strict=True):

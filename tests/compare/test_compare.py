@@ -10,7 +10,7 @@ import pytest
 
 import roofmodel
 from roofmodel.compare.compare import compare
-from roofmodel.compare.comparison import Comparison, ComparisonRow
+from roofmodel.compare.comparison import ComparisonRow, ModelComparison
 from roofmodel.compare.diagnosis import reasons
 from roofmodel.compare.matching import Matching
 from roofmodel.compare.passes import ChosenPasses
@@ -26,14 +26,14 @@ from tests.profiles.samples import needs_measured
 
 def comparison_of(
     folder: Path, launches: list[Launch], model: str = "gpt2", hw: str = "a100", **options: Any
-) -> Comparison:
+) -> ModelComparison:
     """A comparison with a trace of these launches."""
     workload = {name: options.pop(name) for name in [*options] if name not in ("steps", "device", "family")}
     file = traces.write(folder / "trace.json", launches)
     return compare(model, [file], hw, workload={"phase": "prefill", **workload}, **options)
 
 
-def row(found: Comparison, *operators: str) -> ComparisonRow:
+def row(found: ModelComparison, *operators: str) -> ComparisonRow:
     return next(each for each in found.rows if each.operators == operators)
 
 
@@ -98,7 +98,7 @@ def test_the_bound_of_unmatched_operators_is_that_of_each_occurrence() -> None:
     assert sum(each.bound_seconds for each in found.values()) == pytest.approx(estimate.phases[0].bound_seconds)
     expected = sum(each.expected_seconds or 0 for each in found.values())
     assert expected == pytest.approx(
-        sum(p.operator.count * p.expected.seconds for p in estimate.phases[0].placed if p.expected)
+        sum(p.operator.count * p.expected.value for p in estimate.phases[0].placed if p.expected)
     )
 
 

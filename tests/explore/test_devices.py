@@ -6,7 +6,7 @@ import pytest
 
 from roofmodel.devices.device import Device
 from roofmodel.explore.devices import describe_device
-from roofmodel.explore.nodes import Rows
+from roofmodel.explore.nodes import UniqueRecords
 
 
 @pytest.mark.parametrize(
@@ -21,5 +21,5 @@ from roofmodel.explore.nodes import Rows
     ],
 )
 def test_only_the_kernels_of_the_models_on_the_page_are_named(kinds: list[str], expected: str) -> None:
-    described = describe_device(Device.load("a100"), [(kind, "", "weights") for kind in kinds], Rows())
+    described = describe_device(Device.load("a100"), [(kind, "", "weights") for kind in kinds], UniqueRecords())
     assert described["parameters"] == expected

@@ -17,7 +17,7 @@ from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.estimate.data import to_dict
 from roofmodel.explore.devices import describe_device
-from roofmodel.explore.nodes import Rows
+from roofmodel.explore.nodes import UniqueRecords
 from roofmodel.explore.traced_estimate import chooses_logits, lengths, min_bits, smallest_length, variants
 from roofmodel.models import hub
 from roofmodel.steps.estimate import estimate
@@ -256,7 +256,7 @@ def test_gpus_without_a_link_give_a_warning(page: Any) -> None:
 
 
 def test_the_warning_about_a_missing_network_has_the_number_of_gpus_of_the_sliders() -> None:
-    note = describe_device(Device.load("rtx4090"), [], Rows())["network_note"]
+    note = describe_device(Device.load("rtx4090"), [], UniqueRecords())["network_note"]
     assert note.startswith("Warning: {gpus} GPUs exceed one node of 8, ")
 
 

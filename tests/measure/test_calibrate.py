@@ -38,7 +38,7 @@ def synthetic_gemms(folder: Path, rows: int = 900, noise: float = 0.05) -> Path:
     shape = {name: np.round(2 ** rng.uniform(0, 14, rows)) for name in ("m", "n", "k")}
     expected = expect(OPERATIONS["gemm"].operator(shape, widths(PRECISIONS["bfloat16"])), H100, "bf16")
     assert expected is not None
-    seconds = expected.seconds * np.exp(rng.normal(0, noise, rows))
+    seconds = expected.value * np.exp(rng.normal(0, noise, rows))
     path = folder / "synthetic.csv"
     with path.open("w", newline="") as out:
         writer = csv.writer(out)
@@ -145,7 +145,7 @@ def test_each_link_is_fitted_to_its_own_rows_and_other_links_keep_their_sets(tmp
             columns = {"collective": "all_reduce", "num_gpus": gpus, "elements": elements}
             found = expect(OPERATIONS["nccl"].operator(columns, widths(PRECISIONS["half"])), device, "fp16")
             assert found is not None
-            lines.append(f"nccl,half,all_reduce,{gpus},{elements},{2e6 * found.seconds},NCCL")
+            lines.append(f"nccl,half,all_reduce,{gpus},{elements},{2e6 * found.value},NCCL")
     path.write_text("\n".join(lines), encoding="utf-8")
     fitted = calibrate([str(path)], device, "synthetic").calibration.collectives["NCCL"]
     assert device.calibration is not None
@@ -213,7 +213,7 @@ def test_the_fit_finds_the_cost_of_experts_on_other_gpus(tmp_path: Path) -> None
     with (tmp_path / "moe.csv").open("w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(("op", "dtype", "kernel", "distribution", *ranges, "latency_us"))
-        cells = zip(*shape.values(), expected.seconds * 1e6, strict=True)
+        cells = zip(*shape.values(), expected.value * 1e6, strict=True)
         writer.writerows(("moe", "bfloat16", "mine", "balanced", *row) for row in cells)
     found = calibrate([str(tmp_path / "moe.csv")], H100, "synthetic").calibration.experts["mine"]["fp16/fp16"]
     assert found.timing.elsewhere == 1
@@ -416,7 +416,7 @@ def test_the_largest_group_of_query_heads_is_not_fitted_beyond_the_measured_rang
     with path.open("w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(("op", "dtype", "head_dim", *shape, "latency_us"))
-        cells = zip(*(column.astype(int) for column in shape.values()), expected.seconds * 1e6, strict=True)
+        cells = zip(*(column.astype(int) for column in shape.values()), expected.value * 1e6, strict=True)
         writer.writerows(("attn_generation", "bfloat16", 128, *row) for row in cells)
     found = calibrate([str(path)], H100, "synthetic").calibration.generation["any"]["fp16/fp16/128"]
     assert found.timing.group in (0, 1000)

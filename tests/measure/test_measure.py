@@ -224,7 +224,7 @@ def table_of(machine: Script, count: int, file: str) -> list[dict[str, str]]:
     try:
         for case in sweep(["gemm"], ("fp32",), Limits(1e9, 2.0**28))[:count]:
             done = measure.Done(case, MeasuredTime(1e-5, 9e-6, 3), Reading())
-            table.add(measure.row(done, measure.Plan(machine, [], "cold", 1, "a test")))
+            table.add(measure.row(done, measure.MeasurementPlan(machine, [], "cold", 1, "a test")))
     finally:
         table.close()
     return rows(file)
@@ -337,7 +337,7 @@ def test_a_failed_device_ends_the_run_and_keeps_the_measured_rows(
 def test_an_operation_that_always_fails_is_no_longer_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = sweep(["attn_generation"], ("fp32",), Limits(1e7, 2.0**22))
     machine = stopwatch.machine("cpu")
-    found = [*measure.measure(measure.Plan(machine, cases, "warm", 60, "a test"))]
+    found = [*measure.measure(measure.MeasurementPlan(machine, cases, "warm", 60, "a test"))]
     started = [each.case for each in found if isinstance(each, measure.Failed)]
     assert {case.kernel for case in started} == {"torch_efficient", "torch_cudnn"}
     assert len(started) == 2 * measure.MAX_FAILURES < sum(case.kernel == "torch_cudnn" for case in cases)

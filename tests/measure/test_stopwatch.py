@@ -215,7 +215,7 @@ def test_clocks_follow_a_running_nvidia_smi(tmp_path: Path, monkeypatch: pytest.
     program.write_text('#!/bin/sh\necho "$@" > "$0.args"\necho "1410, 1593, 300.5, 55"\nexec sleep 60\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    watched = clocks.Clocks("0")
+    watched = clocks.ClockReader("0")
     _until(lambda: watched.last.sm_mhz == 1410)
     watched.close()
     assert (
@@ -229,7 +229,7 @@ def test_an_nvidia_smi_that_ignores_the_signal_is_killed(tmp_path: Path, monkeyp
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(clocks, "TIMEOUT", 0.2)
-    watched = clocks.Clocks("0")
+    watched = clocks.ClockReader("0")
     _until(lambda: watched.last.sm_mhz == 1410)
     begin = time.monotonic()
     watched.close()

@@ -8,18 +8,19 @@ import pytest
 import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.plan.candidate import Candidate, Interval, PrefillEngines
+from roofmodel.plan.candidate import Candidate, PrefillEngines
 from roofmodel.plan.disaggregated import link_bandwidth
 from roofmodel.plan.layouts import Formats, Layout
-from roofmodel.plan.plan import Plan, plan
+from roofmodel.plan.plan import ServingPlan, plan
 from roofmodel.plan.ranking import reason
+from roofmodel.timing.timing import Expected
 
 MODEL, ISL, OSL = "llama-3.1-8b", 2048, 64
 H100 = Device.load("h100")
 
 
 @cache
-def planned(gpus: int = 2, tpot: str | None = None) -> Plan:
+def planned(gpus: int = 2, tpot: str | None = None) -> ServingPlan:
     return plan(
         hub.load(MODEL), [H100], gpus=gpus, isl=ISL, osl=OSL, tpot=tpot, mode="disaggregated", dtype="bf16", kv="bf16"
     )
@@ -107,7 +108,7 @@ def matched(*, prefill: Layout, each: float, decode: Layout, batch: int, **chang
     decoded = batch / ((OSL - 1) * tpot)
     rate = min(computed, decoded)
     return best()._replace(
-        gpus=8, layout=decode, batch=batch, tpot=Interval(tpot, tpot, tpot), requests=Interval(rate, rate, rate),
+        gpus=8, layout=decode, batch=batch, tpot=Expected(tpot, tpot, tpot), requests=Expected(rate, rate, rate),
         prefill=PrefillEngines(prefill, 1, 0.0, computed < decoded, computed), **changes,
     )  # fmt: skip
 

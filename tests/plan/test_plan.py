@@ -14,20 +14,21 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
-from roofmodel.plan.candidate import Candidate, Interval
+from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.layouts import Layout, formats, layouts
-from roofmodel.plan.plan import Plan, plan
+from roofmodel.plan.plan import ServingPlan, plan
 from roofmodel.plan.ranking import ranked, reason, ties
 from roofmodel.plan.serving import batches, chunks
 from roofmodel.plan.training import plan_training
 from roofmodel.steps.options import workload
+from roofmodel.timing.timing import Expected
 
 MODEL, ISL, OSL = "llama-3.1-8b", 1024, 128
 ONE_FORMAT = {"dtype": "bf16", "kv": "bf16"}
 
 
 @cache
-def planned(**options: Any) -> Plan:
+def planned(**options: Any) -> ServingPlan:
     asked = {"gpus": 2, "isl": ISL, "osl": OSL, **ONE_FORMAT, **options}
     return plan(hub.load(MODEL), [Device.load("h100")], **asked)
 
@@ -35,8 +36,8 @@ def planned(**options: Any) -> Plan:
 def test_a_slower_step_is_a_reason_if_no_part_of_it_differs() -> None:
     best = planned().ranked[0].candidate
     slower = best._replace(
-        layout=Layout(pp=2), tpot=Interval(*(1.2 * t for t in best.tpot)),
-        requests=Interval(*(rate / 1.2 for rate in best.requests)),
+        layout=Layout(pp=2), tpot=Expected(*(1.2 * t for t in best.tpot)),
+        requests=Expected(*(rate / 1.2 for rate in best.requests)),
     )  # fmt: skip
     assert reason(slower, 2, [best, slower]).endswith(": a token takes 20% longer")
     assert reason(best, 1, [best, slower]).endswith(": a token takes 17% less time")
@@ -46,7 +47,7 @@ def test_the_first_candidate_is_compared_with_the_best_other_layout_even_if_they
     best = planned().ranked[0].candidate
 
     def slower(factor: float, **changes: Any) -> Candidate:
-        return best._replace(requests=Interval(*(rate / factor for rate in best.requests)), **changes)
+        return best._replace(requests=Expected(*(rate / factor for rate in best.requests)), **changes)
 
     smaller = slower(1.01, batch=best.batch // 2)  # the same layout
     close, far = slower(1.02, layout=Layout(pp=2)), slower(4, layout=Layout(tp=2))
@@ -78,10 +79,10 @@ def test_every_reported_layout_fits_and_meets_the_targets() -> None:
 def test_at_an_equal_rate_the_earlier_first_token_comes_first() -> None:
     one = planned().ranked[0].candidate
     later = one._replace(
-        ttft=Interval(*(2 * t for t in one.ttft)), requests=Interval(*(rate * (1 + 1e-12) for rate in one.requests))
+        ttft=Expected(*(2 * t for t in one.ttft)), requests=Expected(*(rate * (1 + 1e-12) for rate in one.requests))
     )
     assert [each.candidate for each in ranked([later, one], 2)] == [one, later]
-    faster = later._replace(requests=Interval(*(rate * 1.001 for rate in one.requests)))
+    faster = later._replace(requests=Expected(*(rate * 1.001 for rate in one.requests)))
     assert [each.candidate for each in ranked([one, faster], 2)] == [faster, one]
 
 
@@ -89,7 +90,7 @@ def test_the_best_row_of_each_device_is_shown_with_its_rank() -> None:
     one = planned().ranked[0].candidate
 
     def slower(device: str, factor: float) -> Candidate:
-        return one._replace(device=device, requests=Interval(*(rate / factor for rate in one.requests)))
+        return one._replace(device=device, requests=Expected(*(rate / factor for rate in one.requests)))
 
     candidates = [slower("a", 1), slower("a", 2), slower("a", 3), slower("b", 4), slower("b", 5), slower("c", 6)]
     found = ranked(candidates, 4)
@@ -292,7 +293,7 @@ def test_formats_without_a_pipe_are_not_searched() -> None:
 
 
 def test_rates_tie_where_their_intervals_do_not_separate_them() -> None:
-    one, near, far = Interval(100, 90, 110), Interval(95, 85, 105), Interval(50, 45, 55)
+    one, near, far = Expected(100, 90, 110), Expected(95, 85, 105), Expected(50, 45, 55)
     assert ties(one, near)
     assert ties(near, one)
     assert not ties(one, far)
@@ -300,7 +301,7 @@ def test_rates_tie_where_their_intervals_do_not_separate_them() -> None:
 
 
 def test_errors_that_two_rates_share_separate_them() -> None:
-    one, other = Interval(100, 90, 110), Interval(90, 81, 99)
+    one, other = Expected(100, 90, 110), Expected(90, 81, 99)
     assert ties(one, other, shared=0)
     assert not ties(one, other, shared=0.9)
 

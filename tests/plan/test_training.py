@@ -10,11 +10,11 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
-from roofmodel.plan.candidate import Interval
 from roofmodel.plan.options import number_of_tokens
 from roofmodel.plan.training import TrainingPlan, plan_training
 from roofmodel.plan.training_candidate import TrainingCandidate
 from roofmodel.plan.training_ranking import ranked_training, training_reason
+from roofmodel.timing.timing import Expected
 
 MODEL, BATCH, SEQ = "gpt2-xl", 64, 1024
 
@@ -187,7 +187,7 @@ def test_the_best_row_of_each_device_is_shown_with_its_rank() -> None:
     one = planned().ranked[0].candidate
 
     def slower(device: str, factor: float) -> TrainingCandidate:
-        return one._replace(device=device, step=Interval(*(factor * seconds for seconds in one.step)))
+        return one._replace(device=device, step=Expected(*(factor * seconds for seconds in one.step)))
 
     candidates = [slower("a", 1), slower("a", 2), slower("a", 3), slower("b", 4), slower("b", 5), slower("c", 6)]
     found = [*ranked_training(candidates, 4, searches_unsharded=False)]

@@ -37,8 +37,8 @@ def test_every_operator_of_every_family_has_bound_and_expected_time(model_type: 
             p for e in estimate(architecture(config, "x", "x"), device, phase=phase).phases for p in e.placed
         ):
             assert placed.expected is not None, placed.operator.name
-            assert placed.expected.low <= placed.expected.seconds <= placed.expected.high
-            assert placed.expected.seconds >= placed.placement.bound_seconds >= 0
+            assert placed.expected.low <= placed.expected.value <= placed.expected.high
+            assert placed.expected.value >= placed.placement.bound_seconds >= 0
 
 
 def test_source_and_prompt_of_an_encoder_decoder_have_equal_default_lengths() -> None:
@@ -99,7 +99,7 @@ def test_engines_quantize_in_the_kernel_that_writes_the_input() -> None:
     assert separate is not None
     assert fused is not None
     # 4096 x 14336 elements, read in 16 bits and written in 8: 176 MB, at 3.35 TB/s or less
-    assert separate.seconds - fused.seconds > 3 * 4096 * 14336 / 3.35e12
+    assert separate.value - fused.value > 3 * 4096 * 14336 / 3.35e12
 
 
 def test_the_phase_is_the_sum_of_its_operators_over_their_occurrences() -> None:
@@ -375,8 +375,8 @@ def test_an_eager_step_may_be_launch_bound() -> None:
     assert not graph.host_bound
     assert eager.expected is not None
     assert graph.expected is not None
-    assert eager.expected.seconds == pytest.approx(40e-6 * eager.kernels)
-    assert graph.expected.seconds < eager.expected.seconds
+    assert eager.expected.value == pytest.approx(40e-6 * eager.kernels)
+    assert graph.expected.value < eager.expected.value
     assert eager.bound_seconds == graph.bound_seconds
 
 
@@ -384,7 +384,7 @@ def test_an_eager_step_may_be_launch_bound() -> None:
 def test_gradients_of_expert_gemms_take_about_as_long_as_the_gemms(model: str) -> None:
     """Both gradients have the FLOPs of the forward GEMM. A wrong GEMM shape made them four times as slow."""
     (train,) = run(model, phase="train", seq=4096).phases
-    seconds = {p.operator.name: p.expected.seconds for p in train.placed if p.expected}
+    seconds = {p.operator.name: p.expected.value for p in train.placed if p.expected}
     forward = [name for name in seconds if "expert_" in name and not name.endswith(("activation", "grad"))]
     gemms = [name for name in forward if f"{name}.grad_input" in seconds]
     assert gemms
@@ -401,7 +401,7 @@ def test_a_given_launch_overhead_replaces_the_calibrated_one(launch: str | float
     assert slow.kernels == usual.kernels
     assert slow.kernel_seconds == usual.kernel_seconds
     assert slow.expected is not None
-    assert slow.expected.seconds == pytest.approx(slow.kernels * 12e-6)
+    assert slow.expected.value == pytest.approx(slow.kernels * 12e-6)
     assert slow.expected.low == pytest.approx(slow.kernels * 12e-6)  # a step takes at least as long as its launches
     assert slow.expected.high == pytest.approx(slow.kernels * 12e-6 * 1.17)  # 15 passes of BERT, 90 % of them
 
@@ -417,7 +417,7 @@ def test_without_launch_overhead_a_step_takes_its_kernel_time() -> None:
 def test_a_launch_bound_step_has_the_interval_of_launch_overhead() -> None:
     (eager,) = run("gpt2", phase="decode", seq=8).phases
     assert eager.expected is not None
-    assert eager.expected.low < eager.expected.seconds < eager.expected.high
+    assert eager.expected.low < eager.expected.value < eager.expected.high
 
 
 def test_transferred_parameters_give_a_note() -> None:

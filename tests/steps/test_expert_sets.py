@@ -19,7 +19,7 @@ def expert_seconds(device: Device, compute: str, stored: str) -> float:
         load("openai/gpt-oss-120b"), device, phase="decode", batch=64, dtype=compute, weights=stored, kv="fp16"
     )
     return sum(
-        float(placed.expected.seconds) * int(placed.operator.count)
+        float(placed.expected.value) * int(placed.operator.count)
         for placed in found.phases[0].placed
         if placed.expected and "expert" in placed.operator.name
     )

@@ -30,9 +30,9 @@ def test_q_k_and_v_take_the_time_of_one_gemm() -> None:
     fused = expect(OPERATIONS["gemm"].operator(shape, widths(PRECISIONS["float16"])), A100, "fp16")
     parts = [placed("graph")[f"attention.{name}"].expected for name in "qkv"]
     assert fused is not None
-    times = [part.seconds for part in parts if part is not None]
-    assert sum(times) == pytest.approx(fused.seconds, rel=1e-9)
-    assert times[0] == pytest.approx(fused.seconds * 2048 / 3072, rel=1e-9)
+    times = [part.value for part in parts if part is not None]
+    assert sum(times) == pytest.approx(fused.value, rel=1e-9)
+    assert times[0] == pytest.approx(fused.value * 2048 / 3072, rel=1e-9)
 
 
 def test_sums_and_rotary_embedding_take_the_time_of_their_bytes_in_a_cuda_graph() -> None:
@@ -43,7 +43,7 @@ def test_sums_and_rotary_embedding_take_the_time_of_their_bytes_in_a_cuda_graph(
         in_graph, in_eager = graph[name], eager[name]
         assert in_graph.expected is not None
         assert in_eager.expected is not None
-        assert in_graph.expected.seconds == in_graph.placement.bound_seconds < in_eager.expected.seconds
+        assert in_graph.expected.value == in_graph.placement.bound_seconds < in_eager.expected.value
 
 
 def test_a_cuda_graph_never_increases_expected_times() -> None:
@@ -52,7 +52,7 @@ def test_a_cuda_graph_never_increases_expected_times() -> None:
         in_eager = eager[name].expected
         assert in_graph.expected is not None
         assert in_eager is not None
-        assert in_graph.placement.bound_seconds <= in_graph.expected.seconds <= in_eager.seconds
+        assert in_graph.placement.bound_seconds <= in_graph.expected.value <= in_eager.value
     assert graph["mlp.down"].expected == eager["mlp.down"].expected
     assert graph["attention.flash"].expected == eager["attention.flash"].expected
 
@@ -152,7 +152,7 @@ def test_the_time_of_an_operator_includes_its_extra_kernels() -> None:
     assert scale
     assert dropout
     assert softmax.expected
-    assert softmax.expected.seconds == pytest.approx(alone.seconds + 2 * scale.seconds + dropout.seconds)
+    assert softmax.expected.value == pytest.approx(alone.value + 2 * scale.value + dropout.value)
     assert softmax.expected.high == pytest.approx(alone.high + 2 * scale.high + dropout.high)
 
 
@@ -174,7 +174,7 @@ def test_trtllm_0_9_shares_the_reads_of_groups_of_8_only() -> None:
         (phase,) = estimate(load(model), Device.load("h100"), **settings).phases
         found = next(one for one in phase.placed if one.operator.kind == "attention")
         assert found.expected
-        return float(found.expected.seconds)
+        return float(found.expected.value)
 
     # Falcon 180B on 8 GPUs: 29 query heads share a key-value head of size 64; keys and values in fp16
     elements = 64 * 2048 * 64 * 2
@@ -200,7 +200,7 @@ def test_all_reduces_of_3_to_8_megabytes_are_slower_in_trtllm_0_9() -> None:
         ).phases  # fmt: skip
         found = next(one for one in phase.exchanges if one.operator.name.endswith("all_reduce"))
         assert found.expected
-        return float(found.expected.seconds)
+        return float(found.expected.value)
 
     # 8 x 393 kB = 3.1 MB to 8 MB; with 14848 elements of 2 bytes per token these are batches of 106 to 269
     for batch, extra in ((64, 0), (128, 8 * 36.5e-6), (256, 8 * 36.5e-6), (512, 0)):
@@ -212,7 +212,7 @@ def test_trtllm_0_9_runs_16_bit_gemms_of_one_hopper_gpu_without_hopper_instructi
 
     def seconds(engine: str, hw: str = "h100", **options: Any) -> float:
         settings = {"phase": "prefill", "batch": 8, "seq": 512, "runtime": "graph", "engine": engine, **options}
-        return float(estimate(load("mistral-7b-v0.1"), Device.load(hw), **settings).phases[0].expected.seconds)
+        return float(estimate(load("mistral-7b-v0.1"), Device.load(hw), **settings).phases[0].expected.value)
 
     assert seconds("trtllm-0.9") > 1.1 * seconds("current")
     for options in ({"dtype": "fp8", "activations": "fp16"}, {"hw": "a100"}, {"tp": 8, "seq": 16}):

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from roofmodel.trace.trace import Trace, trace
+from roofmodel.trace.trace import RunAnalysis, trace
 
 PROCESS, MAIN = 42, 42
 STEP_TABLE = (
@@ -43,5 +43,5 @@ def written(folder: Path, *events: Event | list[Event], name: str = "trace.json"
     return str(path)
 
 
-def analyzed(folder: Path, *events: Event | list[Event], **options: Any) -> Trace:
+def analyzed(folder: Path, *events: Event | list[Event], **options: Any) -> RunAnalysis:
     return trace([written(folder, *events)], **options)

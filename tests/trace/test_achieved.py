@@ -7,7 +7,7 @@ import pytest
 from roofmodel.trace.data import document
 from roofmodel.trace.steps import total
 from roofmodel.trace.tables import roofline_text
-from roofmodel.trace.trace import Trace
+from roofmodel.trace.trace import RunAnalysis
 from tests.trace.runs import analyzed, event, launched
 
 M = N = K = 4096
@@ -30,7 +30,7 @@ def gemm(start: float, end: float, launch: float):
     ]  # fmt: skip
 
 
-def run(tmp_path: Path, **options) -> Trace:
+def run(tmp_path: Path, **options) -> RunAnalysis:
     return analyzed(
         tmp_path,
         gemm(100, 1100, 10),

@@ -27,7 +27,7 @@ from roofmodel.profiles.timelines.timeline import (
     empty,
 )
 from roofmodel.trace import steps
-from roofmodel.trace.comparison import Change, Comparison, compare
+from roofmodel.trace.comparison import GroupChange, RunComparison, compare
 from roofmodel.trace.groups import GROUPINGS
 from roofmodel.trace.ranks import Rank, ranks
 from roofmodel.trace.trace import trace
@@ -113,13 +113,13 @@ def kernels(*launches: tuple[str, float]) -> list[Event]:
     return events
 
 
-def compared(folder: Path, old: list[Event], new: list[Event]) -> Comparison:
+def compared(folder: Path, old: list[Event], new: list[Event]) -> RunComparison:
     found = trace([written(folder, old, name="old.json"), written(folder, new, name="new.json")])
     assert found.comparison
     return found.comparison
 
 
-def row(rows: list[Change], name: str) -> Change:
+def row(rows: list[GroupChange], name: str) -> GroupChange:
     return next(each for each in rows if each.group == name)
 
 

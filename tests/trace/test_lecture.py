@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from roofmodel.trace.groups import lecture_shares
-from roofmodel.trace.trace import Trace, trace
+from roofmodel.trace.trace import RunAnalysis, trace
 from tests.trace import lecture
 
 RUNS = list(lecture.TABLES)
 
 
-def read(folder: Path, run: tuple[str, int]) -> Trace:
+def read(folder: Path, run: tuple[str, int]) -> RunAnalysis:
     return trace([lecture.written(folder, run)], by="lecture")
 
 
-def compared(folder: Path, model: str, before: int, after: int) -> Trace:
+def compared(folder: Path, model: str, before: int, after: int) -> RunAnalysis:
     return trace([lecture.written(folder, (model, gpus)) for gpus in (before, after)], by="lecture")
 
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from roofmodel.trace import intervals
 from roofmodel.trace.timeline_rows import COPIES, IDLE, NO_TIME, STREAM, THREAD, TimelineRow, lanes, timeline_rows
-from roofmodel.trace.trace import Trace, trace
+from roofmodel.trace.trace import RunAnalysis, trace
 from tests.profiles.samples import measured
 from tests.trace.runs import MAIN, analyzed, event, launched, written
 
 
 @pytest.fixture(scope="module")
-def two_ranks() -> Trace:
+def two_ranks() -> RunAnalysis:
     return trace([str(measured("traces/nsys/two_ranks_training_h100.sqlite"))])
 
 
@@ -44,7 +44,7 @@ def test_the_lane_of_a_nested_call_is_its_depth() -> None:
     assert lanes(starts, ends).tolist() == [0, 1, 2, 1, 0]
 
 
-def test_the_rows_have_each_event_of_the_run_once(two_ranks: Trace) -> None:
+def test_the_rows_have_each_event_of_the_run_once(two_ranks: RunAnalysis) -> None:
     found, rows = two_ranks, timeline_rows(two_ranks).rows
     work = sum(len(report.rank.work) for report in found.ranks)
     assert sum(len(row.events.start) for row in rows_of(rows, STREAM, COPIES)) == work
@@ -55,7 +55,7 @@ def test_the_rows_have_each_event_of_the_run_once(two_ranks: Trace) -> None:
         assert (row.events.end - row.events.start).sum() == intervals.length(report.rank.idle)
 
 
-def test_each_launched_kernel_has_the_call_of_its_launch(two_ranks: Trace) -> None:
+def test_each_launched_kernel_has_the_call_of_its_launch(two_ranks: RunAnalysis) -> None:
     found, rows = two_ranks, timeline_rows(two_ranks).rows
     calls = {
         number: start

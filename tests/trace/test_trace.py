@@ -17,20 +17,20 @@ from roofmodel.trace import idle, intervals
 from roofmodel.trace.communication import bus_factor, collective_name
 from roofmodel.trace.groups import GROUPINGS, grouped
 from roofmodel.trace.steps import find_period, total
-from roofmodel.trace.trace import RankReport, Trace, trace
+from roofmodel.trace.trace import RankReport, RunAnalysis, trace
 from tests.profiles.samples import measured
 from tests.trace.runs import STEP_TABLE, Event, analyzed, event, launched, written
 
 
-def real(path: str, **options: object) -> Trace:
+def real(path: str, **options: object) -> RunAnalysis:
     return trace([str(measured(f"traces/{path}"))], **options)  # type: ignore[arg-type]
 
 
-def kinds(found: Trace) -> list[str]:
+def kinds(found: RunAnalysis) -> list[str]:
     return [finding.kind for finding in found.findings]
 
 
-def idle_microseconds(found: Trace) -> dict[str, float]:
+def idle_microseconds(found: RunAnalysis) -> dict[str, float]:
     """The idle time of the first rank by cause."""
     return {cause: round(seconds * 1e6, 3) for cause, seconds in found.ranks[0].idle_by_cause.items()}
 

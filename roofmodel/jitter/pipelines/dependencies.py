@@ -28,7 +28,7 @@ from roofmodel.jitter.pipelines.schedules import (
     OPTIMIZER,
     PARAMETERS,
     SEPARATE_GRADIENTS,
-    Operation,
+    PipelineOperation,
     Schedule,
     StageOperations,
     operations_by_stage,
@@ -90,7 +90,9 @@ def transfer_seconds(schedule: Schedule, tasks: Iterable[Task]) -> NDArray[np.fl
     return seconds
 
 
-def _wait_for_parameters(waits: dict[int, list[int]], worker: StageOperations, operations: Sequence[Operation]) -> None:
+def _wait_for_parameters(
+    waits: dict[int, list[int]], worker: StageOperations, operations: Sequence[PipelineOperation]
+) -> None:
     """The first forward computation of a model chunk waits for the parameters of the chunk."""
     forward = worker.of(FORWARD)
     last = {operations[index].model_chunk: index for index in worker.of(PARAMETERS)}
@@ -100,7 +102,9 @@ def _wait_for_parameters(waits: dict[int, list[int]], worker: StageOperations, o
             waits[of_chunk[0]].append(gathered)
 
 
-def _wait_for_gradients(waits: dict[int, list[int]], worker: StageOperations, operations: Sequence[Operation]) -> None:
+def _wait_for_gradients(
+    waits: dict[int, list[int]], worker: StageOperations, operations: Sequence[PipelineOperation]
+) -> None:
     """Operations after the last computation run one after the other.
 
     A separate all-reduce of gradients means that the others overlap with computations: each waits for the last backward
@@ -126,7 +130,7 @@ def _wait_for_gradients(waits: dict[int, list[int]], worker: StageOperations, op
 
 
 def _ordered(
-    operations: Sequence[Operation], waits: dict[int, list[int]], partners: Sequence[tuple[int, ...]]
+    operations: Sequence[PipelineOperation], waits: dict[int, list[int]], partners: Sequence[tuple[int, ...]]
 ) -> tuple[Task, ...]:
     """Tasks in an order in which each follows the tasks for which it waits. Raises ProfileError for a cycle."""
     grouped = {index for members in partners for index in members}

@@ -17,7 +17,7 @@ from roofmodel.errors import ProfileError
 from roofmodel.jitter.causes import Cause, late_threshold
 from roofmodel.jitter.deviations import first_beyond
 from roofmodel.jitter.pipelines.pipeline_causes import pipeline_causes
-from roofmodel.jitter.pipelines.schedules import BACKWARD, FORWARD, Operation, Schedule, Selection, select
+from roofmodel.jitter.pipelines.schedules import BACKWARD, FORWARD, PipelineOperation, ReplaySelection, Schedule, select
 from roofmodel.jitter.pipelines.what_if import WhatIf, analyze, replay_selection
 from roofmodel.jitter.reduced_steps import StepSummary
 from roofmodel.profiles.operation_table import OperationTable
@@ -101,7 +101,7 @@ def operation_jitter(table: OperationTable, given: float | None = None) -> Opera
     )
 
 
-def step_deviations(selection: Selection) -> Iterator[OperationCurves]:
+def step_deviations(selection: ReplaySelection) -> Iterator[OperationCurves]:
     """The deviations of each step, over all ranks in ascending order."""
     for number, schedule in enumerate(selection.schedules):
         keys, indices = _common_computations(schedule)
@@ -130,7 +130,7 @@ def step_deviations(selection: Selection) -> Iterator[OperationCurves]:
 _Key = tuple[str, int, int]  # kind, model chunk, microbatch
 
 
-def _key(operation: Operation) -> _Key:
+def _key(operation: PipelineOperation) -> _Key:
     microbatch = operation.microbatch if operation.microbatch >= 0 else operation.number
     return operation.kind, operation.model_chunk, microbatch
 
@@ -146,11 +146,11 @@ def _common_computations(schedule: Schedule) -> tuple[list[_Key], dict[int, list
     return keys, {stage: [found[key] for key in keys] for stage, found in by_stage.items()}
 
 
-def _step_seconds(selection: Selection) -> NDArray[np.float64]:
+def _step_seconds(selection: ReplaySelection) -> NDArray[np.float64]:
     return np.concatenate([each.ends.max((0, 2)) - each.starts.min((0, 2)) for each in selection.schedules])
 
 
-def _ranks(selection: Selection, table: OperationTable) -> tuple[OperationRank, ...]:
+def _ranks(selection: ReplaySelection, table: OperationTable) -> tuple[OperationRank, ...]:
     first = table.rows.drop_duplicates(["dp_rank", "stage"])[["dp_rank", "stage", "file"]].to_numpy().tolist()
     files = {(dp_rank, stage): table.files[file] for dp_rank, stage, file in first}
     found = [

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.jitter.causes import Cause
-from roofmodel.jitter.pipelines.schedules import BACKWARD, FORWARD, Operation
+from roofmodel.jitter.pipelines.schedules import BACKWARD, FORWARD, PipelineOperation
 from roofmodel.jitter.pipelines.what_if import Replay, WhatIf, Worker, keep_kinds, keep_others, reported_kind
 from roofmodel.numbers import units
 
@@ -44,7 +44,7 @@ class _Place(NamedTuple):
     model_chunk: int
 
 
-Change = Callable[[Operation, NDArray[np.float64], NDArray[np.int64]], NDArray[np.float64]]
+Change = Callable[[PipelineOperation, NDArray[np.float64], NDArray[np.int64]], NDArray[np.float64]]
 """New times of a computation from its recorded ones, (steps, dp_ranks), and the data-parallel ranks."""
 
 
@@ -114,7 +114,7 @@ def _with_share(cause: Cause, share: float) -> Cause:
     return cause._replace(evidence=text, evidence_values={"share_of_lost_time": share, **(cause.evidence_values or {})})
 
 
-def _place(operation: Operation) -> _Place | None:
+def _place(operation: PipelineOperation) -> _Place | None:
     if operation.kind not in (FORWARD, BACKWARD):
         return None
     return _Place(operation.kind, operation.stage, operation.model_chunk)
@@ -124,7 +124,7 @@ def _stages(computations: _Computations, found: WhatIf, replayed: float) -> Iter
     """Stages with more work than others: all stages get the mean time, relative differences within a stage remain."""
 
     def balanced(
-        operation: Operation, seconds: NDArray[np.float64], dp_ranks: NDArray[np.int64]
+        operation: PipelineOperation, seconds: NDArray[np.float64], dp_ranks: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         place = _place(operation)
         assert place is not None
@@ -162,7 +162,7 @@ def _ranks(computations: _Computations, found: WhatIf, replayed: float, least: f
 
     def without(workers: Sequence[Worker]) -> float:
         def balanced(
-            operation: Operation, seconds: NDArray[np.float64], dp_ranks: NDArray[np.int64]
+            operation: PipelineOperation, seconds: NDArray[np.float64], dp_ranks: NDArray[np.int64]
         ) -> NDArray[np.float64]:
             place = _place(operation)
             assert place is not None
@@ -212,7 +212,7 @@ def _microbatches(computations: _Computations, replayed: float) -> Iterator[Caus
     """Differences between microbatches and steps on the same worker: of their inputs, or by chance."""
 
     def balanced(
-        operation: Operation, seconds: NDArray[np.float64], dp_ranks: NDArray[np.int64]
+        operation: PipelineOperation, seconds: NDArray[np.float64], dp_ranks: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         place = _place(operation)
         assert place is not None

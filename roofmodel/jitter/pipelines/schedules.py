@@ -34,7 +34,7 @@ COMMUNICATION = (
 _COMPLETE_SHARE = 0.5  # a data-parallel rank that lacks operations in more of the steps is left out
 
 
-class Operation(NamedTuple):
+class PipelineOperation(NamedTuple):
     """An operation of a pipeline; `number` counts those of its kind on its stage in a step."""
 
     kind: str
@@ -48,7 +48,7 @@ class Operation(NamedTuple):
 class Schedule(NamedTuple):
     """Steps in which all pipelines execute the same operations."""
 
-    operations: tuple[Operation, ...]  # of one pipeline, by stage; computations by start
+    operations: tuple[PipelineOperation, ...]  # of one pipeline, by stage; computations by start
     steps: NDArray[np.int64]
     dp_ranks: NDArray[np.int64]
     starts: NDArray[np.float64]  # (operations, steps, dp_ranks), seconds
@@ -77,7 +77,7 @@ class PartialWorker(NamedTuple):
     seconds: tuple[NDArray[np.float64], ...]  # of each schedule: (operations, steps); NaN except for its computations
 
 
-class Selection(NamedTuple):
+class ReplaySelection(NamedTuple):
     """The part of a job that can be replayed, and further workers that can be compared."""
 
     schedules: tuple[Schedule, ...]
@@ -97,7 +97,7 @@ class _Pipelines(NamedTuple):
     blocks: NDArray[np.int64]  # (steps, dp_ranks): number of the block, -1 without rows
 
 
-def operations_by_stage(operations: Sequence[Operation]) -> list[StageOperations]:
+def operations_by_stage(operations: Sequence[PipelineOperation]) -> list[StageOperations]:
     """The operations of each stage, by stage."""
     found: dict[int, StageOperations] = {}
     for index, operation in enumerate(operations):
@@ -108,7 +108,7 @@ def operations_by_stage(operations: Sequence[Operation]) -> list[StageOperations
     return [found[stage] for stage in sorted(found)]
 
 
-def select(table: OperationTable) -> Selection:
+def select(table: OperationTable) -> ReplaySelection:
     """The steps and data-parallel ranks whose operations are complete.
 
     A data-parallel rank that lacks operations in most steps is left out, and then each step in which another one does.
@@ -160,7 +160,7 @@ def select(table: OperationTable) -> Selection:
         texts = [f"its {_ranks_are(compared)} compared"] if compared else []
         texts += [f"its {_ranks_are(rest)} not compared, because computations are missing"] if rest else []
         warnings.append("; ".join([warning, *texts]))
-    return Selection(schedules, replayed, tuple(warnings), partial)
+    return ReplaySelection(schedules, replayed, tuple(warnings), partial)
 
 
 def _ranks_are(ranks: Sequence[int]) -> str:
@@ -297,7 +297,7 @@ def _schedule(pipelines: _Pipelines, steps: NDArray[np.intp], columns: NDArray[n
     operations = []
     numbers = first[["stage", "mc", "mb_id", "gmc"]].to_numpy().tolist()
     for kind, (stage, *place) in zip(first["kind"].astype(str), numbers, strict=True):
-        operations.append(Operation(kind, stage, seen[kind, stage], *place))
+        operations.append(PipelineOperation(kind, stage, seen[kind, stage], *place))
         seen[kind, stage] += 1
     # The order of computations on a worker, by their mean start: the same for all steps and data-parallel ranks.
     mean_starts = starts.mean((1, 2))

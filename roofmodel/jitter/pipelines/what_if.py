@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from roofmodel.errors import ProfileError
 from roofmodel.jitter.pipelines.dependencies import Dependencies, dependencies, transfer_seconds
 from roofmodel.jitter.pipelines.replay import Scenario, step_seconds
-from roofmodel.jitter.pipelines.schedules import COMMUNICATION, POINT_TO_POINT, Schedule, Selection
+from roofmodel.jitter.pipelines.schedules import COMMUNICATION, POINT_TO_POINT, ReplaySelection, Schedule
 
 LARGE_ERROR = 0.05  # of the replay, from which a warning follows
 WORST_WORKERS = 0.03  # share of the workers that M_W makes ideal (equation 5 of the paper)
@@ -96,7 +96,7 @@ class Replay:
         )
 
 
-def replay_selection(file: str, selection: Selection) -> Replay:
+def replay_selection(file: str, selection: ReplaySelection) -> Replay:
     """Rebuild the dependencies of the selected steps of a job; `file` is named in messages.
 
     Raises ProfileError where no whole step can be rebuilt.
