@@ -12,9 +12,9 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
-TYPE_CHECKING = False  # type checkers take it as true; importing `typing` would delay the handler of Ctrl-C by 10 ms
+from roofmodel.version import __version__ as __version__
 
-__version__ = "0.1.0"
+TYPE_CHECKING = False  # type checkers take it as true; importing `typing` would delay the handler of Ctrl-C by 10 ms
 
 __all__ = [
     "AnswerError",

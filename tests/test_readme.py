@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from roofmodel import __version__
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 (BLOCK,) = re.findall(r"## Eleven commands worth knowing\n\n```console\n(.*?)```", README, re.DOTALL)
@@ -70,4 +72,4 @@ def test_the_page_is_short_and_its_links_exist(name: str) -> None:
 def test_the_citation_names_the_current_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert (citation["version"], citation["license"]) == (__version__, project["license"])

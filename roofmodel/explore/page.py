@@ -11,7 +11,6 @@ import gzip
 import json
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from typing import Any, TypeVar
 
 from roofmodel.counting.notation import AXES, Tensor
@@ -40,6 +39,7 @@ from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
 from roofmodel.steps.workload_text import describe_parameters
 from roofmodel.timing.timing import Expected
+from roofmodel.version import __version__
 
 SCRIPTS = ("numbers.js", "draw.js", "page.js")  # evaluate, draw, handle input
 Item = TypeVar("Item", Architecture, Device)
@@ -64,7 +64,7 @@ def html(
         style=page_file("explore", "page.css"),
         sources=[SCRIPT_SOURCES],
         script="\n".join(page_file("explore", name) for name in SCRIPTS),
-        footer=f"roofmodel {version('roofmodel')}",
+        footer=f"roofmodel {__version__}",
         data=_compressed(json.dumps(document, allow_nan=False, separators=(",", ":"))),
     )
 

@@ -9,7 +9,6 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, NamedTuple, get_args
 
@@ -31,6 +30,7 @@ from roofmodel.measure.stopwatch import Machine
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import L2State
 from roofmodel.roofline.device import UnknownDevice, identify
+from roofmodel.version import __version__
 
 L2_STATES: tuple[str, ...] = get_args(L2State)
 
@@ -179,7 +179,7 @@ def run(
             planned = [case for case in planned if case.op in wanted]
             if others:
                 notes.append(f"not measured, since torch has no single kernel for them: {', '.join(others)}")
-        plan = MeasurementPlan(machine, planned, l2, budget, f"roof measure, roofmodel {version('roofmodel')}")
+        plan = MeasurementPlan(machine, planned, l2, budget, f"roof measure, roofmodel {__version__}")
         if machine.device == "cpu":
             notes.append(f"measured the CPU, {machine.evidence.name}{'' if device else ': torch finds no GPU'}")
         return _record(plan, CsvWriter(output, machine, resume, force), notes, progress)

@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from roofmodel.errors import OutputError
@@ -25,6 +24,7 @@ from roofmodel.roofline.panel import (
     view,
 )
 from roofmodel.roofline.points import LEVELS, Point
+from roofmodel.version import __version__
 
 SYMBOLS = {"dram": "circle", "l2": "square", "l1": "triangle-up"}
 NAMED = 6  # points with their name in the chart: so many with the most time, measured and predicted each
@@ -71,7 +71,7 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
         groups=escape(panels[0].groups),
         header=_header(columns, panels[0].item, len(panels) > 1),
         rows="\n".join(_row(n, i, names[i], point, columns) for n, (i, point) in enumerate(everything)),
-        footer=f"roofmodel {version('roofmodel')}; drawn by Plotly.js.",
+        footer=f"roofmodel {__version__}; drawn by Plotly.js.",
         style=page_file("roofline", "page.css"),
         script=page_file("roofline", "page.js"),
         plotly=_plotly(),

@@ -11,7 +11,6 @@ import gzip
 import io
 import json
 from collections.abc import Iterator
-from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +34,7 @@ from roofmodel.trace.timeline_rows import (
     timeline_rows,
 )
 from roofmodel.trace.trace import RunAnalysis
+from roofmodel.version import __version__
 
 SUFFIXES = ("perfetto.json", "perfetto.json.gz")
 _CPU = {"CUDA call": "cuda_runtime", "operator": "cpu_op", "range": "user_annotation", "data loader": "user_annotation"}
@@ -55,7 +55,7 @@ def write(trace: RunAnalysis, path: Path, *, compressed: bool) -> None:
 
 def _document(trace: RunAnalysis) -> Iterator[bytes]:
     about = {
-        "tool": f"roofmodel {version('roofmodel')}",
+        "tool": f"roofmodel {__version__}",
         "files": list(trace.names.values()),
         "findings": [finding.text for finding in trace.findings],
     }

@@ -12,7 +12,6 @@ import struct
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,7 @@ from roofmodel.trace.timeline_rows import (
     timeline_rows,
 )
 from roofmodel.trace.trace import RankReport, RunAnalysis
+from roofmodel.version import __version__
 
 MAX_EVENTS = 1_000_000  # about 4 bytes each in the page
 SCRIPTS = ("timeline_data.js", "timeline_draw.js", "timeline_page.js")  # unpack, draw, handle input
@@ -81,7 +81,7 @@ def html(trace: RunAnalysis) -> tuple[str, list[str]]:
         open="open" if len(trace.ranks) <= 4 else "",
         style=page_file("trace", "timeline_page.css"),
         script="\n".join(page_file("trace", name) for name in SCRIPTS),
-        footer=f"roofmodel {version('roofmodel')}",
+        footer=f"roofmodel {__version__}",
         data=packed(rows),
     )
     return text, notes
