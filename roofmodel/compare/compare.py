@@ -70,7 +70,7 @@ def compare(
     identified = identify(profile.evidence, runs[0].hw, profile.files)
     predicted = estimate(architecture, identified.device, **workload)
     refuse_stages(predicted.workload, "a profile is compared with one pass through all layers")
-    kernels = _kernels_of_device(profile, device)
+    kernels = kernel_groups.without_graph_calls(_kernels_of_device(profile, device))
     matched = _match(kernels, predicted, steps, profile)
     notes = (
         *_assumed_workload(kernels, matched.chosen.passes, predicted, workload),

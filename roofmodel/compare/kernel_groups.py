@@ -57,7 +57,7 @@ def group_kernels(kernels: Sequence[Kernel], device: Device, fused_attention: bo
 def _group_calls(kernels: Sequence[Kernel], device: Device) -> list[WorkGroup]:
     groups: list[WorkGroup] = []
     layout: list[WorkGroup] = []  # layout changes before a convolution
-    for run in _calls(kernels):
+    for run in _runs(kernels):
         group = _group(run, device)
         role = auxiliary_role(run[0].name) if group.kind is None or len(run) == 1 else None
         previous = groups[-1] if groups and not layout else None
@@ -82,16 +82,24 @@ def _belongs(group: WorkGroup, role: str | None, previous: WorkGroup) -> bool:
     return (role == "finish" and group.kind in (None, previous.kind)) or group.kind == previous.kind == "attention"
 
 
-def _calls(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
+def without_graph_calls(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """The kernels, without their call where it launched a whole graph, since its name and shapes are not theirs."""
+    return [replace(kernel, call=None) if is_graph else kernel for run, is_graph in _calls(kernels) for kernel in run]
+
+
+def _runs(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
     """The kernels of each framework call; the kernels of a call that launches a whole graph stay separate."""
+    for run, is_graph in _calls(kernels):
+        yield from ([kernel] for kernel in run) if is_graph else [run]
+
+
+def _calls(kernels: Sequence[Kernel]) -> Iterator[tuple[list[Kernel], bool]]:
+    """The kernels of each framework call, and whether the call launched a whole graph."""
     for _, run in groupby(kernels, key=lambda kernel: (call.id,) if (call := _call(kernel)) else kernel.id):
         launched = list(run)
         gemms = sum(anchor(kernel.name) == "GEMM" for kernel in launched)
         kinds = {anchor(kernel.name) for kernel in launched} - {None}
-        if len(launched) <= MAX_CALL_KERNELS and gemms <= MAX_CALL_GEMMS and len(kinds) <= 1:
-            yield launched
-        else:
-            yield from ([replace(kernel, call=None)] for kernel in launched)
+        yield launched, len(launched) > MAX_CALL_KERNELS or gemms > MAX_CALL_GEMMS or len(kinds) > 1
 
 
 def _call(kernel: Kernel) -> Call | None:

@@ -50,7 +50,11 @@ def _runs(kernels: Sequence[Kernel], matching: Matching, sequences: Sequence[Seq
         for u in matching.units
         if id(u.kernel_group) in lookup_groups and "gather" in u.kernel_group.words
     }
-    lookup_groups |= {id(group) for _, group in matching.unmatched if group.kernels[0].name in names}
+    lookup_groups |= {
+        id(group)
+        for _, group in matching.unmatched
+        if group.kernels[0].name in names and group.hint.layer is None  # in a layer, it permutes tokens for experts
+    }
     matched = [(u.kernel_group, u.step, sequences[u.phase][u.operators[0]]) for u in matching.units]
     unmatched = [(group, step, None) for step, group in matching.unmatched]
     runs: list[Run] = []
