@@ -163,7 +163,7 @@ class Candidate(NamedTuple):
         if self.required is None:
             return None
         units = 1 if self.prefill else self.layout.engines  # disaggregated engines are matched to each other
-        return int(ceil(self.required / (self.requests.value / units))) * self.gpus // units
+        return ceil(self.required / (float(self.requests.value) / units)) * self.gpus // units
 
 
 def with_wait(ttft: Any, wait: Any) -> Any:

@@ -154,12 +154,15 @@ def _input_text(rank: Rank, steps: Steps, seconds: float, wall: float) -> str:
         within = intervals.covered(loader, [s.start for s in complete], [s.end for s in complete])
         fetch, step = float(within.mean()) / 1e9, sum(s.length for s in complete) / len(complete) / 1e9
         if 0 < fetch < step:
-            workers = workers_to_hide(fetch, step - fetch)
-            text += (
-                f". The data loader takes {units.seconds(fetch)} of each step of {units.seconds(step)}. "
-                f"{units.count(workers, 'worker process', 'es')} (DataLoader(num_workers={workers})) would hide it, "
-                f"and a step would take about {units.seconds(step - fetch)}"
-            )
+            text += f". The data loader takes {units.seconds(fetch)} of each step of {units.seconds(step)}. "
+            if idle.loader_has_workers(rank):  # they load while the step runs: the time of a batch is not in the file
+                text += f"{step / (step - fetch):.2g} times as many worker processes would hide it"
+            else:
+                workers = workers_to_hide(fetch, step - fetch)
+                text += (
+                    f"{units.count(workers, 'worker process', 'es')} (DataLoader(num_workers={workers})) would hide it"
+                )
+            text += f", and a step would take about {units.seconds(step - fetch)}"
     return text
 
 

@@ -37,6 +37,7 @@ MAX_LAUNCH_LATENCY = 50_000
 LOADER = re.compile(
     r"dataloader.*(?:__next__|_next_data|_get_data)|enumerate\(dataloader\)|get_batch|data_?load|next_batch", re.I
 )
+_WORKERS = "_MultiProcessingDataLoaderIter"  # PyTorch's iterator with num_workers >= 1
 _OTHER_RANK = re.compile(r"barrier|gloo:|store.*wait|monitored", re.I)
 SYNCHRONIZES = re.compile(
     r"(?:cuda|hip)(?:Device|Stream|Event)Synchronize|cu(?:Ctx|Stream|Event)Synchronize|(?:cuda|hip)Memcpy(?!\w*Async)|"
@@ -141,3 +142,9 @@ def loader_time(rank: Rank) -> Intervals:
     threads = {each for each in rank.work["launch_thread"].astype(object) if isinstance(each, str)}
     in_cause = [thread_time(rank, thread, LOADER) for thread in sorted(threads)]
     return max(in_cause, key=intervals.length, default=intervals.NONE)
+
+
+def loader_has_workers(rank: Rank) -> bool:
+    """Whether the ranges of PyTorch's data loader are those of one with worker processes."""
+    tables = (rank.timeline.ranges, rank.timeline.operators)
+    return any(_WORKERS in name for table in tables for name in table["name"].cat.categories)

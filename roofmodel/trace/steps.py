@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.trace import intervals
 from roofmodel.trace.ranks import Rank
 
@@ -62,11 +63,12 @@ class Steps(NamedTuple):
 def find(rank: Rank) -> Steps:
     """The steps of a rank; none if the file has no marks and its kernels do not repeat.
 
-    Marks are intervals of the CPU: the GPU may still run kernels of the step before. Steps found by period are windows
-    between the starts of their first kernels.
+    Marks are intervals of the CPU: the GPU may still run kernels of the step before. Where most kernels start after the
+    mark that launched them has ended, and in steps found by period, a step is the window from the start of its first
+    kernel to that of the next step.
     """
     if found := marks(rank):
-        return Steps([window(rank, *mark) for mark in found], "marks")
+        return Steps([window(rank, *mark) for mark in _on_gpu(rank, found)], "marks")
     periods = _by_period(rank)
     return Steps(periods, "period" if periods else None)
 
@@ -129,6 +131,22 @@ def _marks(rank: Rank, events: pandas.DataFrame) -> list[tuple[str, int, int, bo
         last, ended = end, end < OPEN_END
         found.append((numbers[code], int(start), int(end) if ended else max(high, start), ended))
     return [mark for mark in found if mark[2] > low and mark[1] < high]
+
+
+def _on_gpu(rank: Rank, found: list[tuple[str, int, int, bool]]) -> list[tuple[str, int, int, bool]]:
+    """The marks, or the windows of the work that they launched if most of it starts after its mark has ended."""
+    starts, ends = (np.array([mark[field] for mark in found]) for field in (1, 2))
+    launches = rank.work["launch_start"].to_numpy()
+    step = np.searchsorted(starts, launches, "right") - 1
+    inside = rank.is_kernel & (launches != UNKNOWN) & (step >= 0) & (launches < ends[step])
+    late = inside & (rank.starts >= ends[step])
+    if 2 * np.count_nonzero(late) <= np.count_nonzero(inside):
+        return found
+    with_work = np.unique(step[inside]).tolist()
+    edges = [int(rank.starts[inside & (step == each)].min()) for each in with_work]
+    edges.append(int(rank.ends[inside].max()))
+    windows = zip(with_work, pairwise(edges), strict=True)
+    return [(found[each][0], start, end, found[each][3]) for each, (start, end) in windows if start < end]
 
 
 def _by_period(rank: Rank) -> list[StepWindow]:
