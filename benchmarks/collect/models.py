@@ -1,7 +1,7 @@
 """Whole models with random weights, from packaged configs, and their steps as calls without arguments.
 
-Dropout is off, weights and arithmetic have one type, attention is torch's (`scaled_dot_product_attention`), training
-uses AdamW with its state in this type. `roof estimate` counts the same.
+Dropout is off, weights and arithmetic have one type, attention is torch's (`scaled_dot_product_attention`). `roof
+estimate` counts the same, except for training: here AdamW's state has this type, there it has fp32 and master weights.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def main(config: Path, phase: str, small: bool) -> None:
     """Warm up, so that libraries have chosen their kernels, then run one step."""
     watch = machine(None if small else "cuda")
     facts = json.loads(config.read_text(encoding="utf-8"))
-    built = build(facts, watch.device, dtype(watch.dtypes, watch.device))
+    built = build(facts, watch.device, dtype(facts, watch.dtypes, watch.device))
     run = step(built, next(work for work in works(facts, small) if work.phase == phase))
     for _ in range(2):
         run()

@@ -62,16 +62,19 @@ def parts(folder: Path, small: bool) -> list[KitPart]:
     return [
         KitPart("environment", kit("environment"), 80),
         KitPart("ceilings", kit("ceilings"), 70),
-        measure("operators-cold", 100),
         KitPart("model-gpt2-xl", kit("whole_models", "gpt2-xl"), 80),
+        KitPart("model-llama", kit("whole_models", "llama"), 75),
+        KitPart("model-mixture", kit("whole_models", "mixture"), 75),
+        KitPart("streams", kit("streams"), 45),
         KitPart("ncu-prefill", kit("ncu", "gpt2-xl", "prefill"), 75),
+        measure("operators-cold", 80),
+        KitPart("compiled-gpt2-xl", kit("whole_models", "gpt2-xl", "--compile"), 90),
+        KitPart("ncu-decode", kit("ncu", "gpt2-xl", "decode"), 60),
+        KitPart("compiled-llama", kit("whole_models", "llama", "--compile"), 80),
         measure("operators-warm", 30, "--l2", "warm"),
-        KitPart("model-llama", kit("whole_models", "llama"), 60),
         measure("operators-gpt2-xl", 15, "--model", model, *(("--seq", "16") if small else ())),
         KitPart("model-bert-large", kit("whole_models", "bert-large"), 45),
         KitPart("model-resnet-50", kit("whole_models", "resnet-50"), 45),
-        KitPart("ncu-decode", kit("ncu", "gpt2-xl", "decode"), 60),
-        KitPart("ncu-train", kit("ncu", "gpt2-xl", "train"), 110),
     ]
 
 

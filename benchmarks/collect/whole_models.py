@@ -1,6 +1,8 @@
 """Times of whole models: prefill, decode and training step in eager mode and as a CUDA graph, and one trace of each.
 
 Writes model-NAME.csv row by row, the config of the model, and PyTorch traces with ranges named after modules.
+predicted-NAME.csv has the bound and the expected times of each step and is written before the step runs. With
+`--compile`, compiled-NAME.csv has the first prefill and the first decode under torch.compile instead.
 """
 
 from __future__ import annotations
@@ -10,15 +12,18 @@ import gc
 import json
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
+from benchmarks.collect.environment import hardware
 from benchmarks.collect.models import RandomModel, build, step
 from benchmarks.collect.workloads import Work, config_of, dtype, works
-from roofmodel import nvtx
+from roofmodel import estimate, nvtx
+from roofmodel.errors import RoofError
 from roofmodel.measure.stopwatch import Gpu, Machine, machine
 from roofmodel.numbers.units import seconds as in_words
 
@@ -26,22 +31,43 @@ COLUMNS = (
     "gpu", "model", "config", "phase", "runtime", "batch", "seq", "context", "image", "dtype", "seconds", "seconds_min",
     "repeats", "tokens_per_second", "images_per_second", "peak_bytes", "sm_mhz", "watts", "status", "framework",
 )  # fmt: skip
+PREDICTED = (
+    "written", "model", "hardware", "phase", "batch", "seq", "context", "image", "dtype", "runtime", "bound_seconds",
+    "expected_seconds", "expected_low_seconds", "expected_high_seconds", "status",
+)  # fmt: skip
 REPEATS = 7
+RUNTIMES = {"eager": ("eager", "graph"), "compile": ("compile", "compile, graph")}
 
 
-def main(folder: Path, name: str, small: bool) -> None:
+def main(folder: Path, name: str, small: bool, compiled: bool = False) -> None:
     """Measure one model; a failure is a row with its reason."""
     watch = machine(None if small else "cuda")
     config = config_of(name, small, watch.evidence.dram_bytes)
     (folder / "configs").mkdir(exist_ok=True)
     (folder / "configs" / f"{name}.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     torch.manual_seed(0)
+    built = build(config, watch.device, dtype(config, watch.dtypes, watch.device))
+    if compiled:
+        _measure_compiled(folder, name, built, works(config, small), watch)
+    else:
+        _measure(folder, name, built, works(config, small), watch)
+    watch.close()
+
+
+def _measure(folder: Path, name: str, built: RandomModel, all_works: list[Work], watch: Machine) -> None:
+    """Predict, time and trace each step."""
     traced: set[str] = set()
-    with (folder / f"model-{name}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS)
+    with (
+        (folder / f"model-{name}.csv").open("w", newline="", encoding="utf-8") as file,
+        (folder / f"predicted-{name}.csv").open("w", newline="", encoding="utf-8") as before,
+    ):
+        writer, predictions = csv.DictWriter(file, COLUMNS), csv.DictWriter(before, PREDICTED)
         writer.writeheader()
-        built = build(config, watch.device, dtype(watch.dtypes, watch.device))
-        for work in works(config, small):
+        predictions.writeheader()
+        for work in all_works:
+            for prediction in predicted(folder / "configs" / f"{name}.json", built.dtype, work, hardware(watch)):
+                predictions.writerow({"model": name, **prediction})
+            before.flush()
             for row in rows(built, work, watch):
                 writer.writerow({"model": name, "config": f"configs/{name}.json", **row})
                 file.flush()
@@ -55,18 +81,55 @@ def main(folder: Path, name: str, small: bool) -> None:
                 if reason:
                     print(f"{work.phase}: no trace: {reason}", flush=True)
                     _free(watch)
-    watch.close()
 
 
-def rows(built: RandomModel, work: Work, watch: Machine) -> Iterator[dict[str, Any]]:
-    """Times of the workload in eager mode and, on a GPU, as a graph."""
-    for runtime in ("eager", "graph") if isinstance(watch, Gpu) else ("eager",):
+def _measure_compiled(folder: Path, name: str, built: RandomModel, all_works: list[Work], watch: Machine) -> None:
+    """Time the first decode and the first prefill with the whole model compiled for these shapes."""
+    built.model.compile(dynamic=False)
+    with (folder / f"compiled-{name}.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        for phase in ("decode", "prefill"):
+            work = next(work for work in all_works if work.phase == phase)
+            for row in rows(built, work, watch, "compile"):
+                writer.writerow({"model": name, "config": f"configs/{name}.json", **row})
+                file.flush()
+
+
+def predicted(config: Path, dtype: str, work: Work, hardware: str | None) -> Iterator[dict[str, Any]]:
+    """Bound and expected time of a step before it runs: launched by the host, and as a graph.
+
+    A graph of PyTorch's kernels is predicted as the sum of the kernels; `serving` is the graph of a serving engine,
+    which fuses more of them.
+    """
+    numbers = {name: value for name, value in work._asdict().items() if value is not None}
+    common = {"hardware": hardware, "dtype": dtype, **numbers}
+    for runtime, option in (("eager", "eager"), ("graph", "eager"), ("serving", "graph")):
+        row: dict[str, Any] = {"runtime": runtime, "status": "done", **common}
+        try:
+            if hardware is None:
+                raise RoofError("no file in hardware/ describes this device")
+            (phase,) = estimate(str(config), hardware, dtype=dtype, runtime=option, **numbers).estimate.phases  # type: ignore[arg-type]
+            expected = phase.kernel_seconds if runtime == "graph" else phase.expected
+            row["bound_seconds"] = float(phase.bound_seconds)
+            if expected is not None:
+                fields = ("expected_seconds", "expected_low_seconds", "expected_high_seconds")
+                row |= zip(fields, map(float, (expected.seconds, expected.low, expected.high)), strict=True)
+        except RoofError as error:
+            row["status"] = str(error)
+        yield {**row, "written": datetime.now(UTC).isoformat(timespec="milliseconds")}
+
+
+def rows(built: RandomModel, work: Work, watch: Machine, mode: str = "eager") -> Iterator[dict[str, Any]]:
+    """Times of the workload, launched by the host and, on a GPU, as a graph."""
+    launched, graph = RUNTIMES[mode]
+    for runtime in (launched, graph) if isinstance(watch, Gpu) else (launched,):
         row = {
             "gpu": watch.evidence.name, "runtime": runtime, "dtype": built.dtype, "framework": watch.framework,
             "status": "done", **{k: "" if v is None else v for k, v in work._asdict().items()},
         }  # fmt: skip
         try:
-            row |= _timed(built, work, watch, runtime)
+            row |= _timed(built, work, watch, as_graph=runtime == graph)
         except Exception as error:  # memory, calls that a graph cannot capture, missing functions
             row["status"] = _reason(error)
         took = in_words(row["seconds"]) if "seconds" in row else row["status"]
@@ -82,11 +145,11 @@ def _free(watch: Machine) -> None:
     watch.recover()
 
 
-def _timed(built: RandomModel, work: Work, watch: Machine, runtime: str) -> dict[str, Any]:
+def _timed(built: RandomModel, work: Work, watch: Machine, as_graph: bool) -> dict[str, Any]:
     run = step(built, work)
     if isinstance(watch, Gpu):  # after the prefill that fills the cache of a decode, whose memory does not count
         torch.cuda.reset_peak_memory_stats()
-    if runtime == "graph":
+    if as_graph:
         taken, least, repeats = watch.time(run, cold=False)
     else:
         samples = [watch.elapsed(run) for _ in range(3 + REPEATS)][3:]
@@ -130,4 +193,4 @@ def _reason(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], "--small" in sys.argv)
+    main(Path(sys.argv[1]), sys.argv[2], "--small" in sys.argv, "--compile" in sys.argv)
