@@ -14,8 +14,8 @@ import pytest
 
 import roofmodel
 from benchmarks.collect import predicted
+from roofmodel.plot.place import kernels
 from roofmodel.profiles.kernel import Kernel
-from roofmodel.study.profile.place import kernels
 
 GPU = Path(__file__).parents[1] / "data" / "gpu" / "h100"
 MODELS = ("gpt2-xl", "llama", "mixture")
