@@ -261,6 +261,11 @@ class Operator:
             eager=None,
         )
 
+    @property
+    def runs_once_per_step(self) -> bool:
+        """Whether the operator runs once per training step, not once per microbatch."""
+        return self.stage == "optimizer" or self.name.startswith("gradients.")
+
     def in_stage(self, stage: str, passes: Number) -> Operator:
         """The same operator in a part of a phase that runs so many times; it keeps its cost if that is known.
 

@@ -58,11 +58,6 @@ class TrainingStep(NamedTuple):
         yield from self.gathered
 
 
-def runs_once_per_step(operator: Operator) -> bool:
-    """Whether the operator runs once per step, not once per microbatch."""
-    return operator.stage == "optimizer" or operator.name.startswith("gradients.")
-
-
 class TrainingPasses(NamedTuple):
     """The forward and the backward pass of a training step; they depend neither on recomputation nor on the optimizer.
 

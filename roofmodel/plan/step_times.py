@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel.counting import memory, phases
+from roofmodel.counting import memory, passes, phases
 from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.counting.workload import PromptChunk, Step, Workload
 from roofmodel.devices.device import Device
@@ -131,6 +131,6 @@ def stored_cache(engine: Engine, tokens: Number) -> list[Number]:
     """For each distinct pipeline stage: bytes per GPU of the KV cache of one sequence per microbatch."""
     full = engine.step._replace(context=tokens - 1)
     return [
-        memory.kv_cache_bytes(phases.gpu_share(engine.arch, one), one)
+        memory.kv_cache_bytes(passes.gpu_share(engine.arch, one), one)
         for _, one in phases.distinct_stages(engine.arch, full)
     ]

@@ -8,10 +8,10 @@ from functools import partial
 from math import inf, isqrt
 from typing import Any
 
-from roofmodel.counting import phases
+from roofmodel.counting import passes, phases
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.number_formats import FORMATS
-from roofmodel.counting.phases import Walk
+from roofmodel.counting.passes import Walk
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, joined
@@ -130,7 +130,7 @@ class PeakMemory:
         if layout not in self._by_tp:
             trace = Trace()
             traced = work._replace(parallel=work.parallel._replace(tp=trace.input("tp", 2)))
-            formula = trace.cases(lambda: phases.peak_memory(self.arch, traced, walk=phases.CachedWalks()))
+            formula = trace.cases(lambda: phases.peak_memory(self.arch, traced, walk=passes.CachedWalks()))
             self._by_tp[layout] = trace.evaluator(formula)
         found: Memory = self._by_tp[layout]({"tp": work.parallel.tp})
         return found.total

@@ -11,7 +11,7 @@ from functools import reduce
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from roofmodel.counting import memory, phases
+from roofmodel.counting import memory, passes, phases
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import Step, Workload
@@ -73,8 +73,8 @@ class MemoryFormula:
             if which is None:
                 return phases.peak_memory(self.arch, work, self.weights), [], ()
             step = which(work.steps()[0])
-            operators = phases.one_pass(self.arch, step)
-            needed = memory.pass_memory(phases.gpu_share(self.arch, step), step, operators, self.weights)
+            operators = passes.one_pass(self.arch, step)
+            needed = memory.pass_memory(passes.gpu_share(self.arch, step), step, operators, self.weights)
             return needed, [*operators], tuple(operator.numbers for operator in operators)
 
         cases = trace.cases(found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofmodel.counting import memory, phases
+from roofmodel.counting import memory, passes, phases
 from roofmodel.counting.operator import Operator
 from roofmodel.counting.workload import ONE_GPU, Step, Workload
 from roofmodel.devices.device import Device
@@ -76,7 +76,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
     """
     work, notes = workload(arch, **options)
     found = [slowest_stage(arch, device, step, work.host) for step in work.steps()]
-    walk = phases.CachedWalks(_counted(found))
+    walk = passes.CachedWalks(_counted(found))
     first = phases.whole_model_step(work.steps()[0])
     all_operators = walk(arch, first._replace(parallel=ONE_GPU))
     formula = MemoryFormula(arch, work, phases.weight_bytes(arch, first, walk=walk))
@@ -139,7 +139,7 @@ def _with_decodes(
     work: Workload,
     phase: PhaseEstimate,
     formula: MemoryFormula,
-    walk: phases.CachedWalks,
+    walk: passes.CachedWalks,
 ) -> PhaseEstimate:
     """Generation with the times of its first and last decode, and its bound without a KV cache.
 

@@ -25,7 +25,6 @@ from roofmodel.steps.phase import PhaseEstimate, is_launch_bound
 from roofmodel.steps.placed import Placed, launches, sum_of
 from roofmodel.timing import layer_kernels
 from roofmodel.timing.engine import OLDER_GEMMS, is_hopper, uses_older_gemms
-from roofmodel.timing.replicas import slowest_of
 from roofmodel.timing.timing import CONVOLUTION_LIBRARY, kernel_parameters
 
 DEFAULT_GPUS_PER_NODE = 8
@@ -325,6 +324,8 @@ def straggler_notes(device: Device, work: Workload) -> Iterator[Text]:
 
 def straggler_note(gpus: int, which: str) -> str:
     """That the wait for the slowest of so many GPUs is not counted, and how long it may be."""
+    from roofmodel.timing.replicas import slowest_of
+
     return (
         f"the wait for the slowest of {which} is not counted: about {slowest_of(gpus):.1%} of a step if GPUs differ in "
         "speed as on clusters of V100"

@@ -19,6 +19,7 @@ from roofmodel.numbers.algebra import Number, either, is_just, maximum, plain, w
 from roofmodel.steps.placed import (
     NO_TIME,
     Placed,
+    ReplicaTimes,
     launches,
     placed,
     sum_of,
@@ -26,7 +27,6 @@ from roofmodel.steps.placed import (
     total_seconds,
     totals_of,
 )
-from roofmodel.steps.replicas import ReplicaTimes, batch_norm_buffers, with_replicas
 from roofmodel.timing.eager import as_executed, expect_eager, extra_kernels
 from roofmodel.timing.engine import fused
 from roofmodel.timing.extra_kernels import ExtraKernel
@@ -189,9 +189,15 @@ def phase_estimate(
         model_flops=sum(each for stage, each in flops if stage != "recomputation"),
         ceilings=(device.matmul_pipe(dtype).peak, device.bandwidth),
         code=arch.code if step.phase == "train" else ReferenceCode(fp32_softmax=arch.code.fp32_softmax),
-        buffers=batch_norm_buffers(arch) if step.phase == "train" else 0,
+        buffers=_buffers(arch) if step.phase == "train" else 0,
     )
     return timed(phase, device, host, similar)
+
+
+def _buffers(arch: Architecture) -> int:
+    from roofmodel.steps.replicas import batch_norm_buffers
+
+    return batch_norm_buffers(arch)
 
 
 def pass_time(arch: Architecture, device: Device, step: Step, host: Host, operators: Iterable[Operator]) -> StageTime:
@@ -226,7 +232,11 @@ def timed(phase: PhaseEstimate, device: Device, host: Host, similar: SimilarStep
         launch = EAGER_LAUNCH if host.launch is None else assumed_launch(host.launch)
     if host.data_parallel == "dataparallel":  # one interpreter launches the kernels of all replicas
         launch = phase.step.parallel.dp * launch
-    placed, replicas = with_replicas(placed, phase.step, device, host.data_parallel, phase.buffers)
+    replicas = ReplicaTimes()
+    if phase.step.phase == "train":
+        from roofmodel.steps.replicas import with_replicas
+
+        placed, replicas = with_replicas(placed, phase.step, device, host.data_parallel, phase.buffers)
     return phase._replace(placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch, replicas=replicas)
 
 

@@ -22,7 +22,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from roofmodel.counting.phases import distinct_stages, operators_without_cache
-from roofmodel.counting.training import runs_once_per_step
 from roofmodel.counting.workload import Host, Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
@@ -90,7 +89,7 @@ def without_cache(arch: Architecture, device: Device, step: Step) -> Uncached:
 
 def _microbatch_times(phase: PhaseEstimate) -> Iterator[tuple[str, StageTime]]:
     """The time of one microbatch in all its passes, by part of the phase: prefill and decodes, or the whole phase."""
-    repeated = [placed for placed in phase.placed if not runs_once_per_step(placed.operator)]
+    repeated = [placed for placed in phase.placed if not placed.operator.runs_once_per_step]
     generates, each = phase.step.phase == "generate", 1 / phase.step.microbatches
     for part in ("prefill", "decodes") if generates else (phase.step.phase,):
         stage = [placed for placed in repeated if not generates or placed.operator.stage == part]

@@ -34,6 +34,26 @@ class Placed(NamedTuple):
         return self.operator.count * self.placement.bound_seconds
 
 
+class ReplicaTimes(NamedTuple):
+    """Seconds per step that the wrapper of the replicas adds, and seconds of the exchange that it hides.
+
+    None: unknown, because a part of it has no expected time.
+    """
+
+    copies: Expected | None = NO_TIME
+    contention: Expected | None = NO_TIME
+    waiting: Expected | None = NO_TIME  # for the slowest replica
+    hidden: Expected | None = NO_TIME
+    hidden_bound: Number = 0.0
+
+    @property
+    def added(self) -> Expected | None:
+        """All seconds that are added to those of the kernels."""
+        parts = (self.copies, self.contention, self.waiting)
+        known = [each for each in parts if each is not None]
+        return sum(known, NO_TIME) if len(known) == len(parts) else None
+
+
 def placed(operators: Iterable[Operator], device: Device, dtype: str) -> tuple[Placed, ...]:
     """Operators with their bounds on the device, not yet with expected times (`timed`)."""
     return tuple(Placed(op, place(op.cost, device, op.compute_dtype(dtype), op.collective)) for op in operators)

@@ -23,7 +23,7 @@ from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.numbers.algebra import Number, maximum, minimum
-from roofmodel.steps.placed import NO_TIME, Placed, sum_of
+from roofmodel.steps.placed import NO_TIME, Placed, ReplicaTimes, sum_of
 from roofmodel.timing.links import link_bandwidth
 from roofmodel.timing.replicas import (
     BUCKET_BYTES,
@@ -41,26 +41,6 @@ BUFFERS_OF_BATCH_NORM = 3  # running mean, running variance, number of batches
 HOST_OPERATORS_PER_BUFFER = 2
 """A slice of the received tensor, and its copy. Chosen to agree with the rows of `benchmarks/ddp.py`: with 1 (the copy
 alone), the largest error of their efficiencies is 3.6 points instead of 2.3."""
-
-
-class ReplicaTimes(NamedTuple):
-    """Seconds per step that the wrapper of the replicas adds, and seconds of the exchange that it hides.
-
-    None: unknown, because a part of it has no expected time.
-    """
-
-    copies: Expected | None = NO_TIME
-    contention: Expected | None = NO_TIME
-    waiting: Expected | None = NO_TIME  # for the slowest replica
-    hidden: Expected | None = NO_TIME
-    hidden_bound: Number = 0.0
-
-    @property
-    def added(self) -> Expected | None:
-        """All seconds that are added to those of the kernels."""
-        parts = (self.copies, self.contention, self.waiting)
-        known = [each for each in parts if each is not None]
-        return sum(known, NO_TIME) if len(known) == len(parts) else None
 
 
 def batch_norm_buffers(arch: Architecture) -> int:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roofmodel.counting import phases
+from roofmodel.counting import passes, phases
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.operator import Operator
+from roofmodel.counting.training_share import TrainingShare
 from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
@@ -30,17 +31,17 @@ class SimilarSteps:
 
     def __init__(self, arch: Architecture, device: Device, step: Step) -> None:
         self._arch, self._device, self._dtype = arch, device, step.widths.compute
-        self._whole = phases.one_pass(arch, step._replace(parallel=step.parallel._replace(pp=1, vpp=1, stage=0)))
-        self._shares: dict[tuple[Any, ...], phases.TrainingShare] = {}
+        self._whole = passes.one_pass(arch, step._replace(parallel=step.parallel._replace(pp=1, vpp=1, stage=0)))
+        self._shares: dict[tuple[Any, ...], TrainingShare] = {}
         self._placements: dict[tuple[Any, ...], Placement] = {}
         self._times: dict[tuple[Any, ...], Expected | None] = {}
 
-    def share(self, step: Step) -> phases.TrainingShare:
+    def share(self, step: Step) -> TrainingShare:
         """The training step of a GPU of the pipeline stage that the step names."""
         parallel = step.parallel
         key = (parallel.pp, parallel.vpp, parallel.stage, parallel.dp)
         if key not in self._shares:
-            self._shares[key] = phases.TrainingShare(self._arch, step, whole=self._whole)
+            self._shares[key] = TrainingShare(self._arch, step, whole=self._whole)
         return self._shares[key]
 
     def memory(self, step: Step) -> Memory:

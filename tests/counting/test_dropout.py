@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting import phases
+from roofmodel.counting import passes, phases
 from roofmodel.counting.dropout import with_dropout
 from roofmodel.counting.workload import Workload
 from roofmodel.models.config import architecture
@@ -66,7 +66,7 @@ def test_dropout_masks_have_as_many_elements_as_in_the_real_class(
     model(**inputs(model_type))
 
     arch, step = architecture(config, "x", "x"), train(model_type).steps()[0]
-    added = [op for op in with_dropout(phases.one_pass(arch, step), arch.code.dropout) if op.kind == "dropout"]
+    added = [op for op in with_dropout(passes.one_pass(arch, step), arch.code.dropout) if op.kind == "dropout"]
     assert sum(op.count * op.writes[1].elements(op.sizes) for op in added) == dropped > 0
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from roofmodel.counting import blocks, phases
+from roofmodel.counting import blocks, passes, phases
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.models import hub
@@ -125,9 +125,9 @@ def test_one_traversal_counts_the_matmul_flops_of_fused_and_eager_attention(mode
 @pytest.mark.parametrize("phase", ["prefill", "decode", "generate", "train"])
 def test_cached_traversals_equal_separate_ones(model: str, phase: Phase) -> None:
     """For all stages of a pipeline and all formats, with one traversal of the model."""
-    arch, cached = hub.load(model), phases.CachedWalks()
+    arch, cached = hub.load(model), passes.CachedWalks()
     for pp, weights in ((1, "fp16"), (2, "fp16"), (4, "int4")):
         work = Workload((phase,), parallel=Parallel(pp=pp), weights=weights)
         for stage in range(pp):
             step = work.steps()[0]._replace(parallel=Parallel(pp=pp, stage=stage))
-            assert cached(arch, step) == phases.one_pass(arch, step)
+            assert cached(arch, step) == passes.one_pass(arch, step)

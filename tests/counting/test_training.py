@@ -10,7 +10,6 @@ import pytest
 from roofmodel.counting import blocks, memory, phases
 from roofmodel.counting.backward import backward
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.training import runs_once_per_step
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
@@ -296,7 +295,7 @@ def test_zero_sends_as_many_bytes_as_an_all_reduce_and_updates_a_shard() -> None
 
     def once_per_step(zero: int) -> dict[str, Operator]:
         found = step(arch, batch=dp, parallel=Parallel(dp=dp, zero=zero))
-        return {op.name: op for op in found if runs_once_per_step(op)}
+        return {op.name: op for op in found if op.runs_once_per_step}
 
     plain, sharded = once_per_step(0), once_per_step(1)
     assert list(plain) == ["gradients.all_reduce", "optimizer.step"]
@@ -312,7 +311,7 @@ def test_experts_that_replicas_share_are_sharded_over_their_copies() -> None:
     """Mixtral's 8 experts on 4 of 8 replicas: each expert is on two GPUs, all other parameters are on eight."""
     arch = hub.load("Mixtral-8x7B-v0.1")
     parallel = Parallel(dp=8, ep=4, experts_span_replicas=True, zero=1)
-    found = {op.name: op for op in step(arch, batch=8, parallel=parallel) if runs_once_per_step(op)}
+    found = {op.name: op for op in step(arch, batch=8, parallel=parallel) if op.runs_once_per_step}
     experts = 32 * 2 * 3 * 4096 * 14336  # layers, experts on a GPU, matrices
     others = 46_702_792_704 - 4 * experts
     for name, gpus, elements in (("", 8, others), ("expert_", 2, experts)):

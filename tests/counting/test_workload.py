@@ -9,7 +9,7 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.counting.phases import one_pass
+from roofmodel.counting.passes import one_pass
 from roofmodel.counting.workload import Step, Workload, attended, pairs
 from roofmodel.models import hub
 from roofmodel.options.values import Phase

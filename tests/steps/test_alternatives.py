@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting import phases
+from roofmodel.counting import passes, phases
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.steps.alternatives import MAX_GPUS, PeakMemory
@@ -65,7 +65,7 @@ def test_a_batch_that_fits_in_no_layout_is_reported() -> None:
 def test_the_memory_after_a_change_equals_that_of_a_separate_traversal(model: str, options: dict[str, Any]) -> None:
     """The formula for all tensor-parallel sizes and the shared traversals of stages and formats give equal bytes."""
     arch = hub.load(model)
-    memory = PeakMemory(arch, workload(arch, **options)[0], phases.CachedWalks())
+    memory = PeakMemory(arch, workload(arch, **options)[0], passes.CachedWalks())
     changes: list[dict[str, Any]] = [{"tp": 2}, {"tp": 4}]
     changes += [] if arch.encoder else [{"pp": 2}, {"pp": 4}]
     changes += [] if options.get("phase") == "train" else [{"weights": "fp8"}, {"weights": "int4"}]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.counting import phases
+from roofmodel.counting import passes, phases
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.steps.capacity import MemoryFormula, largest
@@ -98,4 +98,4 @@ def test_the_formula_equals_the_operators_of_the_last_decode(model: str, new_tok
     work, _ = workload(arch, phase="generate", batch=3, seq=300, new_tokens=77)
     step = work._replace(new_tokens=new_tokens).steps()[0]
     found = MemoryFormula(arch, work, 1).decode_operators(new_tokens)
-    assert found == phases.one_pass(arch, phases.last_decode_step(step))
+    assert found == passes.one_pass(arch, phases.last_decode_step(step))

@@ -16,6 +16,7 @@ from roofmodel import WorkloadError
 from roofmodel.counting import phases
 from roofmodel.counting.dropout import with_dropout
 from roofmodel.counting.training import kept_bytes, kept_tensors
+from roofmodel.counting.training_share import TrainingShare
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
 from roofmodel.estimate.text import describe_uncached
@@ -108,7 +109,7 @@ def test_time_and_memory_of_a_step_equal_a_simulation_of_the_schedule(p: int, v:
     for stage, expected in enumerate(in_flight):
         work = Workload(("train",), m, 4, micro_batch=1, parallel=Parallel(pp=p, vpp=v, stage=stage))
         step = work.steps()[0]
-        chunks = list(phases.TrainingShare(arch, step).microbatches_in_flight(step))
+        chunks = list(TrainingShare(arch, step).microbatches_in_flight(step))
         assert [chunk.microbatches for chunk in chunks] == [expected[chunk] for chunk in range(v)]
 
 

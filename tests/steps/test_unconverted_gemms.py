@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roofmodel.counting import phases
+from roofmodel.counting import passes
 from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
@@ -70,7 +70,7 @@ def test_similar_training_steps_place_a_gemm_with_16_bit_weights_in_16_bits() ->
     arch = hub.load(MIXTRAL)
     (step,) = Workload(("train",), dtype="fp8", activations="bf16").steps()
     steps = SimilarSteps(arch, H100, step)
-    (head,) = (one for one in phases.one_pass(arch, step) if one.name == "head.logits")
+    (head,) = (one for one in passes.one_pass(arch, step) if one.name == "head.logits")
     peak = H100.matmul_pipe("bf16").peak
     assert steps.placement(head).matmul_seconds == pytest.approx(head.cost.matmul_flops / peak)
 
