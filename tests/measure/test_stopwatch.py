@@ -23,18 +23,36 @@ def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopwatch, "_last_cache", lambda: 2**16)
 
 
+class HostClock:
+    """A clock of the host that only runs advance."""
+
+    now = 0.0
+
+    def run(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def host_clock(monkeypatch: pytest.MonkeyPatch) -> HostClock:
+    clock = HostClock()
+    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    return clock
+
+
 @pytest.mark.usefixtures("small_caches")
 @pytest.mark.parametrize("cold", [True, False])
-def test_the_measured_time_of_a_sleep_is_its_length(cold: bool) -> None:
-    timing = stopwatch.machine("cpu").time(lambda: time.sleep(0.004), cold)
-    assert 0.004 <= timing.least <= timing.seconds < 0.03
+def test_the_measured_time_of_a_run_is_its_length(cold: bool, host_clock: HostClock) -> None:
+    timing = stopwatch.machine("cpu").time(lambda: host_clock.run(0.004), cold)
+    assert timing.least == pytest.approx(0.004)
+    assert timing.seconds == pytest.approx(0.004)
     assert timing.repeats == stopwatch.REPEATS
 
 
 @pytest.mark.usefixtures("small_caches")
-def test_long_runs_are_repeated_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopwatch, "LONG", 0.005)
-    assert stopwatch.machine("cpu").time(lambda: time.sleep(0.02)).repeats == 3
+def test_long_runs_are_repeated_less_often(host_clock: HostClock) -> None:
+    """11 runs of 0.3 s, or as many longer ones as take that time: at least 3."""
+    assert stopwatch.machine("cpu").time(lambda: host_clock.run(0.6)).repeats == 5
+    assert stopwatch.machine("cpu").time(lambda: host_clock.run(3.0)).repeats == 3
 
 
 def test_a_missing_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
