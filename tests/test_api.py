@@ -27,10 +27,8 @@ from roofmodel import cli
 from roofmodel.app import COMMANDS
 from roofmodel.estimate.data import as_csv
 from roofmodel.measure import stopwatch
-from roofmodel.options.command_line import workload_options
-from roofmodel.steps import options
-from roofmodel.steps.options import Options, WorkloadOptions
-from roofmodel.sweep.grid import GridOptions
+from roofmodel.options.keywords import GridOptions, WorkloadOptions
+from roofmodel.options.workload import DECLARED, DEFAULTS
 from tests.plot.test_place import SMALL
 
 ROOT = Path(__file__).parents[1]
@@ -129,17 +127,20 @@ def test_every_command_calls_a_public_function(words: tuple[str, ...]) -> None:
     assert f"api.{function}(" in inspect.getsource(module)
 
 
-def test_the_options_of_a_workload_are_the_same_everywhere() -> None:
-    """Options, the signature of `estimate`, the two TypedDicts and the command line: names, and defaults."""
-    defaults = Options._field_defaults
-    signature = inspect.signature(roofmodel.estimate).parameters
-    others = ("model", "hw", "family", "loader", "workers", "copy")  # options that are not part of the workload
-    found = {name: p.default for name, p in signature.items() if name not in others}
-    assert found == defaults
-    assert {p.name: p.default for p in inspect.signature(workload_options).parameters.values()} == defaults
-    assert WorkloadOptions.__annotations__.keys() == GridOptions.__annotations__.keys() == defaults.keys()
-    types = {name: eval(p.annotation, vars(options)) for name, p in signature.items() if name in defaults}
-    assert get_type_hints(WorkloadOptions) == types
+def test_the_signatures_of_functions_list_the_options_of_a_workload() -> None:
+    for function in (roofmodel.estimate, roofmodel.compare, roofmodel.plot, roofmodel.explain, roofmodel.crossover,
+                     roofmodel.reconcile):  # fmt: skip
+        parameters = inspect.signature(function).parameters
+        assert {name: parameters[name].default for name in DECLARED} == DEFAULTS
+        assert {name: parameters[name].annotation for name in DECLARED} == get_type_hints(WorkloadOptions)
+    parameters = inspect.signature(roofmodel.sweep).parameters
+    assert {name: parameters[name].default for name in GridOptions.__annotations__} == dict.fromkeys(DECLARED)
+
+
+def test_an_unknown_option_is_an_error_with_a_similar_one() -> None:
+    for function in (roofmodel.estimate, roofmodel.sweep):
+        with pytest.raises(roofmodel.WorkloadError, match="unknown option 'bacth'; did you mean 'batch'"):
+            function("gpt2", "a100", bacth=8)  # type: ignore[operator]
 
 
 def test_the_package_is_marked_as_typed() -> None:
@@ -167,7 +168,7 @@ INVALID = (None, 3, 2.5, "", "x", [], [1], {}, True, b"x", object())
 def test_any_invalid_argument_is_a_roof_error(invalid: Any) -> None:
     export = str(EXPORT)
     asked: list[tuple[Callable[..., object], tuple[Any, ...], Sequence[str]]] = [
-        (roofmodel.estimate, ("gpt2", "a100"), ["family", *Options._fields]),
+        (roofmodel.estimate, ("gpt2", "a100"), ["family", *DECLARED]),
         (roofmodel.explain, ("gpt2",), ["hw", "family", "op", "n", "batch"]),
         (roofmodel.crossover, ("gpt2", "a100"), ["over", "op", "family"]),
         (roofmodel.read_profile, (export,), ["hw", "times"]),
@@ -181,7 +182,7 @@ def test_any_invalid_argument_is_a_roof_error(invalid: Any) -> None:
                 function(*given, **{name: invalid})
         with suppress(roofmodel.RoofError):
             function(invalid, *given[1:])
-    for more in ({"models": invalid}, {"hw": invalid}, *({name: invalid} for name in (*Options._fields, "price"))):
+    for more in ({"models": invalid}, {"hw": invalid}, *({name: invalid} for name in (*DECLARED, "price"))):
         with suppress(roofmodel.RoofError):
             roofmodel.sweep(**{"models": "gpt2", "hw": "mi300x", **more})  # mi300x has no timing model: faster
 

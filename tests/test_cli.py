@@ -23,7 +23,7 @@ from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.estimate import picture as picture_module
 from roofmodel.models import hub
-from roofmodel.steps.options import Options
+from roofmodel.options.workload import Options
 from tests.command_line import Done, Roof, run
 
 ROOT = Path(__file__).parents[1]

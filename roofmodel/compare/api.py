@@ -9,11 +9,13 @@ from roofmodel.compare.report import CompareReport
 from roofmodel.devices.device import Hardware
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
+from roofmodel.options.workload import lists_options
 
 if TYPE_CHECKING:
-    from roofmodel.steps.options import WorkloadOptions
+    from roofmodel.options.keywords import WorkloadOptions
 
 
+@lists_options
 def compare(
     model: Model,
     *paths: PathLike,

@@ -17,13 +17,10 @@ from roofmodel.options.values import (
     Recompute,
     Runtime,
 )
+from roofmodel.options.workload import MEMORY_UTILIZATION
 
 NO_IMAGE = (0, 0)
 """Rows and columns of pixels for models that read no image."""
-MEMORY_UTILIZATION = 0.9
-"""The share of a device's memory that inference engines use by default (vLLM's gpu_memory_utilization). The rest is for
-memory that is not counted: CUDA context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), fragmentation
-of the allocator, and ECC."""
 
 
 class Parallel(NamedTuple):

@@ -2,72 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from roofmodel.devices.device import Hardware
 from roofmodel.estimate.report import Report
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model
+from roofmodel.options.workload import lists_options
 
 if TYPE_CHECKING:
-    from roofmodel.options.values import (
-        AttentionMode,
-        ComputeFormat,
-        CopyMode,
-        DataParallel,
-        Dtype,
-        Engine,
-        LatentMode,
-        Logits,
-        Optimizer,
-        Phase,
-        Recompute,
-        RoutingOption,
-        Runtime,
-        SequenceParallel,
-        StorageFormat,
-    )
-    from roofmodel.steps.options import WorkloadOptions
+    from roofmodel.options.keywords import WorkloadOptions
+    from roofmodel.options.values import CopyMode
 
 
+@lists_options
 def estimate(
     model: Model,
     hw: Hardware,
     *,
     family: str | None = None,
-    phase: Phase | None = None,
-    batch: int = 1,
-    seq: int | None = None,
-    context: int | None = None,
-    dtype: Dtype = "fp16",
-    weights: StorageFormat | None = None,
-    kv: StorageFormat | None = None,
-    activations: ComputeFormat | None = None,
-    attention: AttentionMode = "flash",
-    logits: Logits | None = None,
-    new_tokens: int | None = None,
-    image: int | None = None,
-    mla: LatentMode = "absorbed",
-    optimizer: Optimizer | None = None,
-    recompute: Recompute = "none",
-    decoder_seq: int | None = None,
-    runtime: Runtime = "eager",
-    launch: float | str | None = None,
-    tp: int = 1,
-    dp: int = 1,
-    pp: int = 1,
-    ep: int = 1,
-    vpp: int = 1,
-    micro_batch: int | None = None,
-    sequence_parallel: SequenceParallel = "off",
-    zero: int = 0,
-    memory_utilization: float = 0.9,
     loader: float | str | None = None,
     workers: int | None = None,
     copy: CopyMode | None = None,
-    data_parallel: DataParallel | None = None,
-    engine: Engine = "current",
-    routing: RoutingOption = "uniform",
+    **options: Unpack[WorkloadOptions],
 ) -> Report:
     """FLOPs, bytes, bound and expected time of a model on a device, by operator and by phase; memory.
 
@@ -89,13 +46,5 @@ def estimate(
     from roofmodel.steps.estimate import estimate as study
     from roofmodel.steps.input_pipeline import loader_options
 
-    options: WorkloadOptions = {
-        "phase": phase, "batch": batch, "seq": seq, "context": context, "dtype": dtype, "weights": weights, "kv": kv,
-        "activations": activations, "attention": attention, "logits": logits, "new_tokens": new_tokens, "image": image,
-        "mla": mla, "optimizer": optimizer, "recompute": recompute, "decoder_seq": decoder_seq, "runtime": runtime,
-        "launch": launch, "tp": tp, "dp": dp, "pp": pp, "ep": ep, "vpp": vpp, "micro_batch": micro_batch,
-        "sequence_parallel": sequence_parallel, "zero": zero, "memory_utilization": memory_utilization,
-        "data_parallel": data_parallel, "engine": engine, "routing": routing,
-    }  # fmt: skip
     data_loader = loader_options(loader, workers, copy)
     return Report(study(arguments.architecture(model, family), arguments.device(hw), loader=data_loader, **options))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from roofmodel.counting.memory import Memory
-from roofmodel.counting.workload import NO_IMAGE
 from roofmodel.numbers.algebra import plain
+from roofmodel.options.workload import key_of
 from roofmodel.report import encoding
 from roofmodel.steps.estimate import Estimate
-from roofmodel.steps.parallelism import has_experts
+from roofmodel.steps.options import options_in_effect
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed, totals_of
 from roofmodel.steps.stages import phase_totals, stage_totals
@@ -17,7 +17,7 @@ from roofmodel.steps.stages import phase_totals, stage_totals
 
 def to_dict(estimate: Estimate) -> dict[str, Any]:
     """The document `roofmodel.estimate/1`: base units, unrounded, None for unknown."""
-    arch, device, work = estimate.architecture, estimate.device, estimate.workload
+    arch, device = estimate.architecture, estimate.device
     return {
         "schema": "roofmodel.estimate/1",
         "model": {
@@ -28,29 +28,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
             "active_parameters": estimate.active_parameters,
         },
         "hardware": {"name": device.id, "full_name": device.name, "calibrated": device.calibrated},
-        "workload": {
-            "batch": work.batch,
-            "seq": work.seq or None,
-            **({} if work.decoder_seq is None else {"decoder_seq": work.decoder_seq}),
-            **({"image": list(work.image)} if work.image != NO_IMAGE else {}),
-            "context": estimate.phases[-1].step.context,
-            "dtype": work.dtype,
-            "weights": work.weights or work.dtype,
-            "kv": work.kv or work.dtype,
-            "activations": work.activations or work.dtype,
-            "attention": work.attention,
-            "runtime": work.runtime,
-            "launch_seconds": work.launch,
-            "logits": work.logits_of(work.phases[0]),
-            **({"optimizer": work.optimizer, "recompute": work.recompute} if "train" in work.phases else {}),
-            **work.parallel.ways,
-            "micro_batch": work.micro_batch,
-            **({"sequence_parallel": work.sequence_parallel, "zero": work.zero} if "train" in work.phases else {}),
-            "memory_utilization": work.memory_utilization,
-            "data_parallel": work.data_parallel,
-            "engine": work.engine,
-            "routing": work.routing.name if has_experts(arch) else None,
-        },
+        "workload": workload_document(estimate),
         "phases": [phase_document(phase) | _stages(phase) for phase in estimate.phases],
         "memory": {
             **memory_document(estimate.memory),
@@ -63,6 +41,24 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         **({} if estimate.input_pipeline is None else {"input_pipeline": input_document(estimate)}),
         "notes": list(map(str, estimate.notes)),
     }
+
+
+def workload_document(estimate: Estimate) -> dict[str, Any]:
+    """The options in effect, without those that other parts of the document state; None where one does not apply."""
+    arch, work = estimate.architecture, estimate.workload
+    values = options_in_effect(arch, work) | {
+        "seq": work.seq or None,
+        "image": list(work.image),
+        "context": estimate.phases[-1].step.context,
+        "attention": work.attention,
+        "engine": work.engine,
+    }
+    left_out = {"phase", "new_tokens", "mla"}
+    left_out |= set() if arch.encoder else {"decoder_seq"}
+    left_out |= set() if arch.image else {"image"}
+    if "train" not in work.phases:
+        left_out |= {"optimizer", "recompute", "sequence_parallel", "zero"}
+    return {key_of(name): value for name, value in values.items() if name not in left_out}
 
 
 def input_document(estimate: Estimate) -> dict[str, Any]:

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Unpack
 from roofmodel.devices.device import Hardware
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model
+from roofmodel.options.workload import lists_options
 from roofmodel.report.derivation import Derivation
 
 if TYPE_CHECKING:
+    from roofmodel.options.keywords import WorkloadOptions
     from roofmodel.options.values import (
         CrossoverSize,
         FlopCounter,
     )
-    from roofmodel.steps.options import WorkloadOptions
 
 
+@lists_options
 def explain(
     model: Model | None = None,
     hw: Hardware | None = None,
@@ -53,6 +55,7 @@ def explain(
     return Derivation(document(found, timing=timing))
 
 
+@lists_options
 def crossover(
     model: Model,
     hw: Hardware,
@@ -92,6 +95,7 @@ def conventions() -> Derivation:
     return Derivation(document())
 
 
+@lists_options
 def reconcile(
     model: Model, tool: FlopCounter, *, family: str | None = None, **workload: Unpack[WorkloadOptions]
 ) -> Derivation:

@@ -21,7 +21,7 @@ from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.symbols import symbol
 from roofmodel.numbers.algebra import Number
-from roofmodel.steps.options import MAX_VALUE
+from roofmodel.options.workload import MAX_VALUE
 from roofmodel.timing.links import link_bandwidth
 from roofmodel.timing.roofline import place
 

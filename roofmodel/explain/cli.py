@@ -12,12 +12,12 @@ from roofmodel.options.command_line import (
     DocumentFormat,
     Family,
     ModelOrKernel,
-    changed,
     examples,
     name_option,
     takes_workload,
 )
 from roofmodel.options.values import FlopCounter
+from roofmodel.options.workload import non_default_options
 from roofmodel.report.printing import DOCUMENT_FORMATS, check_format, check_outputs, ignored, note, present
 
 app = typer.Typer(add_completion=False)
@@ -72,14 +72,14 @@ def explain_command(
             **workload, "op": op, "hw": hw, "family": family, "n": n, "reconcile": reconcile, "line": line,
             "size": size, "timing": timing or None,
         }  # fmt: skip
-        ignored(changed(options), "the conventions are the same for all models")
+        ignored(non_default_options(options), "the conventions are the same for all models")
         return
     if model is None and line is None:
         raise ModelError("MODEL is missing; give one such as gpt2-xl, or a kernel such as matmul")
     if reconcile and model is not None:
         present(api.reconcile(model, reconcile, family=family, **workload), form, output)
         ignored(
-            changed({"op": op, "hw": hw, "n": n, "timing": timing or None}),
+            non_default_options({"op": op, "hw": hw, "n": n, "timing": timing or None}),
             "--reconcile sums the counts of the whole model",
         )
         return

@@ -10,11 +10,12 @@ from roofmodel.counting.collective import Collective
 from roofmodel.counting.number_formats import FORMATS, Format
 from roofmodel.counting.routing import touched_experts
 from roofmodel.counting.vector_flops import FlopCount
-from roofmodel.counting.workload import MEMORY_UTILIZATION, Workload, attended, pairs
+from roofmodel.counting.workload import Workload, attended, pairs
 from roofmodel.errors import Message, Option, Text, joined
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.symbols import symbol
 from roofmodel.numbers.algebra import product
+from roofmodel.options.workload import MEMORY_UTILIZATION
 
 
 class Convention(NamedTuple):

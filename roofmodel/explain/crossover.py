@@ -33,8 +33,9 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
 from roofmodel.numbers.algebra import Number, minimum
 from roofmodel.options.values import CrossoverVariable, Phase
+from roofmodel.options.workload import non_default_options
 from roofmodel.steps.notes import exceeds_positions, length_notes, link_notes
-from roofmodel.steps.options import DEFAULT_SEQ, check_kernel, non_default_options, workload
+from roofmodel.steps.options import DEFAULT_SEQ, check_kernel, workload
 from roofmodel.steps.parallelism import possible_tp, refuse_stages
 from roofmodel.timing.links import link_bandwidth
 from roofmodel.timing.roofline import place
@@ -93,7 +94,11 @@ def _kernel_crossover(
     dtype = options.get("dtype", "fp16")
     check_kernel(1, dtype)
     widths = Workload((), dtype=dtype).widths
-    unused = [*non_default_options(options), *(["op"] if op else []), *(["over"] if over not in (None, "n") else [])]
+    unused = [
+        *non_default_options(options, used=("dtype",)),
+        *(["op"] if op else []),
+        *(["over"] if over not in (None, "n") else []),
+    ]
     return Crossover(
         name,
         "n",
@@ -113,7 +118,9 @@ def _model_crossover(
 ) -> Crossover:
     varies = OPTION_NAMES.get(over, over)
     notes: list[Text] = (
-        [ignored(varies, "it is the variable")] if varies in non_default_options(options) and over != "context" else []
+        [ignored(varies, "it is the variable")]
+        if varies in non_default_options(options, used=("dtype",)) and over != "context"
+        else []
     )
     counted = _OperatorsBySize(arch, device, _with_phase(arch, over, options), over)
     work, remarks = counted.sized(counted.start)

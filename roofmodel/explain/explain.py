@@ -15,8 +15,9 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import SymbolicArchitecture, SymbolSource, resolve_min_max, symbol, symbolic
 from roofmodel.numbers.algebra import Number
+from roofmodel.options.workload import non_default_options
 from roofmodel.steps.estimate import Estimate, estimate
-from roofmodel.steps.options import check_kernel, non_default_options, workload
+from roofmodel.steps.options import check_kernel, workload
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
 from roofmodel.timing.eager import as_executed
@@ -118,7 +119,11 @@ def explain_named(
     Raises RoofError.
     """
     dtype = options.get("dtype", "fp16")
-    model_options = [*non_default_options(options), *(["op"] if op else []), *(["family"] if family else [])]
+    model_options = [
+        *non_default_options(options, used=("dtype",)),
+        *(["op"] if op else []),
+        *(["family"] if family else []),
+    ]
     if line is not None:
         if model is not None:
             raise WorkloadError(f"{model} and ", Option("line"), " are two subjects; give one of them")
@@ -165,7 +170,7 @@ def explain(arch: Architecture, device: Device | None = None, op: str | None = N
     device = estimated and estimated.device
     shape = symbolic(arch)
     symbolic_work, sources = symbolic_workload(arch, work)
-    given_options = {Option(option) for option in non_default_options(options)}
+    given_options = {Option(option) for option in non_default_options(options, used=("dtype",))}
     sources = {name: source._replace(assumed=source.origin not in given_options) for name, source in sources.items()}
     sections = [
         _section(arch, shape, step, symbolic_step, device, work, estimated and estimated.phases[i])

@@ -17,7 +17,7 @@ from roofmodel.explain.explain import Explanation, Quantity, SymbolicOperator, e
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.recurrent import DeltaRule
 from roofmodel.numbers.algebra import Number
-from roofmodel.steps.options import non_default_options
+from roofmodel.options.workload import non_default_options
 
 
 class ForwardPass(NamedTuple):

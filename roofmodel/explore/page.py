@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from roofmodel.counting.notation import AXES, Tensor
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS, Widths
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.workload import MEMORY_UTILIZATION
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, shorten
 from roofmodel.estimate.data import memory_document, operator_document, phase_document
@@ -28,12 +27,13 @@ from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, trace_branches
 from roofmodel.numbers.traced import Cases, Trace, map_cases
+from roofmodel.options.workload import DECLARED, MEMORY_UTILIZATION
 from roofmodel.report import canvas
 from roofmodel.report.operator_names import kind, label, title
 from roofmodel.report.page import SCRIPT_SOURCES, page_file, render_page
 from roofmodel.roofline.panel import CATEGORY_COLORS
 from roofmodel.steps.estimate import parameters
-from roofmodel.steps.options import CHOICES, workload
+from roofmodel.steps.options import workload
 from roofmodel.steps.parallelism import tp_by_ep
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
@@ -107,7 +107,7 @@ def data(
         },
         "axes": AXES,
         "memory_utilization": MEMORY_UTILIZATION,
-        "optimizers": CHOICES["optimizer"],
+        "optimizers": DECLARED["optimizer"].choices,
         "formulas": {name: nodes.formula(format) for name, format in trace.functions.items()},
     }
 

@@ -38,11 +38,10 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.traced import Cases, Trace, Undecided, results
 from roofmodel.options.values import Optimizer, Phase
+from roofmodel.options.workload import DECLARED
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.options import (
-    CHOICES,
     MIN_TRAINING_BITS,
-    MIN_VALUES,
     phases_of,
     tokens_of,
     workload,
@@ -106,7 +105,7 @@ def variants(arch: Architecture) -> Iterator[Variant]:
     """The variants of a model; only the first of several with the same operators."""
     for phase in (phase for phase in phases_of(arch) if phase not in UNTRACED_PHASES):
         seen = list[Any]()
-        for ways in product(*(CHOICES[option] for option in Variant._fields[1:])):
+        for ways in product(*(DECLARED[option].choices for option in Variant._fields[1:])):
             variant = Variant(phase, *ways)
             (step,) = workload(arch, **variant._asdict())[0].steps()
             if (operators := phases.operators(arch, step)) not in seen:
@@ -201,7 +200,7 @@ def lengths(arch: Architecture, phase: Phase) -> tuple[Length, ...]:
 def smallest_length(arch: Architecture, length: Length) -> int:
     """The smallest value of a length."""
     if length != "image":
-        return MIN_VALUES[length]
+        return DECLARED[length].minimum
     return next(size for size in count(1) if _filters_fit(arch, size))
 
 

@@ -6,6 +6,7 @@ A value that is not in the type is an error at run time, too: the function that 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Literal
 
 from roofmodel.errors import Option, WorkloadError, shorten
@@ -30,6 +31,11 @@ StorageFormat = Literal[
     "int4_sym", "int4_g64_sym", "int4_g32_sym", "nf4", "nf4_double", "mxfp4", "nvfp4",
 ]  # fmt: skip
 Dtype = Literal[ComputeFormat, "auto"]
+
+Numbers = int | str | Iterable[int]
+"""The values of an axis: one, text such as `1:256:*2`, or several."""
+Names = str | Iterable[str]
+"""The values of an axis: one, text such as `fp16,fp8`, or several."""
 
 CrossoverVariable = Literal["batch", "seq", "context", "gpus"]
 CrossoverSize = Literal[CrossoverVariable, "n"]  # n: the size of a kernel

@@ -11,8 +11,7 @@ from roofmodel.options.arguments import Model, ProgressCallback, no_progress
 from roofmodel.plan.report import PlanReport, TrainingPlanReport
 
 if TYPE_CHECKING:
-    from roofmodel.options.values import RoutingOption
-    from roofmodel.sweep.grid import Names, Numbers
+    from roofmodel.options.values import Names, Numbers, RoutingOption
 
 
 def plan(

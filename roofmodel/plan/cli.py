@@ -10,11 +10,6 @@ import typer
 from roofmodel.errors import Option, Text, WorkloadError, joined
 from roofmodel.options.command_line import (
     OUTPUT,
-    PARALLELISM,
-    PRECISION,
-    ROUTING,
-    TRAINING,
-    WORKLOAD,
     Family,
     Model,
     devices,
@@ -25,6 +20,7 @@ from roofmodel.options.command_line import (
     required_device,
 )
 from roofmodel.options.values import OutputFormat
+from roofmodel.options.workload import DECLARED, PARALLELISM, PRECISION, TRAINING, WORKLOAD
 from roofmodel.report.printing import check_format, check_outputs, ignored, present
 
 app = typer.Typer(add_completion=False)
@@ -89,7 +85,9 @@ def plan_command(
     acceptance: Annotated[
         float | None, panel_option(SPECULATION, "Probability that a draft token is right (default: 0.7).")
     ] = None,
-    routing: Annotated[str | None, panel_option(WORKLOAD, f"{ROUTING} (default: uniform).")] = None,
+    routing: Annotated[
+        str | None, panel_option(WORKLOAD, f"{DECLARED['routing'].help[:-1]} (default: uniform).")
+    ] = None,
     train: Annotated[bool, typer.Option("--train", help="Plan a training run.", rich_help_panel=TRAINING)] = False,
     tokens: Annotated[str | None, panel_option(TRAINING, "Tokens of the run, such as 300B or 15T.")] = None,
     batch: Annotated[

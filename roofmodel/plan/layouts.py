@@ -11,7 +11,8 @@ from roofmodel.counting.workload import Parallel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
-from roofmodel.steps.options import DEFAULTS, auto_dtype, half_dtype
+from roofmodel.options.workload import DEFAULTS
+from roofmodel.steps.options import auto_dtype, half_dtype
 from roofmodel.steps.parallelism import has_experts, parallel
 
 QUANTIZED_COMPUTE = "fp8"

@@ -11,11 +11,11 @@ from roofmodel.errors import Message, Option, Text, WorkloadError, choices, join
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.numbers import units
 from roofmodel.options.values import seconds_of
+from roofmodel.options.workload import DECLARED, MAX_VALUE, valid
 from roofmodel.plan.candidate import Targets
 from roofmodel.plan.search import Service
 from roofmodel.plan.serving import RequestLengths
 from roofmodel.plan.speculation import Speculation, prediction_module
-from roofmodel.steps.options import CHOICES, MAX_VALUE, check_choice, memory_utilization
 from roofmodel.steps.parallelism import GPUS
 from roofmodel.sweep import grid
 
@@ -47,7 +47,7 @@ def service_of(
         None if tpot is None else seconds_of("tpot", tpot, "30ms"),
         _rate(requests),
     )
-    return Service(RequestLengths(isl, osl), targets, gpus, memory_utilization(share))
+    return Service(RequestLengths(isl, osl), targets, gpus, valid("memory_utilization", share))
 
 
 def comparable(devices: Sequence[Device]) -> Sequence[Device]:
@@ -156,7 +156,7 @@ def layout_restrictions(given: Mapping[str, Any], also: Sequence[str] = ()) -> d
         elif option in names:
             found[option] = grid.names(values)
             for value in found[option]:
-                check_choice(option, value)
+                valid(option, value)
         else:
             raise WorkloadError(f"unknown option {option!r}{choices(option, [*sizes, *names])}")
     return found
@@ -170,7 +170,7 @@ def no_format(devices: Sequence[Device], given: Mapping[str, Sequence[Any]]) -> 
 
 def _formats_of(devices: Sequence[Device]) -> str:
     """The compute formats of which some device has a pipe."""
-    return ", ".join(sorted({kind for device in devices for kind in device.types if kind in CHOICES["dtype"]}))
+    return ", ".join(sorted({kind for device in devices for kind in device.types if kind in DECLARED["dtype"].choices}))
 
 
 def no_layout(

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from roofmodel.counting import phases
 from roofmodel.counting.routing import UNIFORM, Routing
-from roofmodel.counting.workload import MEMORY_UTILIZATION
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, ignored
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
-from roofmodel.options.values import RoutingOption
+from roofmodel.options.values import Names, RoutingOption
+from roofmodel.options.workload import MAX_VALUE, MEMORY_UTILIZATION
 from roofmodel.plan.candidate import Candidate, Targets
 from roofmodel.plan.disaggregated import EngineMatching, link_bandwidth, matched
 from roofmodel.plan.layouts import Formats, Layout, formats, layouts
@@ -39,10 +39,9 @@ from roofmodel.plan.ranking import Ranked, format_text, front, layout_text, name
 from roofmodel.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
 from roofmodel.plan.step_times import engine
 from roofmodel.steps.notes import format_notes
-from roofmodel.steps.options import MAX_VALUE, auto_dtype_notes
+from roofmodel.steps.options import auto_dtype_notes
 from roofmodel.steps.parallelism import has_experts
 from roofmodel.steps.routing import check_routing, read_routing, routing_notes
-from roofmodel.sweep import grid
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device
 
@@ -84,7 +83,7 @@ def plan(
     requests: float | str | None = None,
     price: float | str | Mapping[str, float] | None = None,
     memory_utilization: float = MEMORY_UTILIZATION,
-    mode: grid.Names | None = None,
+    mode: Names | None = None,
     draft: Architecture | str | None = None,
     draft_tokens: int | None = None,
     acceptance: float | None = None,

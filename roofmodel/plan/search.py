@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roofmodel.counting.routing import UNIFORM, Routing
-from roofmodel.counting.workload import MEMORY_UTILIZATION
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
+from roofmodel.options.workload import MEMORY_UTILIZATION
 from roofmodel.plan.candidate import Candidate, Targets, candidate, with_wait
 from roofmodel.plan.disaggregated import DecodeRates, PrefillRates, decode_rates, prefill_rates
 from roofmodel.plan.layouts import Formats, Layout

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from roofmodel.counting import phases
-from roofmodel.counting.workload import MEMORY_UTILIZATION, Step, Workload
+from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
+from roofmodel.options.workload import MAX_VALUE, MEMORY_UTILIZATION, valid
 from roofmodel.plan.candidate import Shares
 from roofmodel.plan.layouts import Formats, Layout, divisors, has_pipe, layouts
 from roofmodel.plan.options import (
@@ -42,13 +43,10 @@ from roofmodel.plan.training_ranking import RankedTraining, by_merit, ranked_tra
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.notes import straggler_note
 from roofmodel.steps.options import (
-    MAX_VALUE,
     auto_dtype,
     auto_dtype_notes,
-    check_choice,
     check_training_format,
     half_dtype,
-    memory_utilization,
     workload,
 )
 from roofmodel.steps.parallelism import NO_REPLICAS
@@ -133,7 +131,7 @@ def plan_training(
     `given` restricts the search: `tp`, `pp`, `dp`, `ep`, `vpp`, `micro_batch`. `batch` are the sequences of a step, by
     default 4 M tokens. Raises WorkloadError for an invalid value, and where no layout divides the model and the batch.
     """
-    check_choice("attention", attention)
+    valid("attention", attention)
     run = _run(arch, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
     check_count("top", top, 1, MAX_VALUE)
     restricted = layout_restrictions(given, also=("vpp", "micro_batch"))
@@ -328,10 +326,12 @@ def _run(
     if dtype is not None and (not isinstance(dtype, str) or "," in dtype):
         raise WorkloadError(Option("dtype"), f" is {shorten(dtype)}; give one format such as bf16")
     if dtype is not None:
-        check_choice("dtype", dtype)
+        valid("dtype", dtype)
     compute = auto_dtype(arch) if dtype == "auto" else dtype or half_dtype(arch, "bf16")
     check_training_format("dtype", compute)
-    return TrainingRun(number_of_tokens(tokens), sequences, length, gpus, compute, attention, memory_utilization(share))
+    return TrainingRun(
+        number_of_tokens(tokens), sequences, length, gpus, compute, attention, valid("memory_utilization", share)
+    )
 
 
 def _zero_notes(given: object, pieces: Sequence[TrainingPiece]) -> Iterator[Text]:

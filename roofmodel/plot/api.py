@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Unpack
 from roofmodel.devices.device import Hardware
 from roofmodel.options import arguments
 from roofmodel.options.arguments import PathLike, ProgressCallback, no_progress
+from roofmodel.options.workload import lists_options
 from roofmodel.plot.report import CollectionCommand, PlotReport, ProfileReport
 
 if TYPE_CHECKING:
+    from roofmodel.options.keywords import WorkloadOptions
     from roofmodel.options.values import (
         CeilingSource,
         KernelGrouping,
     )
-    from roofmodel.steps.options import WorkloadOptions
 
 
 def read_profile(
@@ -43,6 +44,7 @@ def read_profile(
         return ProfileReport(kernels(files, arguments.given_hardware(hw), timed))
 
 
+@lists_options
 def plot(
     *paths: PathLike,
     hw: Hardware | None = None,

@@ -13,6 +13,7 @@ from roofmodel.files.file_names import display_names, rename_files
 from roofmodel.files.text_files import expand
 from roofmodel.models import hub
 from roofmodel.numbers import units
+from roofmodel.options.workload import non_default_options
 from roofmodel.plot.above_roof import finding_warnings, with_findings
 from roofmodel.plot.ncu_command import collection_advice
 from roofmodel.plot.stated_flops import StatedFlops, refuse_unused, stated_flops, with_stated_flops
@@ -26,7 +27,6 @@ from roofmodel.roofline.inputs import DeviceRun, read_runs
 from roofmodel.roofline.pipes import pipes_in_use
 from roofmodel.roofline.points import incomplete
 from roofmodel.steps.estimate import Estimate, estimate
-from roofmodel.steps.options import non_default_options
 
 MAX_REASONS = 3  # why kernels have no FLOPs, in one warning
 KERNELS = Command("'roof kernels'", "roofmodel.read_profile")
@@ -150,7 +150,7 @@ def place(
     stated, used = stated_flops(flops), set[StatedFlops]()
     architecture = None if model is None else hub.load(model, family)
     rooflines: list[Roofline] = []
-    ignored_options = [*(["family"] if family else []), *non_default_options(workload or {}, used=())]
+    ignored_options = [*(["family"] if family else []), *non_default_options(workload or {})]
     unused = ignored_options if architecture is None else []
     notes: list[Text] = [ignored(option, Message("there is no ", Option("model"))) for option in unused]
     warnings: list[Text] = []

@@ -16,6 +16,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Text
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
+from roofmodel.options.workload import MAX_VALUE
 from roofmodel.steps.alternatives import fitting_notes
 from roofmodel.steps.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
 from roofmodel.steps.gemm_sets import gemm_set_notes
@@ -32,7 +33,7 @@ from roofmodel.steps.notes import (
     utilization_notes,
     weight_format_notes,
 )
-from roofmodel.steps.options import MAX_VALUE, workload
+from roofmodel.steps.options import workload
 from roofmodel.steps.phase import PhaseEstimate, StageTime, pass_time
 from roofmodel.steps.pipeline import slowest_stage, without_cache
 from roofmodel.steps.routing import routing_notes

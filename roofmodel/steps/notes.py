@@ -19,8 +19,9 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
+from roofmodel.options.workload import DEFAULTS
 from roofmodel.steps.capacity import usable_memory
-from roofmodel.steps.options import DEFAULTS, half_dtype
+from roofmodel.steps.options import half_dtype
 from roofmodel.steps.phase import PhaseEstimate, is_launch_bound
 from roofmodel.steps.placed import Placed, launches, sum_of
 from roofmodel.timing import layer_kernels

@@ -1,148 +1,27 @@
 """The options of a workload: their values, which of them apply to a model, and the Workload that they describe."""
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple, TypedDict, get_args
+from collections.abc import Iterator
+from typing import Any, get_args
 
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.quantized_modules import group_formats, unconverted
-from roofmodel.counting.routing import Routing
-from roofmodel.counting.workload import MEMORY_UTILIZATION, NO_IMAGE, Parallel, Workload
+from roofmodel.counting.workload import NO_IMAGE, Parallel, Workload
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.attention import Attention, LatentAttention
 from roofmodel.models.embeddings import Patches
 from roofmodel.models.layers import Part
 from roofmodel.numbers.algebra import Number, maximum, minimum
-from roofmodel.options.values import (
-    AttentionMode,
-    ComputeFormat,
-    DataParallel,
-    Dtype,
-    Engine,
-    LatentMode,
-    Logits,
-    Optimizer,
-    Phase,
-    Recompute,
-    RoutingOption,
-    Runtime,
-    SequenceParallel,
-    StorageFormat,
-    seconds_of,
-)
-from roofmodel.steps.parallelism import GPUS, data_parallel, has_experts, parallel
+from roofmodel.options.values import Phase
+from roofmodel.options.workload import DEFAULTS, MAX_VALUE, Options, out_of_range, valid
+from roofmodel.steps.parallelism import data_parallel, has_experts, parallel
 from roofmodel.steps.routing import check_routing, read_routing
 from roofmodel.timing.casting import AUTOCAST_FORMATS, PARAMETER_FORMAT
 
 DEFAULT_SEQ = 1024
 NEW_TOKENS = 128
-MAX_VALUE = 10**9
-MAX_LAUNCH_SECONDS = 1.0
 MIN_TRAINING_BITS = 16
 HALF_FORMATS = ("bf16", "fp16")
-
-
-# The options of a workload are defined five times: `Options` has their defaults, `WorkloadOptions` types them as
-# keywords, `GridOptions` (sweep/grid.py) as lists of values, `estimate` (estimate/api.py) writes them out for editors,
-# and `options/command_line.py` adds their help without importing this module. Python derives none of these from
-# another; a test compares them.
-class Options(NamedTuple):
-    """The options of the command line. The default of None depends on the model, the phase, or another option."""
-
-    phase: Phase | None = None
-    batch: int = 1
-    seq: int | None = None
-    context: int | None = None
-    dtype: str = "fp16"
-    weights: str | None = None
-    kv: str | None = None
-    activations: str | None = None
-    attention: AttentionMode = "flash"
-    logits: Logits | None = None
-    new_tokens: int | None = None
-    image: int | None = None
-    mla: LatentMode = "absorbed"
-    optimizer: Optimizer | None = None
-    recompute: Recompute = "none"
-    decoder_seq: int | None = None
-    runtime: Runtime = "eager"
-    launch: float | None = None  # seconds; also text with a unit
-    tp: int = 1
-    dp: int = 1
-    pp: int = 1
-    ep: int = 1
-    vpp: int = 1
-    micro_batch: int | None = None
-    sequence_parallel: SequenceParallel = "off"
-    zero: int = 0
-    memory_utilization: float = MEMORY_UTILIZATION
-    data_parallel: DataParallel | None = None
-    engine: Engine = "current"
-    routing: RoutingOption | Routing = "uniform"
-
-
-class WorkloadOptions(TypedDict, total=False):
-    """The fields of Options as keyword arguments; None where a field has a default of its own selects that default."""
-
-    phase: Phase | None
-    batch: int
-    seq: int | None
-    context: int | None
-    dtype: Dtype
-    weights: StorageFormat | None
-    kv: StorageFormat | None
-    activations: ComputeFormat | None
-    attention: AttentionMode
-    logits: Logits | None
-    new_tokens: int | None
-    image: int | None
-    mla: LatentMode
-    optimizer: Optimizer | None
-    recompute: Recompute
-    decoder_seq: int | None
-    runtime: Runtime
-    launch: float | str | None
-    tp: int
-    dp: int
-    pp: int
-    ep: int
-    vpp: int
-    micro_batch: int | None
-    sequence_parallel: SequenceParallel
-    zero: int
-    memory_utilization: float
-    data_parallel: DataParallel | None
-    engine: Engine
-    routing: RoutingOption
-
-
-DEFAULTS: Mapping[str, Any] = Options._field_defaults
-
-CHOICES: dict[str, tuple[str, ...]] = {
-    "phase": get_args(Phase),
-    "dtype": get_args(Dtype),
-    "weights": get_args(StorageFormat),
-    "kv": get_args(StorageFormat),
-    "activations": get_args(ComputeFormat),
-    "attention": get_args(AttentionMode),
-    "logits": get_args(Logits),
-    "mla": get_args(LatentMode),
-    "optimizer": get_args(Optimizer),
-    "recompute": get_args(Recompute),
-    "runtime": get_args(Runtime),
-    "sequence_parallel": get_args(SequenceParallel),
-    "data_parallel": get_args(DataParallel),
-    "engine": get_args(Engine),
-}
-"""The values of the options that are names."""
-
-MIN_VALUES = {
-    "batch": 1, "seq": 1, "decoder_seq": 1, "context": 0, "new_tokens": 1, "image": 1, **dict.fromkeys(GPUS, 1),
-    "micro_batch": 1, "zero": 0,
-}  # fmt: skip
-"""The smallest value of the options that are numbers."""
-MAX_VALUES = {"zero": 1}
-"""The largest value of these options, where it is not MAX_VALUE."""
 
 
 def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text, ...]]:
@@ -159,7 +38,7 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
     is_training = phases == ("train",)
     options, unconverted_matrices, matrix_formats = _with_checkpoint_formats(arch, options, is_training)
     options, cache_notes = _with_checkpoint_cache_format(arch, options, phases)
-    inapplicable = dict(_inapplicable_options(arch, phases, options))
+    inapplicable = dict(_inapplicable_options(arch, phases, options.runtime))
     notes: list[Text] = [
         *dtype_notes,
         *cache_notes,
@@ -186,22 +65,52 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
                 f": a GPU with {tokens_per_gpu} tokens is counted",
             )
         )
-    replicas = data_parallel(is_training, options.data_parallel, options.runtime, layout)
+    counted = {name: value for name, value in options._asdict().items() if name in Workload._fields}
     work = Workload(
-        phases, options.batch, seq, options.context, options.dtype, options.weights, options.kv, options.activations,
-        options.attention, options.logits, options.new_tokens or NEW_TOKENS, pixels, options.mla,
-        options.optimizer or "adam", options.recompute, decoder_seq, options.runtime, layout, micro_batch,
-        options.launch, unconverted_matrices, matrix_formats, options.memory_utilization, replicas, options.engine,
-        routing,
-    )  # fmt: skip
+        phases,
+        **counted
+        | {
+            "seq": seq,
+            "decoder_seq": decoder_seq,
+            "image": pixels,
+            "new_tokens": options.new_tokens or NEW_TOKENS,
+            "optimizer": options.optimizer or "adam",
+            "parallel": layout,
+            "micro_batch": micro_batch,
+            "unconverted": unconverted_matrices,
+            "matrix_formats": matrix_formats,
+            "data_parallel": data_parallel(is_training, options.data_parallel, options.runtime, layout),
+            "routing": routing,
+        },
+    )
     return work, (*notes, *layout_notes)
+
+
+def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
+    """The options as they are counted in the first phase; None for one that does not apply. Formats are those of the
+    tensors; `image` is rows and columns."""
+    phase = work.phases[0]
+    values = {
+        "phase": phase,
+        **work.parallel.ways,
+        "weights": work.weights or work.dtype,
+        "kv": work.kv or work.dtype,
+        "activations": work.activations or work.dtype,
+        "logits": work.logits_of(phase),
+        "routing": work.routing.name,
+    }
+    inapplicable = {name for name, _ in _inapplicable_options(arch, work.phases, work.runtime)}
+    inapplicable -= {"kv", "logits", "mla"}  # documents state these for every model
+    return {
+        name: None if name in inapplicable else values[name] if name in values else getattr(work, name)
+        for name in Options._fields
+    }
 
 
 def _checked(options: Options) -> Options:
     """The options with `launch` in seconds and autocast's weight format. Raises WorkloadError for an invalid value."""
-    for name, value in options._asdict().items():
-        if name != "phase" and name in CHOICES and (value is not None or DEFAULTS[name] is not None):
-            check_choice(name, value)
+    given = {name: value for name, value in options._asdict().items() if (value, DEFAULTS[name]) != (None, None)}
+    options = options._replace(**{name: valid(name, value) for name, value in given.items()})
     if FORMATS[options.activations or options.dtype].bits < FORMATS[options.dtype].bits:
         raise WorkloadError(
             Option("activations", options.activations),
@@ -210,14 +119,7 @@ def _checked(options: Options) -> Options:
             "; try ",
             Option("dtype", options.activations),
         )
-    for name, low in MIN_VALUES.items():
-        value = getattr(options, name)
-        if value is not None or DEFAULTS[name] is not None:
-            _check_whole_number(name, value, low, MAX_VALUES.get(name, MAX_VALUE))
-    if options.runtime == "autocast":
-        options = _autocast(options)
-    options = options._replace(memory_utilization=memory_utilization(options.memory_utilization))
-    return options if options.launch is None else options._replace(launch=launch_seconds(options.launch))
+    return _autocast(options) if options.runtime == "autocast" else options
 
 
 def _autocast(options: Options) -> Options:
@@ -241,14 +143,19 @@ def _autocast(options: Options) -> Options:
         raise WorkloadError(
             Option("weights", options.weights), f": autocast casts weights in {PARAMETER_FORMAT}, and no wider ones"
         )
-    return options._replace(weights=options.weights or PARAMETER_FORMAT)
+    return _with_formats(options, weights=options.weights or PARAMETER_FORMAT)
+
+
+def _with_formats(options: Options, **formats: str | None) -> Options:
+    """The options with formats whose names were checked when a file was read."""
+    return options._replace(**formats)  # type: ignore[arg-type]
 
 
 def _with_checkpoint_dtype(arch: Architecture, options: Options) -> tuple[Options, list[Text]]:
     """The options with the config's torch_dtype for `auto`; a note where the default has another width."""
     checkpoint_format = arch.dtype
     if options.dtype == "auto":
-        return options._replace(dtype=auto_dtype(arch)), auto_dtype_notes(arch)
+        return _with_formats(options, dtype=auto_dtype(arch)), auto_dtype_notes(arch)
     if (
         checkpoint_format is None
         or options.dtype != DEFAULTS["dtype"]
@@ -295,7 +202,7 @@ def _with_checkpoint_formats(
         return options, unconverted(None, len(arch.stack.layers)).names if has_experts(arch) else frozenset(), ()
     layers = len(arch.stack.layers)
     others = group_formats(quantization, layers).formats if options.weights is None else ()
-    options = options._replace(weights=options.weights or quantization.weights)
+    options = _with_formats(options, weights=options.weights or quantization.weights)
     return options, unconverted(quantization, layers).names, others
 
 
@@ -312,19 +219,17 @@ def _with_checkpoint_cache_format(
     if quantization is None or options.kv or not has_cache:
         return options, []
     if quantization.kv or FORMATS[options.dtype].bits >= 16:
-        return options._replace(kv=quantization.kv), []
+        return _with_formats(options, kv=quantization.kv), []
     half = half_dtype(arch, str(DEFAULTS["dtype"]))
     note = Message(
         f"the quantization_config does not quantize the KV cache, so it is counted in {half}; ",
         Option("kv", options.dtype),
         " quantizes it",
     )
-    return options._replace(kv=half), [note]
+    return _with_formats(options, kv=half), [note]
 
 
-def _inapplicable_options(
-    arch: Architecture, phases: tuple[Phase, ...], options: Options
-) -> Iterator[tuple[str, Text]]:
+def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...], runtime: str) -> Iterator[tuple[str, Text]]:
     """The options that do not apply to this model and phase, with the reasons."""
     if arch.image:
         yield "seq", Message(f"{arch.name} reads images; ", Option("image"), " sets their size")
@@ -344,7 +249,7 @@ def _inapplicable_options(
         yield "new_tokens", Message("only ", Option("phase", "generate"), " generates text")
     if not (arch.causal and any(isinstance(part, LatentAttention) for part in arch.stack.parts)):
         yield "mla", f"{arch.name} has no multi-head latent attention"
-    if options.runtime == "graph":
+    if runtime == "graph":
         yield "launch", "a graph is launched once, not operator by operator"
     else:
         yield "engine", Message("only ", Option("runtime", "graph"), " runs the kernels of an inference engine")
@@ -448,50 +353,9 @@ def tokens_of(arch: Architecture, pixels: tuple[Number, Number]) -> Number:
     return arch.stack.embedding.tokens(pixels)
 
 
-def check_choice(option: str, value: object) -> None:
-    """Raises WorkloadError, with the known values, for an unknown value of the option."""
-    if value not in CHOICES[option]:
-        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), CHOICES[option])}")
-
-
-def launch_seconds(launch: object) -> float:
-    """Launch overhead in seconds, from seconds or text with a unit. Raises WorkloadError for another value."""
-    return seconds_of("launch", launch, "12us", MAX_LAUNCH_SECONDS, zero=True)
-
-
-def memory_utilization(share: object) -> float:
-    """A share of the device's memory, from a number or text. Raises WorkloadError for another value."""
-    try:
-        found = float(share) if not isinstance(share, bool) else 0.0  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        found = 0.0
-    if not 0 < found <= 1:
-        raise WorkloadError(
-            Option("memory_utilization"),
-            f" is {shorten(share)}; it must be a number above 0 and at most 1, such as {MEMORY_UTILIZATION}",
-        )
-    return found
-
-
-def _check_whole_number(option: str, value: object, low: int, high: int = MAX_VALUE) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise out_of_range(option, value, low, high)
-
-
-def out_of_range(option: str, value: object, low: int, high: int) -> WorkloadError:
-    """The error for a value that is no whole number from `low` to `high`, or a stage of ZeRO that is not supported."""
-    if option == "zero" and isinstance(value, int) and value in (2, 3):
-        return WorkloadError("ZeRO stages 2 and 3 are not supported; try ", Option("zero", 1))
-    return WorkloadError(Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {high}")
-
-
-def non_default_options(options: Mapping[str, Any], used: Collection[str] = ("dtype",)) -> list[str]:
-    """The names of the options that are not at their default, without those in `used`."""
-    return [name for name, value in options.items() if name not in used and value != DEFAULTS.get(name)]
-
-
 def check_kernel(size: object, dtype: str) -> None:
     """Raises WorkloadError for an invalid size or format of a textbook kernel."""
-    _check_whole_number("n", size, 1)
+    if type(size) is not int or not 1 <= size <= MAX_VALUE:
+        raise out_of_range("n", size, 1, MAX_VALUE)
     if dtype not in COMPUTE_FORMATS:
         raise WorkloadError(Option("dtype"), f": unknown value {shorten(dtype)}{choices(str(dtype), COMPUTE_FORMATS)}")

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Unpack
 from roofmodel.devices.device import Hardware
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
+from roofmodel.options.workload import lists_axes
 from roofmodel.sweep.report import SweepReport
 
 if TYPE_CHECKING:
-    from roofmodel.options.values import (
-        ScalingMode,
-        Share,
-    )
-    from roofmodel.sweep.grid import GridOptions, Numbers
+    from roofmodel.options.keywords import GridOptions
+    from roofmodel.options.values import Numbers, ScalingMode, Share
 
 
+@lists_axes
 def sweep(
     models: Model | Iterable[Model],
     hw: Hardware | Iterable[Hardware],

@@ -16,10 +16,10 @@ from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, either, is_just, maximum
+from roofmodel.options.workload import DECLARED, PARALLELISM, key_of
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.notes import exceeds_positions
 from roofmodel.steps.options import limited_length
-from roofmodel.steps.parallelism import GPUS
 from roofmodel.steps.phase import PhaseEstimate, totals
 from roofmodel.steps.pipeline import busy_seconds, estimates_by_stage
 from roofmodel.steps.stages import latency_totals
@@ -34,14 +34,20 @@ INT64_EXACT = 2**60
 
 LENGTHS = ("batch", "seq", "decoder_seq", "context")
 """The options whose values become arrays."""
-NAMED_OPTIONS = (
-    "dtype", "weights", "kv", "activations", "attention", "runtime", "logits", "mla", "optimizer", "recompute",
-    "sequence_parallel", "data_parallel", "engine", "routing",
-)  # fmt: skip
+COUNT_OPTIONS = tuple(name for name, option in DECLARED.items() if option.kind == "count")
+PARALLELISM_OPTIONS = tuple(name for name in COUNT_OPTIONS if DECLARED[name].group == PARALLELISM)
+NAMED_OPTIONS = tuple(name for name, option in DECLARED.items() if option.kind == "name" and name != "phase")
+OPTION_COLUMNS = {
+    key_of(name): name
+    for name in (
+        "phase", *LENGTHS, *(name for name in COUNT_OPTIONS if name not in PARALLELISM_OPTIONS), *NAMED_OPTIONS,
+        *(name for name, option in DECLARED.items() if option.kind == "time"), *PARALLELISM_OPTIONS,
+        *(name for name, option in DECLARED.items() if option.kind == "share"),
+    )
+}  # fmt: skip
+"""The option of each column that states one."""
 FORMAT_OPTIONS = ("weights", "kv", "activations")
-"""Of these, the formats that default to `dtype`."""
-PARALLELISM_OPTIONS = (*GPUS, "micro_batch", "zero")
-"""The options of parallelism that are numbers."""
+"""The formats that default to `dtype`."""
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
 TOTALS = (
     *COUNTS, "link_bytes", "kernels", "bound_seconds", "communication_seconds", "expected_communication_seconds",
@@ -64,10 +70,7 @@ RESULT_COLUMNS = (
     *TOTALS, *LATENCIES, "bound", "memory_share", *(f"memory_{role}" for role in ROLES), "fits",
     "dollars_per_million_tokens", "bound_dollars_per_million_tokens", "note",
 )  # fmt: skip
-COLUMNS = (
-    "model", "hardware", "phase", *LENGTHS, "new_tokens", "image", *NAMED_OPTIONS, "launch_seconds",
-    *PARALLELISM_OPTIONS, "memory_utilization", *RESULT_COLUMNS,
-)  # fmt: skip
+COLUMNS = ("model", "hardware", *OPTION_COLUMNS, *RESULT_COLUMNS)
 """The columns of a row. `bound` is the ceiling that limits most of the bound's time, or `overhead` where the phase is
 launch-bound; `memory_share` is the part of the bound that memory limits. Counts, times and memory are per GPU; rates
 are of all GPUs unless their name ends with `per_gpu` or `per_user`."""

@@ -12,7 +12,7 @@ from typing import Any, TextIO, TypeVar
 from roofmodel.errors import OutputError
 from roofmodel.files import output_files
 from roofmodel.report.encoding import csv_cell
-from roofmodel.sweep.case import COUNTS, LENGTHS, PARALLELISM_OPTIONS, ROLES, Columns
+from roofmodel.sweep.case import COUNT_OPTIONS, COUNTS, ROLES, Columns
 from roofmodel.sweep.columns import TEXT_COLUMNS, full_column, known_values
 from roofmodel.sweep.data import rows, summary
 from roofmodel.sweep.sweep import Sweep
@@ -23,10 +23,7 @@ SUFFIXES = (*output_files.PICTURES, "csv", "json", "parquet")
 MAX_PICTURE_POINTS = 2_000_000
 """A picture needs all points in memory, about 300 bytes each."""
 INTEGER_COLUMNS = (
-    *LENGTHS,
-    "new_tokens",
-    "image",
-    *PARALLELISM_OPTIONS,
+    *COUNT_OPTIONS,
     *COUNTS,
     "kernels",
     *(f"memory_{role}" for role in ROLES),

@@ -10,66 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import log, prod
 from operator import index
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 from roofmodel.errors import Message, Option, Text, WorkloadError, shorten
-from roofmodel.options.values import RoutingOption
-from roofmodel.steps.options import out_of_range
+from roofmodel.options.workload import DECLARED, SIZE_EXAMPLES, out_of_range
 
 MAX_VALUES = 10**7
 """Limit of the values of one axis."""
 FEW_VALUES = 4
 """An option with at most so many possible values has these as examples."""
-SIZE_EXAMPLES = ("1,2,4", "1:8, 1:64:*2")
-LENGTH_EXAMPLES = ("512,1024", "512:4096:512, 1:4096:*2")
-EXAMPLES = {
-    "batch": ("1,8,64", "1:64, 1:256:*2"),
-    "image": ("224,384", "224:512:32"),
-    **dict.fromkeys(("seq", "context", "decoder_seq", "new_tokens"), LENGTH_EXAMPLES),
-}
-"""A list and ranges as examples of an option's values; SIZE_EXAMPLES for the other options, which are parallel sizes
-and microbatches."""
-
-
-Numbers = int | str | Iterable[int]
-"""One value, text such as `1:256:*2`, or several values."""
-Names = str | Iterable[str]
-"""One value, text such as `fp16,fp8`, or several values."""
-
-
-class GridOptions(TypedDict, total=False):
-    """Keyword arguments of a sweep: the options of an estimate, each with one or several values."""
-
-    phase: Names | None
-    batch: Numbers | None
-    seq: Numbers | None
-    context: Numbers | None
-    dtype: Names | None
-    weights: Names | None
-    kv: Names | None
-    activations: Names | None
-    attention: Names | None
-    logits: Names | None
-    new_tokens: Numbers | None
-    image: Numbers | None
-    mla: Names | None
-    optimizer: Names | None
-    recompute: Names | None
-    decoder_seq: Numbers | None
-    runtime: Names | None
-    launch: float | str | Iterable[float | str] | None
-    tp: Numbers | None
-    dp: Numbers | None
-    pp: Numbers | None
-    ep: Numbers | None
-    vpp: Numbers | None
-    micro_batch: Numbers | None
-    sequence_parallel: Names | None
-    zero: Numbers | None
-    data_parallel: Names | None
-    engine: Names | None
-    routing: RoutingOption | Iterable[RoutingOption] | None
-    memory_utilization: float | str | Iterable[float | str] | None
 
 
 def numbers(option: str, given: object, low: int, high: int, limit: int = MAX_VALUES) -> list[int]:
@@ -109,7 +58,7 @@ class _Axis(NamedTuple):
         if self.high - self.low < FEW_VALUES:
             possible = ",".join(map(str, range(self.low, self.high + 1)))
             return Message("try ", Option(self.option, self.low), " or ", Option(self.option, possible))
-        values, ranges = EXAMPLES.get(self.option, SIZE_EXAMPLES)
+        values, ranges = DECLARED[self.option].examples if self.option in DECLARED else SIZE_EXAMPLES
         return Message("try ", Option(self.option, values), f" or {ranges}")
 
     def invalid(self, token: str, why: str, suggestion: Text | None = None) -> WorkloadError:

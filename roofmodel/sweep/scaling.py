@@ -17,7 +17,7 @@ from typing import Any
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
 from roofmodel.models.architecture import Architecture
-from roofmodel.steps.options import MAX_VALUE, check_choice
+from roofmodel.options.workload import MAX_VALUE, valid
 from roofmodel.sweep import grid
 from roofmodel.sweep.case import COLUMNS, RESULT_COLUMNS, SCALING_COLUMNS, Columns, GridCase
 from roofmodel.sweep.columns import TEXT_COLUMNS, full_column, known_values
@@ -57,7 +57,7 @@ def scaling_sweep(
     counts = sorted(grid.numbers("gpus", gpus, 1, MAX_GPUS))
     runs = measured(mode) if measured else ()
     for value in grid.names(asked["data_parallel"]) if asked.get("data_parallel") is not None else ():
-        check_choice("data_parallel", value)
+        valid("data_parallel", value)
     fixed = _fixed_sizes(asked, share)
     batches = _batches(asked, mode, share, counts)
     cases: list[GridCase] = []
@@ -83,13 +83,15 @@ def scaling_sweep(
         rows += [row | {"gpus": count} for block in part.blocks() for row in _rows(block)]
         progress("points", done, len(counts))
     with_scaling(rows, mode)
-    valid = [row for row in rows if row["speedup"] is not None]
+    comparable = [row for row in rows if row["speedup"] is not None]
     found: list[tuple[str, LawFit]] = []
-    curves = {_series(row, mode) for row in valid}
+    curves = {_series(row, mode) for row in comparable}
     if len(curves) == 1:
-        found += _fits("model", [row["gpus"] for row in valid], [row["speedup"] for row in valid])
+        found += _fits("model", [row["gpus"] for row in comparable], [row["speedup"] for row in comparable])
     found += _fits("measured", [run.gpus for run in runs], [run.speedup for run in runs])
-    notes |= dict.fromkeys(_baseline_notes("model", min((row["gpus"] for row in valid), default=1), Option("gpus")))
+    notes |= dict.fromkeys(
+        _baseline_notes("model", min((row["gpus"] for row in comparable), default=1), Option("gpus"))
+    )
     notes |= dict.fromkeys(_baseline_notes("measured", min((r.gpus for r in runs), default=1), Option("measured")))
     if missing := [str(run.gpus) for run in runs if run.gpus not in counts]:
         named = ", ".join(missing)

@@ -18,8 +18,9 @@ from roofmodel.counting.routing import Routing
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
-from roofmodel.models.architecture import Architecture, Network
+from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import RoutingMode
+from roofmodel.options.workload import DECLARED, key_of, valid
 from roofmodel.steps.notes import (  # fmt: skip
     device_notes,
     engine_notes,
@@ -29,18 +30,8 @@ from roofmodel.steps.notes import (  # fmt: skip
     utilization_notes,
     weight_format_notes,
 )
-from roofmodel.steps.options import (
-    CHOICES,
-    MAX_VALUE,
-    MAX_VALUES,
-    MIN_VALUES,
-    Options,
-    check_choice,
-    launch_seconds,
-    memory_utilization,
-    workload,
-)
-from roofmodel.steps.parallelism import GPUS, batch_divisor, has_experts
+from roofmodel.steps.options import options_in_effect, workload
+from roofmodel.steps.parallelism import GPUS, batch_divisor
 from roofmodel.steps.phase import totals
 from roofmodel.steps.pipeline import slowest_stage
 from roofmodel.steps.routing import read_routing, routing_notes
@@ -51,7 +42,6 @@ from roofmodel.sweep.case import (
     FORMAT_OPTIONS,
     INT64_EXACT,
     LENGTHS,
-    NAMED_OPTIONS,
     SCALING_COLUMNS,
     Columns,
     GridCase,
@@ -174,21 +164,14 @@ def _check_cases(systems: int, values: Mapping[str, int]) -> None:
 
 def _axis(name: str, asked: object) -> list[Any]:
     """The values of an option. Raises WorkloadError for invalid ones."""
-    if name in MIN_VALUES:
+    if name not in DECLARED:
+        raise WorkloadError(f"unknown option {name!r}{choices(name, DECLARED)}")
+    option = DECLARED[name]
+    if option.kind == "count":
         limit = grid.MAX_VALUES if name in LENGTHS else MAX_CASES
-        return list(grid.numbers(name, asked, MIN_VALUES[name], MAX_VALUES.get(name, MAX_VALUE), limit))
-    if name == "launch":
-        return [launch_seconds(value) for value in grid.names(asked)]
-    if name == "memory_utilization":
-        return [memory_utilization(value) for value in grid.names(asked)]
-    if name == "routing":
-        return _routings(grid.names(asked))
-    if name not in CHOICES:
-        raise WorkloadError(f"unknown option {name!r}{choices(name, [o for o in Options._fields if o in COLUMNS])}")
-    values = grid.names(asked)
-    for value in values:
-        check_choice(name, value)
-    return values
+        return grid.numbers(name, asked, option.minimum, int(option.maximum), limit)
+    values = [valid(name, value) for value in grid.names(asked)]
+    return _routings(values) if name == "routing" else values
 
 
 def _routings(asked: Iterable[object]) -> list[Routing | str]:
@@ -264,7 +247,7 @@ def _case(
 ) -> GridCase:  # fmt: skip
     """A phase with the lengths that apply. Evaluates the largest lengths as plain ints, for notes and checks."""
     dtype = chosen.get("dtype", "fp16")
-    given = {"launch_seconds" if name == "launch" else name: value for name, value in chosen.items()}
+    given = {key_of(name): value for name, value in chosen.items()}
     if "routing" in given:
         given["routing"] = getattr(chosen["routing"], "name", chosen["routing"])
     labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMAT_OPTIONS), dtype), **given}
@@ -312,23 +295,7 @@ def _case(
 
 def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
     """The columns of the options except lengths; None for options that do not apply."""
-    (phase,) = work.phases
-    trains = phase == "train"
-    return {
-        **{name: getattr(work, name) for name in NAMED_OPTIONS},
-        "routing": work.routing.name if has_experts(arch) else None,
-        "engine": work.engine if work.runtime == "graph" else None,
-        "attention": None if isinstance(arch.body, Network) else work.attention,
-        "launch_seconds": work.launch,
-        "memory_utilization": work.memory_utilization,
-        **work.parallel.ways,
-        "micro_batch": work.micro_batch,
-        "phase": phase,
-        "new_tokens": work.new_tokens if phase == "generate" else None,
-        "image": work.image[0] if work.image[0] == work.image[1] != 0 else None,  # not square: fixed by the model
-        **{name: getattr(work, name) or work.dtype for name in FORMAT_OPTIONS},
-        "logits": work.logits_of(phase),
-        "optimizer": work.optimizer if trains else None,
-        "recompute": work.recompute if trains else None,
-        "zero": work.zero if trains else None,
-    }
+    values = options_in_effect(arch, work)
+    image = values["image"]
+    values["image"] = image[0] if image and image[0] == image[1] else None  # not square: fixed by the model
+    return {key_of(name): value for name, value in values.items() if name not in LENGTHS}

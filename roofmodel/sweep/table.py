@@ -11,37 +11,24 @@ from rich.text import Text
 
 from roofmodel.errors import Command, Message, Option
 from roofmodel.numbers import units
+from roofmodel.options.workload import DECLARED, DEFAULTS, PARALLELISM, key_of
 from roofmodel.report.columns import bare, fitting
-from roofmodel.steps.parallelism import GPUS
-from roofmodel.sweep.case import (
-    BEYOND_POSITIONS,
-    FORMAT_OPTIONS,
-    LENGTHS,
-    NAMED_OPTIONS,
-    PARALLELISM_OPTIONS,
-)
+from roofmodel.sweep.case import BEYOND_POSITIONS, FORMAT_OPTIONS, LENGTHS, OPTION_COLUMNS
 from roofmodel.sweep.conditions import SHARE_COLUMNS
 from roofmodel.sweep.data import rows
 from roofmodel.sweep.sweep import Sweep
 
 SHOWN = 40  # rows; the last line counts the others
 TITLES = {
-    "model": "model", "hardware": "device", "phase": "phase", "batch": "batch", "seq": "seq", "decoder_seq": "prompt",
-    "context": "cached", "new_tokens": "new", "image": "pixels",
-    **{name: name.replace("_", "-") for name in (*NAMED_OPTIONS, *PARALLELISM_OPTIONS)},
-    "launch_seconds": "launch",
+    "model": "model", "hardware": "device",
+    **{column: DECLARED[name].title or name.replace("_", "-") for column, name in OPTION_COLUMNS.items()},
 }  # fmt: skip
-DEFAULTS = {
-    **dict.fromkeys(GPUS, 1),
-    "micro_batch": None,
-    "sequence_parallel": "off",
-    "zero": 0,
-    "recompute": "none",
-    "data_parallel": None,
-    "engine": "current",
-    "routing": "uniform",
-}
-"""Default values; the heading does not repeat them."""
+HEADING_OPTIONS = {
+    key_of(name): name for name, option in DECLARED.items()
+    if (DEFAULTS[name] is not None or option.group == PARALLELISM)
+    and name not in ("batch", "dtype", "attention", "runtime")
+}  # fmt: skip
+"""The options that the heading states if all points have the same value and it is not the default."""
 BOUND_NAMES = {"overhead": "launches"}  # instead of the names of the JSON document
 SHOWN_COLUMNS = (
     "bound_seconds", "bound", "expected_seconds", "bound_tokens_per_second", "tokens_per_second",
@@ -134,7 +121,9 @@ def described(sweep: Sweep) -> str:
     words += [f"{name} {given[name]}" for name in FORMAT_OPTIONS if name in given]
     words += [f"{given[name]} {name}" for name in ("attention", "runtime") if name in given]
     words += [
-        f"{TITLES[name]} {given[name]}" for name, default in DEFAULTS.items() if given.get(name, default) != default
+        f"{TITLES[column]} {given[column]}"
+        for column, name in HEADING_OPTIONS.items()
+        if given.get(column, DEFAULTS[name]) != DEFAULTS[name]
     ]
     words += (
         [f"{_cell_text('launch_seconds', given['launch_seconds'])} per launch"] if "launch_seconds" in given else []

@@ -20,8 +20,8 @@ from roofmodel.explore.devices import describe_device
 from roofmodel.explore.nodes import UniqueRecords
 from roofmodel.explore.traced_estimate import chooses_logits, lengths, min_bits, smallest_length, variants
 from roofmodel.models import hub
+from roofmodel.options.workload import DECLARED
 from roofmodel.steps.estimate import estimate
-from roofmodel.steps.options import CHOICES
 from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
 from tests.browser import opened, run
 
@@ -119,9 +119,9 @@ def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, d
         if phase in ("prefill", "decode") and draw.random() < 0.5:
             options["kv"] = draw.choice(list(FORMATS))
         if phase == "train":
-            options["optimizer"] = draw.choice(CHOICES["optimizer"])
+            options["optimizer"] = draw.choice(DECLARED["optimizer"].choices)
         if chooses_logits(arch, phase):
-            options["logits"] = draw.choice(CHOICES["logits"])
+            options["logits"] = draw.choice(DECLARED["logits"].choices)
         for length in lengths(arch, phase):
             options[length] = max(smallest_length(arch, length), int(2 ** draw.uniform(0, 20)) - (length == "context"))
         if draw.random() < 0.7:

@@ -15,8 +15,9 @@ from roofmodel.explore import traced_estimate as explore
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.traced import Cases, Trace, TracedFunction, map_cases, results
+from roofmodel.options.workload import DECLARED
 from roofmodel.steps.estimate import estimate
-from roofmodel.steps.options import CHOICES, MIN_TRAINING_BITS
+from roofmodel.steps.options import MIN_TRAINING_BITS
 from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
 from roofmodel.timing.formula import l2_bytes
 from roofmodel.timing.parameter_sets import choose_set, format_key
@@ -120,11 +121,11 @@ def test_the_traced_estimate_equals_the_estimate_exactly(model: str) -> None:
         sizes["batch"] *= sizes["dp"]
         options: dict[str, Any] = {**variant._asdict(), "dtype": dtype, "weights": dtype, **stored, **sizes}
         if variant.phase == "train":
-            options["optimizer"] = draw.choice(CHOICES["optimizer"])
+            options["optimizer"] = draw.choice(DECLARED["optimizer"].choices)
             options["data_parallel"] = "sequential"  # the page does not model overlapped gradient exchange
         traced_sizes = {name: value for name, value in options.items() if name != "data_parallel"}
         if explore.chooses_logits(hub.load(model), variant.phase):
-            options["logits"] = draw.choice(CHOICES["logits"])
+            options["logits"] = draw.choice(DECLARED["logits"].choices)
             traced_sizes["positions"] = 1 if options["logits"] == "last" else sizes.get("decoder_seq", sizes["seq"])
         found = TraceValues(trace, inputs(device, dtype, stored, traced_sizes, variant.phase)).fill(situations[variant])
         for runtime in ("eager", "graph"):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofmodel.errors import WorkloadError
-from roofmodel.steps.options import MAX_VALUES, MIN_VALUES
+from roofmodel.options.workload import DECLARED
 from roofmodel.sweep import grid
 
 
@@ -83,7 +83,10 @@ def test_an_invalid_range_is_quoted_with_what_would_work(text: str, message: str
 @pytest.mark.parametrize("text", ["x", "1:x", "x:1", "0:1:x", "1:4:*x", "1:2:3:4", "", "9:8", "4096:1"])
 @pytest.mark.parametrize(
     ("option", "low", "high"),
-    [("zero", 0, 1), ("tp", 1, 4096), *((name, low, MAX_VALUES.get(name, 10**9)) for name, low in MIN_VALUES.items())],
+    [
+        ("tp", 1, 4096),
+        *((name, option.minimum, option.maximum) for name, option in DECLARED.items() if option.kind == "count"),
+    ],
 )
 def test_each_suggestion_is_a_valid_value_of_its_option(option: str, low: int, high: int, text: str) -> None:
     with pytest.raises(WorkloadError) as caught:

@@ -1,0 +1,93 @@
+"""The options of a workload as keyword arguments. `scripts/options` writes this file from `workload.py`."""
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+from roofmodel.options.values import (
+    AttentionMode,
+    ComputeFormat,
+    DataParallel,
+    Dtype,
+    Engine,
+    LatentMode,
+    Logits,
+    Names,
+    Numbers,
+    Optimizer,
+    Phase,
+    Recompute,
+    RoutingOption,
+    Runtime,
+    SequenceParallel,
+    StorageFormat,
+)
+
+
+class WorkloadOptions(TypedDict, total=False):
+    """The options of a workload. None, where it is not the default, is an error."""
+
+    phase: Phase | None
+    batch: int
+    seq: int | None
+    new_tokens: int | None
+    decoder_seq: int | None
+    image: int | None
+    context: int | None
+    dtype: Dtype
+    weights: StorageFormat | None
+    kv: StorageFormat | None
+    activations: ComputeFormat | None
+    attention: AttentionMode
+    runtime: Runtime
+    launch: float | str | None
+    logits: Logits | None
+    mla: LatentMode
+    optimizer: Optimizer | None
+    recompute: Recompute
+    tp: int
+    dp: int
+    pp: int
+    ep: int
+    vpp: int
+    micro_batch: int | None
+    sequence_parallel: SequenceParallel
+    zero: int
+    memory_utilization: float
+    data_parallel: DataParallel | None
+    engine: Engine
+    routing: RoutingOption
+
+
+class GridOptions(TypedDict, total=False):
+    """The options of a sweep: those of a workload, each with one or several values."""
+
+    phase: Names | None
+    batch: Numbers | None
+    seq: Numbers | None
+    new_tokens: Numbers | None
+    decoder_seq: Numbers | None
+    image: Numbers | None
+    context: Numbers | None
+    dtype: Names | None
+    weights: Names | None
+    kv: Names | None
+    activations: Names | None
+    attention: Names | None
+    runtime: Names | None
+    launch: float | str | Iterable[float | str] | None
+    logits: Names | None
+    mla: Names | None
+    optimizer: Names | None
+    recompute: Names | None
+    tp: Numbers | None
+    dp: Numbers | None
+    pp: Numbers | None
+    ep: Numbers | None
+    vpp: Numbers | None
+    micro_batch: Numbers | None
+    sequence_parallel: Names | None
+    zero: Numbers | None
+    memory_utilization: float | str | Iterable[float | str] | None
+    data_parallel: Names | None
+    engine: Names | None
+    routing: RoutingOption | Iterable[RoutingOption] | None

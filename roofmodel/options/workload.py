@@ -1,0 +1,341 @@
+"""The options of a workload, each declared once: type, default, range, help, group.
+
+The command line, the signatures of the Python functions, the axes and columns of a sweep, the search of a plan, the
+reference and the messages on invalid values come from `Options`. `scripts/options` writes `keywords.py` from it.
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+
+from roofmodel.errors import Option, WorkloadError, choices, shorten
+from roofmodel.options.values import (
+    AttentionMode,
+    ComputeFormat,
+    DataParallel,
+    Dtype,
+    Engine,
+    LatentMode,
+    Logits,
+    Names,
+    Numbers,
+    Optimizer,
+    Phase,
+    Recompute,
+    RoutingOption,
+    Runtime,
+    SequenceParallel,
+    StorageFormat,
+    seconds_of,
+)
+
+MAX_VALUE = 10**9
+MEMORY_UTILIZATION = 0.9
+"""The share of a device's memory that inference engines use by default (vLLM's gpu_memory_utilization). The rest is for
+memory that is not counted: CUDA context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), fragmentation
+of the allocator, and ECC."""
+
+WORKLOAD, PRECISION, PARALLELISM, TRAINING = "Workload", "Precision", "Parallelism", "Training"
+"""Groups of options in `--help`."""
+
+Kind = Literal["count", "name", "time", "share"]
+SIZE_EXAMPLES = ("1,2,4", "1:8, 1:64:*2")
+LENGTH_EXAMPLES = ("512,1024", "512:4096:512, 1:4096:*2")
+
+
+class Declared(NamedTuple):
+    """What `Options` declares of an option besides its name, type and default."""
+
+    group: str
+    help: str
+    minimum: int = 0
+    maximum: float = MAX_VALUE
+    """Limits of a number; the longest time in seconds."""
+    examples: tuple[str, str] = SIZE_EXAMPLES
+    """A list and ranges of values, for a message on an invalid axis of a sweep."""
+    title: str | None = None
+    """The title of its column in a table; None: its name with dashes."""
+    type: Any = None
+    kind: Kind = "name"
+    choices: tuple[str, ...] = ()
+    """From the type: how values are checked, and the values of an option that is one of several names."""
+
+
+class Options(NamedTuple):
+    """The options of a workload. The default of None depends on the model, the phase, or another option.
+
+    `--help` and the documents list them in this order.
+    """
+
+    phase: Annotated[
+        Phase | None,
+        Declared(
+            WORKLOAD,
+            "prefill, decode, generate, forward or train (default: prefill and decode; forward for encoders).",
+        ),
+    ] = None
+    batch: Annotated[
+        int,
+        Declared(
+            WORKLOAD,
+            "Number of sequences that are computed together.",
+            minimum=1,
+            examples=("1,8,64", "1:64, 1:256:*2"),
+        ),
+    ] = 1
+    seq: Annotated[
+        int | None,
+        Declared(
+            WORKLOAD,
+            "Tokens of the prompt, or of an encoder-decoder's source (default: 1024, or the model's limit if lower).",
+            minimum=1,
+            examples=LENGTH_EXAMPLES,
+        ),
+    ] = None
+    new_tokens: Annotated[
+        int | None,
+        Declared(
+            WORKLOAD,
+            "Decodes of --phase generate: tokens after the first (default: 128).",
+            minimum=1,
+            examples=LENGTH_EXAMPLES,
+            title="new",
+        ),
+    ] = None
+    decoder_seq: Annotated[
+        int | None,
+        Declared(
+            WORKLOAD,
+            "Prompt tokens of an encoder-decoder's decoder (default: --seq).",
+            minimum=1,
+            examples=LENGTH_EXAMPLES,
+            title="prompt",
+        ),
+    ] = None
+    image: Annotated[
+        int | None,
+        Declared(
+            WORKLOAD,
+            "Height and width of an image in pixels, for vision models.",
+            minimum=1,
+            examples=("224,384", "224:512:32"),
+            title="pixels",
+        ),
+    ] = None
+    context: Annotated[
+        int | None,
+        Declared(WORKLOAD, "Tokens in the KV cache (decode default: --seq).", examples=LENGTH_EXAMPLES, title="cached"),
+    ] = None
+    dtype: Annotated[
+        Dtype, Declared(PRECISION, "fp64, fp32, tf32, bf16, fp16, fp8, fp4, int8 or auto (of the config).")
+    ] = "fp16"
+    weights: Annotated[
+        StorageFormat | None,
+        Declared(
+            PRECISION,
+            "Format of weights: as --dtype except auto, or fp8_block, int4, int4_g64, int4_g32 (each also with _sym: "
+            "without zero points), nf4, nf4_double, mxfp4, nvfp4 (default: --dtype).",
+        ),
+    ] = None
+    kv: Annotated[
+        StorageFormat | None, Declared(PRECISION, "Format of the KV cache: as for --weights (default: --dtype).")
+    ] = None
+    activations: Annotated[
+        ComputeFormat | None,
+        Declared(
+            PRECISION, "Format of the tensors between operators (default: --dtype), such as fp16 if only GEMMs use fp8."
+        ),
+    ] = None
+    attention: Annotated[
+        AttentionMode, Declared(WORKLOAD, "flash (one fused kernel, masked tiles skipped) or eager (unfused).")
+    ] = "flash"
+    runtime: Annotated[
+        Runtime,
+        Declared(
+            WORKLOAD,
+            "How kernels are launched and fused (expected times only): eager; autocast (eager with torch.autocast and "
+            "fp32 weights); megatron (the fused kernels of Megatron-LM); graph (a CUDA graph with the fused kernels "
+            "of an inference engine).",
+        ),
+    ] = "eager"
+    launch: Annotated[
+        float | str | None,
+        Declared(
+            WORKLOAD,
+            "Host time to launch one operator, such as 12us (default: 40us; not used with --runtime graph).",
+            maximum=1.0,
+            examples=("12us", "5us,12us"),
+        ),
+    ] = None
+    logits: Annotated[
+        Logits | None,
+        Declared(
+            WORKLOAD,
+            "Positions for which the LM head computes logits: last or all (default: last in prefill, all in forward).",
+        ),
+    ] = None
+    mla: Annotated[LatentMode, Declared(WORKLOAD, "Multi-head latent attention: absorbed or naive.")] = "absorbed"
+    optimizer: Annotated[Optimizer | None, Declared(TRAINING, "adam, momentum or sgd (default: adam).")] = None
+    recompute: Annotated[
+        Recompute, Declared(TRAINING, "Activations recomputed in the backward pass: none, selective or full.")
+    ] = "none"
+    tp: Annotated[int, Declared(PARALLELISM, "Tensor parallel: GPUs that shard each layer.", minimum=1)] = 1
+    dp: Annotated[
+        int, Declared(PARALLELISM, "Data parallel: model replicas; each computes a part of the batch.", minimum=1)
+    ] = 1
+    pp: Annotated[
+        int, Declared(PARALLELISM, "Pipeline parallel: stages into which the layers are divided.", minimum=1)
+    ] = 1
+    ep: Annotated[int, Declared(PARALLELISM, "Expert parallel: GPUs that shard the experts.", minimum=1)] = 1
+    vpp: Annotated[
+        int,
+        Declared(PARALLELISM, "Parts of the model per stage in an interleaved pipeline, for training.", minimum=1),
+    ] = 1
+    micro_batch: Annotated[
+        int | None,
+        Declared(
+            PARALLELISM,
+            "Sequences per replica and microbatch (default: all sequences; 1 in training with --pp).",
+            minimum=1,
+        ),
+    ] = None
+    sequence_parallel: Annotated[
+        SequenceParallel,
+        Declared(PARALLELISM, "on: also shard the tokens of norms and residual adds over the --tp GPUs, for training."),
+    ] = "off"
+    zero: Annotated[
+        int,
+        Declared(
+            PARALLELISM,
+            "1: the --dp replicas shard the optimizer state (ZeRO stage 1), for training.",
+            maximum=1,
+        ),
+    ] = 0
+    memory_utilization: Annotated[
+        float,
+        Declared(
+            WORKLOAD,
+            "Share of a device's memory that may be used. It decides whether the workload fits, and the largest batch "
+            "and context.",
+            maximum=1,
+        ),
+    ] = MEMORY_UTILIZATION
+    data_parallel: Annotated[
+        DataParallel | None,
+        Declared(
+            PARALLELISM,
+            "How --dp replicas train: ddp (DistributedDataParallel: gradients are exchanged during the backward pass), "
+            "dataparallel (torch.nn.DataParallel: one process), or sequential (gradients are exchanged after the "
+            "backward pass). Default: ddp; sequential with --runtime megatron.",
+        ),
+    ] = None
+    engine: Annotated[
+        Engine,
+        Declared(
+            WORKLOAD, "Inference engine of --runtime graph (expected times only): current libraries, or trtllm-0.9."
+        ),
+    ] = "current"
+    routing: Annotated[
+        RoutingOption,
+        Declared(
+            WORKLOAD,
+            "How tokens of an MoE model choose experts: uniform (at random), same (all tokens choose the same experts, "
+            "as in a batch of identical prompts), or a FILE with a probability or count per expert.",
+        ),
+    ] = "uniform"
+
+
+DEFAULTS: Mapping[str, Any] = Options._field_defaults
+
+
+def _with_kind(annotation: Any) -> Declared:
+    """The declaration in an annotation, with what follows from its type."""
+    of_value = annotation.__origin__
+    kinds = (of_value,) if get_origin(of_value) is Literal else get_args(of_value) or (of_value,)
+    names = tuple(name for kind in kinds if get_origin(kind) is Literal for name in get_args(kind))
+    kind: Kind = "count" if int in kinds else "name" if float not in kinds else "time" if str in kinds else "share"
+    declared: Declared = annotation.__metadata__[0]
+    return declared._replace(type=of_value, kind=kind, choices=names)
+
+
+DECLARED: Mapping[str, Declared] = {name: _with_kind(each) for name, each in Options.__annotations__.items()}
+
+
+def key_of(option: str) -> str:
+    """The key of an option in documents and its column in tables: a time names its unit."""
+    return f"{option}_seconds" if DECLARED[option].kind == "time" else option
+
+
+def valid(option: str, value: object) -> Any:
+    """The value of an option: a time in seconds, a share as a number, others as they are.
+
+    Raises WorkloadError, with values that work, for a value that its declaration excludes.
+    """
+    _, _, low, high, examples, _, _, kind, known = DECLARED[option]
+    if kind == "time":
+        return seconds_of(option, value, examples[0], high, zero=True)
+    if kind == "share":
+        return _share(option, value)
+    if kind == "count" and (type(value) is not int or not low <= value <= high):
+        raise out_of_range(option, value, low, int(high))
+    if known and value not in known:
+        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), known)}")
+    return value
+
+
+def out_of_range(option: str, value: object, low: int, high: int) -> WorkloadError:
+    """The error for a value that is no whole number from `low` to `high`, or a stage of ZeRO that is not supported."""
+    if option == "zero" and isinstance(value, int) and value in (2, 3):
+        return WorkloadError("ZeRO stages 2 and 3 are not supported; try ", Option("zero", 1))
+    return WorkloadError(Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {high}")
+
+
+def _share(option: str, value: object) -> float:
+    try:
+        found = float(value) if not isinstance(value, bool) else 0.0  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        found = 0.0
+    if not 0 < found <= 1:
+        raise WorkloadError(
+            Option(option),
+            f" is {shorten(value)}; it must be a number above 0 and at most 1, such as {DEFAULTS[option]}",
+        )
+    return found
+
+
+def non_default_options(options: Mapping[str, Any], used: Collection[str] = ()) -> list[str]:
+    """The names of the options that are not at their default, without those in `used`; None if it is not declared."""
+    return [name for name, value in options.items() if name not in used and value != DEFAULTS.get(name)]
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def lists_options(function: Function) -> Function:
+    """Show the options of a workload in the signature of a function, in place of its `**options`.
+
+    Type checkers know them from the annotation of `**options`; interactive sessions complete them from this signature.
+    """
+    types = {name: declared.type for name, declared in DECLARED.items()}
+    return with_options(function, inspect.signature(function), types, DEFAULTS)
+
+
+def lists_axes(function: Function) -> Function:
+    """Show the options of a workload as axes of a sweep, in place of the `**options` of a function."""
+    types = {"count": Numbers, "name": Names}
+    other = float | str | Iterable[float | str]
+    axes = {name: types.get(declared.kind, other) | None for name, declared in DECLARED.items()}
+    return with_options(function, inspect.signature(function), axes, dict.fromkeys(axes))
+
+
+def with_options(
+    function: Function, signature: inspect.Signature, types: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> Function:
+    """The function, whose signature has options of these types in place of its last parameter, `**options`."""
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=annotation)
+        for name, annotation in types.items()
+    ]
+    own = [*signature.parameters.values()][:-1]
+    function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    return function

@@ -1,0 +1,85 @@
+"""The declaration of the options of a workload, and what is derived from it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+import typer
+
+from roofmodel.errors import WorkloadError
+from roofmodel.options.command_line import takes_grid, takes_workload
+from roofmodel.options.workload import DECLARED, DEFAULTS, MAX_VALUE, key_of, non_default_options, valid
+from roofmodel.sweep.case import COLUMNS
+from roofmodel.sweep.table import TITLES
+
+
+def command(decorator: Any) -> dict[str, Any]:
+    """The options of a command by name, as typer derives them from its signature."""
+
+    def function(**options: Any) -> None: ...
+
+    app = typer.Typer(add_completion=False)
+    app.command()(decorator(function))
+    return {str(option.name): option for option in typer.main.get_command(app).params if option.name != "help"}
+
+
+def test_a_command_has_each_option_with_its_default_help_and_group() -> None:
+    found = command(takes_workload)
+    assert {name: option.default for name, option in found.items()} == DEFAULTS
+    assert {name: option.opts for name, option in found.items()} == {n: [f"--{n.replace('_', '-')}"] for n in DECLARED}
+    assert {name: (option.rich_help_panel, option.help) for name, option in found.items()} == {
+        name: (option.group, option.help) for name, option in DECLARED.items()
+    }
+    assert [found[name].type.name for name in ("batch", "memory_utilization", "dtype", "launch")] == [
+        "int", "float", "str", "str",
+    ]  # fmt: skip
+
+
+def test_a_sweep_takes_each_option_as_text_and_has_a_column_for_it() -> None:
+    assert {(name, option.default, option.type.name) for name, option in command(takes_grid).items()} == {
+        (name, None, "str") for name in DECLARED
+    }
+    assert {*map(key_of, DECLARED)} <= {*COLUMNS} & TITLES.keys()
+
+
+def test_the_kind_and_the_names_of_an_option_follow_from_its_type() -> None:
+    assert (DECLARED["batch"].type, DECLARED["batch"].kind, DECLARED["batch"].choices) == (int, "count", ())
+    assert (DECLARED["seq"].type, DECLARED["seq"].kind) == (int | None, "count")
+    assert DECLARED["recompute"][-3:] == (Literal["none", "selective", "full"], "name", ("none", "selective", "full"))
+    assert DECLARED["logits"].choices == ("last", "all")  # Logits | None
+    assert [DECLARED[name].kind for name in ("launch", "memory_utilization", "routing")] == ["time", "share", "name"]
+
+
+def test_each_default_is_valid() -> None:
+    assert {name: valid(name, value) for name, value in DEFAULTS.items() if value is not None} == {
+        name: value for name, value in DEFAULTS.items() if value is not None
+    }
+
+
+@pytest.mark.parametrize("name", [name for name, option in DECLARED.items() if option.kind == "count"])
+def test_a_number_has_its_declared_limits(name: str) -> None:
+    low, high = DECLARED[name].minimum, int(DECLARED[name].maximum)
+    assert (valid(name, low), valid(name, high)) == (low, high)
+    for outside in (low - 1, MAX_VALUE + 1, 1.5, True, None, "1"):
+        with pytest.raises(WorkloadError, match=f"{name} is {outside!r}; .* from {low} to {high}"):
+            valid(name, outside)
+
+
+def test_a_name_that_is_not_one_of_its_type_is_an_error_with_the_known_ones() -> None:
+    with pytest.raises(WorkloadError, match="recompute: unknown value 'ful'; did you mean 'full'\\? known: none, sel"):
+        valid("recompute", "ful")
+
+
+def test_times_are_seconds_and_shares_are_numbers() -> None:
+    assert valid("launch", "12us") == 12e-6
+    assert valid("memory_utilization", "0.5") == 0.5
+    for name, value in (("launch", "2s"), ("launch", -1), ("memory_utilization", 0), ("memory_utilization", 1.1)):
+        with pytest.raises(WorkloadError, match=name):
+            valid(name, value)
+
+
+def test_options_at_their_default_do_not_count_as_given() -> None:
+    given = {"batch": 1, "seq": 8, "dtype": "bf16", "hw": None, "family": "llama"}
+    assert non_default_options(given) == ["seq", "dtype", "family"]
+    assert non_default_options(given, used=("dtype",)) == ["seq", "family"]
