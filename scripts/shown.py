@@ -23,6 +23,7 @@ from roofmodel.devices import library
 from roofmodel.devices.device import Device
 from roofmodel.measure.operations import OPERATIONS
 from roofmodel.models import fields, yaml_description
+from roofmodel.options.workload import DECLARED, DEFAULTS
 from roofmodel.steps.notes import KERNEL_KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -108,6 +109,18 @@ def _default(key: fields.Key) -> str:
     if key.default is fields.REQUIRED or name in yaml_description.NEEDED.get(section, ()):
         return f"**required** in `{section}`" if section else "**required**"
     return "derived from other keys" if callable(key.default) else f"{key.default}".lower()
+
+
+def options() -> None:
+    """Print the options of a workload as a table."""
+    rows = []
+    for name, option in DECLARED.items():
+        values = {"count": "int", "name": "str", "time": "float or str", "share": "float"}[option.kind]
+        if option.choices:
+            values = ", ".join(f'`"{choice}"`' for choice in option.choices)
+        text = re.sub(r"--([a-z-]+)", lambda flag: f"`{flag[1].replace('-', '_')}`", option.help)
+        rows.append((f"`{name}`", values, f"`{DEFAULTS[name]!r}`".replace("'", '"'), text))
+    _table(("option", "values", "default", "meaning"), rows)
 
 
 def table_columns() -> None:
