@@ -10,7 +10,7 @@ import typer
 
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.options.values import OutputFormat
-from roofmodel.options.workload import DECLARED, DEFAULTS, with_options
+from roofmodel.options.workload import DECLARED, DEFAULTS, TRAINING, with_options
 
 Command = Callable[..., None]
 
@@ -75,6 +75,18 @@ def devices(hw: list[str]) -> list[str]:
 def panel_option(panel: str, help_text: str) -> Any:
     """An option that `--help` lists in this panel."""
     return typer.Option(help=help_text, rich_help_panel=panel)
+
+
+def takes_search(command: Command) -> Command:
+    """Replace the `**search` of a command by the options that plans search, as text with one or several values."""
+    searched = {name: option for name, option in DECLARED.items() if option.plans}
+    annotations = {
+        name: Annotated[
+            str | None, panel_option(TRAINING if option.plans == ("training",) else option.group, option.plan_help)
+        ]
+        for name, option in searched.items()
+    }
+    return with_options(command, inspect.signature(command, eval_str=True), annotations, dict.fromkeys(searched))
 
 
 def takes_workload(command: Command) -> Command:

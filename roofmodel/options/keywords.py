@@ -91,3 +91,30 @@ class GridOptions(TypedDict, total=False):
     data_parallel: Names | None
     engine: Names | None
     routing: RoutingOption | Iterable[RoutingOption] | None
+
+
+class ServiceSearch(TypedDict, total=False):
+    """The options of which the plan of a service searches only these values."""
+
+    dtype: Names | None
+    weights: Names | None
+    kv: Names | None
+    activations: Names | None
+    tp: Numbers | None
+    dp: Numbers | None
+    pp: Numbers | None
+    ep: Numbers | None
+
+
+class TrainingSearch(TypedDict, total=False):
+    """The options of which the plan of a training run searches only these values."""
+
+    recompute: Names | None
+    tp: Numbers | None
+    dp: Numbers | None
+    pp: Numbers | None
+    ep: Numbers | None
+    vpp: Numbers | None
+    micro_batch: Numbers | None
+    sequence_parallel: Names | None
+    zero: Numbers | None

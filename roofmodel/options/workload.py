@@ -6,6 +6,7 @@ reference and the messages on invalid values come from `Options`. `scripts/optio
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from roofmodel.errors import Option, WorkloadError, choices, shorten
@@ -38,6 +39,7 @@ of the allocator, and ECC."""
 WORKLOAD, PRECISION, PARALLELISM, TRAINING = "Workload", "Precision", "Parallelism", "Training"
 """Groups of options in `--help`."""
 
+PlanKind = Literal["service", "training"]
 Kind = Literal["count", "name", "time", "share"]
 SIZE_EXAMPLES = ("1,2,4", "1:8, 1:64:*2")
 LENGTH_EXAMPLES = ("512,1024", "512:4096:512, 1:4096:*2")
@@ -55,6 +57,9 @@ class Declared(NamedTuple):
     """A list and ranges of values, for a message on an invalid axis of a sweep."""
     title: str | None = None
     """The title of its column in a table; None: its name with dashes."""
+    plans: tuple[PlanKind, ...] = ()
+    plan_help: str = ""
+    """The plans that search values of this option, and its help in `roof plan`."""
     type: Any = None
     kind: Kind = "name"
     choices: tuple[str, ...] = ()
@@ -127,7 +132,13 @@ class Options(NamedTuple):
         Declared(WORKLOAD, "Tokens in the KV cache (decode default: --seq).", examples=LENGTH_EXAMPLES, title="cached"),
     ] = None
     dtype: Annotated[
-        Dtype, Declared(PRECISION, "fp64, fp32, tf32, bf16, fp16, fp8, fp4, int8 or auto (of the config).")
+        Dtype,
+        Declared(
+            PRECISION,
+            "fp64, fp32, tf32, bf16, fp16, fp8, fp4, int8 or auto (of the config).",
+            plans=("service",),
+            plan_help="Search only these compute formats (default: bf16 or fp16, and fp8).",
+        ),
     ] = "fp16"
     weights: Annotated[
         StorageFormat | None,
@@ -135,15 +146,26 @@ class Options(NamedTuple):
             PRECISION,
             "Format of weights: as --dtype except auto, or fp8_block, int4, int4_g64, int4_g32 (each also with _sym: "
             "without zero points), nf4, nf4_double, mxfp4, nvfp4 (default: --dtype).",
+            plans=("service",),
+            plan_help="Search only these formats of weights (default: of the checkpoint, else --dtype).",
         ),
     ] = None
     kv: Annotated[
-        StorageFormat | None, Declared(PRECISION, "Format of the KV cache: as for --weights (default: --dtype).")
+        StorageFormat | None,
+        Declared(
+            PRECISION,
+            "Format of the KV cache: as for --weights (default: --dtype).",
+            plans=("service",),
+            plan_help="Search only these formats of the KV cache (default: 16 bits and fp8).",
+        ),
     ] = None
     activations: Annotated[
         ComputeFormat | None,
         Declared(
-            PRECISION, "Format of the tensors between operators (default: --dtype), such as fp16 if only GEMMs use fp8."
+            PRECISION,
+            "Format of the tensors between operators (default: --dtype), such as fp16 if only GEMMs use fp8.",
+            plans=("service",),
+            plan_help="Search only these formats of tensors between operators (default: 16 bits).",
         ),
     ] = None
     attention: Annotated[
@@ -177,19 +199,63 @@ class Options(NamedTuple):
     mla: Annotated[LatentMode, Declared(WORKLOAD, "Multi-head latent attention: absorbed or naive.")] = "absorbed"
     optimizer: Annotated[Optimizer | None, Declared(TRAINING, "adam, momentum or sgd (default: adam).")] = None
     recompute: Annotated[
-        Recompute, Declared(TRAINING, "Activations recomputed in the backward pass: none, selective or full.")
+        Recompute,
+        Declared(
+            TRAINING,
+            "Activations recomputed in the backward pass: none, selective or full.",
+            plans=("training",),
+            plan_help="Search only none, selective (needs --attention eager) or full; default: all.",
+        ),
     ] = "none"
-    tp: Annotated[int, Declared(PARALLELISM, "Tensor parallel: GPUs that shard each layer.", minimum=1)] = 1
+    tp: Annotated[
+        int,
+        Declared(
+            PARALLELISM,
+            "Tensor parallel: GPUs that shard each layer.",
+            minimum=1,
+            plans=("service", "training"),
+            plan_help="Search only these tensor-parallel sizes: 4,8.",
+        ),
+    ] = 1
     dp: Annotated[
-        int, Declared(PARALLELISM, "Data parallel: model replicas; each computes a part of the batch.", minimum=1)
+        int,
+        Declared(
+            PARALLELISM,
+            "Data parallel: model replicas; each computes a part of the batch.",
+            minimum=1,
+            plans=("service", "training"),
+            plan_help="Search only these numbers of replicas.",
+        ),
     ] = 1
     pp: Annotated[
-        int, Declared(PARALLELISM, "Pipeline parallel: stages into which the layers are divided.", minimum=1)
+        int,
+        Declared(
+            PARALLELISM,
+            "Pipeline parallel: stages into which the layers are divided.",
+            minimum=1,
+            plans=("service", "training"),
+            plan_help="Search only these numbers of pipeline stages.",
+        ),
     ] = 1
-    ep: Annotated[int, Declared(PARALLELISM, "Expert parallel: GPUs that shard the experts.", minimum=1)] = 1
+    ep: Annotated[
+        int,
+        Declared(
+            PARALLELISM,
+            "Expert parallel: GPUs that shard the experts.",
+            minimum=1,
+            plans=("service", "training"),
+            plan_help="Search only these expert-parallel sizes.",
+        ),
+    ] = 1
     vpp: Annotated[
         int,
-        Declared(PARALLELISM, "Parts of the model per stage in an interleaved pipeline, for training.", minimum=1),
+        Declared(
+            PARALLELISM,
+            "Parts of the model per stage in an interleaved pipeline, for training.",
+            minimum=1,
+            plans=("training",),
+            plan_help="Search only these numbers of model parts per stage (1: not interleaved; default: up to 4).",
+        ),
     ] = 1
     micro_batch: Annotated[
         int | None,
@@ -197,11 +263,18 @@ class Options(NamedTuple):
             PARALLELISM,
             "Sequences per replica and microbatch (default: all sequences; 1 in training with --pp).",
             minimum=1,
+            plans=("training",),
+            plan_help="Search only these microbatch sizes, in sequences per replica.",
         ),
     ] = None
     sequence_parallel: Annotated[
         SequenceParallel,
-        Declared(PARALLELISM, "on: also shard the tokens of norms and residual adds over the --tp GPUs, for training."),
+        Declared(
+            PARALLELISM,
+            "on: also shard the tokens of norms and residual adds over the --tp GPUs, for training.",
+            plans=("training",),
+            plan_help="Search only off or on (default: both).",
+        ),
     ] = "off"
     zero: Annotated[
         int,
@@ -209,6 +282,8 @@ class Options(NamedTuple):
             PARALLELISM,
             "1: the --dp replicas shard the optimizer state (ZeRO stage 1), for training.",
             maximum=1,
+            plans=("training",),
+            plan_help="1: the replicas shard the optimizer state; 0: each stores all of it (default: search both).",
         ),
     ] = 0
     memory_utilization: Annotated[
@@ -271,9 +346,10 @@ def valid(option: str, value: object) -> Any:
 
     Raises WorkloadError, with values that work, for a value that its declaration excludes.
     """
-    _, _, low, high, examples, _, _, kind, known = DECLARED[option]
+    declared = DECLARED[option]
+    kind, known, low, high = declared.kind, declared.choices, declared.minimum, declared.maximum
     if kind == "time":
-        return seconds_of(option, value, examples[0], high, zero=True)
+        return seconds_of(option, value, declared.examples[0], high, zero=True)
     if kind == "share":
         return _share(option, value)
     if kind == "count" and (type(value) is not int or not low <= value <= high):
@@ -322,9 +398,17 @@ def lists_options(function: Function) -> Function:
 
 def lists_axes(function: Function) -> Function:
     """Show the options of a workload as axes of a sweep, in place of the `**options` of a function."""
-    types = {"count": Numbers, "name": Names}
-    other = float | str | Iterable[float | str]
-    axes = {name: types.get(declared.kind, other) | None for name, declared in DECLARED.items()}
+    return _with_axes(function, DECLARED)
+
+
+def lists_search(plan: PlanKind) -> Callable[[Function], Function]:
+    """Show the options that a plan searches, in place of the `**search` of a function."""
+    return partial(_with_axes, names=[name for name, option in DECLARED.items() if plan in option.plans])
+
+
+def _with_axes(function: Function, names: Iterable[str]) -> Function:
+    types, other = {"count": Numbers, "name": Names}, float | str | Iterable[float | str]
+    axes = {name: types.get(DECLARED[name].kind, other) | None for name in names}
     return with_options(function, inspect.signature(function), axes, dict.fromkeys(axes))
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from roofmodel.devices.device import Hardware
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, ProgressCallback, no_progress
+from roofmodel.options.workload import lists_search
 from roofmodel.plan.report import PlanReport, TrainingPlanReport
 
 if TYPE_CHECKING:
-    from roofmodel.options.values import Names, Numbers, RoutingOption
+    from roofmodel.options.keywords import ServiceSearch, TrainingSearch
+    from roofmodel.options.values import Names, RoutingOption
 
 
+@lists_search("service")
 def plan(
     model: Model,
     hw: Hardware | Iterable[Hardware],
@@ -26,14 +29,6 @@ def plan(
     tpot: float | str | None = None,
     requests: float | str | None = None,
     price: float | str | Mapping[str, float] | None = None,
-    tp: Numbers | None = None,
-    pp: Numbers | None = None,
-    dp: Numbers | None = None,
-    ep: Numbers | None = None,
-    dtype: Names | None = None,
-    weights: Names | None = None,
-    kv: Names | None = None,
-    activations: Names | None = None,
     memory_utilization: float = 0.9,
     mode: Names | None = None,
     draft: Model | None = None,
@@ -43,6 +38,7 @@ def plan(
     top: int = 8,
     cluster: str | None = None,
     progress: ProgressCallback = no_progress,
+    **search: Unpack[ServiceSearch],
 ) -> PlanReport:
     """The layouts, formats and batches with which `gpus` GPUs serve the most output tokens per second.
 
@@ -72,11 +68,12 @@ def plan(
         arguments.architecture(model, family), devices, gpus=gpus, isl=isl, osl=osl, ttft=ttft, tpot=tpot,
         requests=requests, price=price, memory_utilization=memory_utilization, top=top, cluster=cluster,
         progress=progress, mode=mode, draft=drafter, draft_tokens=draft_tokens, acceptance=acceptance,
-        routing=routing, tp=tp, pp=pp, dp=dp, ep=ep, dtype=dtype, weights=weights, kv=kv, activations=activations,
+        routing=routing, **search,
     )  # fmt: skip
     return PlanReport(found)
 
 
+@lists_search("training")
 def plan_training(
     model: Model,
     hw: Hardware | Iterable[Hardware],
@@ -89,19 +86,11 @@ def plan_training(
     dtype: str | None = None,
     attention: str = "flash",
     price: float | str | Mapping[str, float] | None = None,
-    tp: Numbers | None = None,
-    pp: Numbers | None = None,
-    dp: Numbers | None = None,
-    ep: Numbers | None = None,
-    vpp: Numbers | None = None,
-    micro_batch: Numbers | None = None,
-    recompute: Names | None = None,
-    sequence_parallel: Names | None = None,
-    zero: Numbers | None = None,
     memory_utilization: float = 0.9,
     top: int = 8,
     cluster: str | None = None,
     progress: ProgressCallback = no_progress,
+    **search: Unpack[TrainingSearch],
 ) -> TrainingPlanReport:
     """The layouts with which `gpus` GPUs train a model on `tokens` tokens in the shortest time.
 
@@ -123,8 +112,7 @@ def plan_training(
     devices = [arguments.device(device) for device in arguments.as_sequence(hw)]
     found = study(
         arguments.architecture(model, family), devices, gpus=gpus, tokens=tokens, batch=batch, seq=seq, dtype=dtype,
-        attention=attention, price=price, memory_utilization=memory_utilization, recompute=recompute,
-        sequence_parallel=sequence_parallel, zero=zero, top=top, cluster=cluster, progress=progress, tp=tp, pp=pp,
-        dp=dp, ep=ep, vpp=vpp, micro_batch=micro_batch,
+        attention=attention, price=price, memory_utilization=memory_utilization, top=top, cluster=cluster,
+        progress=progress, **search,
     )  # fmt: skip
     return TrainingPlanReport(found)

@@ -18,9 +18,10 @@ from roofmodel.options.command_line import (
     output_option,
     panel_option,
     required_device,
+    takes_search,
 )
 from roofmodel.options.values import OutputFormat
-from roofmodel.options.workload import DECLARED, PARALLELISM, PRECISION, TRAINING, WORKLOAD
+from roofmodel.options.workload import DECLARED, TRAINING, WORKLOAD
 from roofmodel.report.printing import check_format, check_outputs, ignored, present
 
 app = typer.Typer(add_completion=False)
@@ -35,6 +36,7 @@ TARGETS, SPECULATION = "Targets", "Speculative decoding"
         "roof plan llama-3.1-8b --hw h100 --gpus 64 --train --tokens 15T --batch 1024 --seq 4096 --price 2",
     ),
 )
+@takes_search
 def plan_command(
     model: Model,
     gpus: Annotated[int, panel_option(WORKLOAD, "Number of GPUs; every layout uses all of them.")],
@@ -51,24 +53,6 @@ def plan_command(
     requests: Annotated[str | None, panel_option(TARGETS, "Required rate, such as 5/s or 300/min; 5 is 5/s.")] = None,
     price: Annotated[
         str | None, panel_option(TARGETS, "Price of a GPU in dollars per hour: 2 for every device, or a100=1.5,h100=3.")
-    ] = None,
-    tp: Annotated[str | None, panel_option(PARALLELISM, "Search only these tensor-parallel sizes: 4,8.")] = None,
-    pp: Annotated[str | None, panel_option(PARALLELISM, "Search only these numbers of pipeline stages.")] = None,
-    dp: Annotated[str | None, panel_option(PARALLELISM, "Search only these numbers of replicas.")] = None,
-    ep: Annotated[str | None, panel_option(PARALLELISM, "Search only these expert-parallel sizes.")] = None,
-    dtype: Annotated[
-        str | None, panel_option(PRECISION, "Search only these compute formats (default: bf16 or fp16, and fp8).")
-    ] = None,
-    weights: Annotated[
-        str | None,
-        panel_option(PRECISION, "Search only these formats of weights (default: of the checkpoint, else --dtype)."),
-    ] = None,
-    kv: Annotated[
-        str | None, panel_option(PRECISION, "Search only these formats of the KV cache (default: 16 bits and fp8).")
-    ] = None,
-    activations: Annotated[
-        str | None,
-        panel_option(PRECISION, "Search only these formats of tensors between operators (default: 16 bits)."),
     ] = None,
     memory_utilization: Annotated[float, panel_option(WORKLOAD, "Share of a device's memory that may be used.")] = 0.9,
     mode: Annotated[
@@ -96,28 +80,7 @@ def plan_command(
     seq: Annotated[
         int | None, panel_option(TRAINING, "Tokens of a sequence (default: 4096, or the model's limit).")
     ] = None,
-    micro_batch: Annotated[
-        str | None, panel_option(TRAINING, "Search only these microbatch sizes, in sequences per replica.")
-    ] = None,
-    vpp: Annotated[
-        str | None,
-        panel_option(
-            TRAINING,
-            "Search only these numbers of model parts per stage (1: not interleaved; default: up to 4).",
-        ),
-    ] = None,
     attention: Annotated[str | None, panel_option(TRAINING, "flash or eager (default: flash).")] = None,
-    recompute: Annotated[
-        str | None,
-        panel_option(TRAINING, "Search only none, selective (needs --attention eager) or full; default: all."),
-    ] = None,
-    sequence_parallel: Annotated[str | None, panel_option(TRAINING, "Search only off or on (default: both).")] = None,
-    zero: Annotated[
-        str | None,
-        panel_option(
-            TRAINING, "1: the replicas shard the optimizer state; 0: each stores all of it (default: search both)."
-        ),
-    ] = None,
     family: Family = None,
     top: Annotated[int, panel_option(OUTPUT, "Number of candidates to show, at least one per device.")] = 8,
     cluster: Annotated[
@@ -126,6 +89,7 @@ def plan_command(
     ] = None,
     form: Annotated[OutputFormat, format_option("table, json or csv, on stdout.")] = "table",
     output: Annotated[list[str] | None, output_option("Also write FILE: .csv .json .png .svg .pdf")] = None,
+    **search: Any,
 ) -> None:
     """Find the layout, formats and batch that serve most tokens within latency limits, or that train fastest."""
     check_format(form, ("table", "json", "csv"))
@@ -136,16 +100,20 @@ def plan_command(
 
     report_class = TrainingPlanReport if train else PlanReport
     check_outputs(report_class, output, [model, *devices(hw or [])])
-    serving: dict[str, Any] = {
-        "isl": isl, "osl": osl, "ttft": ttft, "tpot": tpot, "requests": requests, "weights": weights, "kv": kv,
-        "activations": activations, "mode": mode, "draft": draft, "draft_tokens": draft_tokens,
-        "acceptance": acceptance, "routing": routing,
+    service: dict[str, Any] = {
+        "isl": isl, "osl": osl, "ttft": ttft, "tpot": tpot, "requests": requests, "mode": mode, "draft": draft,
+        "draft_tokens": draft_tokens, "acceptance": acceptance, "routing": routing,
     }  # fmt: skip
-    training: dict[str, Any] = {
-        "tokens": tokens, "batch": batch, "seq": seq, "micro_batch": micro_batch, "vpp": vpp, "attention": attention,
-        "recompute": recompute, "sequence_parallel": sequence_parallel, "zero": zero,
+    training: dict[str, Any] = {"tokens": tokens, "batch": batch, "seq": seq, "attention": attention}
+    shared: dict[str, Any] = {
+        "gpus": gpus, "family": family, "price": price, "memory_utilization": memory_utilization, "top": top,
+        "cluster": cluster,
     }  # fmt: skip
-    applicable, other = (training, serving) if train else (serving, training)
+    for name, value in search.items():
+        kind, *others = DECLARED[name].plans
+        (shared if others else training if kind == "training" else service)[name] = value
+    shared["dtype"] = service.pop("dtype")  # several of a service, one of a training run
+    applicable, other = (training, service) if train else (service, training)
     needed: dict[str, Any] = {"tokens": "300B"} if train else {"isl": 4096, "osl": 512}
     foreign = [name for name, value in other.items() if value is not None]
     for name, example in needed.items():
@@ -155,10 +123,6 @@ def plan_command(
             raise WorkloadError(Option(name), " is missing; try ", Option(name, example))
     why = f"{'it does not apply to' if train else 'it only applies to'} --train"
     ignored(foreign, why)
-    shared: dict[str, Any] = {
-        "gpus": gpus, "family": family, "price": price, "tp": tp, "pp": pp, "dp": dp, "ep": ep, "dtype": dtype,
-        "memory_utilization": memory_utilization, "top": top, "cluster": cluster,
-    }  # fmt: skip
     given = {name: value for name, value in applicable.items() if value is not None}
     with progress.search_progress() as callback:
         report: PlanReport | TrainingPlanReport

@@ -11,7 +11,7 @@ from roofmodel.errors import Message, Option, Text, WorkloadError, choices, join
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.numbers import units
 from roofmodel.options.values import seconds_of
-from roofmodel.options.workload import DECLARED, MAX_VALUE, valid
+from roofmodel.options.workload import DECLARED, MAX_VALUE, PlanKind, valid
 from roofmodel.plan.candidate import Targets
 from roofmodel.plan.search import Service
 from roofmodel.plan.serving import RequestLengths
@@ -21,8 +21,6 @@ from roofmodel.sweep import grid
 
 MAX_GPUS = 4096
 MAX_RATE = 1e6  # requests per second
-FORMAT_OPTIONS = ("dtype", "weights", "kv", "activations")
-LAYOUT_OPTIONS = tuple(option for option in GPUS if option != "vpp")
 MTP = "mtp"
 """The value of `draft` for multi-token prediction."""
 DRAFT_TOKENS, ACCEPTANCE = 3, 0.7
@@ -144,21 +142,19 @@ def speculation_of(
     return Speculation(draft, tokens, float(share))
 
 
-def layout_restrictions(given: Mapping[str, Any], also: Sequence[str] = ()) -> dict[str, list[Any]]:
-    """The values of the options that restrict the search: sizes of the layout, and formats or the options in `also`."""
-    sizes, names = (*LAYOUT_OPTIONS, *also), () if also else FORMAT_OPTIONS
+def layout_restrictions(given: Mapping[str, Any], plan: PlanKind = "service") -> dict[str, list[Any]]:
+    """The values of the options that restrict the search of a plan."""
     found: dict[str, list[Any]] = {}
     for option, values in given.items():
+        if option not in DECLARED or plan not in DECLARED[option].plans:
+            known = [name for name, declared in DECLARED.items() if plan in declared.plans]
+            raise WorkloadError(f"unknown option {option!r}{choices(option, known)}")
         if values is None:
             continue
-        if option in sizes:
-            found[option] = grid.numbers(option, values, 1, MAX_GPUS)
-        elif option in names:
-            found[option] = grid.names(values)
-            for value in found[option]:
-                valid(option, value)
+        if DECLARED[option].kind == "count":
+            found[option] = grid.numbers(option, values, DECLARED[option].minimum, MAX_GPUS)
         else:
-            raise WorkloadError(f"unknown option {option!r}{choices(option, [*sizes, *names])}")
+            found[option] = [valid(option, value) for value in grid.names(values)]
     return found
 
 

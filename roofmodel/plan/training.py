@@ -21,7 +21,7 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
-from roofmodel.options.workload import MAX_VALUE, MEMORY_UTILIZATION, valid
+from roofmodel.options.workload import DECLARED, MAX_VALUE, MEMORY_UTILIZATION, valid
 from roofmodel.plan.candidate import Shares
 from roofmodel.plan.layouts import Formats, Layout, divisors, has_pipe, layouts
 from roofmodel.plan.options import (
@@ -134,10 +134,10 @@ def plan_training(
     valid("attention", attention)
     run = _run(arch, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
     check_count("top", top, 1, MAX_VALUE)
-    restricted = layout_restrictions(given, also=("vpp", "micro_batch"))
+    restricted = layout_restrictions(given, "training")
     recomputing = _recomputation(recompute, attention)
-    sharding = choices_of("sequence_parallel", sequence_parallel, ("off", "on"))
-    zero_stages = (0, 1) if zero is None else grid.numbers("zero", zero, 0, 1)
+    sharding = choices_of("sequence_parallel", sequence_parallel, DECLARED["sequence_parallel"].choices)
+    zero_stages = (0, 1) if zero is None else grid.numbers("zero", zero, 0, int(DECLARED["zero"].maximum))
     prices = prices_by_device(price, devices)
     searched = [device for device in devices if has_pipe(device, run.dtype)]
     if not searched:

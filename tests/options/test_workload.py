@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import inspect
+from typing import Any, Literal, get_type_hints
 
 import pytest
 import typer
 
+from roofmodel import plan, plan_training
 from roofmodel.errors import WorkloadError
-from roofmodel.options.command_line import takes_grid, takes_workload
+from roofmodel.options.command_line import takes_grid, takes_search, takes_workload
+from roofmodel.options.keywords import TrainingSearch
 from roofmodel.options.workload import DECLARED, DEFAULTS, MAX_VALUE, key_of, non_default_options, valid
 from roofmodel.sweep.case import COLUMNS
 from roofmodel.sweep.table import TITLES
@@ -41,6 +44,25 @@ def test_a_sweep_takes_each_option_as_text_and_has_a_column_for_it() -> None:
         (name, None, "str") for name in DECLARED
     }
     assert {*map(key_of, DECLARED)} <= {*COLUMNS} & TITLES.keys()
+
+
+def test_a_plan_takes_the_options_that_it_searches() -> None:
+    found = command(takes_search)
+    assert {name: option.help for name, option in found.items()} == {
+        name: option.plan_help for name, option in DECLARED.items() if option.plans
+    }
+    assert (found["zero"].rich_help_panel, found["tp"].rich_help_panel) == ("Training", "Parallelism")
+    of_service, of_training = (inspect.signature(function).parameters for function in (plan, plan_training))
+    assert {"weights", "tp"} <= of_service.keys() - {"zero"}
+    assert {"zero", "tp"} <= of_training.keys() - {"weights"}
+    assert of_training["zero"].annotation == get_type_hints(TrainingSearch)["zero"]
+
+
+def test_an_option_that_a_plan_does_not_search_is_an_error() -> None:
+    with pytest.raises(WorkloadError, match="unknown option 'zero'; known: dtype, weights"):
+        plan("gpt2", "a100", gpus=1, isl=8, osl=8, zero=1)  # type: ignore[call-arg]
+    with pytest.raises(WorkloadError, match="unknown option 'weight'; known: recompute"):
+        plan_training("gpt2", "a100", gpus=1, tokens="1B", weight="fp8")  # type: ignore[call-arg]
 
 
 def test_the_kind_and_the_names_of_an_option_follow_from_its_type() -> None:
