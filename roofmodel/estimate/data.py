@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofmodel.counting.memory import Memory
+from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATORS
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.workload import key_of
 from roofmodel.report import encoding
 from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.options import options_in_effect
 from roofmodel.steps.phase import PhaseEstimate
-from roofmodel.steps.placed import Placed, totals_of
+from roofmodel.steps.placed import totals_of
 from roofmodel.steps.stages import phase_totals, stage_totals
 
 
@@ -31,7 +31,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         "workload": workload_document(estimate),
         "phases": [phase_document(phase) | _stages(phase) for phase in estimate.phases],
         "memory": {
-            **memory_document(estimate.memory),
+            **MEMORY_OF_A_GPU.record(estimate.memory),
             "capacity": estimate.device.capacity,
             "usable": None if estimate.usable_memory is None else int(estimate.usable_memory),
             "fits": estimate.fits,
@@ -82,19 +82,6 @@ def input_document(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def memory_document(need: Memory) -> dict[str, Any]:
-    """The memory that a GPU needs, in bytes."""
-    return {
-        "weights": need.weights,
-        "kv_cache": need.kv_cache,
-        "activations": need.activations,
-        "gradients": need.gradients,
-        "optimizer": need.optimizer,
-        "kept_activations": need.kept,
-        "total": need.total,
-    }
-
-
 def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
     """A phase in the document: its operators and totals."""
     step = phase.step
@@ -104,7 +91,7 @@ def phase_document(phase: PhaseEstimate) -> dict[str, Any]:
         "context": step.context,
         "microbatches": step.microbatches,
         "stage": step.parallel.stage,
-        "ops": [operator_document(placed) for placed in phase.placed],
+        "ops": OPERATORS.records(phase.placed),
         "totals": phase_totals(phase),
     }
     if phase.uncached is not None:
@@ -125,41 +112,9 @@ def _stages(phase: PhaseEstimate) -> dict[str, Any]:
     return {"stages": found} if found else {}
 
 
-def operator_document(placed: Placed) -> dict[str, Any]:
-    """An operator in the document. Sizes of decodes are means over all decodes, thus not always whole numbers."""
-    op, cost, gemm = placed.operator, placed.placement.cost, placed.operator.gemm
-    return {
-        "name": op.name,
-        "stage": op.stage or None,
-        "group": op.group,
-        "layers": None if op.layers is None else list(op.layers),
-        "count": op.count,
-        "kind": op.kind,
-        "spec": op.spec,
-        "gemm": gemm and {side: plain(size) for side, size in gemm._asdict().items()},
-        "matmul_flops": plain(cost.matmul_flops),
-        "vector_flops": plain(cost.vector_flops),
-        "bytes_read": plain(cost.bytes_read),
-        "bytes_written": plain(cost.bytes_written),
-        "link_bytes": plain(cost.link_bytes),
-        "intensity": plain(cost.intensity),
-        "bound": placed.placement.bound,
-        "bound_seconds": placed.placement.bound_seconds,
-        "expected_seconds": placed.expected and plain(placed.expected.value),
-    }
-
-
 def flat(estimate: Estimate) -> list[dict[str, Any]]:
     """One flat record per operator, for CSV and data frames."""
-    found = []
-    for phase in to_dict(estimate)["phases"]:
-        for op in phase["ops"]:
-            gemm = op.pop("gemm") or dict.fromkeys(("batch", "m", "n", "k"))
-            layers = op.pop("layers")
-            record = {"phase": phase["phase"], **op, **{f"gemm_{key}": size for key, size in gemm.items()}}
-            record["layers"] = None if layers is None else " ".join(map(str, layers))
-            found.append(record)
-    return found
+    return [{"phase": phase.step.phase} | op for phase in estimate.phases for op in OPERATORS.flat(phase.placed)]
 
 
 def as_json(estimate: Estimate) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from roofmodel.estimate.rows import full_label, replica_rows, rows, signed_seconds
 from roofmodel.estimate.summary import summary
+from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATOR_LINES, markdown_lines
 from roofmodel.estimate.text import describe_remarks
-from roofmodel.numbers import units
 from roofmodel.report.encoding import escape_markdown
+from roofmodel.report.table import MEMORY, Column
 from roofmodel.steps.estimate import Estimate
-from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.workload_text import describe_parameters, describe_phase, describe_workload
 
 
@@ -27,7 +24,7 @@ def as_markdown(estimate: Estimate) -> str:
         *(f"| {label} | {' '.join(text.split())} |" for label, text in summary(estimate)),
     ]
     for phase in estimate.phases:
-        lines += ["", f"## {describe_phase(phase)}", "", *_table(phase)]
+        lines += ["", f"## {describe_phase(phase)}", "", *OPERATOR_LINES.markdown(markdown_lines(phase))]
         for remark in describe_remarks(estimate, phase):
             lines += ["", _sentence(remark)]
     lines += ["", "## memory", "", *_memory(estimate)]
@@ -35,45 +32,12 @@ def as_markdown(estimate: Estimate) -> str:
     return "\n".join(map(escape_markdown, lines))
 
 
-def _table(phase: PhaseEstimate) -> Iterator[str]:
-    yield "| operator | × | FLOPs | bytes | FLOP/B | bound by | bound | share of bound | expected |"
-    yield "|---|---:|---:|---:|---:|---|---:|---:|---:|"
-    for row in rows(phase):
-        label = f"{row.stage}: {full_label(row)}" if row.stage else full_label(row)
-        yield (
-            f"| {label} | {row.times} | {units.si(row.cost.flops)} | {units.si(row.cost.bytes, 'B')} "
-            f"| {units.significant(row.cost.intensity)} | {row.bound} "
-            f"| {units.seconds(row.seconds)} | {row.share:.1%} "
-            f"| {units.seconds(row.expected) if row.expected else ''} |"
-        )
-    if phase.step.parallel.pp > 1:
-        bound, waits = phase.idle.bound, phase.idle.expected
-        yield (
-            f"| wait for other stages | | | | | | {units.seconds(bound)} | {bound / phase.bound_seconds:.1%} "
-            f"| {units.seconds(float(waits.value)) if waits else ''} |"
-        )
-    for name, bound, expected in replica_rows(phase):
-        yield (
-            f"| {name} | | | | | | {signed_seconds(bound)} | {f'{bound / phase.bound_seconds:.1%}' if bound else ''} "
-            f"| {signed_seconds(expected)} |"
-        )
-    cost = phase.cost
-    yield (
-        f"| **total** | | **{units.si(cost.flops)}** | **{units.si(cost.bytes, 'B')}** "
-        f"| **{units.significant(cost.intensity)}** | | **{units.seconds(phase.bound_seconds)}** | | |"
+def _memory(estimate: Estimate) -> list[str]:
+    device = (
+        Column(None, "device", MEMORY, lambda _: estimate.device.capacity, unknown="unknown"),
+        Column(None, "fits", text=lambda _: {True: "yes", False: "no", None: "unknown"}[estimate.fits]),
     )
-
-
-def _memory(estimate: Estimate) -> Iterator[str]:
-    mem, capacity = estimate.memory, estimate.device.capacity
-    yield "| weights | KV cache | activations | gradients | optimizer | total | device | fits |"
-    yield "|---:|---:|---:|---:|---:|---:|---:|---|"
-    yield (
-        f"| {units.binary(mem.weights)} | {units.binary(mem.kv_cache)} | {units.binary(mem.activations)} "
-        f"| {units.binary(mem.gradients)} | {units.binary(mem.optimizer)} "
-        f"| {units.binary(mem.total)} | {units.binary(capacity) if capacity else 'unknown'} "
-        f"| {({True: 'yes', False: 'no', None: 'unknown'})[estimate.fits]} |"
-    )
+    return MEMORY_OF_A_GPU._replace(columns=(*MEMORY_OF_A_GPU.columns, *device)).markdown([estimate.memory])
 
 
 def _sentence(text: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from roofmodel.counting.operator import Cost
-from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
 from roofmodel.report.chart import ALPHABETS
 from roofmodel.report.operator_names import MERGED, kind, label, merged_label, title
@@ -146,8 +145,3 @@ def replica_rows(phase: PhaseEstimate) -> Iterator[tuple[str, Number, float | No
     ):
         if added is not None and added.value:
             yield name, 0.0, float(added.value)
-
-
-def signed_seconds(seconds: float | None) -> str:
-    """A time that may be negative; empty if it is zero or not known."""
-    return "" if not seconds else f"{'-' if seconds < 0 else ''}{units.seconds(abs(float(seconds)))}"

@@ -2,56 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from roofmodel.counting.operator import Cost
 from roofmodel.errors import Option
-from roofmodel.estimate.rows import (
-    OperatorRow,
-    alphabets,
-    full_label,
-    group_rows,
-    replica_rows,
-    rows,
-    signed_seconds,
-    with_letters,
-)
+from roofmodel.estimate.rows import OperatorRow, alphabets, group_rows, rows, with_letters
 from roofmodel.estimate.summary import Answer, summary
+from roofmodel.estimate.tables import GROUP_LINES, OPERATOR_LINES, style, terminal_lines
 from roofmodel.estimate.text import describe_remarks
 from roofmodel.numbers import units
 from roofmodel.report import chart
-from roofmodel.report.columns import Cell, bar, stacked
-from roofmodel.report.operator_names import kind, title
 from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.workload_text import describe_parameters, describe_phase, describe_workload
 from roofmodel.timing.links import route
 from roofmodel.timing.roofline import ridge
-
-STYLES = {
-    "embedding": "cyan",
-    "stem": "cyan",
-    "stage": "blue",
-    "attention": "blue",
-    "ssm": "bright_blue",
-    "linear": "bright_blue",
-    "convolution": "red",
-    "mlp": "yellow",
-    "input": "yellow",
-    "norm": "green",
-    "activation": "green",
-    "residual": "green",
-    "bias": "green",
-    "head": "magenta",
-    "communication": "bright_red",
-    "optimizer": "red",
-}
-BAR, WIDTH_WITHOUT_BAR = 16, 82  # columns of the share's bar, and of a table without it
 
 
 class EstimateView:
@@ -82,7 +50,7 @@ class EstimateView:
             yield from _table(phase, shown, width, self.ops)
             yield from (Text(remark, style="dim") for remark in describe_remarks(estimate, phase))
             marks += [
-                chart.Mark(letter, f"bold {STYLES[kind(row.group)]}", row.cost.intensity, row.flops_per_second)
+                chart.Mark(letter, f"bold {style(row)}", row.cost.intensity, row.flops_per_second)
                 for letter, row in found
                 if letter
             ]
@@ -144,105 +112,14 @@ def _links(estimate: Estimate) -> Iterator[str]:
         yield f"{units.si(link.bandwidth / 2, 'B/s', 4)} {link.label}"
 
 
-# --- The table of a phase -------------------------------------------------------------------------
-
-TITLES = ("FLOPs", "bytes", "FLOP/B", "bound by", "bound", "share", "expected")
-OPERATOR_TITLES, GROUP_TITLES = ("", "operator", "×", *TITLES), ("", "group", "ops", *TITLES)
-EXPENDABLE = ("bound by", "FLOP/B", "×", "ops", "bytes", "FLOPs", "expected")
-"""Columns that a narrow terminal leaves out, in this order."""
-
-
 def _table(
     phase: PhaseEstimate, found: list[tuple[str, OperatorRow]], width: int, ops: bool
 ) -> Iterator[RenderableType]:
-    """The table of a phase, and the names of columns that the terminal is too narrow for; bars are left out first."""
-    titles, left = OPERATOR_TITLES if ops else GROUP_TITLES, ("", "operator", "group", "bound by", "share")
-    hidden: list[str] = []
-    for columns in (BAR, 0) if width >= WIDTH_WITHOUT_BAR + BAR else (0,):
-        table, hidden = stacked(titles, _lines(phase, found, columns, ops), left, EXPENDABLE, width)
-        if not hidden:
-            break
+    """The table of a phase, and the names of columns that the terminal is too narrow for."""
+    table = (OPERATOR_LINES if ops else GROUP_LINES).terminal(terminal_lines(phase, found, ops))
     yield table
-    if hidden:
-        yield Text(f"not shown at {width} columns: {', '.join(hidden)}", style="dim")
-
-
-def _lines(
-    phase: PhaseEstimate, found: list[tuple[str, OperatorRow]], columns: int, ops: bool
-) -> list[tuple[Cell, ...]]:
-    """A line per row, subtotals above the rows of a stage, the wait for other pipeline stages, the total.
-
-    `columns` is the width of the bars of shares, 0 for none.
-    """
-    margin = " " * (columns + 1) if columns else ""
-    longest = max(row.share for _, row in found)  # fills the bar
-    sizes = Counter((row.stage, row.group) for _, row in found)
-    lines: list[tuple[Cell, ...]] = []
-    stage, group, indent = "", "", ""
-    for letter, row in found:
-        style = STYLES[kind(row.group)]
-        alone = sizes[row.stage, row.group] == 1
-        if row.stage != stage:
-            stage, group = row.stage, ""
-            of_stage = [other for _, other in found if other.stage == stage]
-            if indent := "  " * (len(of_stage) > 1):
-                lines.append(_subtotal(stage, of_stage, margin))
-        if row.group != group and not alone:
-            lines.append(("", (f"{indent}{title(row.group)}", style), *[""] * 8))
-        group = row.group
-        label = full_label(row) if ops else row.label
-        if not indent and stage not in ("", label):  # the only row of its stage
-            label = f"{stage}: {label}"
-        name = (f"{indent}{label}", style) if alone else f"{indent}  {row.label}"
-        lines.append(
-            (
-                (letter, f"bold {style}"),
-                name,
-                str(row.times) if not ops else f"× {row.times}" if row.times > 1 else "",
-                units.si(row.cost.flops),
-                units.si(row.cost.bytes, "B"),
-                units.significant(row.cost.intensity),
-                row.bound,
-                units.seconds(row.seconds),
-                (f"{bar(row.share / longest, columns)} {row.share:4.0%}" if columns else f"{row.share:4.0%}", style),
-                _time(row.expected),
-            )
-        )
-    return [*lines, *_totals(phase, margin)]
-
-
-def _totals(phase: PhaseEstimate, margin: str) -> Iterator[tuple[Cell, ...]]:
-    idle, pipelined = phase.idle, phase.step.parallel.pp > 1
-    if pipelined:
-        share = f"{margin}{idle.bound / phase.bound_seconds:4.0%}"
-        wait = _time(idle.expected and idle.expected.value)
-        yield ("", "wait for other stages", "", "", "", "", "", units.seconds(idle.bound), share, wait)
-    for name, bound, expected in replica_rows(phase):
-        share = f"{margin}{bound / phase.bound_seconds:4.0%}" if bound else ""
-        yield ("", name, "", "", "", "", "", signed_seconds(bound), share, signed_seconds(expected))
-    kernels, waits = phase.work_seconds, idle.expected
-    # the wait of a launch-bound pipeline consists of launches, the rows above of kernels: the two do not add up
-    together = None if pipelined and phase.host_bound else kernels and waits and kernels.value + waits.value
-    cost, seconds = phase.cost, units.seconds(phase.bound_seconds)
-    flops, size, intensity = units.si(cost.flops), units.si(cost.bytes, "B"), units.significant(cost.intensity)
-    name = "kernels total" if phase.host_bound and not pipelined else "total"
-    totals = ("", name, "", flops, size, intensity, "", seconds, "", _time(together))
-    yield tuple((text, "bold") for text in totals)
-
-
-def _time(seconds: float | None) -> str:
-    """A time; empty if it is not known."""
-    return "" if seconds is None else units.seconds(float(seconds))
-
-
-def _subtotal(stage: str, found: list[OperatorRow], margin: str) -> tuple[Cell, ...]:
-    """The line above the rows of a stage: the sums of their costs, bounds and expected times."""
-    cost, seconds = sum((row.cost for row in found), Cost()), sum(row.seconds for row in found)
-    intensity, share = units.significant(cost.intensity), f"{margin}{sum(row.share for row in found):4.0%}"
-    flops, size, time = units.si(cost.flops), units.si(cost.bytes, "B"), units.seconds(seconds)
-    known = [row.expected for row in found if row.expected is not None]
-    expected = _time(sum(known)) if len(known) == len(found) else ""
-    return tuple((text, "bold") for text in ("", stage, "", flops, size, intensity, "", time, share, expected))
+    if left_out := table.left_out(width):
+        yield Text(f"not shown at {width} columns: {', '.join(left_out)}", style="dim")
 
 
 # --- The chart ------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS, Widths
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, shorten
-from roofmodel.estimate.data import memory_document, operator_document, phase_document
+from roofmodel.estimate.data import phase_document
+from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATORS
 from roofmodel.explore import nodes
 from roofmodel.explore import traced_estimate as study
 from roofmodel.explore.devices import describe_device, sets_used
@@ -116,7 +117,7 @@ def _model(arch: Architecture, trace: Trace, rows: UniqueRecords, progress: Prog
     colors = _GroupColors()
 
     def document_of(traced: study.TracedEstimate) -> dict[str, Any]:
-        memory = {**memory_document(traced.memory), "fits": traced.fits}
+        memory = {**MEMORY_OF_A_GPU.record(traced.memory), "fits": traced.fits}
         return {
             runtime: _traced_phase(estimate, traced.updates.get(runtime), rows, colors) | {"memory": memory}
             for runtime, estimate in traced.estimates.items()
@@ -182,7 +183,7 @@ def _traced_phase(
     document = phase_document(estimate)
     operators: list[Any] = [row(*both) for both in zip(estimate.placed, document["ops"], strict=True)]
     if update:
-        operators[-1] = map_cases(update, lambda placed: row(placed, operator_document(placed)))
+        operators[-1] = map_cases(update, lambda placed: row(placed, OPERATORS.record(placed)))
     return {
         **document,
         "ops": [rows.index(operator) for operator in operators],

@@ -8,22 +8,21 @@ from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from roofmodel.errors import cut
+from roofmodel.report.table import NAME, Cell, Column, Table
 
-Cell = str | tuple[str, str]  # text, or text and its style
 MIN_NAME_WIDTH = 18  # characters of a name; narrower terminals leave out other columns
 LEFT_ALIGNED = ("", "level", "bound by")
 _LEADING = re.compile(r"void |static |(?:\(anonymous namespace\)|<unnamed>|\w+)::")
 _BASE = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|[^<(])*")
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-def bare(**options: Any) -> Table:
+def bare(**options: Any) -> RichTable:
     """A table without lines, with a dim header; `options` are those of rich."""
-    return Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", **options)
+    return RichTable(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", **options)
 
 
 def fitting(widths: Mapping[str, int], expendable: Iterable[str], available: int) -> list[str]:
@@ -45,7 +44,7 @@ def stacked(
     left: Collection[str],
     expendable: Iterable[str],
     available: int,
-) -> tuple[Table, list[str]]:
+) -> tuple[RichTable, list[str]]:
     """A table whose columns are one cell each, which takes rich a tenth of the time of one cell per line.
 
     `left` are the titles of left-aligned columns. A column without any text is left out, and `expendable` columns where
@@ -61,18 +60,11 @@ def stacked(
             columns[title] = text
     widths = {title: max(map(cell_len, text.plain.split("\n"))) for title, text in columns.items()}
     kept = fitting(widths, expendable, available)
-    table = Table.grid(padding=(0, 1, 0, 0))
+    table = RichTable.grid(padding=(0, 1, 0, 0))
     for title in kept:
         table.add_column(justify="left" if title in left else "right", no_wrap=True)
     table.add_row(*(columns[title] for title in kept))
     return table, [title for title in columns if title not in kept]
-
-
-def bar(fraction: float, columns: int) -> str:
-    """A bar of `fraction` of so many columns, drawn to an eighth of a column."""
-    eighths = round(fraction * columns * 8)
-    text = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
-    return f"{text:<{columns}}"
 
 
 def shorten(name: str, width: int) -> str:
@@ -122,3 +114,82 @@ class FittingTable:
         marks = {mark for title in numeric for cell in columns[title] for mark in cell}
         if lines := [text for key, text in self.legend.items() if key in marks or key in numeric]:
             yield Text("; ".join(lines), style="dim")
+
+
+class TerminalTable:
+    """The rows of a table in a terminal of any width; no number is ever cut.
+
+    A column without a known value is left out. On a narrow terminal, columns are left out by their priority, and names
+    are shortened. Legends of the columns and marks that are there follow.
+    """
+
+    def __init__(self, table: Table, rows: Sequence[Any]) -> None:
+        self.table = table
+        self.styles = ["dim", *((table.style and table.style(row)) or "" for row in rows)]
+        self.cells: dict[Column, list[Cell]] = {}
+        for column in table.columns:
+            cells = [column.cell(row) for row in rows] if column.shown("terminal") else []
+            if any(_plain(cell) not in ("", column.unknown) for cell in cells):
+                self.cells[column] = [column.title or "", *cells]
+
+    def fitting(self, width: int) -> list[Column]:
+        """The columns that fit into so many characters."""
+        widths = {
+            column: MIN_NAME_WIDTH if column.unit is NAME else max(cell_len(_plain(cell)) for cell in cells)
+            for column, cells in self.cells.items()
+        }
+        expendable = [column for column in widths if column.priority is not None]
+        for column in sorted(expendable, key=lambda column: column.priority or 0):
+            if sum(widths.values()) + len(widths) - 1 <= width:
+                break
+            del widths[column]
+        return list(widths)
+
+    def left_out(self, width: int) -> list[str]:
+        """The titles of the columns that do not fit."""
+        kept = self.fitting(width)
+        return [column.title for column in self.cells if column not in kept and column.title]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        kept = self.fitting(options.max_width)
+        grid = RichTable.grid(padding=(0, 1, 0, 0))
+        columns = [self.cells[column] for column in kept]
+        for place, column in enumerate(kept):
+            grid.add_column(justify="left" if column.unit.left else "right", no_wrap=not column.wrap, overflow="fold")
+            if column.unit is NAME:
+                others = (
+                    max(cell_len(_plain(cell)) for cell in cells) for cells in columns if cells is not columns[place]
+                )
+                width = options.max_width - sum(others) - len(kept) + 1
+                columns[place] = [_fill(cell, width) for cell in columns[place]]
+        lines = [*zip(self.styles, *columns, strict=True)]
+        # rich lays out one row of long cells in a tenth of the time of a row for each line
+        for part in [[line] for line in lines] if any(column.wrap for column in kept) else [lines]:
+            styles, *parts = zip(*part, strict=True)
+            grid.add_row(*(_stacked(cells, styles) for cells in parts))
+        yield grid
+        figures = (cells[1:] for column, cells in zip(kept, columns, strict=True) if column.unit is not NAME)
+        text = "".join(_plain(cell) for cells in figures for cell in cells)
+        legends = [column.legend for column in kept] + [line for mark, line in self.table.marks.items() if mark in text]
+        if found := [*dict.fromkeys(filter(None, legends))]:
+            yield Text("; ".join(found), style="dim")
+
+
+def _plain(cell: Cell) -> str:
+    return cell if isinstance(cell, str) else cell[0]
+
+
+def _fill(cell: Cell, width: int) -> Cell:
+    """A name, shortened or padded to this width."""
+    text = shorten(_plain(cell), width)
+    text += " " * (width - cell_len(text))
+    return text if isinstance(cell, str) else (text, cell[1])
+
+
+def _stacked(cells: Iterable[Cell], styles: Iterable[str]) -> Text:
+    """Cells of one column, a line each."""
+    text = Text()
+    for number, (cell, style) in enumerate(zip(cells, styles, strict=True)):
+        text.append("\n" * bool(number))
+        text.append(*((cell, style) if isinstance(cell, str) else cell))
+    return text

@@ -10,7 +10,8 @@ import pytest
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
-from roofmodel.estimate.data import memory_document, operator_document, phase_document, to_dict
+from roofmodel.estimate.data import phase_document, to_dict
+from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATORS
 from roofmodel.explore import traced_estimate as explore
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
@@ -34,10 +35,10 @@ DEVICES = ("v100", "a100", "h100", "rtx4090", "l4", "mi300x", "tpu-v4")
 
 
 def document(situation: explore.TracedEstimate) -> dict[str, Any]:
-    memory = memory_document(situation.memory) | {"fits": situation.fits}
+    memory = MEMORY_OF_A_GPU.record(situation.memory) | {"fits": situation.fits}
     documents = {runtime: phase_document(one) for runtime, one in situation.estimates.items()}
     for runtime, update in situation.updates.items():
-        documents[runtime]["ops"][-1] = map_cases(update, operator_document)
+        documents[runtime]["ops"][-1] = map_cases(update, OPERATORS.record)
     return {"memory": memory, **documents}
 
 

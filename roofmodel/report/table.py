@@ -1,0 +1,174 @@
+"""Tables: columns that are declared once, and what their rows give: terminal, JSON, CSV, Markdown, HTML, a data frame.
+
+    OPERATORS = Table("ops", [
+        Column("name", "operator"),
+        Column("bound_seconds", "bound", SECONDS, meaning="the least time at the device's ceilings"),
+    ])
+    OPERATORS.records(rows)   # for JSON: {"name": "mlp.up", "bound_seconds": 6.7e-05}
+    OPERATORS.terminal(rows)  # for `console.print`: 67 µs
+
+A row is a dict, a named tuple or another object. Files have values in base units, unrounded; None is unknown.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from roofmodel.numbers import units
+
+if TYPE_CHECKING:
+    import pandas
+
+    from roofmodel.report.columns import TerminalTable
+
+Cell = str | tuple[str, str]  # text, or text and its style
+
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+class Unit(NamedTuple):
+    """How people read a value."""
+
+    write: Callable[[Any], str]
+    left: bool = False  # alignment
+
+
+def bar(fraction: float, columns: int = 16) -> str:
+    """A bar of `fraction` of so many columns, drawn to an eighth of a column."""
+    eighths = round(fraction * columns * 8)
+    text = "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+    return f"{text:<{columns}}"
+
+
+def _seconds(value: float) -> str:
+    return f"-{units.seconds(-value)}" if value < 0 else units.seconds(value)
+
+
+TEXT = Unit(str, left=True)
+NAME = Unit(str, left=True)  # takes the width that other columns leave, and is shortened to it
+COUNT = Unit(str)
+NUMBER = Unit(units.significant)
+FLOP = Unit(units.si)
+BYTES = Unit(lambda value: units.si(value, "B"))
+MEMORY = Unit(units.binary)
+SECONDS = Unit(_seconds)
+RATE = Unit(units.si)
+BYTES_PER_SECOND = Unit(lambda value: units.si(value, "B/s"))
+PERCENT = Unit("{:.0%}".format)
+PERMILLE = Unit("{:.1%}".format)  # percent with one more digit
+BAR = Unit(bar, left=True)  # of a fraction
+
+
+class Column(NamedTuple):
+    """A column: its key in files, its title for people, and where its values come from."""
+
+    key: str | None  # JSON key and CSV header; None: not in files
+    title: str | None = None  # in the terminal and in Markdown; None: not there
+    unit: Unit = TEXT
+    value: str | Callable[[Any], Any] | None = (
+        None  # in base units: a function of the row, or its field (default: `key`)
+    )
+    text: Callable[[Any], Cell | None] | None = None  # of a row, for people; default: the value in `unit`
+    unknown: str = ""  # the text of None
+    priority: int | None = None  # a narrow terminal leaves out the lowest first; None: never
+    wrap: bool = False  # whether a terminal that is still too narrow wraps the text
+    only: str = ""  # "terminal", "markdown", "json" or "csv"
+    flat: Callable[[Any], Any] | Sequence[str] | None = None
+    """The CSV's text of a list, or the keys of a record that are columns of their own: `gemm_m`, `gemm_n`."""
+    legend: str = ""  # a line below the terminal's table
+    meaning: str = ""  # for the reference of the files
+
+    def get(self, row: Any) -> Any:
+        """The value of a row; a Fraction as a float. A path such as `cost.flops` ends at None."""
+        if callable(self.value):
+            return self.value(row)
+        for name in (self.value or self.key or "").split("."):
+            row = row[name] if isinstance(row, dict) else getattr(row, name) if row is not None else None
+        return float(row) if isinstance(row, Fraction) else row
+
+    def cell(self, row: Any) -> Cell:
+        """The text of a row."""
+        if self.text is not None:
+            text = self.text(row)
+            return self.unknown if text is None else text
+        value = self.get(row)
+        return self.unknown if value is None else self.unit.write(value)
+
+    def shown(self, where: str) -> bool:
+        """Whether `terminal`, `markdown`, `json` or `csv` has the column."""
+        name = self.title if where in ("terminal", "markdown") else self.key
+        return name is not None and self.only in ("", where)
+
+
+class Table(NamedTuple):
+    """Columns under the name that the table has in a document."""
+
+    name: str
+    columns: Sequence[Column]
+    marks: Mapping[str, str] = {}  # a sign in a cell -> a line below the terminal's table
+    style: Callable[[Any], str] | None = None  # of a row that stands out, such as a total: `bold`
+
+    def without(self, *names: str | None) -> "Table":
+        """The table without the columns of these keys or titles."""
+        return self._replace(columns=[c for c in self.columns if not {c.key, c.title} & {*names} - {None}])
+
+    def terminal(self, rows: Iterable[Any]) -> "TerminalTable":
+        """The table for `console.print`: as many columns as fit, without those in which nothing is known."""
+        from roofmodel.report.columns import TerminalTable
+
+        return TerminalTable(self, [*rows])
+
+    def records(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
+        """A dict for each row, for JSON."""
+        return [self.record(row) for row in rows]
+
+    def record(self, row: Any) -> dict[str, Any]:
+        """A row for JSON."""
+        return {column.key or "": column.get(row) for column in self.columns if column.shown("json")}
+
+    def flat(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
+        """A dict for each row without lists and records, for CSV and data frames."""
+        columns = [column for column in self.columns if column.shown("csv")]
+        found = []
+        for row in rows:
+            record: dict[str, Any] = {}
+            for column in columns:
+                key, value, flat = column.key or "", column.get(row), column.flat
+                if flat is None or callable(flat):
+                    record[key] = value if value is None or flat is None else flat(value)
+                else:
+                    record |= {f"{key}_{part}": None if value is None else value[part] for part in flat}
+            found.append(record)
+        return found
+
+    def csv(self, rows: Iterable[Any]) -> str:
+        """A line for each row; an unknown value is an empty field."""
+        from roofmodel.report.encoding import as_csv
+
+        return as_csv(self.flat(rows))
+
+    def frame(self, rows: Iterable[Any]) -> "pandas.DataFrame":
+        """A row for each row, with the columns of the CSV."""
+        import pandas
+
+        return pandas.DataFrame(self.flat(rows))
+
+    def markdown(self, rows: Iterable[Any]) -> list[str]:
+        """The lines of a Markdown table, not escaped; a row with a style is bold."""
+        columns = [column for column in self.columns if column.shown("markdown")]
+        lines = [
+            f"| {' | '.join(str(column.title) for column in columns)} |",
+            f"|{'|'.join('---' if column.unit.left else '---:' for column in columns)}|",
+        ]
+        for row in rows:
+            cells = [cell if isinstance(cell, str) else cell[0] for cell in (column.cell(row) for column in columns)]
+            if self.style is not None and self.style(row):
+                cells = [f"**{cell}**" if cell else "" for cell in cells]
+            lines.append(f"| {' | '.join(cells)} |")
+        return lines
+
+
+def joined(between: str) -> Callable[[Iterable[Any]], str]:
+    """Writes a list as one text, for `Column.flat`."""
+    return lambda values: between.join(map(str, values))

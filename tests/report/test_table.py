@@ -1,0 +1,89 @@
+"""Tables: what columns give in a terminal, in JSON, CSV and Markdown."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import pytest
+
+from roofmodel.report.table import BYTES, NAME, PERCENT, SECONDS, Column, Table, joined
+from tests.printing import printed
+
+
+class Cost(NamedTuple):
+    bytes: Any
+
+
+class Kernel(NamedTuple):
+    name: str
+    seconds: float | None
+    cost: Cost | None
+    grid: tuple[int, ...] = (1, 2)
+    sizes: dict[str, int] | None = None
+
+
+KERNELS = Table(
+    "kernels",
+    (
+        Column("name", "kernel", NAME),
+        Column("seconds", "time", SECONDS, priority=1, legend="time: of one launch"),
+        Column("bytes", "bytes", BYTES, "cost.bytes", priority=0, unknown="–"),
+        Column(None, "share", PERCENT, lambda row: 0.5),
+        Column("grid", flat=joined("x")),
+        Column("sizes", flat=("m", "n")),
+    ),
+    marks={"–": "– not collected", "?": "? unknown"},
+)
+ROWS = [Kernel("gemm", 2e-3, Cost(Fraction(3, 2)), sizes={"m": 3, "n": 4}), Kernel("copy", None, None)]
+
+
+def test_records_have_base_units_and_none_for_unknown() -> None:
+    assert KERNELS.records(ROWS) == [
+        {"name": "gemm", "seconds": 2e-3, "bytes": 1.5, "grid": (1, 2), "sizes": {"m": 3, "n": 4}},
+        {"name": "copy", "seconds": None, "bytes": None, "grid": (1, 2), "sizes": None},
+    ]
+
+
+def test_the_rows_may_be_dicts() -> None:
+    assert Table("t", [Column("a"), Column("c", value="b.c")]).records([{"a": 1, "b": {"c": 2}}]) == [{"a": 1, "c": 2}]
+
+
+def test_a_csv_has_no_lists_and_no_records() -> None:
+    assert KERNELS.csv(ROWS).splitlines() == [
+        "name,seconds,bytes,grid,sizes_m,sizes_n", "gemm,0.002,1.5,1x2,3,4", "copy,,,1x2,,",
+    ]  # fmt: skip
+
+
+def test_markdown_aligns_numbers_right_and_makes_rows_with_a_style_bold() -> None:
+    table = KERNELS._replace(style=lambda row: "bold" if row.name == "copy" else "")
+    assert table.markdown(ROWS) == [
+        "| kernel | time | bytes | share |",
+        "|---|---:|---:|---:|",
+        "| gemm | 2 ms | 1.5 B | 50% |",
+        "| **copy** |  | **–** | **50%** |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "titles"),  # 18 for the name, 4 + 5 + 5 for the others, a blank between two columns
+    [(35, ["kernel", "time", "bytes", "share"]), (34, ["kernel", "time", "share"]), (28, ["kernel", "share"])],
+)
+def test_the_columns_with_the_lowest_priority_are_left_out_first(width: int, titles: list[str]) -> None:
+    table = KERNELS.terminal(ROWS)
+    assert printed(table, width).splitlines()[0].split() == titles
+    assert table.left_out(width) == [title for title in ("time", "bytes") if title not in titles]
+
+
+def test_a_column_in_which_nothing_is_known_is_left_out() -> None:
+    assert printed(KERNELS.terminal(ROWS[1:]), 60).split() == ["kernel", "share", "copy", "50%"]
+
+
+def test_a_legend_is_below_the_columns_and_marks_that_are_there() -> None:
+    table = KERNELS.terminal([*ROWS, Kernel("is_it?", 1.0, None)])
+    assert printed(table, 60).splitlines()[-1].rstrip() == "time: of one launch; – not collected"
+    assert "time" not in printed(table, 28)
+
+
+def test_without_leaves_out_columns_by_key_or_title() -> None:
+    assert KERNELS.without("seconds", "share", "grid", "sizes").markdown(ROWS[:1])[0] == "| kernel | bytes |"
