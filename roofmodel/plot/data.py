@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.files import output_files
+from roofmodel.plot.columns import kernel_rows, kernel_table, point_file_table, point_rows
 from roofmodel.plot.panels import heading, panels_of, sources
-from roofmodel.plot.place import DeviceProfile, MeasuredKernels, Roofline, RooflinePlot
-from roofmodel.profiles.kernel import Kernel
+from roofmodel.plot.place import MeasuredKernels, Roofline, RooflinePlot
 from roofmodel.report import encoding
 from roofmodel.roofline.panel import provenance
 
@@ -37,64 +37,14 @@ def kernels_document(found: MeasuredKernels) -> dict[str, Any]:
             }
             for profile, identification in found.runs
         ],
-        "kernels": [
-            _device_key(found.runs, identification and identification.device.id) | _kernel(kernel, names)
-            for profile, identification in found.runs
-            for kernel in profile.kernels
-        ],
+        "kernels": kernel_table(len(found.runs)).records(kernel_rows(found)),
         "warnings": list(map(str, found.warnings)),
     }
 
 
-def _device_key(devices: Sequence[DeviceProfile | Roofline], hardware: str | None) -> dict[str, str | None]:
+def _device_key(devices: Sequence[Roofline], hardware: str | None) -> dict[str, str | None]:
     """The key of an entry's device if there are several devices; else empty."""
     return {"hardware": hardware} if len(devices) > 1 else {}
-
-
-def _kernel(kernel: Kernel, names: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "id": kernel.id,
-        "file": names.get(kernel.file, kernel.file),
-        "process": kernel.process,
-        "device": kernel.device,
-        "stream": kernel.stream,
-        "name": kernel.name,
-        "grid": kernel.grid and list(kernel.grid),
-        "block": kernel.block and list(kernel.block),
-        "nvtx": list(kernel.nvtx),
-        "operator": kernel.call and kernel.call.name,
-        "shapes": kernel.call and [list(shape) for shape in kernel.call.shapes],
-        "launch_seconds": kernel.launch,
-        "start_seconds": kernel.start,
-        "invocations": kernel.invocations,
-        "seconds": kernel.seconds,
-        "occupancy": kernel.occupancy,
-        "registers": kernel.registers,
-        "clock": kernel.clock,
-        "flops": kernel.flops._asdict(),
-        "bytes": kernel.bytes._asdict(),
-    }
-
-
-def kernels_csv(document: dict[str, Any]) -> str:
-    """The kernels of a document, one line each, with FLOPs and bytes in separate columns."""
-    return encoding.as_csv(flat(document))
-
-
-def flat(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """One flat record per kernel, for CSV and data frames."""
-    found = []
-    for kernel in document["kernels"]:
-        record = {key: value for key, value in kernel.items() if key not in ("flops", "bytes")}
-        for key in ("grid", "block"):
-            record[key] = record[key] and "x".join(map(str, record[key]))
-        record["nvtx"] = " / ".join(record["nvtx"])
-        shapes = record["shapes"]
-        record["shapes"] = " ".join("x".join(map(str, shape)) or "-" for shape in shapes) if shapes else None
-        record |= {f"flops_{pipe}": value for pipe, value in kernel["flops"].items()}
-        record |= {f"bytes_{level}": value for level, value in kernel["bytes"].items()}
-        found.append(record)
-    return found
 
 
 def points_document(plot: RooflinePlot) -> dict[str, Any]:
@@ -111,7 +61,7 @@ def points_document(plot: RooflinePlot) -> dict[str, Any]:
             for line in rooflines
             for ceiling in ceilings(line.device, line.pipes)
         ],
-        "points": point_rows(rooflines),
+        "points": point_file_table(rooflines).records(point_rows(rooflines)),
         "warnings": list(map(str, plot.warnings)),
     }
 
@@ -127,15 +77,6 @@ def _device(roofline: Roofline) -> dict[str, Any]:
         "kernels_clock": chosen.kernel_clock and chosen.kernel_clock.mean,
         "ceilings_from": "measured" if chosen.measured else "datasheet",
     }
-
-
-def point_rows(rooflines: Sequence[Roofline]) -> list[dict[str, Any]]:
-    """One record per point, device by device."""
-    return [
-        _device_key(rooflines, roofline.device.id) | point._asdict()
-        for roofline in rooflines
-        for point in roofline.points
-    ]
 
 
 SUFFIXES = (*output_files.PICTURES, "html", "json", "csv")  # that `save_points` accepts
@@ -180,4 +121,4 @@ def ceilings(device: Device, used: Sequence[Pipe]) -> list[dict[str, Any]]:
 
 def points_csv(rooflines: Sequence[Roofline]) -> str:
     """One line per point, in base units."""
-    return encoding.as_csv(point_rows(rooflines))
+    return point_file_table(rooflines).csv(point_rows(rooflines))

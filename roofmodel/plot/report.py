@@ -44,17 +44,16 @@ class ProfileReport(TextResult, FileResult):
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per kernel, with the columns of `roof kernels --format csv`."""
-        import pandas
+        from roofmodel.plot.columns import kernel_rows, kernel_table
 
-        from roofmodel.plot.data import flat
-
-        return pandas.DataFrame(flat(self.to_dict()))
+        return kernel_table(len(self.measured.runs)).frame(kernel_rows(self.measured))
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
-        from roofmodel.plot.data import kernels_csv
+        from roofmodel.plot.columns import kernel_rows, kernel_table
         from roofmodel.report.encoding import as_json
 
-        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: kernels_csv(self.to_dict())}
+        table = kernel_table(len(self.measured.runs))
+        return {"json": lambda: as_json(self.to_dict()), "csv": lambda: table.csv(kernel_rows(self.measured))}
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:
@@ -110,11 +109,9 @@ class PlotReport(TextResult, PictureResult):
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per point in base units, with the columns of `roof plot --format csv`."""
-        import pandas
+        from roofmodel.plot.columns import point_file_table, point_rows
 
-        from roofmodel.plot.data import point_rows
-
-        return pandas.DataFrame(point_rows(self.placed.rooflines))
+        return point_file_table(self.placed.rooflines).frame(point_rows(self.placed.rooflines))
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:

@@ -170,7 +170,7 @@ class TerminalTable:
         yield grid
         figures = (cells[1:] for column, cells in zip(kept, columns, strict=True) if column.unit is not NAME)
         text = "".join(_plain(cell) for cells in figures for cell in cells)
-        legends = [column.legend for column in kept] + [line for mark, line in self.table.marks.items() if mark in text]
+        legends = [line for mark, line in self.table.marks.items() if mark in text] + [column.legend for column in kept]
         if found := [*dict.fromkeys(filter(None, legends))]:
             yield Text("; ".join(found), style="dim")
 

@@ -48,6 +48,7 @@ def _seconds(value: float) -> str:
 TEXT = Unit(str, left=True)
 NAME = Unit(str, left=True)  # takes the width that other columns leave, and is shortened to it
 COUNT = Unit(str)
+TIMES = Unit(lambda value: "" if value == 1 else str(value))  # only numbers other than 1 are written
 NUMBER = Unit(units.significant)
 FLOP = Unit(units.si)
 BYTES = Unit(lambda value: units.si(value, "B"))

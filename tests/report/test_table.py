@@ -81,7 +81,7 @@ def test_a_column_in_which_nothing_is_known_is_left_out() -> None:
 
 def test_a_legend_is_below_the_columns_and_marks_that_are_there() -> None:
     table = KERNELS.terminal([*ROWS, Kernel("is_it?", 1.0, None)])
-    assert printed(table, 60).splitlines()[-1].rstrip() == "time: of one launch; – not collected"
+    assert printed(table, 60).splitlines()[-1].rstrip() == "– not collected; time: of one launch"
     assert "time" not in printed(table, 28)
 
 
