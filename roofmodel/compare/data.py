@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from roofmodel.compare.columns import rows_table
 from roofmodel.compare.comparison import FoundPasses, ModelComparison
-from roofmodel.compare.diagnosis import reasons
-from roofmodel.compare.text import finding_texts, row_label
+from roofmodel.compare.text import finding_texts
 from roofmodel.files.file_names import display_names
 from roofmodel.numbers.algebra import plain
 from roofmodel.report import encoding
@@ -26,7 +26,7 @@ def document(comparison: ModelComparison) -> dict[str, Any]:
         "hardware_from": comparison.identified.source,
         "source": {"tool": comparison.profile.tool, "files": list(display_names(comparison.profile.files).values())},
         "matched_by": list(comparison.matched_by),
-        "rows": rows(comparison),
+        "rows": rows_table(comparison).records(comparison.rows),
         "unmatched": {
             "kernels": [each._asdict() for each in comparison.unmatched_kernels],
             "ops": [each._asdict() for each in comparison.unmatched_operators],
@@ -35,36 +35,6 @@ def document(comparison: ModelComparison) -> dict[str, Any]:
         "findings": finding_texts(comparison),
         "notes": [str(note) for note in comparison.notes],
     }
-
-
-def rows(comparison: ModelComparison) -> list[dict[str, Any]]:
-    """One row per group of operators."""
-    return [
-        {
-            "group": " + ".join(row.operators),
-            "label": row_label(comparison, row),
-            "phase": row.phase,
-            "stage": row.stage or None,
-            "occurrences": row.occurrences,
-            "predicted_flops": plain(row.cost.flops),
-            "measured_flops": row.measured_flops,
-            "predicted_bytes": plain(row.cost.bytes),
-            "measured_bytes": row.measured_bytes,
-            "bound": row.bound,
-            "bound_seconds": row.bound_seconds,
-            "expected_seconds": row.expected_seconds,
-            "measured_seconds": row.measured_seconds,
-            "lost_seconds": row.excess_seconds,
-            "bound_fraction": row.bound_seconds / row.measured_seconds if row.measured_seconds else None,
-            "expected_fraction": row.expected_seconds / row.measured_seconds
-            if row.measured_seconds and row.expected_seconds is not None
-            else None,
-            "kernels": row.kernels,
-            "kernel_names": list(row.kernel_names),
-            "why": list(reasons(row, comparison)),
-        }
-        for row in comparison.rows
-    ]
 
 
 _SUMMED = (
@@ -114,5 +84,4 @@ def as_json(comparison: ModelComparison) -> str:
 
 def as_csv(comparison: ModelComparison) -> str:
     """The rows as CSV with a header; a list is one cell, joined by `; `."""
-    flat = [{k: "; ".join(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows(comparison)]
-    return encoding.as_csv(flat)
+    return rows_table(comparison).csv(comparison.rows)

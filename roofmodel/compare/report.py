@@ -51,9 +51,9 @@ class CompareReport(TextResult, PictureResult):
         """One row per group of operators in base units, with the columns of `roof compare --format csv`."""
         import pandas
 
-        from roofmodel.compare.data import rows
+        from roofmodel.compare.columns import rows_table
 
-        return pandas.DataFrame(rows(self.comparison))
+        return pandas.DataFrame(rows_table(self.comparison).records(self.comparison.rows))
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:

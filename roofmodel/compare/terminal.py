@@ -8,32 +8,18 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from roofmodel.compare import data
+from roofmodel.compare import columns, data
 from roofmodel.compare.comparison import ComparisonRow, FoundPasses, ModelComparison
 from roofmodel.compare.diagnosis import reasons
-from roofmodel.compare.text import duration, finding_texts, percent, row_label
+from roofmodel.compare.text import duration, finding_texts, row_label
 from roofmodel.errors import Option
 from roofmodel.files import output_files
 from roofmodel.numbers import units
-from roofmodel.numbers.algebra import plain
-from roofmodel.report.columns import FittingTable
 from roofmodel.roofline.points import total
 from roofmodel.steps.workload_text import describe_phase, describe_workload
 
 SUFFIXES = (*output_files.PICTURES, "json", "csv")
 MAX_LISTED = 8  # unmatched kernels, and rows with reasons
-TITLES = (
-    "operator", "×", "kernels", "FLOPs", "× FLOPs", "bytes", "× bytes", "bound by", "bound", "expected", "achieved",
-    "of bound", "of exp.", "excess",
-)  # fmt: skip
-EXPENDABLE = ("bound by", "bytes", "FLOPs", "kernels", "×", "of exp.", "× bytes", "× FLOPs", "expected")
-MEANING = {
-    "× FLOPs": "× FLOPs: measured / counted FLOPs",
-    "× bytes": "× bytes: measured / counted DRAM bytes",
-    "of bound": "of bound: bound / achieved",
-    "of exp.": "of exp.: expected / achieved",
-    "excess": "excess: achieved − expected (− bound if there is no expected time)",
-}
 
 
 def table(comparison: ModelComparison) -> RenderableType:
@@ -53,7 +39,7 @@ def _blocks(comparison: ModelComparison) -> Iterator[RenderableType]:
         rows = [row for row in comparison.rows if row.phase == passes.phase]
         yield Text()
         yield Text(_heading(comparison, passes, rows), style="bold")
-        yield _rows(comparison, rows)
+        yield columns.rows_table(comparison).terminal(rows)
         yield from _reasons(comparison, rows)
         yield from _unmatched(comparison, passes.phase)
     yield Text()
@@ -75,37 +61,6 @@ def _heading(comparison: ModelComparison, passes: FoundPasses, rows: Sequence[Co
     ]
     kernels = f"{units.significant(passes.kernels)} kernels, {duration(passes.seconds)}{span}"
     return f"{phase}: {used}, {kernels}; matched operators: {', '.join(sums)}"
-
-
-def _rows(comparison: ModelComparison, rows: Sequence[ComparisonRow]) -> RenderableType:
-    shown = FittingTable(TITLES, "operator", EXPENDABLE, MEANING)
-    for row in rows:
-        excess = row.excess_seconds
-        shown.add(
-            row_label(comparison, row),
-            units.significant(row.occurrences) if row.occurrences != 1 else "",
-            units.significant(row.kernels),
-            units.si(plain(row.cost.flops)),
-            _ratio(row.measured_flops, float(row.cost.flops)),
-            units.si(plain(row.cost.bytes), "B"),
-            _ratio(row.measured_bytes, float(row.cost.bytes)),
-            row.bound,
-            duration(row.bound_seconds),
-            "" if row.expected_seconds is None else duration(row.expected_seconds),
-            duration(row.measured_seconds),
-            _share(row.bound_seconds, row.measured_seconds),
-            "" if row.expected_seconds is None else _share(row.expected_seconds, row.measured_seconds),
-            f"−{duration(-excess)}" if excess is not None and excess < 0 else duration(excess),
-        )
-    return shown
-
-
-def _ratio(measured: float | None, counted: float) -> str:
-    return "" if measured is None or not counted else units.significant(measured / counted)
-
-
-def _share(predicted: float, measured: float | None) -> str:
-    return percent(predicted / measured) if measured else "–"
 
 
 def _reasons(comparison: ModelComparison, rows: Sequence[ComparisonRow]) -> Iterator[RenderableType]:
