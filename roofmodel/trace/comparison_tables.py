@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from roofmodel.errors import Option
 from roofmodel.numbers import units
-from roofmodel.report.columns import FittingTable
+from roofmodel.report.columns import TerminalTable
+from roofmodel.report.table import COUNT, NAME, SECONDS, Column, Table, Unit
 from roofmodel.trace.comparison import GroupChange, RunComparison, RunTotals
 from roofmodel.trace.parts import PARTS
 from roofmodel.trace.trace import RunAnalysis
 
 MAX_ROWS = 12
-_LEGEND = {
-    "matched": "matched: change of the launches that both runs have, by name and order; only before, only after: time "
-    "of the other launches; after - before = matched - only before + only after",
-}
+_LEGEND = (
+    "matched: change of the launches that both runs have, by name and order; only before, only after: time of the "
+    "other launches; after - before = matched - only before + only after"
+)
 
 
 def document(compared: RunComparison) -> dict[str, Any]:
@@ -45,8 +46,8 @@ def document(compared: RunComparison) -> dict[str, Any]:
         "slower_seconds": sum(max(row.matched, 0) for row in rows) / 1e9,
         "appeared_seconds": sum(row.appeared for row in rows) / 1e9,
         "vanished_seconds": sum(row.vanished for row in rows) / 1e9,
-        "groups": [change_record(row, "group") for row in compared.groups],
-        "kernels": [change_record(row, "name") | {"counterpart": row.counterpart} for row in rows],
+        "groups": changes_table("group").records(compared.groups),
+        "kernels": [changes_table("name").record(row) | {"counterpart": row.counterpart} for row in rows],
     }
 
 
@@ -66,14 +67,60 @@ def _run(run: RunTotals) -> dict[str, Any]:
     }
 
 
-def change_record(row: GroupChange, key: str) -> dict[str, Any]:
-    """One record per group or name."""
-    return {
-        key: row.group, "verdict": row.verdict, "kernels_before": row.launches_before,
-        "kernels_after": row.launches_after, "before_seconds": row.before / 1e9, "after_seconds": row.after / 1e9,
-        "change_seconds": row.change / 1e9, "matched_change_seconds": row.matched / 1e9,
-        "appeared_seconds": row.appeared / 1e9, "vanished_seconds": row.vanished / 1e9,
-    }  # fmt: skip
+class _Total(NamedTuple):
+    """The sum over all groups."""
+
+    before: int
+    after: int
+    change: int
+    group: str = "all"
+    verdict: str = ""
+    launches_before: None = None
+    launches_after: None = None
+    matched: None = None
+    appeared: None = None
+    vanished: None = None
+
+
+def _signed(seconds: float) -> str:
+    return f"{'+' if seconds > 0 else '-'}{units.seconds(abs(seconds))}" if seconds else "0"
+
+
+CHANGE = Unit(_signed)
+PART = Unit(lambda seconds: units.seconds(seconds) if seconds else "")
+
+
+def _seconds(field: str) -> Callable[[GroupChange | _Total], float | None]:
+    def seconds(row: GroupChange | _Total) -> float | None:
+        nanoseconds = getattr(row, field)
+        return None if nanoseconds is None else nanoseconds / 1e9
+
+    return seconds
+
+
+def _launches(row: GroupChange | _Total) -> str | None:
+    before, after = row.launches_before, row.launches_after
+    return None if after is None else str(after) if before == after else f"{before} → {after}"
+
+
+def changes_table(key: str, title: str = "") -> Table:
+    """The change of each group or name (GroupChange); the key and the title of the first column."""
+    return Table(
+        "changes",
+        (
+            Column(key, title, NAME, "group"),
+            Column("verdict", "", text=lambda row: row.verdict.replace("_", " ")),
+            Column("kernels_before", value="launches_before"),
+            Column("kernels_after", "×", COUNT, "launches_after", _launches, priority=4),
+            Column("before_seconds", "before", SECONDS, _seconds("before")),
+            Column("after_seconds", "after", SECONDS, _seconds("after")),
+            Column("change_seconds", "change", CHANGE, _seconds("change")),
+            Column("matched_change_seconds", "matched", CHANGE, _seconds("matched"), priority=3, legend=_LEGEND),
+            Column(None, "only before", PART, _seconds("vanished"), priority=1),
+            Column("appeared_seconds", "only after", PART, _seconds("appeared"), priority=2),
+            Column("vanished_seconds", value=_seconds("vanished")),
+        ),
+    )
 
 
 def blocks(trace: RunAnalysis, compared: RunComparison) -> Iterator[RenderableType]:
@@ -85,10 +132,11 @@ def blocks(trace: RunAnalysis, compared: RunComparison) -> Iterator[RenderableTy
     yield Text()
     yield Text("parts of the wall time, sums over the ranks", style="bold")
     yield _parts(compared.before, compared.after)
+    before, after = compared.before.work, compared.after.work
     for title, rows in ((trace.by, compared.groups), ("name", compared.kernels)):
         yield Text()
         yield Text(f"GPU work by {title}, largest change first", style="bold")
-        yield _changes(title, rows[:MAX_ROWS], compared)
+        yield changes_table("name", title).terminal([*rows[:MAX_ROWS], _Total(before, after, after - before)])
         if (rest := len(rows) - MAX_ROWS) > 0:
             yield Text(f"and {rest} more; {Option('format', 'json')} lists all", style="dim")
     if replaced := [row for row in compared.kernels if row.counterpart and row.launches_before]:
@@ -112,35 +160,18 @@ def _summary(compared: RunComparison) -> Iterator[RenderableType]:
         yield Text("The clocks of different files are not aligned: only durations are compared.", style="dim")
 
 
-def _parts(before: RunTotals, after: RunTotals) -> RenderableType:
-    shown = FittingTable(("part", "before", "after", "change"), "part", (), {})
-    for part, shown_as in PARTS.items():
-        if before.parts[part] or after.parts[part]:
-            shown.add(shown_as.title, *_times(before.parts[part], after.parts[part]))
-    shown.add("wall time", *_times(before.wall, after.wall))
-    return shown
+def _parts(before: RunTotals, after: RunTotals) -> TerminalTable:
+    parts = [(shown.title, before.parts[part], after.parts[part]) for part, shown in PARTS.items()]
+    found = [(title, old, new) for title, old, new in parts if old or new]
+    return _PARTS.terminal([*found, ("wall time", before.wall, after.wall)])
 
 
-def _times(before: int, after: int) -> tuple[str, str, str]:
-    return units.seconds(before / 1e9), units.seconds(after / 1e9), _signed(after - before)
-
-
-def _changes(title: str, rows: Iterable[GroupChange], compared: RunComparison) -> RenderableType:
-    titles = (title, "", "×", "before", "after", "change", "matched", "only before", "only after")
-    shown = FittingTable(titles, title, ("only before", "only after", "matched", "×"), _LEGEND)
-    for row in rows:
-        same = row.launches_before == row.launches_after
-        count = str(row.launches_after) if same else f"{row.launches_before} → {row.launches_after}"
-        shown.add(
-            row.group, row.verdict.replace("_", " "), count, *_times(row.before, row.after), _signed(row.matched),
-            units.seconds(row.vanished / 1e9) if row.vanished else "",
-            units.seconds(row.appeared / 1e9) if row.appeared else "",
-        )  # fmt: skip
-    shown.add("all", "", "", *_times(compared.before.work, compared.after.work), "", "", "")
-    return shown
-
-
-def _signed(nanoseconds: int) -> str:
-    if not nanoseconds:
-        return "0"
-    return ("+" if nanoseconds > 0 else "-") + units.seconds(abs(nanoseconds) / 1e9)
+_PARTS = Table(
+    "parts",
+    (
+        Column(None, "part", NAME, lambda row: row[0]),
+        Column(None, "before", SECONDS, lambda row: row[1] / 1e9),
+        Column(None, "after", SECONDS, lambda row: row[2] / 1e9),
+        Column(None, "change", CHANGE, lambda row: (row[2] - row[1]) / 1e9),
+    ),
+)

@@ -53,11 +53,9 @@ class TraceReport(RunReport):
 
     def steps_frame(self) -> pandas.DataFrame:
         """One row per rank and step: wall time and its parts in seconds."""
-        import pandas
+        from roofmodel.trace.columns import STEPS, step_rows
 
-        from roofmodel.trace.data import step_rows
-
-        return pandas.DataFrame(step_rows(self.analyzed))
+        return STEPS.frame(step_rows(self.analyzed))
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf), the timeline (html, perfetto.json[.gz]) or the data (json, csv)."""
