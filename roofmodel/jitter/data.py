@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from roofmodel.files import output_files
+from roofmodel.jitter.columns import rank_rows, ranks_table, steps_table
 from roofmodel.jitter.jitter import Jitter
 from roofmodel.jitter.pipelines.what_if import WhatIf
-from roofmodel.report import encoding
 
 SUFFIXES = (*output_files.PICTURES, "html", "json", "csv")
 
@@ -22,7 +22,7 @@ def document(jitter: Jitter) -> dict[str, Any]:
         "source": {"tool": jitter.tool, "files": list(jitter.names.values())},
         "threshold_seconds": jitter.threshold,
         "step_seconds": jitter.step_seconds,
-        "ranks": rank_rows(jitter),
+        "ranks": ranks_table(jitter).records(rank_rows(jitter)),
         "alignment": {
             "by": jitter.aligned_by,
             "first_gap": jitter.first_gap,
@@ -32,7 +32,7 @@ def document(jitter: Jitter) -> dict[str, Any]:
             "clock_error_seconds": jitter.clocks.error_seconds,
             "collective_start_skew_seconds": jitter.clocks.start_skew_seconds and [*jitter.clocks.start_skew_seconds],
         },
-        "steps": step_rows(jitter),
+        "steps": steps_table(jitter).records(jitter.steps),
         "causes": [cause._asdict() | {"ranks": list(cause.ranks)} for cause in jitter.causes],
         "what_if": jitter.what_if and what_if_slowdowns(jitter.what_if),
         "findings": list(jitter.findings),
@@ -52,44 +52,6 @@ def what_if_slowdowns(found: WhatIf) -> dict[str, Any]:
         "m_w": found.m_w,
         "m_s": found.m_s,
     }
-
-
-def rank_rows(jitter: Jitter) -> list[dict[str, Any]]:
-    """One record per rank."""
-    return [
-        {
-            "rank": rank.number,
-            "file": jitter.names[rank.file],
-            "process": rank.process,
-            "device": rank.device,
-            "host": rank.host,
-            "dp_rank": worker and worker.dp_rank,
-            "stage": worker and worker.stage,
-            "kernels": rank.kernels,
-            "common_compute_seconds": seconds,
-            "compute_seconds": compute,
-            "launch_to_start_median_seconds": delay,
-            "mean_deviation_seconds": mean,
-        }
-        for (rank, seconds, delay, compute, worker), mean in zip(jitter.ranks, jitter.mean_deviations, strict=True)
-    ]
-
-
-def step_rows(jitter: Jitter) -> list[dict[str, Any]]:
-    """One record per step; the deviations are those before the last collective, from the mean over ranks."""
-    return [
-        {
-            "step": step.step,
-            "earliest_rank": step.earliest_rank,
-            "latest_rank": step.latest_rank,
-            "deviation_seconds": step.latest_seconds,
-            "earliest_deviation_seconds": step.earliest_seconds,
-            "diverges_at_kernel": step.diverges_at_kernel,
-            "kernel_name": step.kernel_name,
-            "cause": step.cause,
-        }
-        for step in jitter.steps
-    ]
 
 
 def deviation_rows(jitter: Jitter) -> list[dict[str, Any]]:
@@ -128,4 +90,4 @@ def kernel_rows(jitter: Jitter) -> list[dict[str, Any]]:
 
 def as_csv(jitter: Jitter) -> str:
     """One line per step."""
-    return encoding.as_csv(step_rows(jitter))
+    return steps_table(jitter).csv(jitter.steps)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from roofmodel.jitter.columns import signed, unit_of_work
 from roofmodel.jitter.jitter import OPERATIONS, Jitter
 from roofmodel.jitter.pipelines.what_if import WhatIf
 from roofmodel.jitter.reduced_steps import StepCurves
-from roofmodel.jitter.tables import TOOLS, signed, unit_of_work
+from roofmodel.jitter.tables import TOOLS
 from roofmodel.numbers import units
 from roofmodel.report import canvas
 

@@ -38,11 +38,9 @@ class JitterReport(RunReport):
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per step, with the columns of `roof jitter --format csv`."""
-        import pandas
+        from roofmodel.jitter.columns import steps_table
 
-        from roofmodel.jitter.data import step_rows
-
-        return pandas.DataFrame(step_rows(self.analyzed))
+        return steps_table(self.analyzed).frame(self.analyzed.steps)
 
     def deviations_frame(self) -> pandas.DataFrame:
         """One row per step and rank: deviation of the time to the end of the step from the mean, in seconds."""

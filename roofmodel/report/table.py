@@ -169,6 +169,26 @@ class Table(NamedTuple):
             lines.append(f"| {' | '.join(cells)} |")
         return lines
 
+    def html(self, rows: Iterable[Any]) -> str:
+        """An HTML table of the columns of the CSV; texts have the class `word`."""
+        from html import escape
+
+        columns = [column for column in self.columns if column.shown("csv")]
+
+        def line(tag: str, texts: Iterable[str]) -> str:
+            starts = (f'<{tag} class="word">' if column.unit.left else f"<{tag}>" for column in columns)
+            cells = (f"{start}{escape(text)}</{tag}>" for start, text in zip(starts, texts, strict=True))
+            return f"<tr>{''.join(cells)}</tr>"
+
+        head = line("th", ((column.key or "").removesuffix("_seconds").replace("_", " ") for column in columns))
+        body = "".join(line("td", (_html(column, row) for column in columns)) for row in rows)
+        return f'<div class="table"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>'
+
+
+def _html(column: Column, row: Any) -> str:
+    value = column.get(row)
+    return "–" if value is None else column.unit.write(value)
+
 
 def joined(between: str) -> Callable[[Iterable[Any]], str]:
     """Writes a list as one text, for `Column.flat`."""

@@ -1,0 +1,145 @@
+"""The columns of the tables of jitter: ranks, steps, and the slowdowns of a what-if analysis."""
+
+from typing import Any, NamedTuple
+
+from roofmodel.jitter.jitter import OPERATIONS, Jitter, RankSummary
+from roofmodel.jitter.reduced_steps import StepSummary
+from roofmodel.numbers import units
+from roofmodel.report.table import COUNT, NAME, SECONDS, Column, Table, Unit
+from roofmodel.roofline.kernel_names import short_name
+
+
+def signed(seconds: float) -> str:
+    """Such as `+3.34 ms`."""
+    return f"{'-' if seconds < 0 else '+'}{units.seconds(abs(seconds))}" if seconds else "0"
+
+
+DEVIATION = Unit(signed)
+FOUR_DIGITS = Unit(lambda seconds: units.seconds(seconds, 4))
+
+
+def unit_of_work(jitter: Jitter) -> str:
+    """What is compared between ranks."""
+    return "computation" if jitter.tool == OPERATIONS else "kernel"
+
+
+class RankRow(NamedTuple):
+    """A rank with the name of its file, its mean deviation, and the number of steps in which it is the latest."""
+
+    summary: RankSummary
+    file: str
+    mean: float | None
+    latest: int
+
+
+def rank_rows(jitter: Jitter) -> list[RankRow]:
+    """A row for each rank."""
+    latest = [step.latest_rank for step in jitter.steps if step.has_latest]
+    return [
+        RankRow(summary, jitter.names[summary.rank.file], mean, latest.count(summary.rank.number))
+        for summary, mean in zip(jitter.ranks, jitter.mean_deviations, strict=True)
+    ]
+
+
+def _rank_label(row: RankRow) -> str:
+    rank, worker = row.summary.rank, row.summary.worker
+    labels = [f"GPU {rank.device}"] * (rank.device is not None) + [f"process {rank.process}"] * bool(rank.process)
+    if worker is not None:
+        labels = [f"dp_rank {worker.dp_rank}", f"stage {worker.stage}"]
+    return f"{rank.number}: {', '.join([*labels, row.file])}"
+
+
+def ranks_table(jitter: Jitter) -> Table:
+    """The columns of the ranks (RankRow)."""
+    operations = jitter.tool == OPERATIONS
+    compute = "forward and backward computations" if operations else "kernels that all ranks share, collectives apart"
+    return Table(
+        "ranks",
+        (
+            Column("rank", unit=COUNT, value="summary.rank.number"),
+            Column(None, "rank", NAME, text=_rank_label),
+            Column("file"),
+            Column("process", value="summary.rank.process"),
+            Column("device", unit=COUNT, value="summary.rank.device"),
+            Column("host", value="summary.rank.host"),
+            Column("dp_rank", unit=COUNT, value="summary.worker.dp_rank"),
+            Column("stage", unit=COUNT, value="summary.worker.stage"),
+            Column("kernels", "operations" if operations else "kernels", COUNT, "summary.rank.kernels", priority=2),
+            Column(
+                "common_compute_seconds", "compute", FOUR_DIGITS,
+                "summary.common_compute_seconds", unknown="–", legend=f"compute: {compute}",
+            ),
+            Column("compute_seconds", unit=SECONDS, value="summary.compute_seconds"),
+            Column(
+                "launch_to_start_median_seconds", "launch → start", SECONDS, "summary.launch_to_start_median_seconds",
+                unknown="–", priority=1,
+                legend="launch → start: median time from a kernel's launch on the CPU to its start",
+            ),
+            Column(None, "latest", COUNT, text=lambda row: units.count(row.latest, "step") if row.latest else ""),
+            Column("mean_deviation_seconds", "mean deviation", DEVIATION, "mean", unknown="–"),
+        ),
+    )  # fmt: skip
+
+
+def _if_latest(step: StepSummary, text: Any) -> str | None:
+    return str(text) if step.has_latest else None
+
+
+def _first_late(step: StepSummary) -> str:
+    """Index and name of the first kernel at which the latest rank is late, such as `6 layer_norm`."""
+    if step.diverges_at_kernel is None:
+        return ""
+    return f"{step.diverges_at_kernel} {short_name(step.kernel_name) if step.kernel_name else ''}".rstrip()
+
+
+def _lateness_legend(jitter: Jitter) -> str:
+    work = unit_of_work(jitter)
+    meaning = (
+        "late by, early by: deviation of the latest and of the earliest rank from the mean over ranks, before the "
+    )
+    meaning += "last collective of the step"
+    if jitter.tool == OPERATIONS:
+        meaning = "late by, early by: compute time of the latest and of the earliest rank, minus the mean over ranks"
+    threshold = units.seconds(jitter.threshold)
+    if all(step.diverges_at_kernel is None for step in jitter.steps):
+        return f"{meaning}; no rank is late by more than {threshold}"
+    return f"{meaning}; from {work}: the first {work} at which the latest rank is late by more than {threshold}"
+
+
+def steps_table(jitter: Jitter) -> Table:
+    """The columns of the steps (StepSummary); deviations are those before the last collective, from the mean."""
+    return Table(
+        "steps",
+        (
+            Column("step", "step", COUNT),
+            Column(None, "latest", COUNT, unknown="–", text=lambda row: _if_latest(row, row.latest_rank)),
+            Column(
+                None, "late by", COUNT, unknown="–", legend=_lateness_legend(jitter),
+                text=lambda row: _if_latest(row, units.seconds(row.latest_seconds)),
+            ),
+            Column(
+                "earliest_rank", "earliest", COUNT, unknown="–", priority=2,
+                text=lambda row: _if_latest(row, row.earliest_rank),
+            ),
+            Column("latest_rank", unit=COUNT),
+            Column("deviation_seconds", unit=DEVIATION, value="latest_seconds"),
+            Column(
+                "earliest_deviation_seconds", "early by", DEVIATION, "earliest_seconds", unknown="–", priority=1,
+                text=lambda row: _if_latest(row, units.seconds(max(-row.earliest_seconds, 0))),
+            ),
+            Column("diverges_at_kernel", unit=COUNT),
+            Column("kernel_name", f"from {unit_of_work(jitter)}", NAME, text=_first_late),
+            Column("cause", "cause", unknown=""),
+        ),
+    )  # fmt: skip
+
+
+SLOWDOWNS = Table(
+    "slowdowns",
+    (
+        Column(None, "only this at its recorded time", NAME, lambda row: f"{row[0]} {row[1]}"),
+        Column("kept", value=lambda row: row[0]),
+        Column("name", value=lambda row: row[1]),
+        Column("slowdown", "slowdown", Unit("{:.4f}".format), lambda row: row[2]),
+    ),
+)
