@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from roofmodel.files import output_files
-from roofmodel.plan.data import document, flat_rows
+from roofmodel.plan.columns import CANDIDATES
+from roofmodel.plan.data import document
 from roofmodel.plan.plan import ServingPlan
-from roofmodel.report.encoding import as_csv, as_json
+from roofmodel.report.encoding import as_json
 
 SUFFIXES = (*output_files.PICTURES, "csv", "json")
 FORMATS = ("json", "csv")
@@ -17,7 +18,7 @@ def as_text(plan: ServingPlan, form: str) -> str:
     """The text of a format."""
     if form == "json":
         return as_json(document(plan))
-    return as_csv([*flat_rows(plan)])
+    return CANDIDATES.csv(plan.ranked)
 
 
 def save(plan: ServingPlan, path: str) -> Path:

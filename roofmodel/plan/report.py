@@ -30,7 +30,7 @@ class _PlanReport(TextResult, FileResult):
     @classmethod
     @abstractmethod
     def _view(cls) -> ModuleType:
-        """The module with `document`, `flat_rows`, `as_text`, `save`, FORMATS and SUFFIXES."""
+        """The module with `document`, `CANDIDATES`, `as_text`, `save`, FORMATS and SUFFIXES."""
 
     def _messages(self) -> Iterable[Text]:
         return self.plan.notes
@@ -41,9 +41,8 @@ class _PlanReport(TextResult, FileResult):
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per candidate, the best first, with the columns of `roof plan --format csv`."""
-        import pandas
-
-        return pandas.DataFrame(self._view().flat_rows(self.plan))
+        frame: pandas.DataFrame = self._view().CANDIDATES.frame(self.plan.ranked)
+        return frame
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from math import isinf
+from collections.abc import Collection, Iterator
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
 from rich.text import Text
 
 from roofmodel.numbers import units
+from roofmodel.plan.columns import CANDIDATES
 from roofmodel.plan.options import MTP
 from roofmodel.plan.plan import ServingPlan
-from roofmodel.plan.ranking import SHARED_ERROR, Ranked, format_text, name
-from roofmodel.report.columns import bare, fitting
-
-EXPENDABLE = ("chunk", "memory", "requests/s", "bound by", "ties", "batch", "wait", "TTFT", "device")
-"""Columns that a narrow terminal leaves out, in this order."""
-WRAPPED = ("layout", "formats")
-"""Columns with several words, which wrap if the table is still too wide."""
-LEFT = ("device", "layout", "formats", "bound by")
+from roofmodel.plan.ranking import SHARED_ERROR, Ranked
 
 
 class PlanView:
@@ -33,9 +25,9 @@ class PlanView:
         yield Text(f"{units.grouped(self.plan.searched)} candidates in {self.plan.layouts} layouts and formats")
         if not self.plan.ranked:
             return
-        cells = [_cells(one, len(self.plan.devices) > 1) for one in self.plan.ranked]
-        table, kept = candidate_table(cells, EXPENDABLE, LEFT, options.max_width)
+        table = (CANDIDATES if len(self.plan.devices) > 1 else CANDIDATES.without("device")).terminal(self.plan.ranked)
         yield table
+        kept = table.titles(options.max_width)
         yield from (Text(line) for line in _reasons(self.plan.ranked))
         counted = [title for title in ("tokens/s/GPU", "$/M") if title in kept]
         if any(one.candidate.prefill for one in self.plan.ranked):
@@ -74,20 +66,6 @@ def ties_legend(quantity: str) -> str:
     )
 
 
-def candidate_table(
-    cells: Sequence[Mapping[str, str]], expendable: Iterable[str], left: Collection[str], available: int
-) -> tuple[Table, list[str]]:
-    """A row for each candidate, and the titles of the columns that have text and fit."""
-    titles = [title for title in cells[0] if any(row[title] for row in cells)]
-    widths = {title: max(len(title), *(len(row[title]) for row in cells)) for title in titles}
-    kept, table = fitting(widths, expendable, available), bare()
-    for title in kept:
-        table.add_column(title, justify="left" if title in left else "right", no_wrap=title not in WRAPPED)
-    for row in cells:
-        table.add_row(*(row[title] for title in kept))
-    return table, kept
-
-
 def heading(plan: ServingPlan) -> str:
     """The model, devices, request lengths, targets and speculative decoding of a plan as text."""
     service = plan.service
@@ -103,35 +81,6 @@ def heading(plan: ServingPlan) -> str:
         source = MTP if drafts.is_mtp else drafts.draft.name
         words.append(f"drafts: {source}, {tokens}, acceptance {units.significant(drafts.acceptance)}")
     return " · ".join(words)
-
-
-def _cells(one: Ranked, several_devices: bool) -> dict[str, str]:
-    found = one.candidate
-    cost = found.dollars_per_million_tokens
-    return {
-        "": f"{one.rank}{'' if found.meets else '!'}",
-        "device": found.device if several_devices else "",
-        "layout": name(found),
-        "formats": format_text(found),
-        "batch": str(found.batch),
-        "chunk": "" if found.chunk is None else str(found.chunk),
-        "TTFT": units.seconds(found.ttft.value),
-        "wait": _wait(found.mean_wait),
-        "TPOT": units.seconds(found.tpot.value),
-        "tokens/s/GPU": units.si(found.per_gpu.value),
-        "requests/s": units.significant(found.requests.value),
-        "GPUs": "" if found.gpus_needed is None else str(found.gpus_needed),
-        "$/M": "" if cost is None else units.significant(cost),
-        "memory": units.binary(float(found.memory)),
-        "bound by": found.shares.bound_by,
-        "ties": units.ranges(one.ties_with) if one.ties_with else "",
-    }
-
-
-def _wait(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    return "∞" if isinf(seconds) else units.seconds(seconds)
 
 
 def _reasons(found: tuple[Ranked, ...]) -> Iterator[str]:

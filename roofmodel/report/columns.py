@@ -145,6 +145,10 @@ class TerminalTable:
             del widths[column]
         return list(widths)
 
+    def titles(self, width: int) -> list[str]:
+        """The titles of the columns that fit."""
+        return [column.title or "" for column in self.fitting(width)]
+
     def left_out(self, width: int) -> list[str]:
         """The titles of the columns that do not fit."""
         kept = self.fitting(width)

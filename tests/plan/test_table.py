@@ -13,7 +13,7 @@ import pytest
 
 import roofmodel
 from roofmodel.plan.report import PlanReport
-from roofmodel.plan.table import candidate_table
+from roofmodel.report.table import Column, Table
 from tests.printing import printed
 
 
@@ -55,10 +55,10 @@ def test_a_narrow_terminal_cuts_no_cell(report: PlanReport) -> None:
 
 def test_long_layouts_wrap_in_a_narrow_terminal_and_the_rank_stays() -> None:
     long = "tp 2 pp 4 ep 2 → tp 4 pp 2 ep 4"
-    cells = [{"": "1", "layout": long, "formats": "bf16 weights fp8_block kv fp8", "TPOT": "45.2 ms", "MFU": "50%"}]
-    table, kept = candidate_table(cells, (), ("layout", "formats"), 50)
-    text = printed(table, 50)
-    assert kept == ["", "layout", "formats", "TPOT", "MFU"]
+    row = {"": "1", "layout": long, "formats": "bf16 weights fp8_block kv fp8", "TPOT": "45.2 ms", "MFU": "50%"}
+    wrapped = ("layout", "formats")
+    table = Table("t", [Column(None, title, value=title, wrap=title in wrapped) for title in row])
+    text = printed(table.terminal([row]), 50)
     assert "…" not in text
     assert all(word in text for word in ("1", "ep 2 →", "tp 4", "fp8_block", "45.2 ms", "50%"))
 
