@@ -137,6 +137,15 @@ class WarningNote(Message):
         return f"warning: {super().__str__()}"
 
 
+class AnswerNote(Message):
+    """A note on what would give other numbers: another value of an option, or measurements that do not exist.
+
+    Other notes state what a number means, or where an input is from.
+    """
+
+    __slots__ = ()
+
+
 LIST_MODELS = Command("'roof models list'", "roofmodel.list_models()")
 LIST_FAMILIES = Command("'roof models families'", "roofmodel.list_families()")
 LIST_HARDWARE = Command("'roof hw list'", "roofmodel.list_hardware()")

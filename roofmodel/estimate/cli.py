@@ -80,7 +80,7 @@ def estimate_command(
     check_outputs(Report, output, [model, hw])
     required_device(hw, "a device such as --hw a100")
     report = api.estimate(model, hw or "", family=family, loader=loader, workers=workers, copy=copy, **workload)
-    present(report, form, output, table=report.table(ops=ops, roofline=roofline, hint=True))
-    if form != "table":
-        shown = {"ops": ops, "roofline": roofline}
-        ignored((name for name, given in shown.items() if given), f"--format {form} has every operator and no chart")
+    shown = {"ops": ops, "roofline": roofline} if form != "table" else {}
+    why = f"--format {form} has every operator and no chart"
+    notes = ignored((name for name, given in shown.items() if given), why)
+    present(report, form, output, table=report.table(ops=ops, roofline=roofline, hint=True), notes=notes)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.errors import ModelError
+from roofmodel.errors import Message, ModelError, Option, Text
 from roofmodel.options.command_line import (
     DocumentFiles,
     DocumentFormat,
@@ -18,7 +18,7 @@ from roofmodel.options.command_line import (
 )
 from roofmodel.options.values import FlopCounter
 from roofmodel.options.workload import non_default_options
-from roofmodel.report.printing import DOCUMENT_FORMATS, check_format, check_outputs, ignored, note, present
+from roofmodel.report.printing import DOCUMENT_FORMATS, check_format, check_outputs, ignored, present
 
 app = typer.Typer(add_completion=False)
 
@@ -64,30 +64,30 @@ def explain_command(
     from roofmodel.report.derivation import Derivation
 
     check_outputs(Derivation, output, [model, hw])
+    notes: list[Text] = []
     if conventions:
-        present(api.conventions(), form, output)
-        if model is not None:
-            note("MODEL is ignored: the conventions are the same for all models")
         options = {
             **workload, "op": op, "hw": hw, "family": family, "n": n, "reconcile": reconcile, "line": line,
             "size": size, "timing": timing or None,
         }  # fmt: skip
-        ignored(non_default_options(options), "the conventions are the same for all models")
+        why = "the conventions are the same for all models"
+        notes = [*([] if model is None else [f"MODEL is ignored: {why}"]), *ignored(non_default_options(options), why)]
+        present(api.conventions(), form, output, notes=notes)
         return
     if model is None and line is None:
         raise ModelError("MODEL is missing; give one such as gpt2-xl, or a kernel such as matmul")
     if reconcile and model is not None:
-        present(api.reconcile(model, reconcile, family=family, **workload), form, output)
-        ignored(
+        notes = ignored(
             non_default_options({"op": op, "hw": hw, "n": n, "timing": timing or None}),
             "--reconcile sums the counts of the whole model",
         )
+        present(api.reconcile(model, reconcile, family=family, **workload), form, output, notes=notes)
         return
     report = api.explain(model, hw, family=family, op=op, n=n, line=line, size=size, timing=timing, **workload)
-    present(report, form, output)
     if form == "json" and timing:
-        ignored(["timing"], "--format json always has the expected times' computation")
+        notes = ignored(["timing"], "--format json always has the expected times' computation")
     elif timing and not hw:
-        ignored(["timing"], "expected times need --hw")
+        notes = ignored(["timing"], "expected times need --hw")
     elif form != "json" and hw and not timing:
-        note("--timing shows how each expected time is computed")
+        notes = [Message(Option("timing"), " shows how each expected time is computed")]
+    present(report, form, output, notes=notes)

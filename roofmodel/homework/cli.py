@@ -8,7 +8,7 @@ import typer
 
 from roofmodel.options.command_line import DocumentFiles, DocumentFormat, examples, name_option
 from roofmodel.options.values import SheetName
-from roofmodel.report.printing import DOCUMENT_FORMATS, check_format, check_outputs, note, present
+from roofmodel.report.printing import DOCUMENT_FORMATS, check_format, check_outputs, present
 
 app = typer.Typer(
     add_completion=False,
@@ -53,9 +53,8 @@ def homework_new(
 
     for path in output or ():
         HomeworkSheet.check_output(path, force)
-    present(api.homework(student, sheet, seed=seed, key=key), form, output)
-    if key and not seed:
-        note("without --seed, students can print this key, too")
+    notes = ["without --seed, students can print this key, too"] if key and not seed else []
+    present(api.homework(student, sheet, seed=seed, key=key), form, output, notes=notes)
 
 
 @app.command("check")

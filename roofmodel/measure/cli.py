@@ -49,9 +49,8 @@ def measure_command(
     from roofmodel.measure import api
     from roofmodel.report import progress
 
-    if model is None:
-        given = {"phase": phase, "batch": None if batch == 1 else batch, "seq": seq, "context": context}
-        ignored((name for name, value in given.items() if value is not None), MODEL_ONLY)
+    of_model = {"phase": phase, "batch": None if batch == 1 else batch, "seq": seq, "context": context}
+    unused = [name for name, value in of_model.items() if model is None and value is not None]
     with progress.measuring_progress(budget) as callback:
         report = api.measure(
             output, ops=ops, dtype=dtype, model=model, phase=phase, batch=batch, seq=seq, context=context,
@@ -59,6 +58,6 @@ def measure_command(
         )  # fmt: skip
     print_rich(report)
     print_line(f"wrote {report.path}: {report.measurement.rows} rows of {report.measurement.cases} cases")
-    remark(report)
+    remark(report, ignored(unused, MODEL_ONLY))
     if report.interrupted:
         raise KeyboardInterrupt

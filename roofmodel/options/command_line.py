@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperOption
 
 from roofmodel.errors import Option, WorkloadError
 from roofmodel.options.values import OutputFormat
@@ -104,6 +105,15 @@ def is_given(command_line: typer.Context, option: str) -> bool:
     """Whether the command line states an option, also with its default value."""
     source = command_line.get_parameter_source(option)
     return source is not None and source.name != "DEFAULT"
+
+
+def notes_option(choose: Callable[[typer.Context, bool], None]) -> TyperOption:
+    """`--notes`, which every command has; `choose` gets the command line and whether it states the option."""
+    return TyperOption(
+        param_decls=["--notes"], is_flag=True, default=False, expose_value=False, rich_help_panel=OUTPUT,
+        help="Print all notes, not only the three that matter most (warnings are always printed).",
+        callback=lambda command_line, option, value: choose(command_line, value),
+    )  # fmt: skip
 
 
 def _with_options(command: Command, types: Mapping[str, type], defaults: Mapping[str, Any]) -> Command:

@@ -122,7 +122,6 @@ def plan_command(
         if applicable[name] is None:
             raise WorkloadError(Option(name), " is missing; try ", Option(name, example))
     why = f"{'it does not apply to' if train else 'it only applies to'} --train"
-    ignored(foreign, why)
     given = {name: value for name, value in applicable.items() if value is not None}
     with progress.search_progress() as callback:
         report: PlanReport | TrainingPlanReport
@@ -130,7 +129,7 @@ def plan_command(
             report = api.plan_training(model, devices(hw or []), progress=callback, **shared, **given)
         else:
             report = api.plan(model, devices(hw or []), progress=callback, **shared, **given)
-    present(report, form, output)
+    present(report, form, output, notes=ignored(foreign, why))
 
 
 def _not_together(foreign: Sequence[str], train: bool, needed: Mapping[str, Any]) -> Iterator[Text]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import Message, Option, Text, WorkloadError, choices, joined, shorten
+from roofmodel.errors import AnswerNote, Option, Text, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.numbers import units
 from roofmodel.options.values import seconds_of
@@ -71,10 +71,12 @@ def _calibration_notes(devices: Sequence[Device]) -> Iterator[Text]:
         return
     names = ", ".join(uncalibrated)
     if len(uncalibrated) == len({device.id for device in devices}):
-        yield f"{names}: not calibrated, so times are lower bounds"
+        yield AnswerNote(f"{names}: not calibrated, so times are lower bounds")
     else:
-        remedy = f"for expected times, leave {names} out of "
-        yield Message(f"{names}: not calibrated, so the times of all devices are lower bounds; ", remedy, Option("hw"))
+        yield AnswerNote(
+            f"{names}: not calibrated, so the times of all devices are lower bounds; for expected times, leave {names} "
+            "out of ", Option("hw"),
+        )  # fmt: skip
 
 
 def check_count(option: str, value: object, low: int, high: int) -> None:
@@ -106,7 +108,9 @@ def _rate(value: float | str | None) -> float | None:
 def price_notes(prices: Mapping[str, float], devices: Sequence[Device]) -> Iterator[Text]:
     """The devices without a price, if others have one."""
     if prices and (missing := sorted({device.id for device in devices} - prices.keys())):
-        yield Message(Option("price"), f" is missing for {', '.join(missing)}: candidates are ranked by rate per GPU")
+        yield AnswerNote(
+            Option("price"), f" is missing for {', '.join(missing)}: candidates are ranked by rate per GPU"
+        )
 
 
 def choices_of(option: str, given: object, known: Sequence[str]) -> tuple[str, ...]:

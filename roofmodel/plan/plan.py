@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from roofmodel.counting import phases
 from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.devices.device import Device
-from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, ignored
+from roofmodel.errors import AnswerNote, Option, Text, WarningNote, WorkloadError, ignored
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
 from roofmodel.options.values import Names, RoutingOption
@@ -231,7 +231,7 @@ def _notes(
         )
     busy = [one.rank for one in found.ranked if one.candidate.prefill and one.candidate.prefill.limits]
     if busy and found.service.targets.requests is None:
-        yield Message(
+        yield AnswerNote(
             f"TTFT does not include a queue: the prefill engines of rank {units.ranges(busy)} are busy all the time at "
             "the stated rate, so requests wait longer and longer; ", Option("requests"), " with a lower rate shows the "
             "mean wait",

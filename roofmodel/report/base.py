@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from roofmodel.errors import Text, WarningNote
+from roofmodel.errors import AnswerNote, Command, Message, Option, Text, WarningNote
 from roofmodel.options import arguments
 from roofmodel.options.arguments import PathLike
 
@@ -16,6 +18,42 @@ if TYPE_CHECKING:
 
     from roofmodel.options.values import TextFormat
     from roofmodel.report.notebook import Picture
+
+
+MOST_REMARKS = 3
+"""Warnings and notes that are shown; more only if all of them are warnings."""
+
+
+class NoteChoice(NamedTuple):
+    """Which notes are shown: all, or the most important ones; `is_given` tells whether the user stated an option."""
+
+    every: bool = False
+    is_given: Callable[[str], bool] = lambda option: False
+
+
+_MOST_IMPORTANT = NoteChoice()
+_choice: ContextVar[NoteChoice] = ContextVar("choice", default=_MOST_IMPORTANT)
+
+
+@contextmanager
+def note_choice(choice: NoteChoice) -> Iterator[None]:
+    """Within this context, results show these notes."""
+    token = _choice.set(choice)
+    try:
+        yield
+    finally:
+        _choice.reset(token)
+
+
+def _unimportance(note: Text) -> int:
+    """0 for a note on a given option; then notes on what would give other numbers, first those that name an option."""
+    parts = note.parts if isinstance(note, Message) else (note,)
+    options = [part.name for part in parts if isinstance(part, Option)]
+    if any(map(_choice.get().is_given, options)):
+        return 0
+    if isinstance(note, AnswerNote):
+        return 1 if options else 2
+    return 3
 
 
 class RenderedResult(ABC):
@@ -46,12 +84,17 @@ class RenderedResult(ABC):
 
         return mimebundle(Group(self.__rich__(), *map(RichText, self.remarks())))
 
-    def remarks(self) -> list[str]:
-        """Notes and warnings as lines that begin with `note: ` or `warning: `."""
-        return [
-            *(str(note) if isinstance(note, WarningNote) else f"note: {note}" for note in self._messages()),
-            *(f"warning: {warning}" for warning in self.warnings),
-        ]
+    def remarks(self, *more: Text) -> list[str]:
+        """The lines that are shown below a result: `warning: …` for all warnings, then `note: …` for the most important
+        notes, up to `MOST_REMARKS` lines, and the number of other notes. `more` are notes on how it is shown."""
+        messages = [*self._messages(), *more]
+        lines = [str(note) for note in messages if isinstance(note, WarningNote)]
+        lines += [f"warning: {warning}" for warning in self.warnings]
+        notes = sorted((note for note in messages if not isinstance(note, WarningNote)), key=_unimportance)
+        shown = len(notes) if _choice.get().every else max(0, MOST_REMARKS - len(lines))
+        lines += [f"note: {note}" for note in notes[:shown]]
+        hidden = len(notes[shown:])
+        return [*lines, f"{hidden} more: {Command('--notes', '.notes')}"] if hidden else lines
 
 
 class TextResult(RenderedResult):

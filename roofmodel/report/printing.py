@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from roofmodel import errors
 from roofmodel.errors import Command, Option, Text, WorkloadError, choices
 from roofmodel.files.file_names import printable
 from roofmodel.files.output_files import check_not_input
@@ -45,21 +46,27 @@ def check_outputs(report: Any, paths: Iterable[str] | None, inputs: Iterable[str
 
 
 def present(
-    report: Any, form: OutputFormat, paths: Iterable[str] | None = None, table: Any = None, warn_first: bool = False
+    report: Any,
+    form: OutputFormat,
+    paths: Iterable[str] | None = None,
+    table: Any = None,
+    warn_first: bool = False,
+    notes: Iterable[Text] = (),
 ) -> None:
-    """Write a report to files and to stdout (as `table` if it is given); its notes and warnings to stderr.
+    """Write a report to files and to stdout (as `table` if it is given); its notes and warnings, with further `notes`
+    on how it is shown, to stderr.
 
     Notes and warnings follow the report. With `warn_first` they precede it, because they question all of it.
     """
     if warn_first:
-        remark(report)
+        remark(report, notes)
     save(report, paths)
     if form == "table":
         print_rich(table or report)
     else:
         print_text(report.text(form))
     if not warn_first:
-        remark(report)
+        remark(report, notes)
 
 
 def save(report: Any, paths: Iterable[str] | None) -> None:
@@ -68,16 +75,15 @@ def save(report: Any, paths: Iterable[str] | None) -> None:
         print_line(f"wrote {report.save(path)}")
 
 
-def remark(report: Any) -> None:
-    """A report's notes and warnings."""
-    for line in report.remarks():
+def remark(report: Any, notes: Iterable[Text] = ()) -> None:
+    """A report's warnings, and the most important of its notes and of further ones."""
+    for line in report.remarks(*notes):
         print_line(line)
 
 
-def ignored(options: Iterable[str], why: str) -> None:
+def ignored(options: Iterable[str], why: str) -> list[Text]:
     """A note for each option that was given and does not apply."""
-    for name in options:
-        note(f"{flag(Option(name))} is ignored: {why}")
+    return [errors.ignored(name, why) for name in options]
 
 
 def print_text(text: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from roofmodel.counting.workload import Host
 from roofmodel.devices.device import Device
+from roofmodel.errors import AnswerNote
 from roofmodel.numbers.algebra import plain
 from roofmodel.steps.phase import PhaseEstimate, timed
 from roofmodel.steps.placed import Placed, sum_of
@@ -22,7 +23,7 @@ ALL_FRAMEWORKS = "any"
 """The set that is fitted to the rows of all frameworks: no framework's kernels are an alternative to it."""
 
 
-def gemm_set_notes(device: Device, host: Host, found: Sequence[PhaseEstimate]) -> Iterator[str]:
+def gemm_set_notes(device: Device, host: Host, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
     """The framework whose GEMM parameters each phase uses, where those of another one are much faster.
 
     Compares the times of all GEMMs of a phase that use the same set, with the sets for the same formats.
@@ -37,7 +38,7 @@ def gemm_set_notes(device: Device, host: Host, found: Sequence[PhaseEstimate]) -
             if others and seconds > MIN_RATIO * min(others)[0]:
                 (fastest, name), (compute, stored) = min(others), key.split("/")
                 weights = f" with {stored} weights" if stored != compute else ""
-                yield (
+                yield AnswerNote(
                     f"{compute} GEMMs{weights} of {phase.step.phase} use the parameters of {describe_set(used)}; "
                     f"with those of {describe_set(name)}, they take {fastest / seconds:.2g} times as long"
                 )

@@ -14,7 +14,7 @@ from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
-from roofmodel.errors import Message, Option, Text, WarningNote, shorten
+from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.numbers import units
@@ -201,7 +201,7 @@ def matmul_format_notes(arch: Architecture, device: Device, work: Workload) -> I
     stored = {widths.weights.name, *(form.name for _, form in widths.by_matrix)}
     is_fp8 = arch.quantization is not None and bool(stored & {"fp8", "fp8_block"})
     if is_fp8 and work.phases != ("train",) and work.dtype == widths.dtype.name != "fp8" and "fp8" in device.types:
-        yield Message(
+        yield AnswerNote(
             f"GEMMs are counted in {work.dtype}; for fp8 GEMMs use ", Option("dtype", "fp8"), " ",
             Option("activations", widths.dtype.name), " ", Option("kv", widths.kv.name),
         )  # fmt: skip
@@ -247,20 +247,22 @@ def gpus_per_node(device: Device) -> int:
     return device.network.beyond or DEFAULT_GPUS_PER_NODE if device.network else DEFAULT_GPUS_PER_NODE
 
 
-def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str]:
+def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
     """The basis of expected times, or why there are none."""
     operators = [placed for phase in found for placed in phase.placed]
     unknown = sorted({placed.operator.kind for placed in operators if placed.expected is None})
     if device.calibration is None:
-        yield f"{device.id} is not calibrated, so it has no expected times; see roof calibrate"
+        yield AnswerNote(f"{device.id} is not calibrated, so it has no expected times; see roof calibrate")
     elif device.missing_timing_fields:
         missing = " and ".join(device.missing_timing_fields)
-        yield f"there are no expected times: {device.id}'s file lacks {missing}, which the timing model needs"
+        yield AnswerNote(
+            f"there are no expected times: {device.id}'s file lacks {missing}, which the timing model needs"
+        )
     elif unknown:
         what = "expected times" if all(placed.expected is None for placed in operators) else "totals of expected times"
-        yield f"there are no {what}: {device.id} is not calibrated for {', '.join(unknown)}"
+        yield AnswerNote(f"there are no {what}: {device.id} is not calibrated for {', '.join(unknown)}")
     elif waiting := [phase.step.phase for phase in found if phase.expected is None]:
-        yield (
+        yield AnswerNote(
             f"there is no expected time of {' and '.join(waiting)}: stages wait for transfers between stages, and "
             f"{device.id} is not calibrated for these"
         )
@@ -272,23 +274,23 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[str
             # Collectives have a note of their own, because some cases of a sweep may run on one GPU.
             for shown in (computing, ["collectives"] if communicates and "collectives" in kinds else []):
                 if names := ", ".join(dict.fromkeys(KERNEL_KINDS[kind] for kind in shown)):
-                    yield (
+                    yield AnswerNote(
                         f"{names} kernels are not calibrated on {device.id}; {source_device} parameters scaled to its "
                         "datasheet are used"
                     )
         scans = [each.operator for each in operators if each.operator.kind == "scan"]
         if names := ", ".join(dict.fromkeys(each.name for each in scans if not layer_kernels.kind(each))):
-            yield (
+            yield AnswerNote(
                 f"the expected time of {names} has no evidence: no measurements of this scan exist, so the time to "
                 "read and write its data is used"
             )
         if any(each.operator.name == "attention.index_scores" for each in operators):
-            yield (
+            yield AnswerNote(
                 "the expected times of the indexer and of attention to the tokens that it selects have no evidence: no "
                 "measurements exist, so the parameters of other attention kernels are used"
             )
         if any(_is_default_convolution(each, device.calibration) for each in operators):
-            yield (
+            yield AnswerNote(
                 "convolutions are expected with the kernels that PyTorch chooses by default; with "
                 "torch.backends.cudnn.benchmark = True, these times are 7 to 35 % longer than published ones"
             )
@@ -320,14 +322,14 @@ def straggler_notes(device: Device, work: Workload) -> Iterator[Text]:
             yield straggler_note(in_replica, f"the {in_replica} GPUs of a replica")
     elif layout.gpus > 1:
         suggestion = ("; ", Option("data_parallel", "ddp"), " counts it") if in_replica == 1 else ()
-        yield Message(straggler_note(layout.gpus, f"{layout.gpus} GPUs"), *suggestion)
+        yield AnswerNote(straggler_note(layout.gpus, f"{layout.gpus} GPUs"), *suggestion)
 
 
-def straggler_note(gpus: int, which: str) -> str:
+def straggler_note(gpus: int, which: str) -> AnswerNote:
     """That the wait for the slowest of so many GPUs is not counted, and how long it may be."""
     from roofmodel.timing.replicas import slowest_of
 
-    return (
+    return AnswerNote(
         f"the wait for the slowest of {which} is not counted: about {slowest_of(gpus):.1%} of a step if GPUs differ in "
         "speed as on clusters of V100"
     )
@@ -359,9 +361,9 @@ def format_notes(device: Device, operators: Iterable[Operator], dtype: str) -> I
             "interval"
         )
         if is_unscaled:
-            yield Message(f"{note} (", Option("weights", "nvfp4"), " counts the scales)")
+            yield AnswerNote(f"{note} (", Option("weights", "nvfp4"), " counts the scales)")
         else:
-            yield note
+            yield AnswerNote(note)
 
 
 def _has_unscaled_fp4(kind: str, format_key: str) -> bool:
@@ -388,13 +390,13 @@ def engine_notes(device: Device, work: Workload, found: Sequence[PhaseEstimate])
     if host.runtime != "graph":
         return
     if any(phase.expected and uses_older_gemms(phase.operators, device, dtype, host.engine) for phase in found):
-        yield Message(
+        yield AnswerNote(
             "16-bit GEMMs of ", Option("engine", host.engine),
             f" on one Hopper GPU use the parameters of {OLDER_GEMMS}",
         )  # fmt: skip
     measured = calibration is None or calibration.fitted_on("gemm") == OLDER_GEMMS or is_hopper(device)
     if host.engine == "trtllm-0.9" and not measured and any(phase.expected for phase in found):
-        yield Message(
+        yield AnswerNote(
             Option("engine", host.engine),
             f" has no parameters for {device.id}: GEMMs use those of current libraries; decode attention and "
             "all-reduces use constants from A100, H100 and H200",
@@ -424,7 +426,7 @@ def launch_notes(found: Sequence[PhaseEstimate]) -> Iterator[Text]:
             if phase.step.phase == "generate" and is_launch_bound(sum_of(placed), launches(placed) * phase.launch)
         ]
         name, count = waiting[0] if len(waiting) == 1 else (phase.step.phase, phase.kernels)
-        yield Message(
+        yield AnswerNote(
             f"{name} {'are' if name == 'decodes' else 'is'} launch-bound: {count} operator launches at "
             f"{units.seconds(phase.launch.value)} each take longer than the kernels; see ",
             Option("launch"),

@@ -113,6 +113,5 @@ def sweep_command(
         print_rich(report)
     else:
         report.write(form, sys.stdout)
-    if picture and not any(path.lower().endswith(PICTURES) for path in output or ()):
-        ignored(["picture"], f"no -o FILE .{', .'.join(PICTURES)} is asked for")
-    remark(report)
+    unused = picture and not any(path.lower().endswith(PICTURES) for path in output or ())
+    remark(report, ignored(["picture"], f"no -o FILE .{', .'.join(PICTURES)} is asked for") if unused else ())
