@@ -15,12 +15,11 @@ from roofmodel.timing.timing import Expected
 SHARED_ERROR = 0.6
 """Correlation of the errors of two expected times of a model on one device: 0.61 between fp16 and fp8, 0.68 between a
 batch and four times that batch, on 264 static batches that TensorRT-LLM served on one GPU (`benchmarks/planned.py`)."""
-LITTLE = 0.03
-"""A difference of shares below this is not named as a reason."""
 FAR_FROM_CEILING = 0.6
 """Below this ratio of bound to expected time, faster kernels are named as what raises the limit."""
 NEAR_CAPACITY = 0.85
 """From this part of the usable memory on, memory capacity is named as what raises the limit."""
+NOTHING_DIFFERS = "no part of the step differs by much"
 NEAR_TARGET = 0.9
 """From this part of a latency target on, the target is named."""
 
@@ -145,41 +144,57 @@ def _runner_up(one: Candidate, ordered: Sequence[Candidate]) -> Candidate | None
 
 
 def _cause(one: Candidate, other: Candidate) -> str:
-    """The largest difference between the two, in the direction of the difference of their rates.
+    """The number of engines, or the one option that differs, or the part of the GPU time that differs most in the
+    direction of the rates; with it the options that differ, apart from the layout, which the names state.
 
-    Of two disaggregated candidates, the engines that limit the slower one are compared, first by their number.
+    Of two disaggregated candidates, the engines that limit the slower one are compared.
     """
-    better = one.per_gpu.value >= other.per_gpu.value
-    first, second = (one, other) if better else (other, one)
-    stage = _limiting_stage(second)
-    found = []
-    if _limiting_stage(first) == stage:  # else their shares are those of different steps
-        found += [
-            (second.shares.communication - first.shares.communication,
-             f"communication takes {one.shares.communication:.0%} of its step, not {other.shares.communication:.0%}"),
-            (second.shares.idle - first.shares.idle,
-             f"pipeline stages idle {one.shares.idle:.0%} of its step, not {other.shares.idle:.0%}"),
-        ]  # fmt: skip
-    if one.device != other.device:
-        found.append((0.4, f"{one.device}, not {other.device}"))
+    slower = min(one, other, key=lambda each: each.per_gpu.value)
+    stage = _limiting_stage(slower)
     if one.mode != other.mode:
-        apart = first.mode == "disaggregated"
-        mixed = "compute prompts, which delays decodes" if apart else "read the weights once for prompts and decodes"
-        found.append((0.35, f"mixed steps {mixed}"))
-    else:
-        if text := _number_of_engines(one, other, stage):
-            return text
-        found += _prefill_causes(one, other) if stage == "prefill" else _decode_causes(one, other)
-    size, text = max(found, default=(0.0, ""))
-    if size > LITTLE:
+        same, separate = "the same engines for prefill and decode", "separate engines for prefill and decode"
+        modes = f"{same}, not separate ones" if one.mode == "mixed" else f"{separate}, not the same"
+        return "; ".join([*_shared_differences(one, other), modes])
+    if text := _number_of_engines(one, other, stage):
         return text
-    if stage == "prefill" and one.mode == other.mode:
-        change = _engines(one, stage).requests_per_gpu / _engines(other, stage).requests_per_gpu - 1
-        return f"a prefill GPU computes {abs(change):.0%} {'more' if change > 0 else 'fewer'} prompts/s"
-    longer = one.tpot.value / other.tpot.value - 1
-    if abs(longer) > LITTLE and (longer < 0) == better:
-        return f"a token takes {abs(longer):.0%} {'longer' if longer > 0 else 'less time'}"
-    return "no part of the step differs by much"
+    found = [*_shared_differences(one, other), *_stage_differences(one, other, stage)]
+    mine, theirs = _engines(one, stage), _engines(other, stage)
+    if len(found) == 1 and mine.layout.engine == theirs.layout.engine:
+        return found[0]
+    each = "prompt" if stage == "prefill" else "output token"
+    by_part = _limiting_stage(one) == _limiting_stage(other)  # else their shares are those of different steps
+    term = largest_term(_gpu_time(one, stage, by_part), _gpu_time(other, stage, by_part), f"of GPU time per {each}")
+    return "; ".join([*term, *found]) or NOTHING_DIFFERS
+
+
+def largest_term(one: Mapping[str, float], other: Mapping[str, float], of_what: str) -> list[str]:
+    """`communication takes 1.2 ms of a step, not 0.8 ms`: of the seconds by what takes them, those that differ most in
+    the direction in which their sums differ. Empty if these have the same text."""
+    sign = 1 if sum(one.values()) > sum(other.values()) else -1
+    longest = max(one, key=lambda what: sign * (one[what] - other[what]))
+    mine, theirs = (units.seconds(each[longest]) if each[longest] > 0 else "0" for each in (one, other))
+    return [f"{longest} {mine} {of_what}, not {theirs}"] if mine != theirs else []
+
+
+def by_part_of(seconds: float, communication: float, idle: float) -> dict[str, float]:
+    """Seconds by what takes them, from their shares of communication and of idle pipeline stages."""
+    return {
+        "communication takes": seconds * communication,
+        "pipeline stages idle": seconds * idle,
+        "computation takes": seconds * (1 - communication - idle),
+    }
+
+
+def _gpu_time(one: Candidate, stage: Stage, by_part: bool) -> dict[str, float]:
+    """The GPU time of the engines of a stage by what takes it: seconds per prompt of prefill engines, else per output
+    token. `by_part`: whether `one.shares` are those of this stage."""
+    per_request, shares = 1 / _engines(one, stage).requests_per_gpu, one.shares
+    seconds = per_request if stage == "prefill" else per_request / one.osl
+    if not by_part:
+        return {f"{stage} takes": seconds}
+    if stage == "prefill":  # whole passes follow each other, so pipeline stages idle in the first one only
+        return by_part_of(seconds, shares.communication / (1 - shares.idle), 0.0)
+    return by_part_of(seconds, shares.communication, shares.idle)
 
 
 Stage = Literal["prefill", "decode"]
@@ -222,35 +237,28 @@ def _number_of_engines(one: Candidate, other: Candidate, stage: Stage) -> str | 
     return f"{units.count(mine.layout.gpus, f'{stage} GPU')}, not {theirs.layout.gpus}"
 
 
-def _prefill_causes(one: Candidate, other: Candidate) -> list[tuple[float, str]]:
-    """The sizes and texts of differences of prefill engines. The format of the KV cache matters less than others."""
-    mine, theirs = (_engines(each, "prefill") for each in (one, other))
-    found = []
+def _shared_differences(one: Candidate, other: Candidate) -> Iterator[str]:
+    """The device and the formats, where they differ."""
+    if one.device != other.device:
+        yield f"{one.device}, not {other.device}"
     if one.formats != other.formats:
-        only_cache = one.formats._replace(kv=None) == other.formats._replace(kv=None)
-        found.append((0.1 if only_cache else 0.3, f"{format_text(one)}, not {format_text(other)}"))
-    if mine.layout.engine != theirs.layout.engine:
-        text = f"prefill engines of {layout_text(mine.layout.engine)}, not {layout_text(theirs.layout.engine)}"
-        found.append((0.2, text))
-    if mine.batch != theirs.batch:
-        found.append((0.05, f"{units.count(mine.batch, 'prompt')} in a prefill, not {theirs.batch}"))
-    return found
+        yield f"{format_text(one)}, not {format_text(other)}"
 
 
-def _decode_causes(one: Candidate, other: Candidate) -> list[tuple[float, str]]:
-    """The sizes and texts of differences of engines that decode."""
-    mine, theirs = (_engines(each, "decode") for each in (one, other))
-    found = []
-    if one.formats != other.formats:
-        found.append((0.3, f"{format_text(one)}, not {format_text(other)}"))
+def _stage_differences(one: Candidate, other: Candidate, stage: Stage) -> Iterator[str]:
+    """The options of the engines of a stage that differ, apart from the layout of mixed engines."""
+    mine, theirs = (_engines(each, stage) for each in (one, other))
+    if one.prefill and mine.layout.engine != theirs.layout.engine:
+        yield f"{stage} engines of {layout_text(mine.layout.engine)}, not {layout_text(theirs.layout.engine)}"
     each, another = (engines.batch / engines.layout.gpus for engines in (mine, theirs))
-    if each != another:
-        faster, slower = (each, another) if one.per_gpu.value >= other.per_gpu.value else (another, each)
-        text = f"batch {mine.batch}, not {theirs.batch}"
-        if mine.layout.gpus != theirs.layout.gpus:
-            text = f"batch {units.significant(each)} per decode GPU, not {units.significant(another)}"
-        found.append((0.5 * (1 - slower / faster), text))
-    return found
+    if stage == "prefill" and mine.batch != theirs.batch:
+        yield f"{units.count(mine.batch, 'prompt')} in a prefill, not {theirs.batch}"
+    elif stage == "decode" and mine.layout.gpus != theirs.layout.gpus and each != another:
+        yield f"batch {units.significant(each)} per decode GPU, not {units.significant(another)}"
+    elif stage == "decode" and each != another:
+        yield f"batch {mine.batch}, not {theirs.batch}"
+    if one.chunk != other.chunk:
+        yield f"chunks of {one.chunk} tokens, not {other.chunk}"
 
 
 def limit(one: Candidate) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from roofmodel.plan.ranking import SHARED_ERROR, merit, shown_by_rank, ties
+from roofmodel.plan.ranking import NOTHING_DIFFERS, SHARED_ERROR, by_part_of, largest_term, merit, shown_by_rank, ties
 from roofmodel.plan.training_candidate import TrainingCandidate, schedule, training_name
 from roofmodel.timing.timing import Expected
 
@@ -64,43 +64,44 @@ def _runner_up(fitting: Sequence[TrainingCandidate]) -> TrainingCandidate | None
 
 
 def training_reason(one: TrainingCandidate, other: TrainingCandidate | None, priced: bool = False) -> str:
-    """The largest difference from another candidate. `priced`: whether candidates are ranked by price; then it is the
-    difference of the price if their GPUs have different prices, else of the step time."""
+    """The one option that differs from another candidate, or the part of the step that differs most in the direction of
+    the step times; with it the options that differ, apart from the layout, which the names state. `priced`: whether
+    candidates are ranked by price; then the difference is that of the price if their GPUs have different prices."""
     if other is None:
         return "the only layout that fits"
-    by_price = priced and one.price != other.price
-    change = _merit(one, by_price).value / _merit(other, by_price).value - 1
-    pairs = (
-        ("communication takes", one.shares.communication, other.shares.communication),
-        ("pipeline stages idle", one.shares.idle, other.shares.idle),
-    )
-    found = [
-        (abs(a - b), f"{what} {a:.0%} of its step, not {b:.0%}")
-        for what, a, b in pairs
-        if (a < b) == (change > 0) and f"{a:.0%}" != f"{b:.0%}"
-    ]
-    stages, other_stages = one.layout.pp, other.layout.pp
-    if stages != other_stages:  # the reason, unless one of the shares explains half of the change
-        uneven = f"pp {stages}, not {other_stages} (the last stage also computes the LM head)"
-        found.append((abs(change) / 2, uneven))
-    if one.device != other.device:
-        found.append((0.4, f"{one.device}, not {other.device}"))
+    found, than = [*_differences(one, other)], f"than {training_name(other)}"
+    if priced and one.price != other.price:
+        change = _merit(other, priced).value / _merit(one, priced).value - 1
+        return f"{_price_difference(change)} {than}: {'; '.join(found)}"
+    change = _merit(one, False).value / _merit(other, False).value - 1
+    if abs(change) < 0.005:
+        return f"as fast as {training_name(other)}"
+    if len(found) != 1 or one.layout != other.layout:
+        found = [*largest_term(_seconds(one), _seconds(other), "of a step"), *found]
+    cause = "; ".join(found) or NOTHING_DIFFERS
+    return f"{abs(change):.0%} {'faster' if change >= 0 else 'slower'} {than}: {cause}"
+
+
+def _seconds(one: TrainingCandidate) -> dict[str, float]:
+    """The step time by what takes it."""
+    return by_part_of(one.step.value, one.shares.communication, one.shares.idle)
+
+
+def _differences(one: TrainingCandidate, other: TrainingCandidate) -> Iterator[str]:
+    """The options that differ, apart from the layout."""
     chosen, others = one.choices, other.choices
-    if chosen.recompute != others.recompute:
-        found.append((0.25, f"recomputation {chosen.recompute}, not {others.recompute}"))
+    if one.device != other.device:
+        yield f"{one.device}, not {other.device}"
     if chosen.vpp != others.vpp:
-        found.append((0.02, f"{schedule(chosen)}, not {schedule(others)}"))
+        yield f"{schedule(chosen)}, not {others.vpp}"
+    if chosen.recompute != others.recompute:
+        yield f"recomputation {chosen.recompute}, not {others.recompute}"
     if one.micro_batch != other.micro_batch:
-        found.append((0.02, f"microbatches of {one.micro_batch}, not {other.micro_batch}"))
+        yield f"microbatches of {one.micro_batch}, not {other.micro_batch}"
     if chosen.sequence_parallel != others.sequence_parallel:
-        found.append((0.02, f"sequence parallelism {chosen.sequence_parallel}"))
+        yield f"sequence parallelism {chosen.sequence_parallel}"
     if chosen.zero != others.zero:
-        found.append((0.02, f"optimizer state {'sharded' if chosen.zero else 'on each replica'}"))
-    cause = max(found)[1] if found else "no part of the step differs by much"
-    text = f"{abs(change):.0%} {'faster' if change >= 0 else 'slower'}"
-    if by_price:
-        text = _price_difference(_merit(other, by_price).value / _merit(one, by_price).value - 1)
-    return f"{text} than {training_name(other)}: {cause}"
+        yield f"optimizer state {'sharded' if chosen.zero else 'on each replica'}"
 
 
 def _price_difference(change: float) -> str:

@@ -135,9 +135,21 @@ def test_prefill_engines_of_another_layout_are_counted_in_gpus_if_their_number_i
     fewer = matched(prefill=Layout(tp=4), each=16.0, decode=Layout(tp=4), batch=36)
     assert cause(fewer, FASTEST) == "4 prefill GPUs, not 5"
     slower = matched(prefill=Layout(tp=5), each=15.0, decode=Layout(dp=3), batch=36)
-    assert cause(slower, FASTEST) == "prefill engines of tp 5, not tp 1"
+    longer = "prefill takes 333 ms of GPU time per prompt, not 250 ms"  # 5 GPUs / 15 prompts/s, 1 GPU / 4 prompts/s
+    assert cause(slower, FASTEST) == f"{longer}; prefill engines of tp 5, not tp 1"
     same = matched(prefill=Layout(dp=5), each=3.0, decode=Layout(dp=3), batch=36)
-    assert cause(same, FASTEST) == "a prefill GPU computes 25% fewer prompts/s"  # 3, not 4
+    assert cause(same, FASTEST) == longer
+
+
+def test_times_of_engines_of_the_same_stage_are_compared() -> None:
+    """5 GPUs that compute 15 and 10 prompts per second: a prompt takes 333 and 500 ms of GPU time. Passes follow each
+    other, so the 20 % of a pass in which stages idle are no part of it: 40 % of a pass are half of the rest."""
+    busy = FASTEST.shares._replace(communication=0.4, idle=0.2)
+    one = matched(prefill=Layout(tp=5), each=15.0, decode=Layout(dp=3), batch=36, shares=busy._replace(idle=0.6))
+    other = matched(prefill=Layout(pp=5), each=10.0, decode=Layout(dp=3), batch=36, shares=busy)
+    assert cause(other, one) == (
+        "computation takes 250 ms of GPU time per prompt, not 0; prefill engines of pp 5, not tp 5"
+    )
 
 
 def test_the_engines_that_decode_are_the_cause_where_they_limit_the_rate() -> None:
@@ -159,7 +171,8 @@ def test_shares_of_a_prefill_and_of_a_decode_are_not_compared() -> None:
 def test_the_batch_is_no_cause_against_mixed_steps() -> None:
     mixed = FASTEST._replace(mode="mixed", prefill=None, layout=Layout(dp=8), batch=1000)
     slower = matched(prefill=Layout(dp=4), each=4.0, decode=Layout(tp=4), batch=32)
-    assert cause(slower, mixed) == "mixed steps read the weights once for prompts and decodes"
+    assert cause(slower, mixed) == "separate engines for prefill and decode, not the same"
+    assert cause(mixed, slower) == "the same engines for prefill and decode, not separate ones"
 
 
 def test_a_plan_names_the_engines_that_limit_each_rate() -> None:

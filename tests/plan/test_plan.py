@@ -33,14 +33,60 @@ def planned(**options: Any) -> ServingPlan:
     return plan(hub.load(MODEL), [Device.load("h100")], **asked)
 
 
-def test_a_slower_step_is_a_reason_if_no_part_of_it_differs() -> None:
-    best = planned().ranked[0].candidate
-    slower = best._replace(
-        layout=Layout(pp=2), tpot=Expected(*(1.2 * t for t in best.tpot)),
-        requests=Expected(*(rate / 1.2 for rate in best.requests)),
+def served(tpot: float, communication: float, idle: float, **changes: Any) -> Candidate:
+    """200 sequences on 2 GPUs with mixed steps: a token takes 2 / 200 × `tpot` seconds of GPU time, of which these are
+    the shares; 129 tokens are 128 decodes."""
+    one = planned().ranked[0].candidate
+    shares = one.shares._replace(communication=communication, idle=idle)
+    found = one._replace(osl=129, gpus=2, layout=Layout(tp=2), batch=200, chunk=512, shares=shares)
+    found = found._replace(tpot=Expected(tpot, tpot, tpot), **changes)
+    rate = found.batch / (128 * tpot)
+    return found._replace(requests=Expected(rate, rate, rate))
+
+
+def cause(one: Candidate, other: Candidate) -> str:
+    ordered = sorted((one, other), key=lambda each: -each.per_gpu.value)
+    return reason(one, 1 + ordered.index(one), ordered).partition(": ")[2]
+
+
+FAST = {"tpot": 0.0129, "communication": 0.2, "idle": 0.0}
+"""128 µs of GPU time per output token (128 of 129 are decoded): 25.6 µs of communication, 102 µs of computation."""
+
+
+def test_the_reason_is_the_part_of_the_gpu_time_that_differs_most() -> None:
+    """A step of 25.8 ms takes 256 µs per token: half of it is 128 µs of communication, 102 more; 26 more are idle."""
+    slow = served(0.0258, 0.5, 0.1, layout=Layout(pp=2))
+    assert cause(slow, served(**FAST)) == (
+        "communication takes 128 µs of GPU time per output token, not 25.6 µs"
     )  # fmt: skip
-    assert reason(slower, 2, [best, slower]).endswith(": a token takes 20% longer")
-    assert reason(best, 1, [best, slower]).endswith(": a token takes 17% less time")
+    assert cause(served(**FAST), slow) == "communication takes 25.6 µs of GPU time per output token, not 128 µs"
+    idle = served(0.0258, 0.1, 0.5, layout=Layout(pp=2))
+    assert cause(idle, served(**FAST)) == "pipeline stages idle 128 µs of GPU time per output token, not 0"
+    computing = served(0.0258, 0.0, 0.0, layout=Layout(pp=2))
+    assert cause(computing, served(**FAST)) == "computation takes 256 µs of GPU time per output token, not 102 µs"
+
+
+def test_a_part_that_differs_against_the_rates_is_no_reason() -> None:
+    """20 % slower with 26 µs less communication: computation takes 51 µs more."""
+    slow = served(0.0129 * 1.2, 0.0, 0.0, layout=Layout(pp=2))
+    assert cause(slow, served(**FAST)) == "computation takes 154 µs of GPU time per output token, not 102 µs"
+
+
+def test_options_that_differ_follow_the_largest_part_of_the_time() -> None:
+    slow = served(0.0129, 0.6, 0.0, batch=100, chunk=256)
+    # Half of the batch takes 2 / 100 × 12.9 ms × 128 / 129 = 256 µs per token, 60 % of it 154 µs.
+    assert cause(slow, served(**FAST)) == (
+        "communication takes 154 µs of GPU time per output token, not 25.6 µs; batch 100, not 200; chunks of 256 "
+        "tokens, not 512"
+    )
+
+
+def test_one_option_that_differs_is_the_reason() -> None:
+    fast = served(**FAST)
+    assert cause(served(0.0258, 0.5, 0.1, batch=100), fast) == "batch 100, not 200"
+    narrow = fast.formats._replace(kv="fp8")
+    assert cause(served(0.0258, 0.5, 0.1, formats=narrow), fast) == "bf16 kv fp8, not bf16"
+    assert cause(served(0.0258, 0.5, 0.1, device="a100"), fast) == "a100, not h100-sxm"
 
 
 def test_the_first_candidate_is_compared_with_the_best_other_layout_even_if_they_tie() -> None:

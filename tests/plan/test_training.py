@@ -10,6 +10,7 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
+from roofmodel.plan.layouts import Layout
 from roofmodel.plan.options import number_of_tokens
 from roofmodel.plan.training import TrainingPlan, plan_training
 from roofmodel.plan.training_candidate import TrainingCandidate
@@ -138,19 +139,41 @@ def test_equal_prices_rank_by_the_step_time_and_a_missing_price_is_noted() -> No
     assert not any("missing" in str(each) for each in equal.notes)
 
 
-def test_the_number_of_stages_is_the_reason_if_no_share_explains_half_of_the_change() -> None:
-    found = [each.candidate for each in planned(tp=1, recompute="none", micro_batch=1, vpp=1, top=100).ranked]
-    one, two = (next(each for each in found if each.layout.pp == pp) for pp in (1, 2))
-    idle = two.shares._replace(communication=one.shares.communication, idle=one.shares.idle + 0.01)
-    assert "pp 2, not 1 (the last stage" in training_reason(two._replace(shares=idle), one)
-    assert "pipeline stages idle" in training_reason(
-        two._replace(shares=idle._replace(idle=one.shares.idle + 0.5)), one
+def timed(seconds: float, communication: float, idle: float, **changes: Any) -> TrainingCandidate:
+    """A candidate with a step time of which these are the shares."""
+    one = planned().ranked[0].candidate
+    return one._replace(
+        step=Expected(seconds, seconds, seconds),
+        shares=one.shares._replace(communication=communication, idle=idle), **changes,
+    )  # fmt: skip
+
+
+def test_the_reason_is_the_part_of_the_step_that_differs_most() -> None:
+    """Of 10 s: 1 s of communication and 9 s of computation. Of 20 s, what the shares say."""
+    fast, pp = timed(10, 0.1, 0.0), Layout(pp=4)
+    assert cause(timed(20, 0.4, 0.05, layout=pp), fast) == "communication takes 8 s of a step, not 1 s"
+    assert cause(timed(20, 0.1, 0.5, layout=pp), fast) == "pipeline stages idle 10 s of a step, not 0"
+    assert cause(timed(20, 0.1, 0.1, layout=pp), fast) == "computation takes 16 s of a step, not 9 s"
+    assert cause(fast, timed(20, 0.4, 0.05, layout=pp)) == "communication takes 1 s of a step, not 8 s"
+
+
+def test_options_that_differ_follow_the_part_of_the_step_and_one_alone_is_the_reason() -> None:
+    fast = timed(10, 0.1, 0.0)
+    full = fast.choices._replace(recompute="full", sequence_parallel="on")
+    assert cause(timed(20, 0.1, 0.0, choices=full, micro_batch=7), fast) == (
+        f"computation takes 18 s of a step, not 9 s; recomputation full, not {fast.choices.recompute}; microbatches of "
+        f"7, not {fast.micro_batch}; sequence parallelism on"
     )
+    assert cause(timed(20, 0.5, 0.0, micro_batch=7), fast) == f"microbatches of 7, not {fast.micro_batch}"
 
 
-def test_equal_shares_are_no_reason() -> None:
-    first, second = (each.candidate._replace(device="one") for each in of_two_devices("v100").ranked)
-    assert training_reason(second, first).endswith("slower than tp 1: no part of the step differs by much")
+def test_candidates_that_differ_by_less_than_half_a_percent_are_as_fast() -> None:
+    fast = timed(10, 0.1, 0.0)
+    assert training_reason(timed(10.04, 0.5, 0.0, layout=Layout(pp=4)), fast).startswith("as fast as ")
+
+
+def cause(one: TrainingCandidate, other: TrainingCandidate) -> str:
+    return training_reason(one, other).partition(": ")[2]
 
 
 def test_a_device_without_candidates_does_not_turn_the_times_of_others_into_bounds() -> None:
