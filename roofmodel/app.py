@@ -13,28 +13,41 @@ from roofmodel.options.command_line import is_given, notes_option
 from roofmodel.report.base import NoteChoice, note_choice
 from roofmodel.report.printing import print_text
 
-COMMANDS = {
-    "estimate": "roofmodel.estimate.cli",
-    "sweep": "roofmodel.sweep.cli",
-    "plan": "roofmodel.plan.cli",
-    "explain": "roofmodel.explain.cli",
-    "crossover": "roofmodel.explain.crossover_cli",
-    "explore": "roofmodel.explore.cli",
-    "kernels": "roofmodel.plot.kernels_cli",
-    "plot": "roofmodel.plot.cli",
-    "compare": "roofmodel.compare.cli",
-    "trace": "roofmodel.trace.cli",
-    "jitter": "roofmodel.jitter.cli",
-    "count": "roofmodel.count.cli",
-    "ncu-command": "roofmodel.plot.ncu_command_cli",
-    "validate": "roofmodel.measure.validate_cli",
-    "calibrate": "roofmodel.measure.calibrate_cli",
-    "measure": "roofmodel.measure.cli",
-    "models": "roofmodel.catalog.models_cli",
-    "hw": "roofmodel.catalog.hw_cli",
-    "homework": "roofmodel.homework.cli",
+PANELS = {
+    "Predict": {
+        "estimate": "roofmodel.estimate.cli",
+        "sweep": "roofmodel.sweep.cli",
+        "count": "roofmodel.count.cli",
+    },
+    "Decide": {
+        "plan": "roofmodel.plan.cli",
+        "crossover": "roofmodel.explain.crossover_cli",
+    },
+    "Explain": {
+        "explain": "roofmodel.explain.cli",
+        "explore": "roofmodel.explore.cli",
+    },
+    "Measure": {
+        "kernels": "roofmodel.plot.kernels_cli",
+        "plot": "roofmodel.plot.cli",
+        "compare": "roofmodel.compare.cli",
+        "trace": "roofmodel.trace.cli",
+        "jitter": "roofmodel.jitter.cli",
+        "ncu-command": "roofmodel.plot.ncu_command_cli",
+        "measure": "roofmodel.measure.cli",
+        "validate": "roofmodel.measure.validate_cli",
+        "calibrate": "roofmodel.measure.calibrate_cli",
+    },
+    "Teach": {
+        "homework": "roofmodel.homework.cli",
+    },
+    "Look up": {
+        "models": "roofmodel.catalog.models_cli",
+        "hw": "roofmodel.catalog.hw_cli",
+    },
 }
-"""In the order of the help: the module of each, whose `app` is the command."""
+"""The commands in the order and the panels of the help, with the module of each, whose `app` is the command."""
+COMMANDS = {name: module for modules in PANELS.values() for name, module in modules.items()}
 
 
 class _LazyCommands(TyperGroup):
@@ -49,6 +62,7 @@ class _LazyCommands(TyperGroup):
         module = importlib.import_module(COMMANDS[cmd_name])
         command: Any = typer.main.get_command(module.app)
         command.name = cmd_name
+        command.rich_help_panel = next(panel for panel, modules in PANELS.items() if cmd_name in modules)
         for each in getattr(command, "commands", {cmd_name: command}).values():
             each.params.append(notes_option(_choose_notes))
         return command

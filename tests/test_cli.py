@@ -629,6 +629,12 @@ def test_the_commands_are_those_of_the_machine_interface() -> None:
     }
 
 
+def test_the_help_groups_the_commands(roof: Roof) -> None:
+    titles = re.findall("╭─ ([A-Z].*?) ─+╮", roof("-h").out)
+    assert titles == ["Options", "Predict", "Decide", "Explain", "Measure", "Teach", "Look up"]
+    assert not {words[0] for words in COMMANDS if words} - {*re.findall(r"^│ (\w\S+) ", roof("-h").out, re.MULTILINE)}
+
+
 @pytest.mark.parametrize("option", ["-h", "--help"])
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(("roof", *words)))
 def test_every_command_explains_itself(roof: Roof, words: tuple[str, ...], option: str) -> None:
