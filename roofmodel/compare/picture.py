@@ -10,15 +10,15 @@ from roofmodel.compare.comparison import ComparisonRow, ModelComparison
 from roofmodel.compare.text import finding_texts, row_label
 from roofmodel.errors import cut
 from roofmodel.numbers import units
-from roofmodel.report import canvas
+from roofmodel.report import canvas, marks
 from roofmodel.steps.workload_text import describe_phase, describe_workload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MAX_BARS = 18  # the table has all rows
 LABEL_LENGTH, LINE_LENGTH = 40, 170  # characters that fit
+EXPECTED_DASHES = (0, (2, 1))  # of the line at the expected time
 LABELS_LEFT = 0.84  # of the figure: where the column of achieved times begins
 
 
@@ -31,7 +31,7 @@ def draw(comparison: ModelComparison, path: Path, form: str) -> None:
     about = f"{'; '.join(phases)} · {describe_workload(comparison.estimate)} · {comparison.profile.tool}"
     expected = any(row.expected_seconds is not None for row in bars)
     meaning = (
-        "the red line marks the expected time" if expected else "no expected times: the device has no timing model"
+        "the dashed line marks the expected time" if expected else "no expected times: the device has no timing model"
     )
     foot = f"Time per pass. A bar runs from the bound to the achieved time; {meaning}."
     with canvas.picture(path, form, heading, about, foot) as (figure, axes):
@@ -56,7 +56,7 @@ def draw(comparison: ModelComparison, path: Path, form: str) -> None:
         axes.xaxis.set_major_formatter(lambda value, _: units.seconds(value))
         axes.grid(True, axis="x", which="major", color="0.92", zorder=0)
         axes.tick_params(axis="y", length=0)
-        _legend(figure, expected, any(_achieved(row) < row.bound_seconds for row in bars))
+        _key(axes, expected, any(_achieved(row) < row.bound_seconds for row in bars))
         for place, text in enumerate(findings):
             figure.text(0.02, 0.015 + below - 0.03 * place, text, fontsize=8)
 
@@ -76,24 +76,25 @@ def _label(axes: Axes, place: float, text: str, alignment: str = "center") -> No
 def _bar(axes: Axes, place: int, row: ComparisonRow) -> None:
     achieved, bound = _achieved(row), row.bound_seconds
     below_bound = achieved < bound
+    color = marks.ORANGE if below_bound else marks.SKY
     axes.barh(
         place, abs(achieved - bound), left=min(achieved, bound), height=0.62, zorder=2,
-        color=canvas.YELLOW if below_bound else canvas.SKY,
+        color=color, hatch=marks.HATCHES[color], edgecolor="white", lw=0,
     )  # fmt: skip
     axes.plot([bound] * 2, [place - 0.31, place + 0.31], color="0.15", lw=2, zorder=3)
     if row.expected_seconds is not None:
-        axes.plot([row.expected_seconds] * 2, [place - 0.4, place + 0.4], color=canvas.RED, lw=2, zorder=4)
+        ends = [place - 0.4, place + 0.4]
+        axes.plot([row.expected_seconds] * 2, ends, color=marks.RED, lw=2, ls=EXPECTED_DASHES, zorder=4)
     _label(axes, place, f"{units.seconds(achieved)}, {units.significant(achieved / bound, 2)} × bound")
 
 
-def _legend(figure: Figure, expected: bool, below_bound: bool) -> None:
+def _key(axes: Axes, expected: bool, below_bound: bool) -> None:
     from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
 
-    marks = [
+    entries = [
         Line2D([], [], color="0.15", lw=2, label="bound"),
-        *([Line2D([], [], color=canvas.RED, lw=2, label="expected")] if expected else []),
-        Patch(color=canvas.SKY, label="bound to achieved"),
-        *([Patch(color=canvas.YELLOW, label="faster than the bound")] if below_bound else []),
+        *([Line2D([], [], color=marks.RED, lw=2, ls=EXPECTED_DASHES, label="expected")] if expected else []),
+        canvas.bar_key("bound to achieved", marks.SKY),
+        *([canvas.bar_key("faster than the bound", marks.ORANGE)] if below_bound else []),
     ]
-    figure.legend(handles=marks, loc="upper right", bbox_to_anchor=(0.98, 0.9), ncols=4, frameon=False, fontsize=9)
+    canvas.key(axes, entries)

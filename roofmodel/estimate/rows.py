@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from roofmodel.counting.operator import Cost
 from roofmodel.numbers.algebra import Number
-from roofmodel.report.chart import ALPHABETS
+from roofmodel.report.marks import letters
 from roofmodel.report.operator_names import MERGED, kind, label, merged_label, title
-from roofmodel.steps.estimate import Estimate
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
 
@@ -107,30 +106,11 @@ def full_label(row: OperatorRow) -> str:
     return row.label if complete else f"{title(row.group)}: {row.label}"
 
 
-def with_letters(phase: int, found: list[OperatorRow]) -> list[tuple[str, OperatorRow]]:
-    """The rows of a phase with their letters; `phase` is its number. Rows without FLOPs are in no picture: no letter.
-
-    Where an alphabet is too short, the rows with the longest bounds get its letters.
-    """
-    letters: dict[int, str] = {}
-    for stage in stages_of(found):
-        available = list(ALPHABETS.values())[alphabet(phase, stage)]
-        drawn = [i for i, row in enumerate(found) if row.stage == stage and row.cost.flops]
-        longest = sorted(drawn, key=lambda i: -found[i].share)[: len(available)]
-        letters |= zip(sorted(longest), available, strict=False)
-    return [(letters.get(i, ""), row) for i, row in enumerate(found)]
-
-
-def alphabet(phase: int, stage: str) -> int:
-    """The number of the alphabet, and of the marker, of a phase or of one of its stages."""
-    return {"decodes": 1, "backward": 1, "recomputation": 2, "optimizer": 3}.get(stage, phase)
-
-
-def alphabets(estimate: Estimate) -> list[tuple[str, str]]:
-    """Each phase or stage with the name of its alphabet; empty where there is only one."""
-    found = [(i, phase, stage) for i, phase in enumerate(estimate.phases) for stage in stages_of(rows(phase))]
-    named = [(stage or phase.step.phase, list(ALPHABETS)[alphabet(i, stage)]) for i, phase, stage in found]
-    return named if len(named) > 1 else []
+def with_letters(tables: Sequence[Sequence[OperatorRow]]) -> list[list[tuple[str, OperatorRow]]]:
+    """The rows of all phases of a roofline with their letters; see `marks.letters`. Rows without FLOPs have no mark."""
+    drawn = [row for table in tables for row in table if row.cost.flops]
+    found = iter(letters([({0: (row.cost.intensity, row.flops_per_second)}, row.share) for row in drawn]))
+    return [[(next(found) if row.cost.flops else "", row) for row in table] for table in tables]
 
 
 def replica_rows(phase: PhaseEstimate) -> Iterator[tuple[str, Number, float | None]]:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roofmodel.errors import Option
-from roofmodel.estimate.rows import OperatorRow, alphabets, group_rows, rows, with_letters
+from roofmodel.estimate.rows import OperatorRow, group_rows, rows, with_letters
 from roofmodel.estimate.summary import Answer, summary
 from roofmodel.estimate.tables import GROUP_LINES, OPERATOR_LINES, style, terminal_lines
 from roofmodel.estimate.text import describe_remarks
@@ -42,8 +42,8 @@ class EstimateView:
         yield Text()
         yield _grid(_setting(estimate, width))
         marks: list[chart.Mark] = []
-        for i, phase in enumerate(estimate.phases):
-            found = with_letters(i, rows(phase) if self.ops else group_rows(phase))
+        tables = with_letters([rows(phase) if self.ops else group_rows(phase) for phase in estimate.phases])
+        for phase, found in zip(estimate.phases, tables, strict=True):
             shown = found if self.roofline else [("", row) for _, row in found]
             yield Text()
             yield Text(describe_phase(phase), style="bold")
@@ -52,7 +52,7 @@ class EstimateView:
             marks += [
                 chart.Mark(letter, f"bold {style(row)}", row.cost.intensity, row.flops_per_second)
                 for letter, row in found
-                if letter
+                if row.cost.flops
             ]
         if self.roofline:
             yield Text()
@@ -127,8 +127,6 @@ def _table(
 
 def _roofline(estimate: Estimate, marks: list[chart.Mark], width: int) -> Iterator[RenderableType]:
     device, dtype = estimate.device, estimate.workload.dtype
-    legend = [f"{name}: {letters}" for name, letters in alphabets(estimate)]
-    legend += ["a letter is a row of the table at its bound", "● several rows at one place, their letters follow"]
-    yield Text.assemble(("roofline", "bold"), ("  " + "; ".join(legend), "dim"))
+    yield Text.assemble(("roofline", "bold"), (f"  rows of the tables at their bounds; {chart.LEGEND}", "dim"))
     peak = device.matmul_pipe(dtype).peak
     yield Group(*chart.roofline(marks, peak, device.bandwidth, min(64, width - chart.MARGIN - 3)))

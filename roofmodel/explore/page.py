@@ -29,7 +29,7 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, trace_branches
 from roofmodel.numbers.traced import Cases, Trace, map_cases
 from roofmodel.options.workload import DECLARED, MEMORY_UTILIZATION
-from roofmodel.report import canvas
+from roofmodel.report import marks
 from roofmodel.report.operator_names import kind, label, title
 from roofmodel.report.page import SCRIPT_SOURCES, page_file, render_page
 from roofmodel.roofline.panel import CATEGORY_COLORS
@@ -157,7 +157,7 @@ def _aliases(name: str) -> list[str]:
     return [name.partition("/")[2], *entry.aliases] if entry and entry.id == name else []
 
 
-STAGES = (canvas.BLUE, canvas.ORANGE, canvas.YELLOW, canvas.GRAY, "#7B3F00", "#1A237E")  # of convolutional networks
+STAGES = (marks.BLUE, marks.ORANGE, marks.YELLOW, marks.GRAY, "#7B3F00", "#1A237E")  # of convolutional networks
 
 
 class _GroupColors(dict[str, str]):

@@ -16,7 +16,7 @@ from roofmodel.jitter.pipelines.what_if import WhatIf
 from roofmodel.jitter.reduced_steps import StepCurves
 from roofmodel.jitter.tables import TOOLS
 from roofmodel.numbers import units
-from roofmodel.report import canvas
+from roofmodel.report import canvas, marks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,9 +32,11 @@ NAMED = 0.5  # share of the largest mean deviation from which a rank is named
 MAX_TICKS = 12
 STEP_CHARACTERS = 36  # of all step numbers below a chart
 MAX_STEP_LABELS = 16
+MARKS = 12  # of a curve
+KEY_COLUMNS = 3
 SPARSE = 3  # numbers per step from which steps are drawn at equal distances
 LINE_LENGTH = 170  # characters of a finding
-EARLIEST, LATEST = canvas.BLUE, canvas.RED
+EARLIEST, LATEST = marks.BLUE, marks.RED
 
 
 def draw(jitter: Jitter, path: Path, form: str) -> None:
@@ -90,15 +92,20 @@ def _time_to_end(axes: Axes, curves: StepCurves, threshold: float, unit: str) ->
     others = [place for place in found.lateness.argsort()[::-1] if place not in (found.earliest, found.latest)]
     for place in others[:LATE_GRAY] + others[LATE_GRAY :: max(1, len(others) // MAX_GRAY)]:
         axes.plot(found.times_to_end[place], color="0.85", linewidth=0.6, zorder=1)
+    every = max(1, found.times_to_end.shape[1] // MARKS)
     for place, color, which in ((found.earliest, EARLIEST, "earliest"), (found.latest, LATEST, "latest")):
-        label = f"rank {curves.ranks[place]} ({which})"
-        axes.plot(found.times_to_end[place], color=color, linewidth=1.3, label=label, zorder=3)
+        label, shape = f"rank {curves.ranks[place]} ({which})", marks.SHAPES[color]
+        axes.plot(
+            found.times_to_end[place], color=color, lw=1.3, marker=shape, ms=4, markevery=every, label=label, zorder=3
+        )
     if unit == "kernel":
         axes.axvline(found.last, color="0.5", linewidth=0.8, linestyle=":", label="before the last collective")
     diverges = found.diverges_at(found.latest, threshold)
     if diverges is not None:
         axes.axvline(diverges, color=LATEST, linewidth=0.8, linestyle="--", label=f"late by {units.seconds(threshold)}")
-    axes.legend(fontsize=7, frameon=False, loc="best")
+    if others:
+        axes.plot([], [], color="0.85", linewidth=1, label="other ranks")
+    _key_below_title(axes)
 
 
 def _parts(axes: Axes, curves: StepCurves, unit: str) -> None:
@@ -106,12 +113,24 @@ def _parts(axes: Axes, curves: StepCurves, unit: str) -> None:
     found = curves.deviations
     latest = found.latest
     _style(axes, f"rank {curves.ranks[latest]} in step {curves.step}, by {unit}", unit)
-    if unit == "kernel":
-        axes.plot(found.gaps[latest], color=canvas.ORANGE, linewidth=0.9, label="gap", zorder=3)
-    axes.plot(found.durations[latest], color=canvas.GREEN, linewidth=0.9, label="duration", zorder=2)
+    parts = [("gap", found.gaps, marks.ORANGE)] * (unit == "kernel") + [("duration", found.durations, marks.GREEN)]
     if found.launch_to_start is not None:
-        axes.plot(found.launch_to_start[latest], color=canvas.PURPLE, linewidth=0.7, label="launch to start", zorder=1)
-    axes.legend(fontsize=7, frameon=False, loc="best")
+        parts.append(("launch to start", found.launch_to_start, marks.PURPLE))
+    for place, (label, values, color) in enumerate(parts):
+        every = max(1, values.shape[1] // MARKS)
+        axes.plot(
+            values[latest], color=color, lw=0.9, marker=marks.SHAPES[color], ms=4,
+            markevery=(place * every // 3, every), label=label, zorder=3 - place,
+        )  # fmt: skip
+    _key_below_title(axes)
+
+
+def _key_below_title(axes: Axes) -> None:
+    """The legend between the title and the axes, where it covers no data."""
+    handles, _ = axes.get_legend_handles_labels()
+    canvas.key(axes, handles, fontsize=7, columns=KEY_COLUMNS)
+    lines = -(-len(handles) // KEY_COLUMNS)
+    axes.set_title(axes.get_title(loc="left"), fontsize=10, loc="left", pad=6 + 11 * lines)
 
 
 def _by_step(axes: Axes, jitter: Jitter) -> None:
@@ -126,7 +145,7 @@ def _by_step(axes: Axes, jitter: Jitter) -> None:
         (EARLIEST, [s.earliest_seconds for s in jitter.steps], [s.earliest_rank for s in jitter.steps]),
     ):
         axes.vlines(numbers, 0, values, color=color, linewidth=1)
-        axes.plot(numbers, values, "o", color=color, markersize=4)
+        axes.plot(numbers, values, marks.SHAPES[color], color=color, markersize=5)
         for number, value, rank in list(zip(numbers, values, ranks, strict=True))[::every]:
             offset: Any = (0, 4 if value >= 0 else -10)
             axes.annotate(str(rank), (number, value), offset, textcoords="offset points", fontsize=6, ha="center")
@@ -145,7 +164,7 @@ def _heat_map(figure: Figure, axes: Axes, jitter: Jitter) -> None:
     limit = float(np.nanmax(np.abs(values - center))) or 1e-9
     shown = largest_deviations(values, center, size)
     image = axes.imshow(
-        shown, aspect="auto", cmap="RdBu_r", vmin=center - limit, vmax=center + limit, interpolation="nearest",
+        shown, aspect="auto", cmap="YlOrRd", vmin=center - limit, vmax=center + limit, interpolation="nearest",
         rasterized=True, extent=(-0.5, values.shape[1] - 0.5, len(shown) * size - 0.5, -0.5),
     )  # fmt: skip
     axes.set_ylim(ranks - 0.5, -0.5)

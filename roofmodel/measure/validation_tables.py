@@ -26,7 +26,7 @@ from roofmodel.measure.validate import (
     faster_than_bound,
 )
 from roofmodel.numbers import units
-from roofmodel.report import canvas, encoding
+from roofmodel.report import canvas, encoding, marks
 from roofmodel.report.columns import bare
 
 PREDICTION_COLUMNS = ("bound_us", "expected_us", "expected_low_us", "expected_high_us", "note")
@@ -189,7 +189,6 @@ def save(validation: Validation, path: str) -> Path:
 
 
 MAX_LARGE_DOTS = 1000  # rows up to which dots are large
-COLORS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY, canvas.GRAY)
 
 
 def draw(validation: Validation, path: Path, form: str) -> None:
@@ -198,7 +197,7 @@ def draw(validation: Validation, path: Path, form: str) -> None:
     predicted, name = (validation.expected, "expected") if calibrated else (validation.bound, "bound")
     known = ~np.isnan(predicted)
     ops = np.array(validation.table["op"])
-    size, alpha = (7, 0.6) if known.sum() <= MAX_LARGE_DOTS else (3, 0.35)
+    size, alpha = (5, 0.6) if known.sum() <= MAX_LARGE_DOTS else (3, 0.35)
     subtitle = f"{known.sum()} rows of {validation.file}; points above the line took longer than {_REFERENCES[name]}"
     with canvas.picture(path, form, f"{validation.device.name}: measured against {name}", subtitle, _FOOT[name]) as (
         figure,
@@ -209,9 +208,10 @@ def draw(validation: Validation, path: Path, form: str) -> None:
             part_errors = part.expected if calibrated else part.bound
             if part_errors is None:
                 continue
+            style = marks.series_style(i)
             axes.plot(
-                predicted[here], validation.measured[here], ls="", marker=".", ms=size, alpha=alpha, mew=0, zorder=3,
-                color=COLORS[i % len(COLORS)], rasterized=True,
+                predicted[here], validation.measured[here], ls="", marker=style.shape, ms=size, alpha=alpha, mew=0,
+                zorder=3, color=style.color, rasterized=True,
                 label=f"{op}: {here.sum()} rows, error {_percent(part_errors.mape, digits=0)}",
             )  # fmt: skip
         axes.set_xscale("log")

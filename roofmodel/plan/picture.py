@@ -11,18 +11,15 @@ from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.plan import ServingPlan
 from roofmodel.plan.ranking import format_text, name
 from roofmodel.plan.table import heading
-from roofmodel.report import canvas, labels
+from roofmodel.report import canvas, labels, marks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY, canvas.GRAY)
-SHAPES = "os^DvP"
+
 MAX_SERIES = 24  # in the legend
-CAPTION = (
-    "Front: candidates that no other one beats in both rates. Numbers: batch. Requests in flight fill every batch."
-)
+CAPTION = "Front: candidates that no other one beats in both rates. Requests in flight fill every batch."
 
 
 def draw(plan: ServingPlan, path: Path, form: str) -> None:
@@ -41,11 +38,10 @@ def _draw(figure: Figure, axes: Axes, plan: ServingPlan) -> None:
     axes.plot(*_places(along), color="0.6", lw=1.2, zorder=2)
     y = 0.83
     for place, (series, points) in enumerate(_series(plan).items()):
-        color = COLORS[place % len(COLORS)]
-        marker = SHAPES[place // len(COLORS) % len(SHAPES)]
-        axes.plot(*_places(points), ls="", marker=marker, ms=6, color=color, zorder=3)
+        style = marks.series_style(place)
+        axes.plot(*_places(points), ls="", marker=style.shape, ms=6, color=style.color, zorder=3)
         if place < MAX_SERIES:
-            figure.text(0.68, y, "●" if marker == "o" else "■", color=color, fontsize=10)
+            figure.text(0.68, y, style.glyph, color=style.color, fontsize=10)
             figure.text(0.697, y, series, fontsize=8.5)
             y -= 0.03
     remarks = []
@@ -62,7 +58,8 @@ def _draw(figure: Figure, axes: Axes, plan: ServingPlan) -> None:
         figure.text(0.68, y - 0.01, remark, color="0.35", fontsize=8)
         y -= 0.03
     ends = [along[0], *([along[-1]] if len(along) > 1 else []), *([best] if best is not None and best.meets else [])]
-    labels.place(axes, [(f"{one.batch}", 1 / one.tpot.value, one.per_gpu.value) for one in ends], figure.dpi)
+    signs = {(1 / one.tpot.value, one.per_gpu.value): f"batch {one.batch}" for one in ends}
+    labels.place(axes, [(label, place) for place, label in signs.items()], figure.dpi)
 
 
 def _series(plan: ServingPlan) -> dict[str, list[Candidate]]:

@@ -8,8 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from roofmodel.numbers import units
-from roofmodel.report import chart
-from roofmodel.report.chart import ALPHABETS
+from roofmodel.report import chart, marks
 from roofmodel.roofline.panel import MIN_SHARE, Panel, point_color
 from roofmodel.roofline.points import Point
 
@@ -19,15 +18,20 @@ MAX_WIDTH = 96  # columns
 def letters_of(panels: Sequence[Panel]) -> dict[str, str]:
     """Letters for the names of points, the same in tables, charts and pictures, and for all devices.
 
-    A name gets a letter if one of its DRAM points has FLOPs and a relevant share of the time: measured ones first, then
-    the longest.
+    A name can have a letter if one of its DRAM points has FLOPs and a relevant share of the time: measured ones first,
+    then the longest. See `marks.letters`.
     """
+    places: dict[tuple[bool, str], dict[int, marks.Place]] = {}
     share: dict[tuple[bool, str], float] = {}
-    for p in (p for panel in panels for p in panel.drawn if p.level == "dram"):
-        if p.share is None or p.share >= MIN_SHARE:
-            share[p.predicted, p.name] = max(share.get((p.predicted, p.name), 0), p.share or 0)
+    for i, panel in enumerate(panels):
+        for p in panel.drawn:
+            if p.level == "dram" and (p.share is None or p.share >= MIN_SHARE):
+                key = p.predicted, p.name
+                places.setdefault(key, {})[i] = p.intensity or 0, p.flops_per_second or 0
+                share[key] = max(share.get(key, 0), p.share or 0)
     longest = sorted(share, key=lambda key: (key[0], -share[key]))
-    return dict(zip((name for _, name in longest), "".join(ALPHABETS.values()), strict=False))
+    found = marks.letters([(places[key], share[key]) for key in longest])
+    return {name: letter for (_, name), letter in zip(longest, found, strict=True) if letter}
 
 
 def letter_of(point: Point, letters: Mapping[str, str]) -> str:
@@ -43,18 +47,23 @@ class PointsChart:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         panel = self.panel
-        letters = {p: letter for p in panel.points if (letter := letter_of(p, self.letters))}
         top = panel.pipes[0]
-        marks = [
-            chart.Mark(letter, f"bold {point_color([panel], 0, p.category)}", p.intensity or 0, p.flops_per_second or 0)
-            for p, letter in letters.items()
+        drawn = [p for p in panel.drawn if p.level == "dram" and (p.share is None or p.share >= MIN_SHARE)]
+        found = [
+            chart.Mark(
+                letter_of(p, self.letters),
+                f"bold {point_color([panel], 0, p.category)}",
+                p.intensity or 0,
+                p.flops_per_second or 0,
+            )
+            for p in drawn
         ]
-        used = next((pipe for pipe in panel.pipes if any(p.pipe == pipe.name for p in letters)), top)
+        used = next((pipe for pipe in panel.pipes if any(p.pipe == pipe.name for p in drawn)), top)
         lower = f", {used.name} (╌) {units.si(used.peak, 'FLOP/s')}" if used != top else ""
         bandwidth = units.si(panel.device.bandwidth, "B/s", 4)
-        legend = f"{top.name}{lower}, DRAM {bandwidth}; ● several points, their letters follow"
-        rest = sum(p.level == "dram" for p in panel.points) - len(letters)
+        rest = sum(p.level == "dram" for p in panel.points) - len(drawn)
         omitted = f"; not drawn: {rest} without FLOPs or under {MIN_SHARE:.0%} of the time" if rest else ""
-        yield Text.assemble(("roofline", "bold"), (f"  {legend}{omitted}", "dim"))
+        legend = f"{top.name}{lower}, DRAM {bandwidth}; {chart.LEGEND}{omitted}"
+        yield Text.assemble(("roofline", "bold"), (f"  {legend}", "dim"))
         width = min(MAX_WIDTH, options.max_width - chart.MARGIN - 3)
-        yield from chart.roofline(marks, top.peak, panel.device.bandwidth, width, used.peak)
+        yield from chart.roofline(found, top.peak, panel.device.bandwidth, width, used.peak)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.numbers import units
 from roofmodel.plot.chart import letter_of, letters_of
-from roofmodel.report import canvas, labels
+from roofmodel.report import canvas, labels, marks
 from roofmodel.report.canvas import DEVICE_STYLES, DeviceStyle
+from roofmodel.report.marks import SeriesStyle
 from roofmodel.roofline.kernel_names import names_of_points
 from roofmodel.roofline.panel import MIN_SHARE, TAIL_NOTE, Panel, Window, category_color, view
 from roofmodel.roofline.points import Point
@@ -19,31 +21,33 @@ from roofmodel.roofline.points import Point
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
-MARKERS = {"dram": "o", "l2": "s", "l1": "^"}
-GLYPHS = {"o": "●", "D": "◆", "s": "■", "^": "▲", "v": "▼"}
+LEVEL_SHAPES = {"l2": "|", "l1": "x"}
+"""The marks of a point at its intensity of L2 and of L1 traffic, which are as high as its DRAM mark."""
 LISTED = 12  # rows of the list next to the picture; their points have letters
 LISTED_PREDICTED = 4  # of these rows, where there are predicted operators
 LEGEND_WIDTH = 24  # characters of a line of the legend
-LARGE = 0.05  # minimum share of the time for a percentage next to a point
 
 
 def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form: str) -> None:
     """Draw points into a file; `form` is png, svg or pdf. Points without FLOPs are only in the list.
 
-    For one device, all memory levels are drawn, with a marker shape each. For several devices, only DRAM points are
-    drawn, with a marker shape per device.
+    For one device, all memory levels are drawn, and points have the color and shape of their category. For several
+    devices, only DRAM points are drawn, with the color and shape of the device.
     """
     several = len(panels) > 1
     styles = [DEVICE_STYLES[i % len(DEVICE_STYLES)] for i in range(len(panels))]
     drawn = [[p for p in panel.drawn if p.level == "dram" or not several] for panel in panels]
     shown = view(panels)
-    foot = _foot([p for found in drawn for p in found], several, shown)
+    points = [p for found in drawn for p in found]
+    foot = _foot(points, several, shown)
     with canvas.picture(path, form, heading, subtitle, " ".join(foot)) as (figure, axes):
         canvas.frame(axes, *shown)
         listed = _listed(panels)
-        letters = {name: letter for name, letter in letters_of(panels).items() if name in listed}
-        signs, slopes = [], []
+        places = _places(panels, letters_of(panels), listed, shown)
+        letters = {name: letter for name, letter in letters_of(panels).items() if name in listed and letter in places}
+        slopes = []
         lowest = min(panels, key=lambda panel: panel.device.bandwidth)
         for rank, (panel, device_style, found) in enumerate(zip(panels, styles, drawn, strict=True)):
             top, *others = panel.pipes
@@ -53,26 +57,60 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
                 if level.bandwidth and level.name != "dram":
                     slopes.append(canvas.draw_cache_ceiling(axes, level.name.upper(), level.bandwidth, top.peak))
             for p in found:
-                _mark(axes, p, device_style.marker if several else MARKERS[p.level])
-                if (letter := letter_of(p, letters)) and shown.contains(p):
-                    signs.append((letter + _percentage(p), p.intensity or 0, p.flops_per_second or 0))
+                style = SeriesStyle(device_style.color, device_style.shape) if several else _style(p.category)
+                _mark(axes, p, style, letter_of(p, letters))
+            if not several:
+                _connect_levels(axes, found)
         pipes = [
             (pipe, device_style) for panel, device_style in zip(panels, styles, strict=True) for pipe in panel.pipes[:4]
         ]
         canvas.draw_ceiling_names(axes, slopes, pipes)
-        labels.place(axes, signs, figure.dpi)
+        labels.place(axes, [(letter, at) for letter, found in places.items() for at in found], figure.dpi)
+        canvas.key(axes, _meanings(points, letters, several))
         kinds = {p.category for found in drawn for p in found}
         kinds |= {p.category for panel in panels for p in panel.points if p.name in listed}
-        predicted = any(p.predicted for panel in panels for p in panel.points)
-        below = _keys(figure, [panel.title for panel in panels] if several else [], styles, kinds, predicted)
+        titles = [panel.title for panel in panels]
+        below = _keys(figure, titles, styles) if several else _category_keys(figure, kinds)
         _table(figure, panels, styles, listed, letters, below)
+
+
+def _places(
+    panels: Sequence[Panel], letters: Mapping[str, str], listed: Sequence[str], shown: Window
+) -> dict[str, list[marks.Place]]:
+    """The first letters and their places on the rooflines, together at most MAX_LETTERS places."""
+    places: dict[str, dict[int, marks.Place]] = {}
+    for i, panel in enumerate(panels):
+        for p in panel.points:
+            if p.name in listed and shown.contains(p) and (letter := letter_of(p, letters)):
+                places.setdefault(letter, {}).setdefault(i, (p.intensity or 0, p.flops_per_second or 0))
+    counts = accumulate(len(places[letter]) for letter in sorted(places))
+    return {
+        letter: [*places[letter].values()]
+        for letter, count in zip(sorted(places), counts, strict=True)
+        if count <= marks.MAX_LETTERS
+    }
+
+
+def _style(category: str) -> SeriesStyle:
+    color = category_color(category)
+    return SeriesStyle(color, marks.SHAPES[color])
+
+
+def _meanings(points: Sequence[Point], letters: Mapping[str, str], several: bool) -> Iterator[Line2D]:
+    """The meaning of filled, hollow and small marks and of memory levels, as far as they occur."""
+    if not all(p.predicted for p in points):
+        yield canvas.mark_key("measured" if several else "measured (DRAM traffic)")
+    if any(p.predicted for p in points):
+        yield canvas.mark_key("predicted bound", hollow=True)
+    for level, shape in LEVEL_SHAPES.items():
+        if not several and any(p.level == level for p in points):
+            yield canvas.mark_key(f"{level.upper()} traffic", shape)
+    if not all(letter_of(p, letters) for p in points if p.level == "dram"):
+        yield canvas.mark_key("without a letter", small=True)
 
 
 def _foot(points: Sequence[Point], several: bool, shown: Window) -> Iterator[str]:
     """Explanations of the marks that occur."""
-    yield f"Filled: measured{' (DRAM)' if several else ' (circle DRAM, square L2, triangle L1)'}."
-    if any(p.predicted for p in points):
-        yield "Hollow: predicted (bound)."
     if any(p.incomplete for p in points):
         yield "Arrow: lower bound, FLOPs of some pipes were not counted."
     if any(p.unpacked for p in points):
@@ -84,14 +122,17 @@ def _foot(points: Sequence[Point], several: bool, shown: Window) -> Iterator[str
         yield f"Outside the axes: {outside} below {MIN_SHARE:.0%} of the time."
 
 
-def _mark(axes: Axes, p: Point, marker: str) -> None:
-    x, y, color = p.intensity or 0, p.flops_per_second or 0, category_color(p.category)
-    axes.scatter(
-        x, y, s=25 + 400 * (p.share or 0), marker=marker, alpha=0.8 if p.level == "dram" else 0.45,
-        facecolor="none" if p.predicted else color,
-        edgecolor="black" if p.finding else color if p.predicted else "white",
-        lw=1.4 if p.predicted or p.finding else 0.7, zorder=3,
-    )  # fmt: skip
+def _mark(axes: Axes, p: Point, style: SeriesStyle, letter: str) -> None:
+    x, y, color = p.intensity or 0, p.flops_per_second or 0, style.color
+    if p.level in LEVEL_SHAPES:
+        axes.scatter(x, y, s=36, marker=LEVEL_SHAPES[p.level], color=color, lw=1.1, zorder=3)
+    else:
+        axes.scatter(
+            x, y, s=marks.area(p.share or 0, letter), marker=style.shape, alpha=0.8,
+            facecolor="none" if p.predicted else color,
+            edgecolor="black" if p.finding else color if p.predicted else "white",
+            lw=1.4 if p.predicted or p.finding else 0.7, zorder=3,
+        )  # fmt: skip
     if p.unpacked:
         ends = zip((x, y), p.unpacked, strict=True)
         axes.plot(*ends, color=color, lw=1.6, marker="_", ms=7, markevery=[1], zorder=2.5)
@@ -102,10 +143,14 @@ def _mark(axes: Axes, p: Point, marker: str) -> None:
         )  # fmt: skip
 
 
-def _percentage(p: Point) -> str:
-    """The share of the attainable performance, as text next to points with a large share of the time."""
-    large = not p.predicted and p.fraction is not None and (p.share or 0) >= LARGE
-    return f" ({'≥' * p.incomplete}{p.fraction:.0%})" if large else ""
+def _connect_levels(axes: Axes, points: Sequence[Point]) -> None:
+    """Draw a thin line through the marks of each kernel's memory levels."""
+    kernels: dict[tuple[str, float], list[float]] = {}
+    for p in points:
+        kernels.setdefault((p.name, p.flops_per_second or 0), []).append(p.intensity or 0)
+    for (_, height), across in kernels.items():
+        if len(across) > 1:
+            axes.plot([min(across), max(across)], [height, height], color="0.6", lw=0.5, zorder=1.5)
 
 
 def _listed(panels: Sequence[Panel]) -> list[str]:
@@ -122,38 +167,37 @@ def _listed(panels: Sequence[Panel]) -> list[str]:
     return [*measured[:rows], *of_model[: LISTED - min(len(measured), rows)]]
 
 
-def _keys(
-    figure: Figure, titles: Sequence[str], styles: Sequence[DeviceStyle], kinds: Iterable[str], predicted: bool
-) -> float:
-    """Draw the legends of devices and categories, and of filled and hollow marks if there are predicted operators.
+KEY_STYLE: dict[str, Any] = {"loc": "upper left", "frameon": False, "fontsize": 8, "borderpad": 0}
 
-    Returns the y of their lower end, as a fraction of the figure.
-    """
+
+def _keys(figure: Figure, titles: Sequence[str], styles: Sequence[DeviceStyle]) -> float:
+    """Draw the legend of devices. Returns the y of its lower end, as a fraction of the figure."""
     from matplotlib.lines import Line2D
 
     devices = [
         Line2D(
-            [], [], color=device_style.color, ls=device_style.dashes, marker=device_style.marker, label=fill(name, 52)
+            [], [], color=style.color, ls=style.dashes, marker=style.shape,
+            label=fill(name, 52),
         )
-        for name, device_style in zip(titles, styles, strict=False)
-    ]
+        for name, style in zip(titles, styles, strict=True)
+    ]  # fmt: skip
+    figure.legend(handles=devices, bbox_to_anchor=(0.668, 0.875), handlelength=3, **KEY_STYLE)
+    return 0.835 - 0.028 * sum(1 + fill(name, 52).count("\n") for name in titles)
+
+
+def _category_keys(figure: Figure, kinds: Iterable[str]) -> float:
+    """Draw the legend of categories. Returns the y of its lower end, as a fraction of the figure."""
     by_color: dict[str, list[str]] = {}
     for kind in sorted(kinds):
         by_color.setdefault(category_color(kind), []).append(kind)
     colors = [
-        Line2D([], [], color=c, ls="", marker="o", label=fill(", ".join(group), LEGEND_WIDTH))
-        for c, group in by_color.items()
+        canvas.mark_key(fill(", ".join(group), LEGEND_WIDTH), marks.SHAPES[color], color)
+        for color, group in by_color.items()
     ]
-    if predicted:
-        colors += [Line2D([], [], color="0.3", ls="", marker="o", label="measured")]
-        colors += [Line2D([], [], color="0.3", ls="", marker="o", mfc="none", label="predicted (bound)")]
-    style: dict[str, Any] = {"loc": "upper left", "frameon": False, "fontsize": 8, "borderpad": 0}
-    figure.legend(handles=devices, bbox_to_anchor=(0.668, 0.875), handlelength=3, **style)
-    top = 0.865 - 0.028 * sum(1 + fill(name, 52).count("\n") for name in titles)
-    figure.legend(handles=colors, bbox_to_anchor=(0.668, top), ncols=2, columnspacing=1, handletextpad=0, **style)
+    figure.legend(handles=colors, bbox_to_anchor=(0.668, 0.865), ncols=2, columnspacing=1, handletextpad=0, **KEY_STYLE)
     heights = [0.03 + 0.021 * str(handle.get_label()).count("\n") for handle in colors]
     half = math.ceil(len(heights) / 2)
-    return top - max(sum(heights[:half]), sum(heights[half:])) - 0.03
+    return 0.835 - max(sum(heights[:half]), sum(heights[half:]))
 
 
 def _table(
@@ -174,15 +218,13 @@ def _table(
     y = top - step
     if len(panels) > 1:
         for right, device_style in zip(rights, styles, strict=True):
-            figure.text(
-                right - width / 3, y, GLYPHS[device_style.marker], color=device_style.color, ha="center", fontsize=9
-            )
+            glyph = marks.GLYPHS[device_style.shape]
+            figure.text(right - width / 3, y, glyph, color=device_style.color, ha="center", fontsize=9)
         y -= step
     shown = names_of_points((p for panel in panels for p in panel.points if p.name in listed), max_letters)
     for name in listed:
         found = [next((p for p in panel.points if p.name == name), None) for panel in panels]
-        p = next(p for p in found if p is not None)
-        figure.text(left, y, letters.get(name, ""), weight="bold", fontsize=10, color=category_color(p.category))
+        figure.text(left, y, letters.get(name, ""), weight="bold", fontsize=10)
         figure.text(left + 0.02, y, shown[name], fontsize=9)
         for right, point in zip(rights, found, strict=True):
             if point is not None:

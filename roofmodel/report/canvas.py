@@ -8,23 +8,29 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import OutputError
 from roofmodel.numbers import units
-from roofmodel.report import labels
+from roofmodel.report import labels, marks
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-# the palette of Okabe and Ito: distinct for color-blind readers and in print
-SKY, BLUE, ORANGE, GREEN, PURPLE, RED, YELLOW, GRAY = (
-    "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#F0E442", "#999999",
-)  # fmt: skip
+LONG_LINE = 150  # characters of a subtitle; a longer one has two lines
+NARROW = 0.3  # axes up to this part of the figure's width have fewer ticks across
+MAX_COUNT_TICKS = 10  # of an axis of counts
+CLOSE = 1.2  # ratio of two counts below which their ticks would overlap on a logarithmic axis
 
 
 @contextmanager
@@ -46,6 +52,7 @@ def picture(
         "axes.spines.top": False,
         "axes.spines.right": False,
         "svg.fonttype": "none",  # text stays text
+        "hatch.linewidth": 0.7,
         "svg.hashsalt": "roofmodel",  # the same input gives the same file
         "text.parse_math": False,  # a name with dollar signs is no formula
     }
@@ -55,7 +62,11 @@ def picture(
         axes = figure.add_axes((0.11, 0.11 / height_factor, 0.535, 1 - 0.26 / height_factor))
         yield figure, axes
         figure.text(0.02, 1 - 0.05 / height_factor, heading, fontsize=min(15, 1150 / len(heading)), weight="bold")
-        figure.text(0.02, 1 - 0.095 / height_factor, subtitle, color="0.35", fontsize=min(10, 1330 / len(subtitle)))
+        lines = wrap(subtitle, len(subtitle) // 2 + 10) if len(subtitle) > LONG_LINE else [subtitle]
+        size = min(10 if len(lines) == 1 else 8.5, 1330 / max(map(len, lines)))
+        for place, line in enumerate(lines):
+            y = 0.095 if len(lines) == 1 else 0.082 + 0.025 * place
+            figure.text(0.02, 1 - y / height_factor, line, color="0.35", fontsize=size)
         figure.text(0.02, 0.015 / height_factor, foot, color="0.35", fontsize=min(8, 1450 / len(foot)))
         metadata = {"Date": None} if form == "svg" else {"CreationDate": None} if form == "pdf" else {}
         with warnings.catch_warnings():
@@ -74,11 +85,11 @@ def import_matplotlib() -> None:
 
 
 class DeviceStyle(NamedTuple):
-    """The style of one of several devices: color and dashes of its ceilings, shape of its points."""
+    """The style of one of several devices: color of its ceilings and points, dashes of ceilings, shape of points."""
 
     color: str
     dashes: Any  # matplotlib's line style
-    marker: str
+    shape: str
 
 
 # dark, so that no ceiling has the color of a category of points
@@ -89,6 +100,57 @@ DEVICE_STYLES = (
     DeviceStyle("#7B3F00", ":", "^"),
     DeviceStyle("#1A237E", (0, (6, 1, 1, 1, 1, 1)), "v"),
 )
+
+
+def key(axes: Axes, entries: Iterable[Artist], fontsize: float = 8.5, columns: int = 6) -> None:
+    """The meaning of the marks, in a line above the axes, where it covers no data."""
+    axes.legend(
+        handles=[*entries], loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, frameon=False, fontsize=fontsize,
+        borderaxespad=0.1, borderpad=0.2, handletextpad=0.3, columnspacing=1.4, handlelength=1.2,
+    )  # fmt: skip
+
+
+def mark_key(label: str, shape: str = "o", color: str = "0.35", *, hollow: bool = False, small: bool = False) -> Line2D:
+    """The entry of a mark in a key."""
+    from matplotlib.lines import Line2D
+
+    return Line2D(
+        [], [], ls="", marker=shape, color=color, mfc="none" if hollow else color, mew=1.1, ms=3.5 if small else 7,
+        label=label,
+    )  # fmt: skip
+
+
+def bar_key(label: str, color: str) -> Patch:
+    """The entry of a bar in a key, with its hatch."""
+    from matplotlib.patches import Patch
+
+    return Patch(facecolor=color, hatch=marks.HATCHES.get(color, ""), edgecolor="white", lw=0, label=label)
+
+
+def count_axis(axis: Axis, counts: Iterable[float]) -> None:
+    """Ticks at whole numbers only, on an axis of counts such as batches or GPUs; `counts` are those of the data.
+
+    All of them have a tick if they are few and not close to each other, else 1, 2, 5, 10, … on a logarithmic axis.
+    """
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+
+    found = sorted({int(count) for count in counts})
+    if axis.get_scale() == "log":
+        if len(found) > MAX_COUNT_TICKS or any(b < CLOSE * a for a, b in pairwise(found)):
+            rounds = [digit * 10**power for power in range(13) for digit in (1, 2, 5)]
+            inside = [n for n in rounds if found[0] <= n <= found[-1]]
+            found = inside if len(inside) > 1 else [found[0], found[-1]]
+            found = found[:: -(-len(found) // MAX_COUNT_TICKS)]
+        axis.set_major_locator(FixedLocator(found))
+    else:
+        axis.set_major_locator(MaxNLocator(MAX_COUNT_TICKS, integer=True, min_n_ticks=1))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(_whole_number))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _whole_number(value: float, place: object) -> str:
+    return units.grouped(round(value))
 
 
 def frame(axes: Axes, left: float, right: float, bottom: float, top: float) -> None:
@@ -111,6 +173,7 @@ def log_axes(
     """Logarithmic axes with titles and formatted tick numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+    narrow = axes.get_position().width <= NARROW
     axes.loglog()
     axes.set_xlabel(across)
     axes.set_ylabel(up)
@@ -118,7 +181,7 @@ def log_axes(
         (axes.xaxis, of_across, axes.get_xlim()), (axes.yaxis, of_up, axes.get_ylim()),
     ):  # fmt: skip
         if high < 4 * low:  # steps such as 0.5, not 0.25, so that labels of three digits are exact
-            axis.set_major_locator(MaxNLocator(6, steps=(1, 2, 5, 10)))
+            axis.set_major_locator(MaxNLocator(3 if axis is axes.xaxis and narrow else 6, steps=(1, 2, 5, 10)))
         elif high < 100 * low:
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(FuncFormatter(partial(_tick, words)))
@@ -160,10 +223,18 @@ def draw_ceilings(
         start = pipe.peak / device.bandwidth
         axes.plot([start, right], [pipe.peak] * 2, color=style.color, alpha=0.5, lw=1, ls=thin, zorder=1)
     axes.axvline(ridge, 0, 1, color=style.color, alpha=0.5, lw=0.8, ls=":", zorder=1)
-    low = axes.get_ylim()[0]
     label = f"ridge point {units.significant(ridge)} FLOP/B"
     x, side = (ridge / 1.06, "right") if ridge > right / 8 else (ridge * 1.06, "left")
-    axes.text(x, low * 1.25 * 1.7 ** (rank % 4), label, ha=side, color=style.color, alpha=0.7, fontsize=8.5)
+    places: dict[str, Any] = {
+        "transform": axes.get_xaxis_transform(),
+        "color": style.color,
+        "alpha": 0.7,
+        "fontsize": 8.5,
+    }
+    axes.text(x, 0.06 + 0.035 * (rank % 4), label, ha=side, **places)
+    if not rank:
+        axes.text(ridge / 1.06, 0.02, "← memory-bound", ha="right", **places)
+        axes.text(ridge * 1.06, 0.02, "compute-bound →", ha="left", **places)
     return slope
 
 

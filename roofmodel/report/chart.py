@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
@@ -14,18 +14,11 @@ from roofmodel.numbers import units
 HEIGHT = 12
 MARGIN = 13  # columns left of the axis
 
-ALPHABETS = {
-    "capitals": "ABCDEFGHJKLMNPQRSTUVWXYZ",
-    "small letters": "abcdefghijkmnpqrstuvwxyz",
-    "Greek letters": "αβγδεζηθλμξπρστφχψω",
-    "Greek capitals": "ΓΔΘΛΞΠΣΦΨΩ",
-}
-"""The letters of rows in pictures, an alphabet per phase or stage, without letters that look alike (I and l, O and o).
-"""
+LEGEND = "one letter for all marks at one place; · no letter"
 
 
 class Mark(NamedTuple):
-    """A point: one character, its style, and its position (FLOP/B, FLOP/s)."""
+    """A point: its letter, its style, and its position (FLOP/B, FLOP/s). Several points may have one letter."""
 
     sign: str
     style: str
@@ -34,7 +27,7 @@ class Mark(NamedTuple):
 
 
 def roofline(marks: list[Mark], peak: float, bandwidth: float, width: int, lower: float | None = None) -> list[Text]:
-    """The lines of the chart, `width` columns wide. Marks at one place are drawn as a dot followed by their signs.
+    """The lines of the chart, `width` columns wide.
 
     `peak` is in FLOP/s, `bandwidth` in B/s. `lower` is the peak of a second pipe, below `peak`, drawn as a dashed line.
     """
@@ -59,12 +52,8 @@ def roofline(marks: list[Mark], peak: float, bandwidth: float, width: int, lower
         if lower is not None and bandwidth * intensity >= lower:
             cells[row(lower), x] = ("╌", "dim")
         cells[row(min(peak, bandwidth * intensity)), x] = ("─" if intensity >= ridge else "╱", "dim")
-    for y, x, run in _runs(sorted(drawn, key=lambda mark: mark.intensity), column, row):
-        signs = [(mark.sign, mark.style) for mark in run]
-        text = signs if len(run) == 1 else [("●", run[0].style), *signs]
-        start = min(x, width - len(text))
-        for i, cell in enumerate(text):
-            cells[y, start + i] = cell
+    for y, x, mark in _cells(drawn, width, column, row):
+        cells[y, x] = (mark.sign or "·", mark.style)
 
     lines = []
     for y in range(HEIGHT):
@@ -78,20 +67,18 @@ def roofline(marks: list[Mark], peak: float, bandwidth: float, width: int, lower
     return [*lines, *_axis(left, right, column, width)]
 
 
-def _runs(
-    marks: list[Mark], column: Callable[[float], int], row: Callable[[float], int]
-) -> list[tuple[int, int, list[Mark]]]:
-    """Groups of marks whose signs would overlap: row, column, marks."""
-    runs: list[tuple[int, int, list[Mark]]] = []
-    for mark in marks:
+def _cells(
+    marks: list[Mark], width: int, column: Callable[[float], int], row: Callable[[float], int]
+) -> Iterator[tuple[int, int, Mark]]:
+    """Row and column of the marks: first those without a letter, then each letter once, next to an occupied cell."""
+    occupied: set[tuple[int, int]] = set()
+    letters = {mark.sign: mark for mark in reversed(marks)}  # the first mark of each letter
+    for mark in [*(mark for mark in marks if not mark.sign), *(mark for sign, mark in letters.items() if sign)]:
         x, y = column(math.log10(mark.intensity)), row(mark.flops_per_second)
-        for top, start, run in runs:
-            if top == y and x <= start + len(run) + 1:
-                run.append(mark)
-                break
-        else:
-            runs.append((y, x, [mark]))
-    return runs
+        if mark.sign:
+            x = min((at for at in range(width) if (y, at) not in occupied), key=lambda at: abs(at - x))
+            occupied.add((y, x))
+        yield y, x, mark
 
 
 def _axis(left: int, right: int, column: Callable[[float], int], width: int) -> list[Text]:

@@ -13,35 +13,33 @@ if TYPE_CHECKING:
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in pixels
 Place = tuple[float, float]  # x, y
+TEXT_WEIGHT = 10  # of covered text, relative to covered marks and lines
 
 
-def place(axes: Axes, labeled: Iterable[tuple[str, float, float]], dpi: float, between: str = " ") -> None:
-    """Write labels next to their marks (label, x, y); marks at one place get one label, joined by `between`.
+def place(axes: Axes, labeled: Iterable[tuple[str, Place]], dpi: float) -> None:
+    """Write labels next to their marks; a label and its mark's x, y each.
 
     Each label gets the place around its mark where it covers the smallest area of marks, lines, other text and the
-    space outside the axes; of equal places the nearest. A line connects a distant label with its mark.
+    space outside the axes; of equal places the nearest. It covers other text only where there is no other place. A line
+    connects a distant label with its mark.
     """
     point = dpi / 72  # in pixels
-    clusters: list[tuple[Place, list[str]]] = []
-    for label, x, y in labeled:
-        here = _pixels(axes, x, y)
-        near = next((c for c in clusters if math.dist(c[0], here) < 10 * point), None)
-        if near is None:
-            clusters.append((here, [label]))
-        elif label not in near[1]:  # several devices use the same numbers
-            near[1].append(label)
     taken = [*_drawn(axes, point)]
-    for here, together in clusters:
-        text = axes.text(
-            *_data(axes, here), between.join(together), ha="center", va="center", fontsize=9, weight="bold", zorder=5
-        )
+    texts = [box for text in axes.texts for box in _text_boxes(text, point)]
+    for label, (x, y) in labeled:
+        here = _pixels(axes, x, y)
+        text = axes.text(x, y, label, ha="center", va="center", fontsize=9, weight="bold", zorder=5)
         extent = text.get_window_extent()
         size = extent.width + 6 * point, extent.height  # 3 points between labels of one line
         candidate = min(
             _candidates(here, size, point),
-            key=lambda candidate: (round(_covered(candidate.box, taken, axes), 3), candidate.away),
+            key=lambda candidate: (
+                round(_covered(candidate.box, taken, axes) + TEXT_WEIGHT * _covered(candidate.box, texts, axes), 3),
+                candidate.away,
+            ),
         )
         taken.append(candidate.box)
+        texts.append(candidate.box)
         middle = ((candidate.box[0] + candidate.box[2]) / 2, (candidate.box[1] + candidate.box[3]) / 2)
         text.set_position(_data(axes, middle))
         if candidate.away > 1:

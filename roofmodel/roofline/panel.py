@@ -9,35 +9,35 @@ from typing import NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Pipe
-from roofmodel.report import canvas
+from roofmodel.report import marks
 from roofmodel.roofline.pipes import pipes_in_use
 from roofmodel.roofline.points import LEVELS, Point
 
 CATEGORY_COLORS = {
-    "GEMM": canvas.ORANGE,
-    "convolution": canvas.RED,
-    "attention": canvas.BLUE,
-    "norm": canvas.GREEN,
-    "softmax": canvas.GREEN,
-    "elementwise": canvas.SKY,
-    "reduction": canvas.SKY,
-    "embedding": canvas.PURPLE,
-    "communication": canvas.YELLOW,
-    "mlp": canvas.ORANGE,
-    "residual": canvas.SKY,
-    "activation": canvas.SKY,
-    "ssm": canvas.GREEN,
-    "linear": canvas.GREEN,
-    "bias": canvas.SKY,
-    "head": canvas.PURPLE,
-    "optimizer": canvas.RED,
-    "layout": canvas.GRAY,
+    "GEMM": marks.ORANGE,
+    "convolution": marks.RED,
+    "attention": marks.BLUE,
+    "norm": marks.GREEN,
+    "softmax": marks.GREEN,
+    "elementwise": marks.SKY,
+    "reduction": marks.SKY,
+    "embedding": marks.PURPLE,
+    "communication": marks.YELLOW,
+    "mlp": marks.ORANGE,
+    "residual": marks.SKY,
+    "activation": marks.SKY,
+    "ssm": marks.GREEN,
+    "linear": marks.GREEN,
+    "bias": marks.SKY,
+    "head": marks.PURPLE,
+    "optimizer": marks.RED,
+    "layout": marks.GRAY,
     # groups of `--by lecture`
-    "matrix-mul": canvas.ORANGE,
-    "memory_mgmt": canvas.PURPLE,
-    "custom_ops": canvas.SKY,
+    "matrix-mul": marks.ORANGE,
+    "memory_mgmt": marks.PURPLE,
+    "custom_ops": marks.SKY,
 }
-DEVICE_COLORS = (canvas.BLUE, canvas.RED, canvas.GREEN, canvas.PURPLE, canvas.ORANGE, canvas.SKY)
+DEVICE_COLORS = (marks.BLUE, marks.RED, marks.GREEN, marks.PURPLE, marks.ORANGE, marks.SKY)
 LECTURE_GROUPS = (
     "groups of the profiling lecture, from kernel names: matrix-mul (GEMM), memory_mgmt (NCCL, copies), custom_ops "
     "(PyTorch's own kernels), other"
@@ -100,7 +100,7 @@ def provenance(panels: Iterable[Panel], sources: Iterable[str]) -> str:
 
 def category_color(category: str) -> str:
     """The color of a category of work, which related categories share; gray for an unknown one."""
-    return CATEGORY_COLORS.get(category, canvas.GRAY)
+    return CATEGORY_COLORS.get(category, marks.GRAY)
 
 
 def point_color(panels: Sequence[Panel], index: int, category: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -11,7 +11,8 @@ import numpy as np
 from roofmodel.errors import Option, WorkloadError, choices
 from roofmodel.numbers import units
 from roofmodel.options.values import SweepPicture
-from roofmodel.report import canvas, labels
+from roofmodel.report import canvas, labels, marks
+from roofmodel.report.marks import SeriesStyle
 from roofmodel.sweep.case import LENGTHS, NAMED_OPTIONS, PARALLELISM_OPTIONS
 from roofmodel.sweep.data import frame
 from roofmodel.sweep.sweep import Sweep
@@ -28,11 +29,9 @@ CONFIGURATION = ("hardware", *NAMED_OPTIONS, *PARALLELISM_OPTIONS)
 GPU_COUNTS = ("tp", "dp", "pp")
 """Columns whose product is the number of GPUs; --ep uses GPUs of --tp and --dp."""
 TASK_COLUMNS = ("model", "new_tokens", "image")  # with the given lengths, distinguish tasks: a front per task
-COLORS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, canvas.RED, canvas.SKY, canvas.GRAY)
-SHAPES = {"●": "o", "■": "s", "▲": "^", "◆": "D", "▼": "v", "✚": "P"}  # of markers: in text and in matplotlib
-MARKERS = tuple(SHAPES)
 MAX_LEGEND_SERIES = 20  # series
 MAX_MARKERS = 500  # points of a series; more are drawn as small dots
+NEAR = 20  # pixels between marks that have one label
 MAX_FRONTS = 6  # tasks of a panel with a front or a curve
 MAX_PANELS = 6  # heat maps
 MAX_CROSSES = 2000  # cells of a heat map; in larger ones a line encloses the cells that do not fit
@@ -71,9 +70,9 @@ def draw(sweep: Sweep, path: Path, form: str, kind: str | None = None) -> None:
     """Draw a sweep into a file; `form` is png, svg or pdf. Default kind: scaling if the sweep scales, costs if
     tokens have prices, else rates."""
     if kind == "scaling" or (kind is None and sweep.scaling):
-        from roofmodel.sweep import scaling_tables as scaling
+        from roofmodel.sweep import scaling_picture
 
-        scaling.draw(sweep, path, form)
+        scaling_picture.draw(sweep, path, form)
         return
     table = frame(sweep, [
         "model", "phase", *CONFIGURATION, *LENGTHS, "new_tokens", "image", "bound_seconds", "expected_seconds", "bound",
@@ -99,22 +98,13 @@ def _varying(table: pandas.DataFrame, columns: tuple[str, ...]) -> list[str]:
     return [name for name in columns if table[name].nunique() > 1]
 
 
-def _series(table: pandas.DataFrame) -> dict[str, tuple[Any, str]]:
-    """The points and the color of each configuration, by its name."""
+def _series(table: pandas.DataFrame) -> dict[str, tuple[Any, SeriesStyle]]:
+    """The points and the style of each configuration, by its name."""
     names = _varying(table, ("model", *CONFIGURATION))
     if not names:
-        return {"": (table, COLORS[0])}
+        return {"": (table, marks.series_style(0))}
     groups = table.groupby(names, sort=False, dropna=False)
-    return {_series_name(names, key): (group, _color(i)) for i, (key, group) in enumerate(groups)}
-
-
-def _color(place: int) -> str:
-    """The color of a series: the first seven repeat in a darker shade, then in a paler one."""
-    from matplotlib.colors import to_hex, to_rgb
-
-    again, hue = divmod(place, len(COLORS))
-    red, green, blue = (part * (1, 0.5, 0.5)[again % 3] + (0, 0, 0.5)[again % 3] for part in to_rgb(COLORS[hue]))
-    return to_hex((red, green, blue))
+    return {_series_name(names, key): (group, marks.series_style(i)) for i, (key, group) in enumerate(groups)}
 
 
 def _series_name(names: list[str], key: Any) -> str:
@@ -184,29 +174,36 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     if several := bool((gpus > 1).any()):
         table[rate] = table[rate] / gpus  # layouts of different numbers of GPUs are comparable per GPU only
     series = _series(table)
-    remarks, launch_bound = ["● fits in memory    × does not", "line: front; numbers: batch at its ends"], False
+    several_tasks = len(list(_tasks(table, lengths))) > 1
+    remarks, launch_bound = ["line: front, with the batch at its end" + "s" * (not several_tasks)], False
     remarks += ["smaller marks are drawn on top"] * (len(series) > 1)
+    fits_memory = _fits_memory(table)
+    meanings = [(True, "fits in memory")] * bool(fits_memory.any()) + [(False, "does not fit")] * (
+        not fits_memory.all()
+    )
     edge = _edge(series, remarks)
     for phase, axes in zip(phases, _panels(figure, len(phases), edge), strict=True):
-        for place, (points, color) in enumerate(series.values()):
+        for place, (points, style) in enumerate(series.values()):
             here = points[points["phase"] == phase]
             size = 16 * min(len(series) - place, 5)  # later series are drawn on top, so smaller
-            for fits, marker, alpha in ((True, "o", 1.0), (False, "x", 0.4)):
+            for fits in (True, False):
                 drawn = here[_fits_memory(here) == fits]
-                style: dict[str, Any] = {"marker": marker, "color": color, "alpha": alpha, "zorder": 3}
+                look: dict[str, Any] = {"marker": style.shape, "zorder": 3}
                 if len(drawn) <= MAX_MARKERS:
-                    axes.scatter(drawn[seconds], drawn[rate], s=size, **style)
+                    face = style.color if fits else "none"
+                    axes.scatter(drawn[seconds], drawn[rate], s=size, facecolor=face, edgecolor=style.color, **look)
                 else:
-                    axes.plot(drawn[seconds], drawn[rate], ls="", ms=2, rasterized=True, **style)
-        signs = []
+                    look |= {"color": style.color, "mfc": style.color if fits else "none"}
+                    axes.plot(drawn[seconds], drawn[rate], ls="", ms=2, rasterized=True, **look)
+        signs: dict[marks.Place, list[str]] = {}
         for words, task in _tasks(table[table["phase"] == phase], lengths):
             possible = task[_fits_memory(task)]
             if not possible.empty:
                 best = possible.iloc[front(possible[seconds].to_numpy(), possible[rate].to_numpy())]
                 axes.plot(best[seconds], best[rate], color="0.25", lw=1.2, zorder=2)
-                ends = [best.iloc[0], best.iloc[-1]][-len(best) :]
-                signs += [(_short_text(one["batch"]), one[seconds], one[rate]) for one in ends]
-                signs[-1] = (f"{signs[-1][0]}, {words}" if words else signs[-1][0], *signs[-1][1:])
+                for one in [best.iloc[0], best.iloc[-1]][-1 if words else -len(best) :]:
+                    label = f"{words}: " * bool(words) + f"batch {_short_text(one['batch'])}"
+                    signs.setdefault((one[seconds], one[rate]), []).append(label)
         canvas.log_axes(
             axes,
             LATENCY[phase] + (" (bound)" if kind else ""),
@@ -219,13 +216,27 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
         for least in launch_bound_points[seconds].unique()[:MAX_FRONTS]:
             axes.axvline(least, color="0.6", lw=1, ls=":", zorder=1)
             launch_bound = True
-        labels.place(axes, signs, figure.dpi, between="\n")
+        labels.place(axes, _labels(axes, signs), figure.dpi)
     if launch_bound:
         remarks += [
             "dotted: launch time of the host;",
             f"same on every device ({Option('runtime', 'graph')})",
         ]
-    _legend(figure, series, edge, *remarks)
+    _legend(figure, series, edge, *remarks, meanings=meanings)
+
+
+def _labels(axes: Axes, signs: dict[marks.Place, list[str]]) -> Iterator[tuple[str, marks.Place]]:
+    """A label for each place, at most MAX_LETTERS; of three or more at one place the first, and a number."""
+    apart: list[tuple[marks.Place, list[str]]] = []
+    for place, words in signs.items():
+        here = axes.transData.transform(place)
+        near = next((w for other, w in apart if np.hypot(*(axes.transData.transform(other) - here)) < NEAR), None)
+        if near is None:
+            apart.append((place, words.copy()))
+        else:
+            near += words
+    for place, words in apart[: marks.MAX_LETTERS]:
+        yield "\n".join(words) if len(words) <= 2 else f"{words[0]}\nand {len(words) - 1} more", place
 
 
 def _edge(series: Iterable[str], remarks: Iterable[str]) -> float:
@@ -234,14 +245,21 @@ def _edge(series: Iterable[str], remarks: Iterable[str]) -> float:
     return min(max(0.675, 0.97 - 0.0072 * longest), 0.8)
 
 
-def _legend(figure: Figure, series: dict[str, tuple[Any, str]], x: float, *remarks: str) -> None:
-    """The first series, up to MAX_LEGEND_SERIES, and the meaning of the marks."""
+def _legend(
+    figure: Figure, series: dict[str, tuple[Any, SeriesStyle]], x: float, *remarks: str,
+    meanings: Sequence[tuple[bool, str]] = (),
+) -> None:  # fmt: skip
+    """The first series, up to MAX_LEGEND_SERIES, the meaning of filled and hollow marks, and remarks."""
     y = 0.83
-    for name, (_, color) in list(series.items())[:MAX_LEGEND_SERIES]:
+    for name, (_, style) in list(series.items())[:MAX_LEGEND_SERIES]:
         if name:
-            figure.text(x, y, "●", color=color, fontsize=10)
+            figure.text(x, y, style.glyph, color=style.color, fontsize=10)
             figure.text(x + 0.017, y, name, fontsize=9)
             y -= 0.03
+    for filled, meaning in meanings:
+        figure.text(x, y - 0.01, "●" if filled else "○", color="0.35", fontsize=10)
+        figure.text(x + 0.017, y - 0.01, meaning, color="0.35", fontsize=8.5)
+        y -= 0.03
     if len(series) > MAX_LEGEND_SERIES:
         remarks = (f"and {len(series) - MAX_LEGEND_SERIES} more", *remarks)
     for remark in remarks:
@@ -252,10 +270,10 @@ def _legend(figure: Figure, series: dict[str, tuple[Any, str]], x: float, *remar
 # --- Limiting ceilings ------------------------------------------------------------------------------
 
 CEILING_COLORS = {
-    "compute": canvas.ORANGE,
-    "memory": canvas.BLUE,
-    "communication": canvas.GREEN,
-    "overhead": canvas.GRAY,
+    "compute": marks.ORANGE,
+    "memory": marks.BLUE,
+    "communication": marks.GREEN,
+    "overhead": marks.GRAY,
 }
 
 
@@ -278,9 +296,10 @@ def _bounds(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None
         fixed = [f"{other} {_short_text(group[other].iloc[0])}" for other in others]
         axes.set_title(" ".join([_series_name(names, key), *fixed]), fontsize=9, loc="left")
     ceilings = [name for name in CEILING_COLORS if table["bound"].eq(name).any()]
-    for place, name in enumerate(ceilings, start=4 - len(ceilings)):
-        figure.text(0.52 + place * 0.125, 0.945, "■", color=CEILING_COLORS[name], fontsize=13)
-        figure.text(0.537 + place * 0.125, 0.948, BOUND_NAMES.get(name, name), fontsize=9)
+    figure.legend(
+        handles=[canvas.bar_key(BOUND_NAMES.get(name, name), CEILING_COLORS[name]) for name in ceilings],
+        loc="upper right", bbox_to_anchor=(0.985, 0.975), ncols=4, frameon=False, fontsize=9,
+    )  # fmt: skip
     if len(found) > MAX_PANELS:
         figure.text(
             0.02,
@@ -311,6 +330,7 @@ def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> str:
         here = (group["bound"] == ceiling).to_numpy()
         opacity = (0.25 + 0.75 * np.clip(2 * shares[ceiling].to_numpy(float) - 1, 0, 1))[here, None]
         image[row[here], column[here]] = 1 - opacity * (1 - np.array(to_rgb(color)))
+        _hatch(axes, column[here], row[here], (len(ys), len(xs)), marks.HATCHES[color])
     axes.imshow(image, origin="lower", aspect="auto", interpolation="nearest")
     out = ~_fits_memory(group)
     outlined = len(group) > MAX_CROSSES
@@ -335,6 +355,21 @@ def _heat(axes: Axes, group: pandas.DataFrame, across: str) -> str:
     return "" if not out.any() else "outlined" if outlined else "×"
 
 
+def _hatch(axes: Axes, columns: np.ndarray, rows: np.ndarray, size: tuple[int, int], hatch: str) -> None:
+    """Hatch cells of a heat map: each run of cells in a row is one rectangle."""
+    from matplotlib.collections import PolyCollection
+
+    cells = np.zeros((size[0], size[1] + 2), dtype=int)
+    cells[rows, columns + 1] = 1
+    edges = np.diff(cells, axis=1)
+    runs = zip(*np.nonzero(edges == 1), np.nonzero(edges == -1)[1], strict=True)  # row, first column, column after it
+    boxes = [[(a - 0.5, y - 0.5), (b - 0.5, y - 0.5), (b - 0.5, y + 0.5), (a - 0.5, y + 0.5)] for y, a, b in runs]
+    if boxes and hatch:
+        axes.add_collection(
+            PolyCollection(boxes, facecolor="none", edgecolor=(0, 0, 0, 0.3), lw=0, hatch=hatch, zorder=1.5)
+        )
+
+
 # --- Costs ------------------------------------------------------------------------------------------
 
 
@@ -342,20 +377,27 @@ def _costs(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     table = table[table["bound_dollars_per_million_tokens"].notna()]
     if table.empty:
         raise WorkloadError(Option("picture", "costs"), ": no model of the sweep has tokens, so no cost per token")
-    series = {name: each for name, each in _series(table).items() if _fits_memory(each[0]).any()}
-    phases, shapes = list(table["phase"].unique())[:3], dict[str, str]()
+    named = _series(table)
+    table = table[_fits_memory(table)]
+    tasks = list(_tasks(table, lengths))
+    curves = {
+        f"{name}, {words}".strip(", "): table.loc[table.index.isin(points.index) & table.index.isin(task.index)]
+        for name, (points, _) in named.items()
+        for words, task in tasks
+    }
+    found = [(name, points) for name, points in curves.items() if len(points)]
+    series = {name: (points, marks.series_style(i)) for i, (name, points) in enumerate(found)}
+    phases = list(table["phase"].unique())[:3]
     remarks = "— expected    - - lower limit", "points that do not fit are not shown"
-    edge = _edge([*series, *(words for words, _ in _tasks(table, lengths))], remarks)
+    edge = _edge(series, remarks)
     for phase, axes in zip(phases, _panels(figure, len(phases), edge), strict=True):
-        for points, color in series.values():
-            for words, task in _tasks(points[points["phase"] == phase], lengths):
-                marker = shapes.setdefault(words, MARKERS[len(shapes) % len(MARKERS)])
-                task = task[_fits_memory(task)].sort_values("batch")
-                for column, dashes in (("dollars_per_million_tokens", "-"), ("bound_dollars_per_million_tokens", "--")):
-                    axes.plot(task["batch"], task[column], color=color, ls=dashes, marker=SHAPES[marker], ms=4, lw=1.2)
+        for points, style in series.values():
+            here = points[points["phase"] == phase].sort_values("batch")
+            for column, dashes in (("dollars_per_million_tokens", "-"), ("bound_dollars_per_million_tokens", "--")):
+                axes.plot(here["batch"], here[column], color=style.color, ls=dashes, marker=style.shape, ms=4, lw=1.2)
         canvas.log_axes(
             axes, "batch", "dollars per million tokens", "{:g}".format, lambda value: f"${units.significant(value)}"
         )
+        canvas.count_axis(axes.xaxis, table["batch"].unique())
         axes.set_title(phase, fontsize=10, loc="left")
-    signs = (f"{marker} {words}" for words, marker in shapes.items() if words)
-    _legend(figure, series, edge, *signs, *remarks)
+    _legend(figure, series, edge, *remarks)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from roofmodel.numbers import units
-from roofmodel.report import canvas
+from roofmodel.report import marks
 from roofmodel.trace.steps import total
 from roofmodel.trace.trace import RankReport
 
@@ -21,10 +21,10 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "compute_only": Part("compute", "compute alone", canvas.BLUE),
-    "communication_exposed": Part("communication", "communication exposed", canvas.ORANGE),
-    "copies_exposed": Part("copies", "copies exposed", canvas.PURPLE),
-    "overlap": Part("overlap", "compute, overlapped", canvas.SKY),
+    "compute_only": Part("compute", "compute alone", marks.BLUE),
+    "communication_exposed": Part("communication", "communication exposed", marks.ORANGE),
+    "copies_exposed": Part("copies", "copies exposed", marks.PURPLE),
+    "overlap": Part("overlap", "compute, overlapped", marks.SKY),
     "idle": Part("idle", "idle", "0.85"),
 }
 COMPUTATION = ("compute_only", "overlap")

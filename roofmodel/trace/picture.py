@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from roofmodel.numbers import units
-from roofmodel.report import canvas
+from roofmodel.report import canvas, marks
 from roofmodel.trace.parts import COMPUTATION_FIRST, PARTS
 from roofmodel.trace.steps import StepWindow, total
 from roofmodel.trace.trace import RunAnalysis
@@ -43,7 +43,11 @@ def draw(trace: RunAnalysis, path: Path, form: str) -> None:
             left = 0.0
             for part in COMPUTATION_FIRST:
                 width = getattr(bar.parts, part) / 1e9
-                axes.barh(place, width, left=left, height=0.72, color=PARTS[part].color, zorder=2)
+                color = PARTS[part].color
+                axes.barh(
+                    place, width, left=left, height=0.72, zorder=2,
+                    color=color, hatch=marks.HATCHES.get(color, ""), edgecolor="white", lw=0,
+                )  # fmt: skip
                 left += width
             if bar.parts.length:
                 active = 1 - bar.parts.idle / bar.parts.length
@@ -56,11 +60,8 @@ def draw(trace: RunAnalysis, path: Path, form: str) -> None:
         axes.xaxis.set_major_formatter(lambda value, _: units.seconds(value))
         axes.grid(True, axis="x", which="major", color="0.92", zorder=0)
         axes.tick_params(axis="y", length=0, labelsize=8)
-        from matplotlib.patches import Patch  # after the check of matplotlib's settings in `canvas.picture`
-
         present = [PARTS[part] for part in COMPUTATION_FIRST if any(getattr(bar.parts, part) for bar in bars)]
-        marks = [Patch(color=part.color, label=part.legend) for part in present]
-        figure.legend(handles=marks, loc="upper left", bbox_to_anchor=(0.19, 0.89), ncols=5, frameon=False, fontsize=9)
+        canvas.key(axes, [canvas.bar_key(part.legend, part.color) for part in present])
         for place, line in enumerate(lines):
             figure.text(0.02, 0.02 + below - 0.03 * place, line, fontsize=8)
 

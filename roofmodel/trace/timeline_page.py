@@ -19,7 +19,7 @@ import numpy as np
 from roofmodel.errors import Option
 from roofmodel.numbers import units
 from roofmodel.profiles.timelines.timeline import UNKNOWN
-from roofmodel.report import canvas
+from roofmodel.report import marks
 from roofmodel.report.page import SCRIPT_SOURCES, page_file, render_page
 from roofmodel.roofline.kernel_names import short_name
 from roofmodel.roofline.panel import category_color
@@ -47,11 +47,11 @@ CPU_COLORS = {
     "CUDA call": "#A7A7A7", "operator": "#8FB4D9", "range": "#C9BD8B", "data loader": "#F0A787",
     "waiting for the GPU": "#C7A2D8",
 }  # fmt: skip
-GPU_COLORS = {"copy": canvas.PURPLE, "memset": canvas.GRAY, STEPS: "#D0D0D0"}
+GPU_COLORS = {"copy": marks.PURPLE, "memset": marks.GRAY, STEPS: "#D0D0D0"}
 CAUSE_COLORS = dict(
     zip(
         CAUSES,
-        (canvas.RED, canvas.PURPLE, canvas.BLUE, canvas.GREEN, canvas.ORANGE, canvas.YELLOW, canvas.GRAY),
+        (marks.RED, marks.PURPLE, marks.BLUE, marks.GREEN, marks.ORANGE, marks.YELLOW, marks.GRAY),
         strict=True,
     )
 )

@@ -90,7 +90,7 @@ def test_a_wider_format_is_the_first_reason_for_more_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hw", "line"), [("a100", "the red line marks the expected time"), ("mi300x", "no expected times")]
+    ("hw", "line"), [("a100", "the dashed line marks the expected time"), ("mi300x", "no expected times")]
 )
 def test_the_picture_has_a_legend_and_all_findings(hw: str, line: str, tmp_path: Path) -> None:
     traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
