@@ -20,7 +20,7 @@ from math import ceil, prod
 from typing import Any, NamedTuple, get_args
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
+from roofmodel.errors import AnswerNote, Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Embedding, Patches
 from roofmodel.numbers import units
@@ -160,10 +160,10 @@ def input_notes(pipeline: InputPipeline | None, device: Device) -> Iterator[Text
     if pipeline is None:
         yield ignored("loader", Message("only ", Option("phase", FED_PHASES), " read batches from a data loader"))
         return
-    yield (
+    yield AnswerNote(
         "the rate with a data loader is an upper bound: its workers are assumed not to share cores, disks or memory "
         "bandwidth"
     )
     if pipeline.copy_seconds is None:
         size = units.si(pipeline.copy_bytes, "B")
-        yield f"{device.id} states no link to the CPU: the copy of {size} per batch is not counted"
+        yield AnswerNote(f"{device.id} states no link to the CPU: the copy of {size} per batch is not counted")

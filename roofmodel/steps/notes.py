@@ -124,7 +124,10 @@ def device_notes(device: Device, work: Workload) -> list[Text]:
     notes: list[Text] = []
     if device.vector_pipe(work.dtype) is None:
         notes.append(
-            f"{device.id} has no CUDA-core peak (pipe fp32 or fp64): the bound of vector operators is from bytes alone"
+            AnswerNote(
+                f"{device.id} has no CUDA-core peak (pipe fp32 or fp64): the bound of vector operators is from bytes "
+                "alone"
+            )
         )
     notes += link_notes(device, work.communicating_gpus)
     return notes
@@ -229,7 +232,7 @@ def _ecc_uses_capacity(dram: Level) -> bool:
 def link_notes(device: Device, gpus: int) -> Iterator[Text]:
     """The links between this number of GPUs, and missing figures of them."""
     if gpus > 1 and not device.links:
-        yield f"{device.id} has no link between GPUs: the bound of communication is from DRAM bytes alone"
+        yield AnswerNote(f"{device.id} has no link between GPUs: the bound of communication is from DRAM bytes alone")
     elif gpus > gpus_per_node(device) and (network := device.network):
         yield (
             f"between nodes of {gpus_per_node(device)} GPUs: {network.name}, "

@@ -17,7 +17,7 @@ from roofmodel.counting import phases
 from roofmodel.counting.routing import Routing
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
-from roofmodel.errors import Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
+from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import RoutingMode
 from roofmodel.options.workload import DECLARED, key_of, valid
@@ -269,7 +269,7 @@ def _case(
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
     if slowest_stage(arch, device, smallest.steps()[0], work.host).host_bound:
         notes[
-            Message(
+            AnswerNote(
                 f"{step.phase} is launch-bound at small sizes: the host's launches take the same time on every "
                 "device; see ",
                 Option("runtime", "graph"),
