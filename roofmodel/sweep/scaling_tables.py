@@ -10,13 +10,13 @@ from rich.text import Text
 
 from roofmodel.errors import Option
 from roofmodel.numbers import units
-from roofmodel.report.columns import bare, fitting
+from roofmodel.report.table import COUNT, PERMILLE, SECONDS, Column, Table, Unit
 from roofmodel.sweep.data import rows
 from roofmodel.sweep.scaling_laws import LawFit, Scaling
+from roofmodel.sweep.scaling_table import MeasuredRun
 from roofmodel.sweep.sweep import Sweep
 from roofmodel.sweep.table import BOUND_NAMES
 
-EXPENDABLE = ("bound by", "batch", "memory", "hidden", "replicas")
 LAWS_OF_MODES = {"strong": "amdahl", "weak": "gustafson"}
 LAW_NAMES = {"amdahl": "Amdahl", "gustafson": "Gustafson"}
 VARYING = ("model", "hardware", "phase", "seq", "context", "dtype", "weights", "kv", "runtime", "tp", "dp", "pp")
@@ -34,52 +34,50 @@ class ScalingView:
         found = list(rows(self.sweep))
         yield Text.assemble((heading(scaling, found), "bold"))
         names = varying(found, scaling)
-        cells = [{**{name: str(row[name] or "") for name in names}, **_cells(row)} for row in found]
+        curves = [Column(name, name, text=lambda row, name=name: str(row[name] or "")) for name in names]  # type: ignore[misc]
         measured = {run.gpus: run for run in scaling.measured}
-        if measured:
-            for row, texts in zip(found, cells, strict=True):
-                run = measured.get(row["gpus"])
-                time = "" if run is None or run.seconds is None else f"{units.seconds(run.seconds)}, "
-                texts["measured"] = "" if run is None else f"{time}{run.efficiency:.1%}"
-        if cells:
-            titles = [title for title in cells[0] if any(row[title] for row in cells)]
-            widths = {title: max(len(title), *(len(row[title]) for row in cells)) for title in titles}
-            kept = fitting(widths, EXPENDABLE, options.max_width)
-            table = bare()
-            for title in kept:
-                table.add_column(title, justify="left" if title in (*names, "bound by") else "right", no_wrap=True)
-            for row in cells:
-                table.add_row(*(row[title] for title in kept))
-            yield table
+        run_column = Column(None, "measured", COUNT, text=lambda row: _measured(measured.get(row["gpus"])))
+        yield Table("rows", (*curves, *SCALING_COLUMNS, run_column)).terminal(found)
         yield from (Text(line, style="dim") for line in remarks(scaling, found))
 
 
-def _cells(row: dict[str, Any]) -> dict[str, str]:
-    """The results of a row as text; empty where unknown."""
-    expected = row["expected_seconds"]
-    seconds = row["bound_seconds"] if expected is None else expected
-    kind = "" if expected is None else "expected_"
-    exposed = row[f"{kind}communication_exposed_seconds"]
+def _measured(run: MeasuredRun | None) -> str | None:
+    if run is None:
+        return None
+    return f"{units.seconds(run.seconds)}, {run.efficiency:.1%}" if run.seconds is not None else f"{run.efficiency:.1%}"
 
-    def shown(value: float | None, form: Any) -> str:
-        return "" if value is None else form(value)
 
-    def time(value: float | None) -> str:
-        return "" if not value else units.seconds(value)
+def _bound(row: dict[str, Any]) -> str | None:
+    """The bound where no time is expected."""
+    unknown = row["expected_seconds"] is None and row["bound_seconds"] is not None
+    return units.seconds(row["bound_seconds"]) if unknown else None
 
-    return {
-        "GPUs": str(row["gpus"]),
-        "batch": str(row["batch"]),
-        "bound" if expected is None else "time": shown(seconds, units.seconds),
-        "speed-up": shown(row["speedup"], lambda value: f"{value:.2f}"),
-        "efficiency": shown(row["efficiency"], lambda value: f"{value:.1%}"),
-        "exposed": time(exposed),
-        "share": shown(row["communication_share"], lambda value: f"{value:.1%}"),
-        "hidden": time(row["communication_hidden_seconds"]),
-        "replicas": time(row["expected_replica_seconds"]),
-        "memory": shown(row["memory_total"], units.binary) + "!" * (row["fits"] is False),
-        "bound by": BOUND_NAMES.get(row["bound"], row["bound"] or ""),
-    }
+
+def _exposed(row: dict[str, Any]) -> str:
+    kind = "" if row["expected_seconds"] is None else "expected_"
+    return TIME.write(row[f"{kind}communication_exposed_seconds"])
+
+
+def _memory(row: dict[str, Any]) -> str | None:
+    total = row["memory_total"]
+    return None if total is None else units.binary(total) + "!" * (row["fits"] is False)
+
+
+TIME = Unit(lambda seconds: units.seconds(seconds) if seconds else "")
+SCALING_COLUMNS = (
+    Column("gpus", "GPUs", COUNT),
+    Column("batch", "batch", COUNT, priority=2),
+    Column("expected_seconds", "time", SECONDS),
+    Column(None, "bound", COUNT, text=_bound),
+    Column("speedup", "speed-up", Unit("{:.2f}".format)),
+    Column("efficiency", "efficiency", PERMILLE),
+    Column(None, "exposed", COUNT, text=_exposed),
+    Column("communication_share", "share", PERMILLE),
+    Column("communication_hidden_seconds", "hidden", TIME, priority=4),
+    Column("expected_replica_seconds", "replicas", TIME, priority=5),
+    Column("memory_total", "memory", COUNT, text=_memory, priority=3),
+    Column("bound", "bound by", text=lambda row: BOUND_NAMES.get(row["bound"], row["bound"]), priority=1),
+)
 
 
 def heading(scaling: Scaling, found: Sequence[dict[str, Any]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -12,7 +12,20 @@ from rich.text import Text
 from roofmodel.errors import Command, Message, Option
 from roofmodel.numbers import units
 from roofmodel.options.workload import DECLARED, DEFAULTS, PARALLELISM, key_of
-from roofmodel.report.columns import bare, fitting
+from roofmodel.report.table import (
+    BYTES,
+    COUNT,
+    MEMORY,
+    NUMBER,
+    PERCENT,
+    PERMILLE,
+    RATE,
+    SECONDS,
+    TEXT,
+    Column,
+    Table,
+    Unit,
+)
 from roofmodel.sweep.case import BEYOND_POSITIONS, FORMAT_OPTIONS, LENGTHS, OPTION_COLUMNS
 from roofmodel.sweep.conditions import SHARE_COLUMNS
 from roofmodel.sweep.data import rows
@@ -30,22 +43,38 @@ HEADING_OPTIONS = {
 }  # fmt: skip
 """The options that the heading states if all points have the same value and it is not the default."""
 BOUND_NAMES = {"overhead": "launches"}  # instead of the names of the JSON document
-SHOWN_COLUMNS = (
-    "bound_seconds", "bound", "expected_seconds", "bound_tokens_per_second", "tokens_per_second",
-    "bound_images_per_second", "images_per_second", "mfu", "memory_total", "fits", "note",
-    "bound_dollars_per_million_tokens", "dollars_per_million_tokens",
+RESULTS = Table(
+    "results",
+    (
+        Column("bound_seconds", "bound", SECONDS, priority=7),
+        Column("bound", "bound by", text=lambda row: BOUND_NAMES.get(row["bound"], row["bound"]), priority=2),
+        Column("expected_seconds", "expected", SECONDS),
+        *(
+            column
+            for what in ("tokens", "images")
+            for column in (
+                Column(
+                    f"bound_{what}_per_second", f"{what}/s ≤", RATE, priority=4,
+                    legend=f"{what}/s ≤: at the bound; {what}/s: at the expected time",
+                ),
+                Column(f"{what}_per_second", f"{what}/s", RATE),
+            )
+        ),
+        Column("mfu", "MFU", PERCENT, priority=1),
+        Column("memory_total", "memory", MEMORY, priority=6),
+        Column(
+            "bound_dollars_per_million_tokens", "$/M ≥", NUMBER, priority=3,
+            legend="$/M ≥: dollars per million tokens at the bound; $/M tokens: at the expected time",
+        ),
+        Column("dollars_per_million_tokens", "$/M tokens", NUMBER),
+    ),
 )  # fmt: skip
-"""The columns of results that every table shows."""
+"""The results that every table shows; other ones precede `MFU`."""
 OTHER_TITLES = {
     "ttft_seconds": "TTFT", "tpot_seconds": "TPOT", "tokens_per_second_per_gpu": "tokens/s/GPU",
     "tokens_per_second_per_user": "tokens/s/user",
 }  # fmt: skip
-LEGEND = {
-    "tokens/s ≤": "tokens/s ≤: at the bound; tokens/s: at the expected time",
-    "images/s ≤": "images/s ≤: at the bound; images/s: at the expected time",
-    "$/M ≥": "$/M ≥: dollars per million tokens at the bound; $/M tokens: at the expected time",
-}
-EXPENDABLE = ("MFU", "bound by", "$/M ≥", "tokens/s ≤", "images/s ≤", "memory", "bound", "tokens/s/user")
+OTHER_PRIORITY = {"tokens/s/user": 8}
 ALL_ROWS = Command("-o FILE .csv, .json or .parquet", "save() to .csv, .json or .parquet")
 MARKS: dict[str, str | Message] = {
     "!": Message("! does not fit in the usable memory (", Option("memory_utilization"), ")"),
@@ -66,28 +95,20 @@ class View:
         yield Text.assemble((described(self.sweep), "bold"), f" · {counted(self.sweep)}")
         if not shown:
             return
-        others = self._other_columns(shown, varying)
-        cells = [
-            {**{TITLES[name]: _cell_text(name, row[name]) for name in varying}, **_result_cells(row, others)}
-            for row in shown
-        ]
-        titles = [title for title in cells[0] if any(row[title] for row in cells)]
-        widths = {title: max(len(title), *(len(row[title]) for row in cells)) for title in titles}
-        table = bare()
-        kept = fitting(widths, EXPENDABLE, options.max_width)
-        for title in kept:
-            left = title in ("model", "device", "phase", "bound by", "")
-            table.add_column(title, justify="left" if left else "right", no_wrap=True)
-        for row in cells:
-            table.add_row(*(row[title] for title in kept))
-        yield table
+        yield self._table(shown, varying).terminal(shown)
         if (rest := self.sweep.row_count - len(shown)) > 0:
             yield Text(f"and {rest} more; {ALL_ROWS} writes all of them", style="dim")
-        if meanings := [meaning for title, meaning in LEGEND.items() if title in kept]:
-            yield Text("; ".join(meanings), style="dim")
-        signs = "".join(row[""] for row in cells)
+        signs = "".join(map(_mark, shown))
         yield from (Text(str(meaning), style="dim") for sign, meaning in MARKS.items() if sign in signs)
         yield from (Text(f"– {note}", style="dim") for note in _refusals(shown))
+
+    def _table(self, shown: Sequence[dict[str, Any]], varying: Sequence[str]) -> Table:
+        """Columns of the varying options, of the results, and of the mark of a row."""
+        results, others = list(RESULTS.columns), [_column(name) for name in self._other_columns(shown, varying)]
+        place = results.index(next(column for column in results if column.key == "mfu"))
+        options = (Column(name, TITLES[name], _option_unit(name)) for name in varying)
+        columns = (*options, *results[:place], *others, *results[place:], Column(None, "", text=_mark))
+        return Table("rows", columns)
 
     def _other_columns(self, shown: Sequence[dict[str, Any]], varying: Sequence[str]) -> list[str]:
         """Latencies of generation, the rate per GPU of several GPUs, and the columns of conditions and of the order."""
@@ -99,7 +120,11 @@ class View:
             *(condition.column for condition in self.sweep.where),
             *([self.sweep.sort.column] if self.sweep.sort else []),
         ]
-        return [name for name in dict.fromkeys(found) if name not in (*varying, *SHOWN_COLUMNS)]
+        return [
+            name
+            for name in dict.fromkeys(found)
+            if name not in (*varying, "fits", "note", *(column.key for column in RESULTS.columns))
+        ]
 
 
 def _option_values(sweep: Sweep, name: str) -> set[object]:
@@ -139,41 +164,29 @@ def counted(sweep: Sweep) -> str:
     return f"{text}, sorted by {sweep.sort.text}" if sweep.sort else text
 
 
-def _result_cells(row: dict[str, Any], others: Iterable[str]) -> dict[str, str]:
-    """The results at a point with units, with these other columns; empty where unknown."""
-
-    def shown(name: str, form: Callable[[Any], str]) -> str:
-        return "" if row[name] is None else form(row[name])
-
-    refused = row["bound_seconds"] is None
-    return {
-        "bound": shown("bound_seconds", units.seconds),
-        "bound by": BOUND_NAMES.get(row["bound"], row["bound"] or ""),
-        "expected": shown("expected_seconds", units.seconds),
-        **{f"{what}/s ≤": shown(f"bound_{what}_per_second", units.si) for what in ("tokens", "images")},
-        **{f"{what}/s": shown(f"{what}_per_second", units.si) for what in ("tokens", "images")},
-        **{OTHER_TITLES.get(name, name): _with_unit(name, row[name]) for name in others},
-        "MFU": shown("mfu", lambda part: f"{part:.0%}"),
-        "memory": shown("memory_total", units.binary),
-        "$/M ≥": shown("bound_dollars_per_million_tokens", units.significant),
-        "$/M tokens": shown("dollars_per_million_tokens", units.significant),
-        "": "–" * refused
-        + "!" * (row["fits"] is False)
-        + "".join(s for s, n in NOTE_MARKS.items() if n in (row["note"] or "")),
-    }
+def _mark(row: dict[str, Any]) -> str:
+    """`–` for a refused point, `!` for one that does not fit, and the signs of its notes."""
+    signs = (sign for sign, note in NOTE_MARKS.items() if note in (row["note"] or ""))
+    return "–" * (row["bound_seconds"] is None) + "!" * (row["fits"] is False) + "".join(signs)
 
 
-def _with_unit(name: str, value: Any) -> str:
-    """A value of any column, with a unit."""
-    if value is None or isinstance(value, str | bool):
-        return "" if value is None else str(value).lower()
-    if name.endswith("_seconds"):
-        return units.seconds(value)
-    if name in SHARE_COLUMNS:
-        return f"{value:.1%}"
-    if name.startswith("memory_"):
-        return units.binary(value)
-    return units.si(value, "B") if name.endswith("bytes") else units.si(value)
+def _option_unit(name: str) -> Unit:
+    return SECONDS if name == "launch_seconds" else TEXT if name in ("model", "hardware", "phase") else COUNT
+
+
+def _column(name: str) -> Column:
+    """A result that a condition or the order names, with a unit."""
+    kinds = {"_seconds": SECONDS, "bytes": BYTES}
+    unit = next((unit for end, unit in kinds.items() if name.endswith(end)), RATE)
+    unit = PERMILLE if name in SHARE_COLUMNS else MEMORY if name.startswith("memory_") else unit
+    title = OTHER_TITLES.get(name, name)
+    return Column(
+        name, title, Unit(lambda value: _word(value) or unit.write(value)), priority=OTHER_PRIORITY.get(title)
+    )
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, str | bool) else ""
 
 
 def _refusals(shown: list[dict[str, Any]]) -> list[str]:
