@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from roofmodel.count.count import Count, DispatchedOperator
+from roofmodel.counting.operator import Cost
 from roofmodel.numbers import units
 from roofmodel.report import encoding
-from roofmodel.report.columns import bare
+from roofmodel.report.table import BYTES, COUNT, NUMBER, SECONDS, Cell, Column, Table, joined
 
 
 def document(count: Count) -> dict[str, Any]:
@@ -23,7 +25,7 @@ def document(count: Count) -> dict[str, Any]:
         "hardware": count.device and count.device.id,
         "parameters": count.parameters,
         "layers": [layer._asdict() for layer in count.layers],
-        "ops": [_op(op) for op in count.operators],
+        "ops": OPERATORS.records(count.operators),
         "totals": {
             "matmul_flops": count.cost.matmul_flops,
             "vector_flops": count.cost.vector_flops,
@@ -48,19 +50,88 @@ def _memory(count: Count) -> dict[str, Any] | None:
     }
 
 
-def _op(op: DispatchedOperator) -> dict[str, Any]:
-    return {
-        "module": op.module,
-        "operator": op.operator,
-        "shape": list(op.shape),
-        "matmul_flops": op.cost.matmul_flops if op.known else None,
-        "vector_flops": op.cost.vector_flops if op.known else None,
-        "bytes_read": op.cost.bytes_read,
-        "bytes_written": op.cost.bytes_written,
-        "intensity": op.cost.intensity if op.known and op.cost.bytes else None,
-        "bound": op.placement and op.placement.bound,
-        "bound_seconds": op.placement and op.placement.bound_seconds,
-    }
+class Line(NamedTuple):
+    """A line of the terminal's table: a module, an operator below it, or the total."""
+
+    label: str
+    operator: DispatchedOperator | None = None
+    cost: Cost | None = None  # of the total
+    bound_seconds: float | None = None  # of the total
+
+
+def _known(field: str) -> Callable[[DispatchedOperator], Any]:
+    """A field of the cost; None where an operator has no formula."""
+    return lambda op: getattr(op.cost, field) if op.known else None
+
+
+def _intensity(op: DispatchedOperator) -> float | None:
+    return op.cost.intensity if op.known and op.cost.bytes else None
+
+
+OPERATORS = Table(
+    "ops",
+    (
+        Column("module"),
+        Column("operator"),
+        Column("shape", value=lambda op: list(op.shape), flat=joined("x")),
+        Column("matmul_flops", value=_known("matmul_flops")),
+        Column("vector_flops", value=_known("vector_flops")),
+        Column("bytes_read", value="cost.bytes_read"),
+        Column("bytes_written", value="cost.bytes_written"),
+        Column("intensity", value=_intensity),
+        Column("bound", value="placement.bound"),
+        Column("bound_seconds", value="placement.bound_seconds"),
+    ),
+)
+"""A row for each dispatched operator; FLOPs are null where an operator has no formula."""
+
+
+def _label(line: Line) -> Cell:
+    return line.label if line.operator or line.cost else (line.label, "blue")
+
+
+def _flops(line: Line) -> Cell | None:
+    if line.operator and not line.operator.known:
+        return "no formula", "red"
+    cost = line.operator.cost if line.operator else line.cost
+    return None if cost is None else units.si(cost.flops)
+
+
+def _bytes(line: Line) -> Any:
+    cost = line.operator.cost if line.operator else line.cost
+    return None if cost is None else cost.bytes
+
+
+def _bound_seconds(line: Line) -> float | None:
+    placement = line.operator and line.operator.placement
+    return placement.bound_seconds if placement else line.bound_seconds
+
+
+LINES = Table(
+    "ops",
+    (
+        Column(None, "operator", text=_label, wrap=True),
+        Column(None, "output", COUNT, text=lambda line: line.operator and "×".join(map(str, line.operator.shape))),
+        Column(None, "FLOPs", COUNT, text=_flops),
+        Column(None, "bytes", BYTES, _bytes),
+        Column(None, "FLOP/B", NUMBER, lambda line: line.operator and _intensity(line.operator)),
+        Column(None, "bound by", value="operator.placement.bound"),
+        Column(None, "bound", SECONDS, _bound_seconds),
+    ),
+    style=lambda line: "bold" if line.cost else "",
+)
+
+
+def _lines(count: Count) -> Iterator[Line]:
+    """Operators in the order of their dispatch, below the module that calls them; the total."""
+    module = None
+    for op in count.operators:
+        if op.module != module:
+            module = op.module
+            yield Line(module or "(root module)")
+        yield Line(f"  {op.operator}", op)
+    bound = sum(op.placement.bound_seconds for op in count.operators if op.placement) if count.device else None
+    yield Line("total", None, count.cost, bound)
 
 
 def as_json(count: Count) -> str:
@@ -70,44 +141,16 @@ def as_json(count: Count) -> str:
 
 def as_csv(count: Count) -> str:
     """One line per operator in base units; unknown values are empty."""
-    return encoding.as_csv([{**op, "shape": "x".join(map(str, op["shape"]))} for op in document(count)["ops"]])
+    return OPERATORS.csv(count.operators)
 
 
 def table(count: Count) -> RenderableType:
     """Operators in the order of their dispatch, below the module that calls them."""
-    rows = bare()
-    rows.add_column("operator", overflow="fold")
-    for name in ("output", "FLOPs", "bytes", "FLOP/B"):
-        rows.add_column(name, justify="right", no_wrap=True)
-    if count.device:
-        rows.add_column("bound by", no_wrap=True)
-        rows.add_column("bound", justify="right", no_wrap=True)
-    module = None
-    for op in count.operators:
-        if op.module != module:
-            module = op.module
-            rows.add_row(Text(module or "(root module)", style="blue"))
-        cells = [
-            f"  {op.operator}",
-            "×".join(map(str, op.shape)),
-            units.si(op.cost.flops) if op.known else Text("no formula", style="red"),
-            units.si(op.cost.bytes, "B"),
-            units.significant(op.cost.intensity) if op.known and op.cost.bytes else "",
-        ]
-        if op.placement:
-            cells += [op.placement.bound, units.seconds(op.placement.bound_seconds)]
-        rows.add_row(*cells)
-    cost = count.cost
-    totals = ["total", "", units.si(cost.flops), units.si(cost.bytes, "B"), ""]
-    if count.device:
-        bound = sum(op.placement.bound_seconds for op in count.operators if op.placement)
-        totals += ["", units.seconds(bound)]
-    rows.add_row(*totals, style="bold")
     top = Text.assemble(
         (count.name, "bold"),
         f" on {' '.join(count.inputs)}, {count.dtype} · {units.grouped(count.parameters)} parameters",
     )
-    return Group(top, Text(), rows, *(Text(line, style="dim") for line in _notes(count)))
+    return Group(top, Text(), LINES.terminal(_lines(count)), *(Text(line, style="dim") for line in _notes(count)))
 
 
 def _notes(count: Count) -> list[str]:

@@ -159,7 +159,11 @@ class TerminalTable:
         grid = RichTable.grid(padding=(0, 1, 0, 0))
         columns = [self.cells[column] for column in kept]
         for place, column in enumerate(kept):
-            grid.add_column(justify="left" if column.unit.left else "right", no_wrap=not column.wrap, overflow="fold")
+            grid.add_column(
+                justify="left" if column.unit.left else "right",
+                no_wrap=not column.wrap,
+                overflow="fold" if column.wrap else "ellipsis",
+            )
             if column.unit is NAME:
                 others = (
                     max(cell_len(_plain(cell)) for cell in cells) for cells in columns if cells is not columns[place]
