@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Command, Option
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.families import family_of
@@ -19,7 +20,7 @@ from roofmodel.models.family import Family
 from roofmodel.models.fields import CORE
 from roofmodel.models.hub import Checkpoint
 from roofmodel.numbers import units
-from roofmodel.report.columns import bare
+from roofmodel.report.table import COUNT, NUMBER, TEXT, Column, Table, Unit
 from roofmodel.steps.estimate import parameters
 from roofmodel.steps.workload_text import describe_parameters
 
@@ -33,13 +34,6 @@ class ListingContent(NamedTuple):
     data: Any
 
 
-def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    table = bare()
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return table
-
-
 def _plain(value: Any) -> Any:
     """A value with nested records as dictionaries and tuples as lists."""
     if is_dataclass(value):
@@ -51,19 +45,27 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, tuple) else value
 
 
+MODELS = Table(
+    "models",
+    (
+        Column("name", "name", value="id", wrap=True),
+        Column("model_type", "type", value=lambda entry: entry.config["model_type"], wrap=True),
+        Column("parameters", "parameters", Unit(units.grouped), unknown="unconfirmed"),
+    ),
+)
+FAMILIES = Table(
+    "families",
+    (
+        Column("model_type", "model_type", wrap=True),
+        Column("classes", "classes", value="classes", text=lambda row: ", ".join(row["classes"]), wrap=True),
+    ),
+)
+
+
 def models(entries: list[Checkpoint]) -> ListingContent:
     """Packaged models: name, model type, published parameter count."""
-    table = _table("name", "type", "parameters", right=("parameters",))
-    for entry in entries:
-        count = units.grouped(entry.parameters) if entry.parameters is not None else "unconfirmed"
-        table.add_row(entry.id, entry.config["model_type"], count)
-    return ListingContent(
-        Group(
-            table,
-            Text(f"The part after the slash is enough: {EXAMPLE}", style="dim"),
-        ),
-        [{"name": e.id, "model_type": e.config["model_type"], "parameters": e.parameters} for e in entries],
-    )
+    footer = Text(f"The part after the slash is enough: {EXAMPLE}", style="dim")
+    return ListingContent(Group(MODELS.terminal(entries), footer), MODELS.records(entries))
 
 
 def classes(known: Mapping[str, Family]) -> dict[str, list[str]]:
@@ -76,18 +78,24 @@ def families(known: Mapping[str, Family], custom_code: Mapping[str, Family]) -> 
 
     `custom_code`: the families whose classes come with their checkpoints.
     """
-    classes_of = classes({**known, **custom_code})
-    table = _table("model_type", "classes")
-    for model_type, names in sorted(classes_of.items()):
-        table.add_row(model_type, ", ".join(names))
+    found = sorted(classes({**known, **custom_code}).items())
+    rows = [{"model_type": model_type, "classes": names} for model_type, names in found]
     exceptions = f"\n(for {', '.join(custom_code)}: the published parameters of their checkpoints)"
     caption = (
         "Values in a config.json. Parameters and FLOPs equal those of the class itself"
         f"{exceptions if custom_code else ''}."
     )
-    return ListingContent(
-        Group(table, Text(caption, style="dim")),
-        [{"model_type": model_type, "classes": names} for model_type, names in sorted(classes_of.items())],
+    return ListingContent(Group(FAMILIES.terminal(rows), Text(caption, style="dim")), FAMILIES.records(rows))
+
+
+def _texts(*titles: str, right: tuple[str, ...] = ()) -> Table:
+    """A table of texts, whose rows are tuples."""
+    return Table(
+        "",
+        [
+            Column(None, title, COUNT if title in right else TEXT, itemgetter(place), wrap=True)
+            for place, title in enumerate(titles)
+        ],
     )
 
 
@@ -99,13 +107,13 @@ def model(arch: Architecture, entry: Checkpoint | None) -> ListingContent:
 
     The table leaves out fields with the family's default value, such as experts for a model without MoE.
     """
-    table, shown = _table("field", "value", "from"), set(ALWAYS_SHOWN)
+    shown, rows = set(ALWAYS_SHOWN), []
     if family := family_of(arch.model_type):  # None for a model described in YAML
         shown |= {*family.fields, *family.switches, *(f"encoder_{name}" for name in family.source)}
     for name, fact in arch.facts.items():
         if name in shown or fact.key is not None:
             origin = "the family's code" if fact.key is None else fact.key
-            table.add_row(name, _value(fact.value), f"{origin} (default)" if fact.assumed else origin)
+            rows.append((name, _value(fact.value), f"{origin} (default)" if fact.assumed else origin))
     rest = Text(
         f"fields with the family's default value are not shown; {Option('format', 'json')} shows all",
         style="dim",
@@ -126,7 +134,7 @@ def model(arch: Architecture, entry: Checkpoint | None) -> ListingContent:
         top.append(Text(f"source of the config: {entry.source}", style="dim"))
         count = f"{units.grouped(entry.parameters)}: " if entry.parameters is not None else ""
         top.append(Text(f"published count: {count}{entry.parameters_source}", style="dim"))
-    return ListingContent(Group(*top, Text(), table, rest), data)
+    return ListingContent(Group(*top, Text(), _texts("field", "value", "from").terminal(rows), rest), data)
 
 
 def _value(value: Any) -> str:
@@ -136,29 +144,40 @@ def _value(value: Any) -> str:
     return json.dumps(value)
 
 
+class ListedDevice(NamedTuple):
+    """A device with its alias and its dense 16-bit tensor pipe."""
+
+    device: Device
+    alias: str | None
+    pipe: Pipe | None
+
+
+DEVICES = Table(
+    "devices",
+    (
+        Column(
+            "name", "name", value="device.id", wrap=True,
+            text=lambda row: f"{row.device.id} ({row.alias})" if row.alias else row.device.id,
+        ),
+        Column("full_name", "device", value="device.name", wrap=True),
+        Column("alias"),
+        Column(None, "TFLOP/s", Unit(lambda peak: units.significant(peak / 1e12, 4)), "pipe.peak"),
+        Column(None, "GB/s", Unit(lambda rate: units.significant(rate / 1e9, 4)), "device.bandwidth"),
+        Column(None, "GiB", Unit(lambda size: units.significant(size / 2**30)), "device.capacity"),
+        Column(None, "ridge", NUMBER, lambda row: row.pipe and row.pipe.peak / row.device.bandwidth),
+    ),
+)  # fmt: skip
+
+
 def devices(found: list[Device], aliases: Mapping[str, str]) -> ListingContent:
     """Devices by name: dense 16-bit tensor peak, DRAM bandwidth and capacity, ridge point in FLOP/B."""
     by_target = {target: alias for alias, target in aliases.items()}
-    rows, data = [], []
-    for device in found:
-        pipe = device.pipes.get("tensor_fp16") or device.pipes.get("tensor_bf16")
-        alias = by_target.get(device.id)
-        rows.append(
-            (
-                f"{device.id} ({alias})" if alias else device.id,
-                device.name,
-                units.significant(pipe.peak / 1e12, 4) if pipe else "",
-                units.significant(device.bandwidth / 1e9, 4),
-                units.significant(device.capacity / 2**30) if device.capacity else "",
-                units.significant(pipe.peak / device.bandwidth) if pipe else "",
-            )
-        )
-        data.append({"name": device.id, "full_name": device.name, "alias": alias})
-    table = _table("name", "device", "TFLOP/s", "GB/s", "GiB", "ridge", right=("TFLOP/s", "GB/s", "GiB", "ridge"))
-    for row in rows:
-        table.add_row(*row)
+    rows = [
+        ListedDevice(each, by_target.get(each.id), each.pipes.get("tensor_fp16") or each.pipes.get("tensor_bf16"))
+        for each in found
+    ]
     caption = "TFLOP/s: dense fp16 tensor peak (TPUs: bf16). GB/s, GiB: DRAM. ridge: ridge point in FLOP/B."
-    return ListingContent(Group(table, Text(caption, style="dim")), data)
+    return ListingContent(Group(DEVICES.terminal(rows), Text(caption, style="dim")), DEVICES.records(rows))
 
 
 def _design(found: Device) -> Iterator[str]:
@@ -175,42 +194,35 @@ def _design(found: Device) -> Iterator[str]:
 
 def device(found: Device) -> ListingContent:
     """A device's ceilings, links and measured rates; ridge points are those with DRAM, in FLOP/B."""
-    pipes = _table("pipe", "peak", "ridge", "accumulates", "source", right=("peak", "ridge"))
+    pipes = []
     for section, sparse in ((found.pipes, ""), (found.sparse_pipes, " (sparse)")):
         for pipe in section.values():
-            pipes.add_row(
-                pipe.name + sparse,
-                units.si(pipe.peak, "FLOP/s", 4),
-                "" if sparse else units.significant(pipe.peak / found.bandwidth),
-                pipe.accumulator or "",
-                pipe.source or "",
-            )
-    levels = _table("memory", "bandwidth", "size", "source", right=("bandwidth", "size"))
+            ridge = "" if sparse else units.significant(pipe.peak / found.bandwidth)
+            peak = units.si(pipe.peak, "FLOP/s", 4)
+            pipes.append((pipe.name + sparse, peak, ridge, pipe.accumulator or "", pipe.source or ""))
+    levels = []
     for level in found.levels.values():
-        levels.add_row(
-            f"{level.name} ({level.kind})" if level.kind else level.name,
-            units.si(level.bandwidth, "B/s", 4) if level.bandwidth else "not stated",
-            units.binary(level.capacity) if level.capacity else "",
-            level.source or "",
-        )
+        name = f"{level.name} ({level.kind})" if level.kind else level.name
+        bandwidth = units.si(level.bandwidth, "B/s", 4) if level.bandwidth else "not stated"
+        levels.append((name, bandwidth, units.binary(level.capacity) if level.capacity else "", level.source or ""))
     for link in found.links.values():
         reach = f", beyond {link.beyond} GPUs" if link.beyond else f", of {link.joins} GPUs" if link.joins else ""
         reach += ", to the CPU" if link.to_host else ""
         name = f"{link.label}, both directions{reach}"
-        levels.add_row(name, units.si(link.bandwidth, "B/s", 4), "", link.source or "")
+        levels.append((name, units.si(link.bandwidth, "B/s", 4), "", link.source or ""))
     parts: list[RenderableType] = [
         Text.assemble((found.name, "bold"), f" · {found.id}"),
         Text(", ".join(_design(found)), style="dim"),
         Text(),
-        pipes,
+        _texts("pipe", "peak", "ridge", "accumulates", "source", right=("peak", "ridge")).terminal(pipes),
         Text(),
-        levels,
+        _texts("memory", "bandwidth", "size", "source", right=("bandwidth", "size")).terminal(levels),
     ]
     if found.measured:
-        reached = _table("measured", "by", "reached", "source", right=("reached",))
+        reached = []
         for measured in found.measured:
             unit = "B/s" if measured.ceiling in found.levels else "FLOP/s"
-            reached.add_row(measured.ceiling, measured.by, units.si(measured.value, unit, 4), measured.source or "")
-        parts += [Text(), reached]
+            reached.append((measured.ceiling, measured.by, units.si(measured.value, unit, 4), measured.source or ""))
+        parts += [Text(), _texts("measured", "by", "reached", "source", right=("reached",)).terminal(reached)]
     parts += [Text(), *(Text(f"{name}: {what}", style="dim") for name, what in found.sources.items())]
     return ListingContent(Group(*parts), _plain(found))
