@@ -1,9 +1,9 @@
-"""Tables in a terminal: their look, their columns on a narrow terminal, bars, and tables that rich lays out quickly."""
+"""Tables in a terminal: the columns that fit, the names that are shortened, the legends."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.cells import cell_len
@@ -15,7 +15,6 @@ from roofmodel.errors import cut
 from roofmodel.report.table import NAME, Cell, Column, Table
 
 MIN_NAME_WIDTH = 18  # characters of a name; narrower terminals leave out other columns
-LEFT_ALIGNED = ("", "level", "bound by")
 _LEADING = re.compile(r"void |static |(?:\(anonymous namespace\)|<unnamed>|\w+)::")
 _BASE = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|[^<(])*")
 
@@ -25,95 +24,11 @@ def bare(**options: Any) -> RichTable:
     return RichTable(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", **options)
 
 
-def fitting(widths: Mapping[str, int], expendable: Iterable[str], available: int) -> list[str]:
-    """The titles of the columns that fit into `available` characters.
-
-    `expendable` columns are left out in their order until the rest fits.
-    """
-    kept = dict(widths)
-    for title in expendable:
-        if sum(width + 1 for width in kept.values()) <= available + 1:
-            break
-        kept.pop(title, None)
-    return list(kept)
-
-
-def stacked(
-    titles: Sequence[str],
-    lines: Iterable[Sequence[Cell]],
-    left: Collection[str],
-    expendable: Iterable[str],
-    available: int,
-) -> tuple[RichTable, list[str]]:
-    """A table whose columns are one cell each, which takes rich a tenth of the time of one cell per line.
-
-    `left` are the titles of left-aligned columns. A column without any text is left out, and `expendable` columns where
-    `available` characters do not suffice; no cell is ever cut. Also returns the titles of the latter.
-    """
-    columns = {}
-    for title, cells in zip(titles, zip(*lines, strict=True), strict=True):
-        text = Text(no_wrap=True)
-        text.append(title, style="dim")
-        for cell in cells:
-            text.append("\n").append(*([cell] if isinstance(cell, str) else cell))
-        if any(cell if isinstance(cell, str) else cell[0] for cell in cells):
-            columns[title] = text
-    widths = {title: max(map(cell_len, text.plain.split("\n"))) for title, text in columns.items()}
-    kept = fitting(widths, expendable, available)
-    table = RichTable.grid(padding=(0, 1, 0, 0))
-    for title in kept:
-        table.add_column(justify="left" if title in left else "right", no_wrap=True)
-    table.add_row(*(columns[title] for title in kept))
-    return table, [title for title in columns if title not in kept]
-
-
 def shorten(name: str, width: int) -> str:
     """A kernel's name in at most `width` characters: without return type and namespaces if necessary, then cut."""
     while len(name) > width and (base := _BASE.match(name)) and base.end() >= width and (lead := _LEADING.match(name)):
         name = name[lead.end() :]
     return cut(name, width)
-
-
-class FittingTable:
-    """A table that fits the terminal: drops columns, then shortens the names of one column. A legend is below it.
-
-    `names` is the title of this column, or None for a table without names, which does not fill the terminal.
-    """
-
-    def __init__(
-        self, titles: Sequence[str], names: str | None, drop_order: Sequence[str], legend: Mapping[str, str]
-    ) -> None:
-        self.titles, self.names = titles, names
-        self.drop_order, self.legend = drop_order, legend
-        self.rows: list[dict[str, str | Text]] = []
-
-    def add(self, *cells: str | Text) -> None:
-        """Add a row; one cell per title."""
-        self.rows.append(dict(zip(self.titles, cells, strict=True)))
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = {title: [str(row[title]) for row in self.rows] for title in self.titles}
-        widths = {title: max(map(cell_len, (title, *cells))) for title, cells in columns.items() if any(cells)}
-        if self.names is not None:
-            widths[self.names] = MIN_NAME_WIDTH
-        kept = fitting(widths, self.drop_order, options.max_width)
-        numeric = [title for title in kept if title != self.names]
-        name_width = options.max_width - sum(widths[title] + 1 for title in numeric)
-        table = bare(expand=self.names is not None)
-        for title in kept:
-            if title == self.names:
-                table.add_column(title, no_wrap=True, ratio=1)
-            else:
-                table.add_column(title, justify="left" if title in LEFT_ALIGNED else "right", no_wrap=True)
-        for row in self.rows:
-            cells = row
-            if self.names is not None:
-                cells = row | {self.names: Text(shorten(str(row[self.names]), name_width))}
-            table.add_row(*map(cells.__getitem__, kept))
-        yield table
-        marks = {mark for title in numeric for cell in columns[title] for mark in cell}
-        if lines := [text for key, text in self.legend.items() if key in marks or key in numeric]:
-            yield Text("; ".join(lines), style="dim")
 
 
 class TerminalTable:
