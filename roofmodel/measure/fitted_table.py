@@ -8,7 +8,21 @@ from rich.text import Text
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
-from roofmodel.report.columns import bare
+from roofmodel.report.table import COUNT, PERMILLE, Column, Table
+
+SETS = Table(
+    "sets",
+    (
+        Column(None, "kind", value=lambda row: row[0], wrap=True),
+        Column(None, "kernel", value=lambda row: row[1].rpartition("/")[2], wrap=True),
+        Column(None, "formats", value=lambda row: row[2], wrap=True),
+        Column(None, "fitted", COUNT, lambda row: row[3][1].rows),
+        Column(None, "held out", COUNT, lambda row: row[3][1].held_out),
+        Column(None, "mean error", PERMILLE, lambda row: row[3][1].error),
+        Column(None, "80 % interval", COUNT, lambda row: f"{row[3][1].low - 1:+.0%} {row[3][1].high - 1:+.0%}"),
+    ),
+)
+"""A row for each parameter set: kind, name, formats, and the set with its fit."""
 
 
 def table(device: Device, fitted: Calibration, calibration: Calibration) -> RenderableType:
@@ -17,19 +31,10 @@ def table(device: Device, fitted: Calibration, calibration: Calibration) -> Rend
     `calibration` also has the sets that come from the device's file, because the tables have too few rows of them. They
     are counted only.
     """
-    found = bare()
-    for column in ("kind", "kernel", "formats"):
-        found.add_column(column)
-    for column in ("fitted", "held out", "mean error", "80 % interval"):
-        found.add_column(column, justify="right")
-    for kind, name, form, (_, fit) in fitted.sets():
-        interval = f"{fit.low - 1:+.0%} {fit.high - 1:+.0%}"
-        rows = (str(fit.rows), str(fit.held_out))
-        found.add_row(kind, name.rpartition("/")[2], form, *rows, f"{fit.error:.1%}", interval)
     others = len([*calibration.sets()]) - len([*fitted.sets()])
     return Group(
         Text.assemble((device.name, "bold"), f" ({device.id})"),
-        found,
+        SETS.terminal(fitted.sets()),
         *([Text(f"from the device's file: {units.count(others, 'other set')} of these kinds")] if others else []),
         Text(
             "fitted, held out: numbers of rows. Errors and intervals are those of the held-out rows; the interval is "

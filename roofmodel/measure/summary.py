@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -10,31 +10,39 @@ from rich.text import Text
 
 from roofmodel.measure.measure import Done
 from roofmodel.measure.measured_table import Measurement
-from roofmodel.numbers.units import seconds, si
-from roofmodel.report.columns import bare
+from roofmodel.numbers.units import si
+from roofmodel.report.table import BYTES_PER_SECOND, COUNT, SECONDS, Column, Table, Unit
 
 
 def summary(measurement: Measurement) -> RenderableType:
     """By operation, format and kernel: rows, shortest time, and highest achieved FLOP/s and bandwidth."""
     measured, name, l2 = measurement.done, str(measurement.plan.machine.evidence.name), measurement.plan.l2
-    found = bare()
-    for column in ("operation", "format", "kernel"):
-        found.add_column(column)
-    for column in ("rows", "shortest", "highest FLOP/s", "highest B/s"):
-        found.add_column(column, justify="right")
     parts: dict[tuple[str, str, str], list[Done]] = {}
     for done in measured:
         parts.setdefault(done.case.kind, []).append(done)
-    for kind, some in sorted(parts.items()):
-        found.add_row(*kind, str(len(some)), *_best(some))
     return Group(
         Text.assemble((name, "bold"), f", L2 {l2}"),
-        found,
+        KERNELS.terminal(sorted(parts.items())),
         Text("FLOP/s and B/s: counted FLOPs and bytes (each tensor moves once) / measured time", style="dim"),
     )
 
 
-def _best(measured: Sequence[Done]) -> tuple[str, str, str]:
-    costs: list[tuple[Any, float]] = [(done.case.operator.cost, done.timing.seconds) for done in measured]
-    flops, moved = max(cost.flops / taken for cost, taken in costs), max(cost.bytes / taken for cost, taken in costs)
-    return seconds(min(taken for _, taken in costs)), si(flops, "FLOP/s") if flops else "", si(moved, "B/s")
+def _highest(quantity: str) -> Callable[[tuple[Any, Sequence[Done]]], float | None]:
+    """The highest rate of FLOPs or bytes among the measurements of a kernel."""
+    return lambda row: max(getattr(d.case.operator.cost, quantity) / d.timing.seconds for d in row[1]) or None
+
+
+KERNELS = Table(
+    "kernels",
+    (
+        *(
+            Column(None, title, value=lambda row, place=place: row[0][place], wrap=True)  # type: ignore[misc]
+            for place, title in enumerate(("operation", "format", "kernel"))
+        ),
+        Column(None, "rows", COUNT, lambda row: len(row[1])),
+        Column(None, "shortest", SECONDS, lambda row: min(done.timing.seconds for done in row[1])),
+        Column(None, "highest FLOP/s", Unit(lambda rate: si(rate, "FLOP/s")), _highest("flops")),
+        Column(None, "highest B/s", BYTES_PER_SECOND, _highest("bytes")),
+    ),
+)
+"""A row for each kind of case, with its measurements."""

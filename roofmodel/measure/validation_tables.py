@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from roofmodel.errors import Message, Option
@@ -27,7 +26,7 @@ from roofmodel.measure.validate import (
 )
 from roofmodel.numbers import units
 from roofmodel.report import canvas, encoding, marks
-from roofmodel.report.columns import bare
+from roofmodel.report.table import COUNT, PERCENT, Cell, Column, Table, Unit
 
 PREDICTION_COLUMNS = ("bound_us", "expected_us", "expected_low_us", "expected_high_us", "note")
 MAX_NAME = 24  # characters of a line of a name in the table, so that the table fits into 80 columns
@@ -70,14 +69,10 @@ def as_json(validation: Validation) -> str:
 def table(validation: Validation) -> RenderableType:
     """Errors of bound and expected time by operation, size, kernel with formats, and use in the fit of the parameters;
     skipped rows; rows faster than bound."""
-    found = bare()
-    found.add_column("operation", no_wrap=True)
-    for column in ("rows", "bound", "expected", "median", "90 %", "bias", "inside", "faster than bound"):
-        found.add_column(column, justify="right", min_width=max(map(len, column.split())))
     parts = dict(validation.by_op)
     if len(parts) > 1:
         parts["all"] = validation.whole
-    _add(found, parts)
+    lines: list[tuple[str, ErrorSummary | None]] = [*parts.items()]
     for title, parts in (
         ("by bound", validation.by_size),
         ("by kernel and format", validation.by_kernel_and_format),
@@ -86,8 +81,7 @@ def table(validation: Validation) -> RenderableType:
         if len(validation.by_op) == 1:
             parts = {name.removeprefix(f"{next(iter(validation.by_op))}: "): part for name, part in parts.items()}
         if parts:
-            found.add_row(Text(title, style="dim"))
-            _add(found, parts)
+            lines += [(title, None), *parts.items()]
     skipped = [Text(f"skipped {text}", style="dim") for text in reason_lines(validation.skipped_lines)]
     faster = [Text(f"faster than bound: {text}", style="dim") for text in faster_than_bound(validation)]
     if faster:
@@ -106,7 +100,7 @@ def table(validation: Validation) -> RenderableType:
         faster.append(Text(str(hint), style="dim"))
     return Group(
         Text.assemble((f"{validation.file} on {validation.device.name}", "bold"), f" ({validation.device.id})"),
-        found,
+        ERRORS.terminal(lines),
         Text(
             "bound, expected: mean error relative to the measured time. median, 90 % (percentile), bias: of the "
             "expected time. inside: share of rows within its 80 % interval.",
@@ -130,15 +124,6 @@ def _fit_lines(validation: Validation) -> list[Text]:
     return [Text(text, style="dim")]
 
 
-def _add(found: Table, parts: Mapping[str, ErrorSummary]) -> None:
-    for name, part in parts.items():
-        figures = [""] * 5
-        if (e := part.expected) is not None:
-            figures = [*map(_percent, (e.mape, e.median_ape, e.p90_ape)), _percent(e.bias, "+")]
-            figures.append(f"{part.inside_interval:.0%}")
-        found.add_row(_lines(name), str(part.n), _percent(part.bound.mape), *figures, str(part.above_the_roof))
-
-
 def _lines(name: str) -> str:
     """The name in lines of at most MAX_NAME characters, broken between its words."""
     lines = [""]
@@ -152,6 +137,41 @@ def _lines(name: str) -> str:
 def _percent(part: float, sign: str = "", digits: int = 1) -> str:
     """`12.3%`, or `>9999%` for an error that has too many digits for its column."""
     return f"{part:{sign}.{digits}%}" if part < 100 else ">9999%"
+
+
+def _label(line: tuple[str, ErrorSummary | None]) -> Cell:
+    name, part = line
+    return (name, "dim") if part is None else _lines(name)
+
+
+def _of_part(value: Callable[[ErrorSummary], Any]) -> Callable[[tuple[str, ErrorSummary | None]], Any]:
+    return lambda line: None if line[1] is None else value(line[1])
+
+
+def _of_expected(field: str) -> Callable[[tuple[str, ErrorSummary | None]], float | None]:
+    return _of_part(lambda part: part.expected and getattr(part.expected, field))
+
+
+def _inside(part: ErrorSummary) -> float | None:
+    return None if part.expected is None else part.inside_interval
+
+
+ERROR = Unit(_percent)
+ERRORS = Table(
+    "errors",
+    (
+        Column(None, "operation", text=_label),
+        Column(None, "rows", COUNT, _of_part(lambda part: part.n)),
+        Column(None, "bound", ERROR, _of_part(lambda part: part.bound.mape)),
+        Column(None, "expected", ERROR, _of_expected("mape")),
+        Column(None, "median", ERROR, _of_expected("median_ape")),
+        Column(None, "90 %", ERROR, _of_expected("p90_ape")),
+        Column(None, "bias", Unit(lambda bias: _percent(bias, "+")), _of_expected("bias")),
+        Column(None, "inside", PERCENT, _of_part(_inside)),
+        Column(None, "faster than bound", COUNT, _of_part(lambda part: part.above_the_roof), wrap=True),
+    ),
+)
+"""A line for each part of the rows, or with None a line above some parts."""
 
 
 def rows_csv(validation: Validation) -> str:

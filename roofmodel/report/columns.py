@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -40,17 +40,17 @@ class TerminalTable:
 
     def __init__(self, table: Table, rows: Sequence[Any]) -> None:
         self.table = table
-        self.styles = ["dim", *((table.style and table.style(row)) or "" for row in rows)]
+        self.styles = [(table.style and table.style(row)) or "" for row in rows]
         self.cells: dict[Column, list[Cell]] = {}
         for column in table.columns:
             cells = [column.cell(row) for row in rows] if column.shown("terminal") else []
             if any(_plain(cell) not in ("", column.unknown) for cell in cells):
-                self.cells[column] = [column.title or "", *cells]
+                self.cells[column] = cells
 
     def fitting(self, width: int) -> list[Column]:
         """The columns that fit into so many characters."""
         widths = {
-            column: MIN_NAME_WIDTH if column.unit is NAME else max(cell_len(_plain(cell)) for cell in cells)
+            column: MIN_NAME_WIDTH if column.unit is NAME else _width(column, cells)
             for column, cells in self.cells.items()
         }
         expendable = [column for column in widths if column.priority is not None]
@@ -71,31 +71,30 @@ class TerminalTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         kept = self.fitting(options.max_width)
-        grid = RichTable.grid(padding=(0, 1, 0, 0))
+        table = bare()
         columns = [self.cells[column] for column in kept]
         for place, column in enumerate(kept):
-            grid.add_column(
-                justify="left" if column.unit.left else "right",
-                no_wrap=not column.wrap,
-                overflow="fold" if column.wrap else "ellipsis",
-            )
+            justify: Literal["left", "right"] = "left" if column.unit.left else "right"
+            overflow: Literal["fold", "ellipsis"] = "fold" if column.wrap else "ellipsis"
+            table.add_column(column.title or "", justify=justify, no_wrap=not column.wrap, overflow=overflow)
             if column.unit is NAME:
-                others = (
-                    max(cell_len(_plain(cell)) for cell in cells) for cells in columns if cells is not columns[place]
-                )
-                width = options.max_width - sum(others) - len(kept) + 1
-                columns[place] = [_fill(cell, width) for cell in columns[place]]
+                others = sum(_width(other, self.cells[other]) + 1 for other in kept if other is not column)
+                columns[place] = [_fill(cell, options.max_width - others) for cell in columns[place]]
         lines = [*zip(self.styles, *columns, strict=True)]
         # rich lays out one row of long cells in a tenth of the time of a row for each line
         for part in [[line] for line in lines] if any(column.wrap for column in kept) else [lines]:
             styles, *parts = zip(*part, strict=True)
-            grid.add_row(*(_stacked(cells, styles) for cells in parts))
-        yield grid
-        figures = (cells[1:] for column, cells in zip(kept, columns, strict=True) if column.unit is not NAME)
+            table.add_row(*(_stacked(cells, styles) for cells in parts))
+        yield table
+        figures = (cells for column, cells in zip(kept, columns, strict=True) if column.unit is not NAME)
         text = "".join(_plain(cell) for cells in figures for cell in cells)
         legends = [line for mark, line in self.table.marks.items() if mark in text] + [column.legend for column in kept]
         if found := [*dict.fromkeys(filter(None, legends))]:
             yield Text("; ".join(found), style="dim")
+
+
+def _width(column: Column, cells: Sequence[Cell]) -> int:
+    return max(map(cell_len, (column.title or "", *map(_plain, cells))))
 
 
 def _plain(cell: Cell) -> str:
