@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import functools
 import html
+import importlib
 import os
 import re
 import shutil
@@ -130,6 +131,13 @@ def table_columns() -> None:
         groups = operation.columns, operation.optional + operation.text_columns
         rows.append((f"`{op}`", *(" ".join(f"`{column}`" for column in group) for group in groups)))
     _table(("`op`", "shape columns", "optional columns"), rows)
+
+
+def columns(table: str) -> None:
+    """Print the columns of the rows of a JSON document, such as `roofmodel.estimate.tables.OPERATORS`."""
+    module, _, name = table.rpartition(".")
+    declared = getattr(importlib.import_module(module), name).columns
+    _table(("key", "meaning"), [(f"`{column.key}`", column.meaning) for column in declared if column.shown("json")])
 
 
 def accuracy() -> None:

@@ -11,6 +11,7 @@ import pytest
 from roofmodel.devices.device import Device
 from roofmodel.estimate.data import as_csv, as_json, to_dict
 from roofmodel.estimate.markdown import as_markdown
+from roofmodel.estimate.tables import OPERATORS
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
 from roofmodel.steps.estimate import estimate
@@ -82,3 +83,7 @@ def test_gemm_sizes_of_generation_are_numbers_in_json_and_csv(model: str, operat
     assert float(lines["decodes", operator][f"gemm_{side}"]) == mean
     for line in lines.values():
         assert all(line[f"gemm_{key}"] == "" or float(line[f"gemm_{key}"]) > 0 for key in ("batch", "m", "n", "k"))
+
+
+def test_every_column_of_the_operators_has_a_meaning_for_the_reference() -> None:
+    assert [column.key for column in OPERATORS.columns if column.shown("json") and not column.meaning] == []
