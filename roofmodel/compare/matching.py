@@ -22,7 +22,7 @@ from roofmodel.compare.sequence import Occurrence
 MAX_TABLE_CELLS = 60_000_000  # cells of the alignment table; 3 bytes each, twice that while it is built
 
 
-class Unit(NamedTuple):
+class MatchedUnit(NamedTuple):
     """A kernel group and its operators, as places in the sequence of its phase.
 
     In a summary, a group has all kernels of one `kind` of work, of several `passes`.
@@ -39,7 +39,7 @@ class Unit(NamedTuple):
 class Matching(NamedTuple):
     """Matched units and unmatched kernel groups."""
 
-    units: tuple[Unit, ...]
+    units: tuple[MatchedUnit, ...]
     unmatched: tuple[tuple[int, WorkGroup], ...]  # with their step
     phases: tuple[int, ...]  # of each step
     cost: float = 0.0  # of the alignment, to choose between execution orders
@@ -108,7 +108,7 @@ def _segments(groups: Sequence[WorkGroup], paired: dict[int, AlignedItem], evide
 class _MatchedSegment(NamedTuple):
     """Matched units, unmatched kernel groups and unmatched light operators of a segment."""
 
-    units: list[Unit]
+    units: list[MatchedUnit]
     unmatched: list[tuple[int, WorkGroup]]
     unmatched_operators: list[tuple[int, int, int]]
 
@@ -117,7 +117,7 @@ def _match_segment(
     segment: _Segment, groups: Sequence[WorkGroup], paired: dict[int, AlignedItem], evidence: Anchors
 ) -> _MatchedSegment:
     """Match each kernel group of a segment with operators, or leave it unmatched."""
-    units: list[Unit] = []
+    units: list[MatchedUnit] = []
     unmatched: list[tuple[int, WorkGroup]] = []
     unmatched_operators = set(segment.light)
     anchors = [i for i in segment.groups if i in paired and paired[i].operators]
@@ -130,13 +130,13 @@ def _match_segment(
         pair = paired.get(i)
         if pair and pair.operators:
             step = pair.step
-            units.append(Unit(groups[i], pair.step, pair.pattern, evidence.places(pair)))
+            units.append(MatchedUnit(groups[i], pair.step, pair.pattern, evidence.places(pair)))
         elif groups[i].kind:
             unmatched.append((step, groups[i]))
         elif i in inside_attention or (
             anchors and groups[i].hint.exact and evidence.allows_pair(paired[anchors[0]], groups[i].hint)
         ):
-            units.append(Unit(groups[i], step, paired[anchors[0]].pattern, evidence.places(paired[anchors[0]])))
+            units.append(MatchedUnit(groups[i], step, paired[anchors[0]].pattern, evidence.places(paired[anchors[0]])))
         else:
             unassigned.append(i)
     work = tuple(evidence.sequences[phase][place].work for _, phase, place in segment.light)
@@ -152,7 +152,7 @@ def _match_segment(
         same_pass = tuple(
             place for s, p, place in (segment.light[t] for t in matched) if (s, p) == (matched_step, phase)
         )
-        units.append(Unit(groups[i], matched_step, phase, same_pass))
+        units.append(MatchedUnit(groups[i], matched_step, phase, same_pass))
         unmatched_operators -= {segment.light[t] for t in matched}
     return _MatchedSegment(units, unmatched, sorted(unmatched_operators))
 
@@ -169,7 +169,7 @@ def _match_across(source: _MatchedSegment, target: _MatchedSegment, evidence: An
                 and work in group.words & MARKER_WORK
                 and evidence.allows_operator(group, phase, place)
             ):
-                target.units.append(Unit(group, operator_step, phase, (place,)))
+                target.units.append(MatchedUnit(group, operator_step, phase, (place,)))
                 source.unmatched.remove((step, group))
                 target.unmatched_operators.remove(operator)
                 break

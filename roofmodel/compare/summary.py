@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from roofmodel.compare.comparison import FoundPasses
 from roofmodel.compare.kernel_groups import WorkGroup, counted_flops
-from roofmodel.compare.matching import Matching, Unit
+from roofmodel.compare.matching import MatchedUnit, Matching
 from roofmodel.compare.passes import ChosenPasses
 from roofmodel.compare.sequence import Occurrence
 from roofmodel.devices.device import Device
@@ -60,7 +60,7 @@ def match_by_kind(
         places.setdefault(_kind_of(occurrence), []).append(place)
     passes, evidence = _passes(by_kind, places, given, where)
     units = [
-        Unit(_group(found, device), 0, 0, tuple(places[name]), passes=passes, kind=name)
+        MatchedUnit(_group(found, device), 0, 0, tuple(places[name]), passes=passes, kind=name)
         for name, found in by_kind.items()
         if name in places
     ]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from roofmodel.compare.comparison import ComparisonRow, MeasuredGemm, UnmatchedKernels, UnmatchedOperators
 from roofmodel.compare.kernel_groups import recorded_gemm
-from roofmodel.compare.matching import Matching, Unit
+from roofmodel.compare.matching import MatchedUnit, Matching
 from roofmodel.compare.passes import ChosenPasses
 from roofmodel.compare.sequence import Occurrence
 from roofmodel.counting.operator import Cost
@@ -32,27 +32,27 @@ class Tally(NamedTuple):
 
     def rows(self) -> Iterator[ComparisonRow]:
         """One row per set of operators that share kernels."""
-        grouped: dict[tuple[int, str, tuple[str, ...]], list[Unit]] = {}
+        grouped: dict[tuple[int, str, tuple[str, ...]], list[MatchedUnit]] = {}
         for unit in self._used_units():
             stage = self._occurrences(unit)[0].placed.operator.stage
             grouped.setdefault((unit.phase, stage, self._row_names(unit)), []).append(unit)
         for (phase, stage, names), units in grouped.items():
             yield self._row(phase, stage, names, units)
 
-    def _used_units(self) -> Iterator[Unit]:
+    def _used_units(self) -> Iterator[MatchedUnit]:
         """The units of the passes to use."""
         used = {step for steps in self.chosen.steps.values() for step in steps}
         return (unit for unit in self.matching.units if unit.step in used)
 
-    def _occurrences(self, unit: Unit) -> list[Occurrence]:
+    def _occurrences(self, unit: MatchedUnit) -> list[Occurrence]:
         return [self.sequences[unit.phase][place] for place in unit.operators]
 
-    def _row_names(self, unit: Unit) -> tuple[str, ...]:
+    def _row_names(self, unit: MatchedUnit) -> tuple[str, ...]:
         """Names of all operators in the unit's slots; one name for a group that merges into one row."""
         names = (name for occurrence in self._occurrences(unit) for name in _names(occurrence))
         return (unit.kind,) if unit.kind else tuple(dict.fromkeys(names))
 
-    def _row(self, phase: int, stage: str, names: tuple[str, ...], units: Sequence[Unit]) -> ComparisonRow:
+    def _row(self, phase: int, stage: str, names: tuple[str, ...], units: Sequence[MatchedUnit]) -> ComparisonRow:
         sequence, passes = self.sequences[phase], self.chosen.divisors[phase]
         passes_of = {(unit.step, place): unit.passes for unit in units for place in unit.operators}
         times: Counter[int] = Counter()

@@ -50,7 +50,7 @@ def _memory(count: Count) -> dict[str, Any] | None:
     }
 
 
-class Line(NamedTuple):
+class ModuleLine(NamedTuple):
     """A line of the terminal's table: a module, an operator below it, or the total."""
 
     label: str
@@ -86,23 +86,23 @@ OPERATORS = Table(
 """A row for each dispatched operator; FLOPs are null where an operator has no formula."""
 
 
-def _label(line: Line) -> Cell:
+def _label(line: ModuleLine) -> Cell:
     return line.label if line.operator or line.cost else (line.label, "blue")
 
 
-def _flops(line: Line) -> Cell | None:
+def _flops(line: ModuleLine) -> Cell | None:
     if line.operator and not line.operator.known:
         return "no formula", "red"
     cost = line.operator.cost if line.operator else line.cost
     return None if cost is None else units.si(cost.flops)
 
 
-def _bytes(line: Line) -> Any:
+def _bytes(line: ModuleLine) -> Any:
     cost = line.operator.cost if line.operator else line.cost
     return None if cost is None else cost.bytes
 
 
-def _bound_seconds(line: Line) -> float | None:
+def _bound_seconds(line: ModuleLine) -> float | None:
     placement = line.operator and line.operator.placement
     return placement.bound_seconds if placement else line.bound_seconds
 
@@ -122,16 +122,16 @@ LINES = Table(
 )
 
 
-def _lines(count: Count) -> Iterator[Line]:
+def _lines(count: Count) -> Iterator[ModuleLine]:
     """Operators in the order of their dispatch, below the module that calls them; the total."""
     module = None
     for op in count.operators:
         if op.module != module:
             module = op.module
-            yield Line(module or "(root module)")
-        yield Line(f"  {op.operator}", op)
+            yield ModuleLine(module or "(root module)")
+        yield ModuleLine(f"  {op.operator}", op)
     bound = sum(op.placement.bound_seconds for op in count.operators if op.placement) if count.device else None
-    yield Line("total", None, count.cost, bound)
+    yield ModuleLine("total", None, count.cost, bound)
 
 
 def as_json(count: Count) -> str:

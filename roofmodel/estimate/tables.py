@@ -111,7 +111,7 @@ MEMORY_OF_A_GPU = Table(
 # --- The table of a phase -------------------------------------------------------------------------
 
 
-class Line(NamedTuple):
+class EstimateLine(NamedTuple):
     """A line of the table of a phase; what a line does not have is empty or None."""
 
     label: str
@@ -152,12 +152,12 @@ def style(row: OperatorRow) -> str:
     return STYLES[kind(row.group)]
 
 
-def _share(line: Line) -> Cell | None:
+def _share(line: EstimateLine) -> Cell | None:
     text = None if line.share is None else PERCENT.write(line.share)
     return (text, line.color) if text and line.color else text
 
 
-def _bar(line: Line) -> Cell | None:
+def _bar(line: EstimateLine) -> Cell | None:
     return (BAR.write(line.length), line.color) if line.length else None
 
 
@@ -180,7 +180,7 @@ def _operators(what: str, count: Column) -> tuple[Column, ...]:
     )
 
 
-def _bold(line: Line) -> str:
+def _bold(line: EstimateLine) -> str:
     return "bold" if line.bold else ""
 
 
@@ -206,7 +206,7 @@ GROUP_LINES = Table(
 )
 
 
-def terminal_lines(phase: PhaseEstimate, found: Sequence[tuple[str, OperatorRow]], ops: bool) -> Iterator[Line]:
+def terminal_lines(phase: PhaseEstimate, found: Sequence[tuple[str, OperatorRow]], ops: bool) -> Iterator[EstimateLine]:
     """A line per row, subtotals above the rows of a stage, the wait for other pipeline stages, the total."""
     longest = max(row.share for _, row in found)  # fills the bar
     sizes = Counter((row.stage, row.group) for _, row in found)
@@ -219,7 +219,7 @@ def terminal_lines(phase: PhaseEstimate, found: Sequence[tuple[str, OperatorRow]
             if indent := "  " * (len(of_stage) > 1):
                 yield _subtotal(stage, of_stage)
         if row.group != group and not alone:
-            yield Line(f"{indent}{title(row.group)}", color=style(row))
+            yield EstimateLine(f"{indent}{title(row.group)}", color=style(row))
         group = row.group
         label = full_label(row) if ops else row.label
         if not indent and stage not in ("", label):  # the only row of its stage
@@ -229,15 +229,15 @@ def terminal_lines(phase: PhaseEstimate, found: Sequence[tuple[str, OperatorRow]
     yield from _totals(phase)
 
 
-def markdown_lines(phase: PhaseEstimate) -> Iterator[Line]:
+def markdown_lines(phase: PhaseEstimate) -> Iterator[EstimateLine]:
     """A line for each operator, then the total."""
     for row in rows(phase):
         yield _line(row, f"{row.stage}: {full_label(row)}" if row.stage else full_label(row))
     yield from _totals(phase)
 
 
-def _line(row: OperatorRow, label: str) -> Line:
-    return Line(
+def _line(row: OperatorRow, label: str) -> EstimateLine:
+    return EstimateLine(
         label,
         times=row.times,
         cost=row.cost,
@@ -248,10 +248,10 @@ def _line(row: OperatorRow, label: str) -> Line:
     )
 
 
-def _subtotal(stage: str, found: Sequence[OperatorRow]) -> Line:
+def _subtotal(stage: str, found: Sequence[OperatorRow]) -> EstimateLine:
     """The sums of the costs, bounds and expected times of a stage."""
     known = [row.expected for row in found if row.expected is not None]
-    return Line(
+    return EstimateLine(
         stage,
         cost=sum((row.cost for row in found), Cost()),
         seconds=sum(row.seconds for row in found),
@@ -261,7 +261,7 @@ def _subtotal(stage: str, found: Sequence[OperatorRow]) -> Line:
     )
 
 
-def _totals(phase: PhaseEstimate) -> Iterator[Line]:
+def _totals(phase: PhaseEstimate) -> Iterator[EstimateLine]:
     """The wait for other pipeline stages, what data-parallel training adds, the total."""
     idle, pipelined = phase.idle, phase.step.parallel.pp > 1
     extra = [*replica_rows(phase)]
@@ -272,7 +272,7 @@ def _totals(phase: PhaseEstimate) -> Iterator[Line]:
     kernels, waits = phase.work_seconds, idle.expected
     # the wait of a launch-bound pipeline consists of launches, the rows above of kernels: the two do not add up
     together = None if pipelined and phase.host_bound else kernels and waits and kernels.value + waits.value
-    yield Line(
+    yield EstimateLine(
         "kernels total" if phase.host_bound and not pipelined else "total",
         cost=phase.cost,
         seconds=phase.bound_seconds,
@@ -281,6 +281,6 @@ def _totals(phase: PhaseEstimate) -> Iterator[Line]:
     )
 
 
-def _added(phase: PhaseEstimate, name: str, bound: Any, expected: float | None) -> Line:
+def _added(phase: PhaseEstimate, name: str, bound: Any, expected: float | None) -> EstimateLine:
     share = None if bound is None else bound / phase.bound_seconds
-    return Line(name, seconds=bound, share=share, expected=expected)
+    return EstimateLine(name, seconds=bound, share=share, expected=expected)

@@ -7,7 +7,7 @@ from typing import Any
 from roofmodel.explain import conventions
 from roofmodel.numbers import units
 from roofmodel.report import formula
-from roofmodel.report.document import Document, Form, Heading, Paragraph, Table
+from roofmodel.report.document import Document, Form, Heading, Paragraph, TextTable
 
 
 def document() -> Document:
@@ -20,14 +20,14 @@ def document() -> Document:
                 "The formulas come from the counting code. B: sequences, S: tokens per sequence, T: new tokens, "
                 "C: cached tokens, E: experts, k: active experts per token."
             ),
-            Table(
+            TextTable(
                 ("topic", "convention", "formula", "option"),
                 [(p.point, p.convention, _form(p.formula), str(p.switch)) for p in points],
             ),
             Heading("Vector FLOPs per element"),
-            Table(("operation", "|FLOPs", "source"), [(c.name, str(c.flops), c.why) for c in constants]),
+            TextTable(("operation", "|FLOPs", "source"), [(c.name, str(c.flops), c.why) for c in constants]),
             Heading("Number formats"),
-            Table(
+            TextTable(
                 ("format", "|bits", "|block", "|scale bits", "|bytes per element"),
                 [
                     (f.name, str(f.bits), str(f.block or ""), str(f.scale_bits or ""), units.significant(size, 4))

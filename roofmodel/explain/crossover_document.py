@@ -23,7 +23,7 @@ from roofmodel.report.document import (
     Form,
     Heading,
     Paragraph,
-    Table,
+    TextTable,
     text_form,
 )
 from roofmodel.steps.workload_text import describe_gpus
@@ -51,7 +51,7 @@ def _blocks(found: Crossover) -> Iterator[Block]:
         yield Paragraph(_dominant(found.dominant, found.variable))
     if found.operators:
         yield Heading("Operators")
-        yield Table(
+        yield TextTable(
             ("operator", "bound by", f"|changes at {found.variable}", "to"),
             [_row(changes) for changes in found.operators],
         )
@@ -228,7 +228,7 @@ def _assumptions(found: Crossover) -> list[Block]:
                 Equation("n", [Form(formula.text(solution), formula.latex(solution))]),
             ]
         ),
-        Table(("matrices moved", "|bytes per element", "peak", "|bandwidth", "|n", "|first n"), rows),
+        TextTable(("matrices moved", "|bytes per element", "peak", "|bandwidth", "|n", "|first n"), rows),
         Paragraph(
             "The value 3328 in lectures for an A100 assumes 8-byte elements, four matrices moved, 1.5 TB/s, and the "
             "peak of 2-byte elements. The kernel matmul-accumulate reads C; matmul does not. The elements here are "

@@ -18,7 +18,7 @@ from roofmodel.report.document import (
     Form,
     Heading,
     Paragraph,
-    Table,
+    TextTable,
     latex_text,
     text_form,
 )
@@ -104,10 +104,10 @@ def _described(found: Formula) -> Iterator[Block]:
     yield Paragraph(text.summary)
     yield Code(text.equation)
     if text.terms:
-        yield Table(("term", "meaning"), text.terms)
+        yield TextTable(("term", "meaning"), text.terms)
     yield from map(Paragraph, text.notes)
     yield Paragraph(f"Source: {text.source}")
-    yield Table(("input", "meaning"), [(p.name, p.meaning) for p in _operator_inputs(found)])
+    yield TextTable(("input", "meaning"), [(p.name, p.meaning) for p in _operator_inputs(found)])
     if fixed := derivation.constants(found):
         yield _table("constant", fixed)
     if chip := [p for p in derivation.inputs(found) if p.name.startswith("chip.")]:
@@ -119,5 +119,5 @@ def _operator_inputs(found: Formula) -> list[derivation.Parameter]:
     return [p for p in derivation.inputs(found) if not p.name.startswith(("chip.", "timing."))]
 
 
-def _table(title: str, found: Sequence[derivation.Parameter]) -> Table:
-    return Table((title, "|value", "meaning"), [(p.name, written(p.value), p.meaning) for p in found])
+def _table(title: str, found: Sequence[derivation.Parameter]) -> TextTable:
+    return TextTable((title, "|value", "meaning"), [(p.name, written(p.value), p.meaning) for p in found])

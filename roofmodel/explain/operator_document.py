@@ -15,7 +15,7 @@ from roofmodel.explain.quantities import amount, describe_layers, forms, origin
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.report import formula
-from roofmodel.report.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, Table, text_form
+from roofmodel.report.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, TextTable, text_form
 from roofmodel.steps.placed import Placed
 from roofmodel.timing.engine import Fused
 from roofmodel.timing.links import NodeCrossing, Route, route
@@ -32,7 +32,9 @@ def operators(explanation: Explanation, timing: bool) -> Iterator[Block]:
         axes: dict[str, dict[str, None]] = {}
         for axis in (axis for s in explanation.sections for counted in s.operators for axis in counted.axes):
             axes.setdefault(axis.letter, {})[axis.meaning] = None
-        yield Table(("axis", "meaning"), [(_letter(letter), "; ".join(meanings)) for letter, meanings in axes.items()])
+        yield TextTable(
+            ("axis", "meaning"), [(_letter(letter), "; ".join(meanings)) for letter, meanings in axes.items()]
+        )
     for section in explanation.sections:
         if section.name != section.operators[0].operator.name:  # a kernel is its own section
             yield Heading(f"{section.name}, by operator" if section.totals else section.name)
@@ -61,7 +63,7 @@ def _operator(counted: SymbolicOperator, explanation: Explanation, alone: bool, 
     operator = counted.operator
     yield Code("\n".join(line.text for line in operator.lines))
     if alone:
-        yield Table(("axis", "meaning", "size", "|value", "source"), [_axis(a, explanation) for a in counted.axes])
+        yield TextTable(("axis", "meaning", "size", "|value", "source"), [_axis(a, explanation) for a in counted.axes])
     else:
         yield Paragraph(" · ".join(" = ".join(_size(axis)) for axis in counted.axes))
     yield Equations(list(_counts(counted, explanation)))

@@ -10,17 +10,17 @@ from roofmodel.models.symbols import SymbolSource
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.report import formula
-from roofmodel.report.document import Form, Table, text_form
+from roofmodel.report.document import Form, TextTable, text_form
 
 MAX_TERMS = 12  # longer sums are not repeated with numbers
 
 
-def symbols(explanation: Explanation, quantities: Iterable[Quantity]) -> Table:
+def symbols(explanation: Explanation, quantities: Iterable[Quantity]) -> TextTable:
     """A table of the symbols in these quantities: meaning, value, and config key or option."""
     import sympy
 
     used = set().union(*(sympy.sympify(quantity.symbolic).free_symbols for quantity in quantities))
-    return Table(
+    return TextTable(
         ("symbol", "meaning", "|value", "source"),
         [
             (Form(formula.text(name), formula.latex(name)), source.meaning, units.grouped(source.value), origin(source))

@@ -9,7 +9,7 @@ from roofmodel.explain.quantities import amount, describe_quantity, symbols
 from roofmodel.explain.reconcile import TOOLS, Reconciliation
 from roofmodel.numbers.algebra import plain
 from roofmodel.report import formula
-from roofmodel.report.document import Document, Form, Heading, Paragraph, Table
+from roofmodel.report.document import Document, Form, Heading, Paragraph, TextTable
 
 
 def document(found: Reconciliation) -> Document:
@@ -23,7 +23,7 @@ def document(found: Reconciliation) -> Document:
             Heading(f"{explanation.name}: the FLOP count of {found.tool}, derived from ours", 1),
             Paragraph(f"The rules of {found.tool} {tool.version} for one forward pass."),
             symbols(explanation, quantities),
-            Table(("term", "formula", "|value"), [_row(quantity, explanation) for quantity in quantities]),
+            TextTable(("term", "formula", "|value"), [_row(quantity, explanation) for quantity in quantities]),
         ],
         {
             "schema": "roofmodel.reconcile/1",

@@ -20,7 +20,7 @@ from roofmodel.report.document import (
     Form,
     Heading,
     Paragraph,
-    Table,
+    TextTable,
     text_form,
 )
 
@@ -53,8 +53,8 @@ def document(sheet: Sheet, key: bool = False) -> Document:
     return Document(blocks, _data(sheet, key))
 
 
-def _questions(problem: Problem) -> Table:
-    return Table(
+def _questions(problem: Problem) -> TextTable:
+    return TextTable(
         ("blank", "question", "unit", "|tolerance"),
         [(q.id, q.text, q.unit, f"{q.tolerance:.0%}" if q.tolerance else "exact") for q in problem.questions],
     )
@@ -157,7 +157,7 @@ def report(found: GradedSheet) -> Document:
     return Document(
         [
             Heading(f"{found.sheet.name}, {found.sheet.student}: {right} of {len(graded)} right", 1),
-            Table(("question", "|answer", "unit", "result"), rows),
+            TextTable(("question", "|answer", "unit", "result"), rows),
             *([Heading("Hints")] if hints else []),
             *hints,
         ],

@@ -23,7 +23,7 @@ def unit_of_work(jitter: Jitter) -> str:
     return "computation" if jitter.tool == OPERATIONS else "kernel"
 
 
-class RankRow(NamedTuple):
+class RankSummaryRow(NamedTuple):
     """A rank with the name of its file, its mean deviation, and the number of steps in which it is the latest."""
 
     summary: RankSummary
@@ -32,16 +32,16 @@ class RankRow(NamedTuple):
     latest: int
 
 
-def rank_rows(jitter: Jitter) -> list[RankRow]:
+def rank_rows(jitter: Jitter) -> list[RankSummaryRow]:
     """A row for each rank."""
     latest = [step.latest_rank for step in jitter.steps if step.has_latest]
     return [
-        RankRow(summary, jitter.names[summary.rank.file], mean, latest.count(summary.rank.number))
+        RankSummaryRow(summary, jitter.names[summary.rank.file], mean, latest.count(summary.rank.number))
         for summary, mean in zip(jitter.ranks, jitter.mean_deviations, strict=True)
     ]
 
 
-def _rank_label(row: RankRow) -> str:
+def _rank_label(row: RankSummaryRow) -> str:
     rank, worker = row.summary.rank, row.summary.worker
     labels = [f"GPU {rank.device}"] * (rank.device is not None) + [f"process {rank.process}"] * bool(rank.process)
     if worker is not None:
@@ -50,7 +50,7 @@ def _rank_label(row: RankRow) -> str:
 
 
 def ranks_table(jitter: Jitter) -> Table:
-    """The columns of the ranks (RankRow)."""
+    """The columns of the ranks (RankSummaryRow)."""
     operations = jitter.tool == OPERATIONS
     compute = "forward and backward computations" if operations else "kernels that all ranks share, collectives apart"
     return Table(

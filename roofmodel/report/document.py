@@ -61,14 +61,14 @@ class Equations(NamedTuple):
     lines: Sequence[Equation]
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """Column titles and rows; a title that starts with `|` right-aligns its column, and a Form is a formula."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str | Form]]
 
 
-Block = Heading | Paragraph | Code | Equations | Table
+Block = Heading | Paragraph | Code | Equations | TextTable
 
 
 class Document(NamedTuple):
@@ -140,7 +140,7 @@ class _RichEquations:
         yield grid
 
 
-def _rich_table(block: Table) -> RichTable:
+def _rich_table(block: TextTable) -> RichTable:
     table = bare()
     for title in block.columns:
         table.add_column(title.strip("|"), justify="right" if title.startswith("|") else "left", overflow="fold")
@@ -230,7 +230,7 @@ def _text(cell: str | Form) -> str:
 WIDE = 40  # characters; a wider column wraps its text
 
 
-def _widths(block: Table) -> list[float | None]:
+def _widths(block: TextTable) -> list[float | None]:
     """The widths of wide columns as fractions of the line; None for other columns."""
     longest = [max((len(_text(row[i])) for row in block.rows), default=0) for i in range(len(block.columns))]
     wide = [n for n in longest if n > WIDE]

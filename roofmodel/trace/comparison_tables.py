@@ -10,8 +10,7 @@ from rich.text import Text
 
 from roofmodel.errors import Option
 from roofmodel.numbers import units
-from roofmodel.report.columns import TerminalTable
-from roofmodel.report.table import COUNT, NAME, SECONDS, Column, Table, Unit
+from roofmodel.report.table import COUNT, NAME, SECONDS, Column, Table, TerminalTable, Unit
 from roofmodel.trace.comparison import GroupChange, RunComparison, RunTotals
 from roofmodel.trace.parts import PARTS
 from roofmodel.trace.trace import RunAnalysis

@@ -10,7 +10,8 @@ from roofmodel.plot.chart import letters_of
 from roofmodel.plot.place import DeviceProfile, MeasuredKernels
 from roofmodel.plot.tables import device_table, kernels_table
 from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
-from roofmodel.report.columns import MIN_NAME_WIDTH, shorten
+from roofmodel.report.columns import shorten
+from roofmodel.report.table import MIN_NAME_WIDTH
 from roofmodel.roofline.panel import Panel
 from roofmodel.roofline.points import Point, group, points
 from tests.printing import printed

@@ -27,7 +27,7 @@ from roofmodel.report.document import (
     Form,
     Heading,
     Paragraph,
-    Table,
+    TextTable,
     escape_latex,
     latex,
     markdown,
@@ -40,7 +40,7 @@ BLOCKS = [
     Heading("a_b & c", 1),
     Code("x[b t] -> y[b t]  # 100 %\n\nmore → text"),
     Equations([Equation("matmul FLOPs", [Form("2BSD", "2BSD"), Form("2 · 1", r"2 \cdot 1"), text_form("2 FLOP")])]),
-    Table(("name", "|value", "formula"), [("a|b", "12", Form("D²", "D^{2}"))]),
+    TextTable(("name", "|value", "formula"), [("a|b", "12", Form("D²", "D^{2}"))]),
 ]
 
 
@@ -118,7 +118,7 @@ def test_text_in_formulas_has_no_commands_that_mathjax_would_show() -> None:
 def test_names_of_unknown_origin_are_only_text(tmp_path: Path) -> None:
     """Names with a tag, with a closing delimiter, and with a lone surrogate."""
     name = r"m<img src=x onerror=alert(1)>&lt; \end{verbatim}\input{x}"
-    blocks = [Heading(name, 1), Paragraph(name), Table(("a",), [(name,)])]
+    blocks = [Heading(name, 1), Paragraph(name), TextTable(("a",), [(name,)])]
     shown = Document([*blocks, Code(name)], {})
     *text, code = shown.render("markdown").split("```", 1)
     assert "<" not in text[0]
@@ -137,4 +137,4 @@ def test_names_of_unknown_origin_are_only_text(tmp_path: Path) -> None:
 def test_no_table_of_a_derivation_is_empty() -> None:
     # a collective asks nothing of the chip
     found = explanation.document(explain(hub.load("gpt2"), Device.load("a100"), phase="decode", tp=2))
-    assert all(block.rows for block in found.blocks if isinstance(block, Table))
+    assert all(block.rows for block in found.blocks if isinstance(block, TextTable))
