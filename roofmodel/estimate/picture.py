@@ -141,6 +141,7 @@ def _legend(
         y -= step
         bound = f"bound {units.seconds(phase.bound_seconds)}"
         figure.text(left, y, f"{bound}, {describe_rate(phase)}", color="0.3", fontsize=size)
+        figure.text(right, y, "share", color="0.3", ha="right", fontsize=size)
         y -= step
         stage = ""
         for letter, row, style, listed in table:

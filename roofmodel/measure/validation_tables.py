@@ -217,7 +217,7 @@ def draw(validation: Validation, path: Path, form: str) -> None:
     predicted, name = (validation.expected, "expected") if calibrated else (validation.bound, "bound")
     known = ~np.isnan(predicted)
     ops = np.array(validation.table["op"])
-    size, alpha = (5, 0.6) if known.sum() <= MAX_LARGE_DOTS else (3, 0.35)
+    size, alpha = (7, 0.6) if known.sum() <= MAX_LARGE_DOTS else (3, 0.35)
     subtitle = f"{known.sum()} rows of {validation.file}; points above the line took longer than {_REFERENCES[name]}"
     with canvas.picture(path, form, f"{validation.device.name}: measured against {name}", subtitle, _FOOT[name]) as (
         figure,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,8 +27,8 @@ def place(axes: Axes, labeled: Iterable[tuple[str, Place]], dpi: float) -> None:
     connects a distant label with its mark.
     """
     point = dpi / 72  # in pixels
-    taken = [*_drawn(axes, point)]
-    texts = [box for text in axes.texts for box in _text_boxes(text, point)]
+    taken = np.array([*_drawn(axes, point)]).reshape(-1, 4)
+    texts = np.array([box for text in axes.texts for box in _text_boxes(text, point)]).reshape(-1, 4)
     for label, (x, y) in labeled:
         here = _pixels(axes, x, y)
         text = axes.text(x, y, label, ha="center", va="center", fontsize=9, weight="bold", zorder=5)
@@ -38,8 +41,7 @@ def place(axes: Axes, labeled: Iterable[tuple[str, Place]], dpi: float) -> None:
                 candidate.away,
             ),
         )
-        taken.append(candidate.box)
-        texts.append(candidate.box)
+        taken, texts = np.vstack([taken, candidate.box]), np.vstack([texts, candidate.box])
         middle = ((candidate.box[0] + candidate.box[2]) / 2, (candidate.box[1] + candidate.box[3]) / 2)
         text.set_position(_data(axes, middle))
         if candidate.away > 1:
@@ -54,10 +56,8 @@ def place_text(axes: Axes, text: Text, places: Iterable[Place], dpi: float) -> N
     Of equal places it takes the first. Its background is translucent, so that a covered mark stays visible.
     """
     point = dpi / 72
-    taken = [
-        *_marks(axes, point),
-        *(box for other in axes.texts if other is not text for box in _text_boxes(other, point)),
-    ]
+    others = (box for other in axes.texts if other is not text for box in _text_boxes(other, point))
+    taken = np.array([*_marks(axes, point), *others]).reshape(-1, 4)
 
     def covered(at: Place) -> float:
         text.set_position(at)
@@ -134,12 +134,14 @@ def _candidates(here: Place, size: Place, point: float) -> Iterator[_Candidate]:
             yield _Candidate((x - size[0] / 2, y - size[1] / 2, x + size[0] / 2, y + size[1] / 2), away)
 
 
-def _covered(box: Box, taken: Iterable[Box], axes: Axes) -> float:
+def _covered(box: Box, taken: Sequence[Box] | NDArray[np.float64], axes: Axes) -> float:
     """The fraction of a box that covers `taken` boxes or lies outside the axes."""
-
-    def common(a: Box, b: Box) -> float:
-        return max(0, min(a[2], b[2]) - max(a[0], b[0])) * max(0, min(a[3], b[3]) - max(a[1], b[1]))
-
-    area = common(box, box)
-    inside = common(box, (axes.bbox.x0, axes.bbox.y0, axes.bbox.x1, axes.bbox.y1))
-    return (area - inside + sum(common(box, other) for other in taken)) / area
+    left, low, right, high = box
+    area = (right - left) * (high - low)
+    bounds = axes.bbox
+    inside = max(0, min(right, bounds.x1) - max(left, bounds.x0)) * max(0, min(high, bounds.y1) - max(low, bounds.y0))
+    boxes = np.asarray(taken, dtype=float).reshape(-1, 4)
+    across = np.minimum(right, boxes[:, 2]) - np.maximum(left, boxes[:, 0])
+    up = np.minimum(high, boxes[:, 3]) - np.maximum(low, boxes[:, 1])
+    common = float((across.clip(0) * up.clip(0)).sum())
+    return float(area - inside + common) / area
