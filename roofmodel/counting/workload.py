@@ -17,7 +17,7 @@ from roofmodel.options.values import (
     Recompute,
     Runtime,
 )
-from roofmodel.options.workload import MEMORY_UTILIZATION
+from roofmodel.options.workload import Options
 
 NO_IMAGE = (0, 0)
 """Rows and columns of pixels for models that read no image."""
@@ -118,11 +118,11 @@ class Workload(NamedTuple):
     * `logits`: positions with logits; None: the last one for a prefill, all for a forward pass;
     * `runtime`, `launch`: how the host launches kernels (PyTorch eager, autocast, Megatron-LM's fused kernels, CUDA
       graph) and its seconds per kernel; no effect on counts;
-    * `memory_utilization`: the share of the device's memory that the workload may use;
     * `data_parallel`: how replicas train (PyTorch's DistributedDataParallel or DataParallel, or gradients exchanged
       after the backward pass); None: one replica without a wrapper;
     * `engine`: the inference engine whose kernels run in a graph; no effect on counts;
-    * `routing`: how tokens choose the experts of an MoE model.
+    * `routing`: how tokens choose the experts of an MoE model;
+    * `options`: all options, for those that counting does not read, such as `memory_utilization`.
     """
 
     phases: tuple[Phase, ...]
@@ -147,10 +147,10 @@ class Workload(NamedTuple):
     launch: float | None = None
     unconverted: frozenset[str] = frozenset()
     matrix_formats: tuple[tuple[str, str], ...] = ()
-    memory_utilization: float = MEMORY_UTILIZATION
     data_parallel: DataParallel | None = None
     engine: Engine = "current"
     routing: Routing = UNIFORM
+    options: Options = Options()
 
     @property
     def host(self) -> Host:

@@ -96,7 +96,7 @@ def generation_times(
 
 def draft_engine(served: Engine, speculation: Speculation) -> Engine:
     """The engine of the draft model, on the GPUs of an engine. Module and model have the same formats."""
-    draft, share = speculation.draft, served.work.memory_utilization
+    draft, share = speculation.draft, served.work.options.memory_utilization
     if speculation.is_mtp:
         layout = served.layout._replace(pp=1)
     else:

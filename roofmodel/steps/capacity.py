@@ -97,7 +97,7 @@ _PassStep = Callable[[Step], Step]
 def usable_memory(device: Device, work: Workload) -> Number:
     """The bytes of the device's memory that the workload may use; the device must state its memory."""
     assert device.capacity is not None
-    return work.memory_utilization * device.capacity
+    return work.options.memory_utilization * device.capacity
 
 
 def largest_batch(formula: MemoryFormula, needed: Memory, capacity: Number, limit: int) -> int | None:

@@ -81,6 +81,7 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
             "matrix_formats": matrix_formats,
             "data_parallel": data_parallel(is_training, options.data_parallel, options.runtime, layout),
             "routing": routing,
+            "options": options,
         },
     )
     return work, (*notes, *layout_notes)
@@ -102,8 +103,8 @@ def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
     inapplicable = {name for name, _ in _inapplicable_options(arch, work.phases, work.runtime)}
     inapplicable -= {"kv", "logits", "mla"}  # documents state these for every model
     return {
-        name: None if name in inapplicable else values[name] if name in values else getattr(work, name)
-        for name in Options._fields
+        name: None if name in inapplicable else values[name] if name in values else getattr(work, name, given)
+        for name, given in work.options._asdict().items()
     }
 
 

@@ -94,7 +94,7 @@ def describe_usable_memory(estimate: Estimate) -> str:
     """`72 GiB (0.9 of 80 GiB)`, or `80 GiB` if the workload may use all of it; the device must state its memory."""
     assert estimate.usable_memory is not None
     assert estimate.device.capacity is not None
-    whole, share = units.binary(estimate.device.capacity), estimate.workload.memory_utilization
+    whole, share = units.binary(estimate.device.capacity), estimate.workload.options.memory_utilization
     return whole if share == 1 else f"{units.binary(estimate.usable_memory)} ({share:g} of {whole})"
 
 
