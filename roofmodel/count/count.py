@@ -27,7 +27,7 @@ from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, RoofError, WorkloadError, choices, cut, shorten
 from roofmodel.files.file_names import printable
-from roofmodel.options.values import Optimizer
+from roofmodel.options.values import Optimizer, check_one_of
 from roofmodel.roofline.vector_operators import ELEMENTWISE
 from roofmodel.timing.roofline import Placement, place
 
@@ -109,8 +109,7 @@ def count(
 
     Raises WorkloadError for invalid options, and for an error in the module's code, with its file and line.
     """
-    if dtype not in COMPUTE_FORMATS:
-        raise WorkloadError(Option("dtype"), f": unknown value {shorten(dtype)}{choices(dtype, COMPUTE_FORMATS)}")
+    check_one_of("dtype", dtype, COMPUTE_FORMATS)
     check_optimizer(optimizer)
     shapes = [_shape(text) for text in inputs]
     try:

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, get_args
 
 from roofmodel.counting.number_formats import FORMATS, MASK, Widths
 from roofmodel.counting.training import optimizer_state_bytes
-from roofmodel.errors import Option, WorkloadError, choices, shorten
-from roofmodel.options.values import Optimizer
+from roofmodel.options.values import Optimizer, check_one_of
 
 MIN_TRAINING_BITS = 16
 
@@ -42,11 +41,7 @@ class Kept(NamedTuple):
 
 def check_optimizer(optimizer: object) -> None:
     """Raises WorkloadError for an unknown optimizer."""
-    known = get_args(Optimizer)
-    if optimizer not in known:
-        raise WorkloadError(
-            Option("optimizer"), f": unknown value {shorten(optimizer)}{choices(str(optimizer), known)}"
-        )
+    check_one_of("optimizer", optimizer, get_args(Optimizer))
 
 
 def training_memory(module: Any, inputs: tuple[Any, ...], dtype: str, optimizer: Optimizer) -> TrainingMemory | None:

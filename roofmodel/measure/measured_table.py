@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple, get_args
 
-from roofmodel.errors import Command, Message, Option, OutputError, Text, WorkloadError, choices, shorten
+from roofmodel.errors import Command, Message, Option, OutputError, Text, WorkloadError, shorten
 from roofmodel.files import output_files
 from roofmodel.measure import cases, stopwatch
 from roofmodel.measure.measure import (
@@ -28,7 +28,7 @@ from roofmodel.measure.measure import (
 )
 from roofmodel.measure.stopwatch import Machine
 from roofmodel.models.architecture import Architecture
-from roofmodel.options.values import L2State
+from roofmodel.options.values import L2State, check_one_of
 from roofmodel.roofline.device import UnknownDevice, identify
 from roofmodel.version import __version__
 
@@ -163,8 +163,7 @@ def run(
     """
     output_files.check(output, ("csv",))
     wanted = chosen("ops", ops, cases.KERNELS, cases.KERNELS)
-    if l2 not in L2_STATES:
-        raise WorkloadError(Option("l2"), f": unknown value {shorten(l2)}{choices(str(l2), L2_STATES)}")
+    check_one_of("l2", l2, L2_STATES)
     if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 < budget < math.inf:
         raise WorkloadError(Option("budget"), f" is {shorten(budget)}; give a number of seconds greater than 0")
     _checked(output, resume, force)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import Literal
 
-from roofmodel.errors import Option, WorkloadError, shorten
+from roofmodel.errors import Option, WorkloadError, choices, shorten
 from roofmodel.numbers import units
 
 Phase = Literal["prefill", "decode", "forward", "generate", "train"]
@@ -58,6 +58,19 @@ OutputFormat = Literal["table", TextFormat]
 
 MAX_SECONDS = 3600.0
 """The largest time that an option accepts."""
+
+
+def check_one_of(option: str, value: object, known: Iterable[str]) -> None:
+    """Raises WorkloadError, with similar and all known values, for another one."""
+    names = tuple(known)
+    if value not in names:
+        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), names)}")
+
+
+def check_whole_number(option: str, value: object, low: int, high: int) -> None:
+    """Raises WorkloadError for a value that is no whole number from `low` to `high`."""
+    if type(value) is not int or not low <= value <= high:
+        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {high}")
 
 
 def seconds_of(option: str, value: object, example: str, highest: float = MAX_SECONDS, zero: bool = False) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-from roofmodel.errors import Option, WorkloadError, choices, shorten
+from roofmodel.errors import Option, WorkloadError, shorten
 from roofmodel.options.values import (
     AttentionMode,
     ComputeFormat,
@@ -27,6 +27,8 @@ from roofmodel.options.values import (
     Runtime,
     SequenceParallel,
     StorageFormat,
+    check_one_of,
+    check_whole_number,
     seconds_of,
 )
 
@@ -352,18 +354,18 @@ def valid(option: str, value: object) -> Any:
         return seconds_of(option, value, declared.examples[0], high, zero=True)
     if kind == "share":
         return _share(option, value)
-    if kind == "count" and (type(value) is not int or not low <= value <= high):
-        raise out_of_range(option, value, low, int(high))
-    if known and value not in known:
-        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), known)}")
+    if kind == "count":
+        check_size(option, value, low, int(high))
+    if known:
+        check_one_of(option, value, known)
     return value
 
 
-def out_of_range(option: str, value: object, low: int, high: int) -> WorkloadError:
-    """The error for a value that is no whole number from `low` to `high`, or a stage of ZeRO that is not supported."""
+def check_size(option: str, value: object, low: int, high: int) -> None:
+    """Raises WorkloadError for no whole number from `low` to `high`, and for a stage of ZeRO that is not supported."""
     if option == "zero" and isinstance(value, int) and value in (2, 3):
-        return WorkloadError("ZeRO stages 2 and 3 are not supported; try ", Option("zero", 1))
-    return WorkloadError(Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {high}")
+        raise WorkloadError("ZeRO stages 2 and 3 are not supported; try ", Option("zero", 1))
+    check_whole_number(option, value, low, high)
 
 
 def _share(option: str, value: object) -> float:

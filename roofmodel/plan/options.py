@@ -10,7 +10,7 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerNote, Option, Text, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.numbers import units
-from roofmodel.options.values import seconds_of
+from roofmodel.options.values import check_one_of, check_whole_number, seconds_of
 from roofmodel.options.workload import DECLARED, MAX_VALUE, PlanKind, valid
 from roofmodel.plan.candidate import Targets
 from roofmodel.plan.search import Service
@@ -37,9 +37,9 @@ def service_of(
     requests: float | str | None, share: float,
 ) -> Service:  # fmt: skip
     """The service that the options describe."""
-    check_count("gpus", gpus, 1, MAX_GPUS)
-    check_count("isl", isl, 1, MAX_VALUE)
-    check_count("osl", osl, 2, MAX_VALUE)
+    check_whole_number("gpus", gpus, 1, MAX_GPUS)
+    check_whole_number("isl", isl, 1, MAX_VALUE)
+    check_whole_number("osl", osl, 2, MAX_VALUE)
     targets = Targets(
         None if ttft is None else seconds_of("ttft", ttft, "500ms"),
         None if tpot is None else seconds_of("tpot", tpot, "30ms"),
@@ -79,12 +79,6 @@ def _calibration_notes(devices: Sequence[Device]) -> Iterator[Text]:
         )  # fmt: skip
 
 
-def check_count(option: str, value: object, low: int, high: int) -> None:
-    """Raises WorkloadError for a value that is no whole number from `low` to `high`."""
-    if type(value) is not int or not low <= value <= high:
-        raise WorkloadError(Option(option), f" is {shorten(value)}; it must be a whole number from {low} to {high}")
-
-
 def _rate(value: float | str | None) -> float | None:
     """Requests per second, from text such as `5/s`, `300/min`, or a number of requests per second."""
     if value is None:
@@ -119,8 +113,7 @@ def choices_of(option: str, given: object, known: Sequence[str]) -> tuple[str, .
         return tuple(known)
     found = grid.names(given)
     for value in found:
-        if value not in known:
-            raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), known)}")
+        check_one_of(option, value, known)
     return tuple(map(str, found))
 
 
@@ -137,7 +130,7 @@ def speculation_of(
                 )  # fmt: skip
         return None
     tokens, share = DRAFT_TOKENS if tokens is None else tokens, ACCEPTANCE if acceptance is None else acceptance
-    check_count("draft_tokens", tokens, 1, 64)
+    check_whole_number("draft_tokens", tokens, 1, 64)
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
         raise WorkloadError(Option("acceptance"), f" is {shorten(share)}; it must be a number from 0 to 1, such as 0.7")
     if isinstance(draft, str):

@@ -16,13 +16,12 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerNote, Option, Text, WarningNote, WorkloadError, ignored
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
-from roofmodel.options.values import Names, RoutingOption
+from roofmodel.options.values import Names, RoutingOption, check_whole_number
 from roofmodel.options.workload import MAX_VALUE, MEMORY_UTILIZATION
 from roofmodel.plan.candidate import Candidate, Targets
 from roofmodel.plan.disaggregated import EngineMatching, link_bandwidth, matched
 from roofmodel.plan.layouts import Formats, Layout, formats, layouts
 from roofmodel.plan.options import (
-    check_count,
     check_generates,
     choices_of,
     comparable,
@@ -106,7 +105,7 @@ def plan(
         speculation=speculation_of(arch, draft, draft_tokens, acceptance), modes=choices_of("mode", mode, MODES)
     )
     service, routing_remarks = _with_routing(arch, service, routing)
-    check_count("top", top, 1, MAX_VALUE)
+    check_whole_number("top", top, 1, MAX_VALUE)
     restricted = layout_restrictions(given)
     prices = prices_by_device(price, devices)
     searched = [device for device in devices if formats(arch, device, restricted)]

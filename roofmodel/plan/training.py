@@ -21,12 +21,12 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
+from roofmodel.options.values import check_whole_number
 from roofmodel.options.workload import DECLARED, MAX_VALUE, MEMORY_UTILIZATION, valid
 from roofmodel.plan.candidate import Shares
 from roofmodel.plan.layouts import Formats, Layout, divisors, has_pipe, layouts
 from roofmodel.plan.options import (
     MAX_GPUS,
-    check_count,
     choices_of,
     comparable,
     device_notes,
@@ -133,7 +133,7 @@ def plan_training(
     """
     valid("attention", attention)
     run = _run(arch, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
-    check_count("top", top, 1, MAX_VALUE)
+    check_whole_number("top", top, 1, MAX_VALUE)
     restricted = layout_restrictions(given, "training")
     recomputing = _recomputation(recompute, attention)
     sharding = choices_of("sequence_parallel", sequence_parallel, DECLARED["sequence_parallel"].choices)
@@ -318,11 +318,11 @@ def _run(
 ) -> TrainingRun:  # fmt: skip
     if isinstance(arch.body, Network) or isinstance(arch.stack.embedding, Patches):
         raise WorkloadError(f"{arch.name} reads images; plan the training of a language model")
-    check_count("gpus", gpus, 1, MAX_GPUS)
+    check_whole_number("gpus", gpus, 1, MAX_GPUS)
     length = min(DEFAULT_SEQ, arch.max_tokens or DEFAULT_SEQ) if seq is None else seq
-    check_count("seq", length, 1, MAX_VALUE)
+    check_whole_number("seq", length, 1, MAX_VALUE)
     sequences = max(1, TOKENS_PER_STEP // length) if batch is None else batch
-    check_count("batch", sequences, 1, MAX_VALUE)
+    check_whole_number("batch", sequences, 1, MAX_VALUE)
     if dtype is not None and (not isinstance(dtype, str) or "," in dtype):
         raise WorkloadError(Option("dtype"), f" is {shorten(dtype)}; give one format such as bf16")
     if dtype is not None:

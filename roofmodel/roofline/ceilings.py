@@ -15,7 +15,7 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, choices
 from roofmodel.numbers import units
-from roofmodel.options.values import CeilingSource
+from roofmodel.options.values import CeilingSource, check_one_of
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.profiles.ncu.metric_catalog import CLOCK
 from roofmodel.roofline.points import flops_by_pipe
@@ -96,8 +96,7 @@ def choose_ceilings(
     `source` is one of CEILING_SOURCES. `may_be_locked`: the profiler locks clocks by default, so a file without a clock
     gets a note. Raises RoofError for an unknown clock or source, and for `measured` if no kernel has a clock.
     """
-    if source not in CEILING_SOURCES:
-        raise WorkloadError(Option("ceilings"), f": unknown value {source!r}{choices(source, CEILING_SOURCES)}")
+    check_one_of("ceilings", source, CEILING_SOURCES)
     ran_at = kernel_clock(kernels)
     hertz = _requested_clock(clock, device, ran_at)
     used = {pipe for kernel in kernels for pipe, flops in flops_by_pipe(kernel.flops).items() if flops}

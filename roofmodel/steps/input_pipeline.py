@@ -20,12 +20,12 @@ from math import ceil, prod
 from typing import Any, NamedTuple, get_args
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import AnswerNote, Message, Option, Text, WorkloadError, choices, ignored, shorten
+from roofmodel.errors import AnswerNote, Message, Option, Text, WorkloadError, ignored
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Embedding, Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import plain
-from roofmodel.options.values import CopyMode, seconds_of
+from roofmodel.options.values import CopyMode, check_one_of, check_whole_number, seconds_of
 from roofmodel.steps.phase import PhaseEstimate
 
 PAGEABLE_BANDWIDTH = 10.04e9
@@ -114,12 +114,10 @@ def loader_options(loader: float | str | None, workers: int | None, copy: str | 
                     Option(name, value), " needs the time of a batch: add ", Option("loader", "1500ms")
                 )  # fmt: skip
         return None
-    if copy is not None and copy not in get_args(CopyMode):
-        raise WorkloadError(Option("copy"), f": unknown value {shorten(copy)}{choices(str(copy), get_args(CopyMode))}")
-    if workers is not None and (type(workers) is not int or not 0 <= workers <= MAX_WORKERS):
-        raise WorkloadError(
-            Option("workers"), f" is {shorten(workers)}; it must be a whole number from 0 to {MAX_WORKERS}"
-        )
+    if copy is not None:
+        check_one_of("copy", copy, get_args(CopyMode))
+    if workers is not None:
+        check_whole_number("workers", workers, 0, MAX_WORKERS)
     return Loader(seconds_of("loader", loader, "1500ms"), workers or 0, copy or "pageable")  # type: ignore[arg-type]  # checked
 
 

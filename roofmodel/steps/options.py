@@ -12,8 +12,8 @@ from roofmodel.models.attention import Attention, LatentAttention
 from roofmodel.models.embeddings import Patches
 from roofmodel.models.layers import Part
 from roofmodel.numbers.algebra import Number, maximum, minimum
-from roofmodel.options.values import Phase
-from roofmodel.options.workload import DEFAULTS, MAX_VALUE, Options, out_of_range, valid
+from roofmodel.options.values import Phase, check_one_of, check_whole_number
+from roofmodel.options.workload import DEFAULTS, MAX_VALUE, Options, valid
 from roofmodel.steps.parallelism import data_parallel, has_experts, parallel
 from roofmodel.steps.routing import check_routing, read_routing
 from roofmodel.timing.casting import AUTOCAST_FORMATS, PARAMETER_FORMAT
@@ -356,7 +356,5 @@ def tokens_of(arch: Architecture, pixels: tuple[Number, Number]) -> Number:
 
 def check_kernel(size: object, dtype: str) -> None:
     """Raises WorkloadError for an invalid size or format of a textbook kernel."""
-    if type(size) is not int or not 1 <= size <= MAX_VALUE:
-        raise out_of_range("n", size, 1, MAX_VALUE)
-    if dtype not in COMPUTE_FORMATS:
-        raise WorkloadError(Option("dtype"), f": unknown value {shorten(dtype)}{choices(str(dtype), COMPUTE_FORMATS)}")
+    check_whole_number("n", size, 1, MAX_VALUE)
+    check_one_of("dtype", dtype, COMPUTE_FORMATS)

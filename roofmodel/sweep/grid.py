@@ -7,13 +7,14 @@ is 1, 2, 4, … 256. A list contains values and ranges, `1,2,4:64:*2`; duplicate
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from math import log, prod
 from operator import index
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from roofmodel.errors import Message, Option, Text, WorkloadError, shorten
-from roofmodel.options.workload import DECLARED, SIZE_EXAMPLES, out_of_range
+from roofmodel.options.workload import DECLARED, SIZE_EXAMPLES, check_size
 
 MAX_VALUES = 10**7
 """Limit of the values of one axis."""
@@ -115,14 +116,11 @@ def _powers(first: int, last: int, factor: float) -> Iterator[int]:
         value *= factor
 
 
-def _whole(axis: _Axis, value: object) -> int:
-    try:
-        number = index(value)  # type: ignore[arg-type]  # accepts NumPy ints
-    except TypeError:
-        number = axis.low - 1
-    if isinstance(value, bool) or not axis.low <= number <= axis.high:
-        raise out_of_range(axis.option, value, axis.low, axis.high)
-    return number
+def _whole(axis: _Axis, value: Any) -> int:
+    with suppress(TypeError):
+        value = value if isinstance(value, bool) else index(value)  # accepts NumPy ints
+    check_size(axis.option, value, axis.low, axis.high)
+    return int(value)
 
 
 def blocks(lengths: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:

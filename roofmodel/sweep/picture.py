@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from roofmodel.errors import Option, WorkloadError, choices
+from roofmodel.errors import Option, WorkloadError
 from roofmodel.numbers import units
-from roofmodel.options.values import SweepPicture
+from roofmodel.options.values import SweepPicture, check_one_of
 from roofmodel.report import canvas, labels, marks
 from roofmodel.report.marks import SeriesStyle
 from roofmodel.sweep.case import LENGTHS, NAMED_OPTIONS, PARALLELISM_OPTIONS
@@ -50,8 +50,8 @@ CAPTIONS = {
 
 def check(kind: str | None, priced: bool, scaled: bool = False) -> None:
     """Raises WorkloadError for an unknown kind of picture, `costs` without prices, `scaling` without scaling."""
-    if kind is not None and kind not in KINDS:
-        raise WorkloadError(Option("picture"), f": unknown value {kind!r}{choices(kind, KINDS)}")
+    if kind is not None:
+        check_one_of("picture", kind, KINDS)
     if kind == "scaling" and not scaled:
         raise WorkloadError(
             Option("picture", "scaling"), " needs ", Option("scaling", "strong"), " or ", Option("scaling", "weak")

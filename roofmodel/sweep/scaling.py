@@ -15,8 +15,9 @@ from math import lcm
 from typing import Any
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import Message, Option, Text, WorkloadError, choices, shorten
+from roofmodel.errors import Message, Option, Text, WorkloadError
 from roofmodel.models.architecture import Architecture
+from roofmodel.options.values import check_one_of
 from roofmodel.options.workload import MAX_VALUE, valid
 from roofmodel.sweep import grid
 from roofmodel.sweep.case import COLUMNS, RESULT_COLUMNS, SCALING_COLUMNS, Columns, GridCase
@@ -51,9 +52,9 @@ def scaling_sweep(
     training, else tensor parallelism). `measured` reads the measured runs for a mode. Raises WorkloadError for invalid
     values, and if no number of GPUs is possible.
     """
-    _check("scaling", mode, MODES)
+    check_one_of("scaling", mode, MODES)
     share = share or ("dp" if asked.get("phase") == "train" else "tp")
-    _check("share", share, SHARES)
+    check_one_of("share", share, SHARES)
     counts = sorted(grid.numbers("gpus", gpus, 1, MAX_GPUS))
     runs = measured(mode) if measured else ()
     for value in grid.names(asked["data_parallel"]) if asked.get("data_parallel") is not None else ():
@@ -113,11 +114,6 @@ def check_without_cluster(cluster: str | None) -> None:
     """Raises WorkloadError for a cluster: a scaling table is small, and is computed in one process."""
     if cluster is not None:
         raise WorkloadError(Option("cluster", cluster), " does not apply to ", Option("scaling"), "; remove the option")
-
-
-def _check(option: str, value: object, known: Sequence[str]) -> None:
-    if value not in known:
-        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), known)}")
 
 
 def _fixed_sizes(asked: Mapping[str, Any], share: str) -> dict[str, int]:
