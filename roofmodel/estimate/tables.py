@@ -12,11 +12,11 @@ from roofmodel.report.table import (
     BAR,
     BYTES,
     COUNT,
+    FINE_PERCENT,
     FLOP,
     MEMORY,
     NUMBER,
     PERCENT,
-    PERMILLE,
     SECONDS,
     Cell,
     Column,
@@ -175,7 +175,7 @@ def _operators(what: str, count: Column) -> tuple[Column, ...]:
         Column(None, "bound", SECONDS, "seconds"),
         Column(None, "", BAR, text=_bar, only="terminal", priority=0),
         Column(None, "share", PERCENT, only="terminal", text=_share),
-        Column(None, "share of bound", PERMILLE, "share", only="markdown"),
+        Column(None, "share of bound", FINE_PERCENT, "share", only="markdown"),
         Column(None, "expected", SECONDS, "expected", priority=6),
     )
 

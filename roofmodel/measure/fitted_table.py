@@ -8,7 +8,7 @@ from rich.text import Text
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
-from roofmodel.report.table import COUNT, PERMILLE, Column, Table
+from roofmodel.report.table import COUNT, FINE_PERCENT, Column, Table
 
 SETS = Table(
     "sets",
@@ -18,7 +18,7 @@ SETS = Table(
         Column(None, "formats", value=lambda row: row[2], wrap=True),
         Column(None, "fitted", COUNT, lambda row: row[3][1].rows),
         Column(None, "held out", COUNT, lambda row: row[3][1].held_out),
-        Column(None, "mean error", PERMILLE, lambda row: row[3][1].error),
+        Column(None, "mean error", FINE_PERCENT, lambda row: row[3][1].error),
         Column(None, "80 % interval", COUNT, lambda row: f"{row[3][1].low - 1:+.0%} {row[3][1].high - 1:+.0%}"),
     ),
 )

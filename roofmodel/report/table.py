@@ -57,7 +57,7 @@ SECONDS = Unit(_seconds)
 RATE = Unit(units.si)
 BYTES_PER_SECOND = Unit(lambda value: units.si(value, "B/s"))
 PERCENT = Unit("{:.0%}".format)
-PERMILLE = Unit("{:.1%}".format)  # percent with one more digit
+FINE_PERCENT = Unit("{:.1%}".format)
 BAR = Unit(bar, left=True)  # of a fraction
 
 

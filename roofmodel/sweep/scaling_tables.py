@@ -10,7 +10,7 @@ from rich.text import Text
 
 from roofmodel.errors import Option
 from roofmodel.numbers import units
-from roofmodel.report.table import COUNT, PERMILLE, SECONDS, Column, Table, Unit
+from roofmodel.report.table import COUNT, FINE_PERCENT, SECONDS, Column, Table, Unit
 from roofmodel.sweep.data import rows
 from roofmodel.sweep.scaling_laws import LawFit, Scaling
 from roofmodel.sweep.scaling_table import MeasuredRun
@@ -70,9 +70,9 @@ SCALING_COLUMNS = (
     Column("expected_seconds", "time", SECONDS),
     Column(None, "bound", COUNT, text=_bound),
     Column("speedup", "speed-up", Unit("{:.2f}".format)),
-    Column("efficiency", "efficiency", PERMILLE),
+    Column("efficiency", "efficiency", FINE_PERCENT),
     Column(None, "exposed", COUNT, text=_exposed),
-    Column("communication_share", "share", PERMILLE),
+    Column("communication_share", "share", FINE_PERCENT),
     Column("communication_hidden_seconds", "hidden", TIME, priority=4),
     Column("expected_replica_seconds", "replicas", TIME, priority=5),
     Column("memory_total", "memory", COUNT, text=_memory, priority=3),

@@ -15,10 +15,10 @@ from roofmodel.options.workload import DECLARED, DEFAULTS, PARALLELISM, key_of
 from roofmodel.report.table import (
     BYTES,
     COUNT,
+    FINE_PERCENT,
     MEMORY,
     NUMBER,
     PERCENT,
-    PERMILLE,
     RATE,
     SECONDS,
     TEXT,
@@ -178,7 +178,7 @@ def _column(name: str) -> Column:
     """A result that a condition or the order names, with a unit."""
     kinds = {"_seconds": SECONDS, "bytes": BYTES}
     unit = next((unit for end, unit in kinds.items() if name.endswith(end)), RATE)
-    unit = PERMILLE if name in SHARE_COLUMNS else MEMORY if name.startswith("memory_") else unit
+    unit = FINE_PERCENT if name in SHARE_COLUMNS else MEMORY if name.startswith("memory_") else unit
     title = OTHER_TITLES.get(name, name)
     return Column(
         name, title, Unit(lambda value: _word(value) or unit.write(value)), priority=OTHER_PRIORITY.get(title)
