@@ -239,7 +239,8 @@ class TerminalTable:
 
         from roofmodel.report.columns import bare
 
-        kept = self.fitting(options.max_width)
+        if not (kept := self.fitting(options.max_width)):
+            return
         table = bare()
         columns = [self.cells[column] for column in kept]
         for place, column in enumerate(kept):

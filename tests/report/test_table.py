@@ -79,6 +79,11 @@ def test_a_column_in_which_nothing_is_known_is_left_out() -> None:
     assert printed(KERNELS.terminal(ROWS[1:]), 60).split() == ["kernel", "share", "copy", "50%"]
 
 
+def test_a_table_without_rows_prints_nothing() -> None:
+    assert printed(KERNELS.terminal([]), 60).strip() == ""
+    assert KERNELS.markdown([]) == ["| kernel | time | bytes | share |", "|---|---:|---:|---:|"]
+
+
 def test_a_legend_is_below_the_columns_and_marks_that_are_there() -> None:
     table = KERNELS.terminal([*ROWS, Kernel("is_it?", 1.0, None)])
     assert printed(table, 60).splitlines()[-1].rstrip() == "– not collected; time: of one launch"
