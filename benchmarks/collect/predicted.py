@@ -29,27 +29,31 @@ def rows(folder: Path, name: str) -> Iterator[dict[str, str]]:
 
 
 def table(folder: Path) -> str:
-    """A row per model and step, in the order of the predictions."""
+    """A row per model and step, in the order of the predictions; a cell without a number is empty."""
     by_step: dict[tuple[str, ...], dict[str, dict[str, str]]] = {}
-    for name, column in (("predicted", "expected_seconds"), ("model", "seconds"), ("compiled", "seconds")):
+    for name in ("predicted", "model", "compiled"):
         for row in rows(folder, name):
-            if row[column]:
-                by_step.setdefault(tuple(row[each] for each in KEY), {})[f"{name} {row['runtime']}"] = row
+            by_step.setdefault(tuple(row[each] for each in KEY), {})[f"{name} {row['runtime']}"] = row
     lines = [HEADER]
     for (model, phase, batch, seq, context, *_), found in by_step.items():
         size = f"{batch} × {seq}" if seq else f"{batch} × 1 after {context}" if context else batch
-        bound = next(each["bound_seconds"] for name, each in found.items() if name.startswith("predicted"))
-        cells = [model, f"{phase} {size}", seconds(float(bound))]
+        bound = _number(found.get("predicted eager"), "bound_seconds")
+        cells = [model, f"{phase} {size}", "" if bound is None else seconds(bound)]
         for runtime, measured in (
             ("eager", "model eager"),
             ("graph", "model graph"),
             ("serving", "compiled compile, graph"),
         ):
-            expected = float(found[f"predicted {runtime}"]["expected_seconds"])
-            took = float(found[measured]["seconds"]) if measured in found else None
-            cells += [seconds(expected), f"{seconds(took)} ({expected / took - 1:+.0%})" if took else ""]
+            expected = _number(found.get(f"predicted {runtime}"), "expected_seconds")
+            took = _number(found.get(measured), "seconds")
+            error = f" ({expected / took - 1:+.0%})" if expected and took else ""
+            cells += ["" if expected is None else seconds(expected), f"{seconds(took)}{error}" if took else ""]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _number(row: dict[str, str] | None, column: str) -> float | None:
+    return float(row[column]) if row and row[column] else None
 
 
 def main() -> None:

@@ -114,7 +114,7 @@ def predicted(config: Path, dtype: str, work: Work, hardware: str | None) -> Ite
             row["bound_seconds"] = float(phase.bound_seconds)
             if expected is not None:
                 fields = ("expected_seconds", "expected_low_seconds", "expected_high_seconds")
-                row |= zip(fields, map(float, (expected.seconds, expected.low, expected.high)), strict=True)
+                row |= zip(fields, map(float, expected), strict=True)
         except RoofError as error:
             row["status"] = str(error)
         yield {**row, "written": datetime.now(UTC).isoformat(timespec="milliseconds")}

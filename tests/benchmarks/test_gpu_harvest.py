@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
-from collections import defaultdict
+import re
 from datetime import datetime
 from itertools import pairwise
 from math import ceil
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import roofmodel
-from benchmarks.collect import predicted
+from benchmarks.collect import predicted, whole_models
+from benchmarks.collect.workloads import Work
 from roofmodel.plot.place import kernels
 from roofmodel.profiles.kernel import Kernel
 
@@ -46,9 +48,10 @@ def test_predictions_were_written_before_the_steps_ran() -> None:
         with (GPU / f"predicted-{model}.csv").open(newline="") as file:
             written = {tuple(row[key] for key in predicted.KEY): row["written"] for row in csv.DictReader(file)}
         times = [datetime.fromisoformat(text).timestamp() for text in written.values()]
-        took: dict[tuple[str, ...], float] = defaultdict(float)
+        took = dict.fromkeys(written, 0.0)
         for row in predicted.rows(GPU, "model"):
-            took[tuple(row[key] for key in predicted.KEY)] += int(row["repeats"]) * float(row["seconds_min"])
+            if row["model"] == model:
+                took[tuple(row[key] for key in predicted.KEY)] += int(row["repeats"]) * float(row["seconds_min"])
         for step, (before, after) in zip(written, pairwise(times), strict=False):
             assert after - before > took[step], (model, step)
 
@@ -69,7 +72,8 @@ def test_the_table_compares_with_the_prediction_made_before() -> None:
 
 
 def test_a_decode_needs_the_memory_that_is_counted() -> None:
-    """Weights, the static cache of 1024 positions, and up to 3 % for activations, buffers and rounding."""
+    """Weights and the static cache of 1024 positions; activations, workspaces and rounding of the allocator take up to
+    3 % and 512 MiB more (observed: 4.6 % of 23 GiB, 4.1 % of 3.2 GiB)."""
     for row in predicted.rows(GPU, "model"):
         if row["phase"] == "decode" and row["runtime"] == "graph":
             memory = estimate({**row, "context": "1023"})["memory"]
@@ -176,6 +180,33 @@ def test_training_and_mixtures_are_compared_with_the_model() -> None:
 
 
 def test_no_file_names_a_person_or_a_machine() -> None:
-    environment = json.loads((GPU / "environment.json").read_text())
-    assert "host" not in environment
-    assert environment["device"]["name"] == "NVIDIA H100 80GB HBM3"
+    """Traces name a temporary file, and ncu the address of the host on itself; UUIDs of GPUs are replaced."""
+    named = re.compile(rb"/(?:home|root|work|opt|mnt|scratch)/|GPU-[0-9a-f]{8}|@[a-z]+\.[a-z]")
+    for path in (path for path in GPU.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        text = gzip.decompress(content) if path.suffix == ".gz" else content
+        assert not (found := named.search(text)), f"{path.name}: {found}"
+    assert "host" not in json.loads((GPU / "environment.json").read_text())
+
+
+# --- The prediction itself ----------------------------------------------------------------------------------
+
+
+def test_a_device_with_a_file_is_predicted_and_one_without_is_a_row_with_the_reason() -> None:
+    config, work = GPU / "configs" / "llama.json", Work("decode", 1, None, 960)
+    found = {row["runtime"]: row for row in whole_models.predicted(config, "bf16", work, "h100-sxm")}
+    before = next(
+        row for row in predicted.rows(GPU, "predicted") if row["model"] == "llama" and row["phase"] == "decode"
+    )
+    assert {row["status"] for row in found.values()} == {"done"}
+    assert found["eager"]["bound_seconds"] == pytest.approx(float(before["bound_seconds"]))
+    for row in found.values():
+        assert row["expected_low_seconds"] < row["expected_seconds"] < row["expected_high_seconds"]
+    unknown = whole_models.predicted(config, "bf16", work, None)
+    assert {row["status"] for row in unknown} == {"no file in hardware/ describes this device"}
+
+
+def test_a_table_without_predictions_has_the_measured_times(tmp_path: Path) -> None:
+    (tmp_path / "model-llama.csv").write_text((GPU / "model-llama.csv").read_text())
+    row = next(line for line in predicted.table(tmp_path).splitlines() if "decode 1 ×" in line)
+    assert row == "| llama | decode 1 × 1 after 960 |  |  | 36.1 ms |  | 10.2 ms |  |  |"
