@@ -135,6 +135,7 @@ def test_the_signatures_of_functions_list_the_options_of_a_workload() -> None:
         assert {name: parameters[name].annotation for name in DECLARED} == get_type_hints(WorkloadOptions)
     parameters = inspect.signature(roofmodel.sweep).parameters
     assert {name: parameters[name].default for name in GridOptions.__annotations__} == dict.fromkeys(DECLARED)
+    assert {name: parameters[name].annotation for name in DECLARED} == get_type_hints(GridOptions)
 
 
 def test_an_unknown_option_is_an_error_with_a_similar_one() -> None:

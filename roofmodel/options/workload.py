@@ -409,9 +409,15 @@ def lists_search(plan: PlanKind) -> Callable[[Function], Function]:
 
 
 def _with_axes(function: Function, names: Iterable[str]) -> Function:
-    types, other = {"count": Numbers, "name": Names}, float | str | Iterable[float | str]
-    axes = {name: types.get(DECLARED[name].kind, other) | None for name in names}
+    axes = {name: _axis(DECLARED[name]) | None for name in names}
     return with_options(function, inspect.signature(function), axes, dict.fromkeys(axes))
+
+
+def _axis(option: Declared) -> Any:
+    """The type of one or several values."""
+    if option.type == RoutingOption:
+        return RoutingOption | Iterable[RoutingOption]
+    return {"count": Numbers, "name": Names}.get(option.kind, float | str | Iterable[float | str])
 
 
 def with_options(

@@ -137,10 +137,6 @@ def plan(
     return result._replace(notes=(*arch.notes, *routing_remarks, *remarks))
 
 
-def _engine_of(one: Candidate) -> EngineKey:
-    return one.device, one.layout, one.formats
-
-
 def _with_engines_needed(
     shown: Iterable[Ranked], full: Mapping[EngineKey, FullBatches], targets: Targets
 ) -> Iterator[Ranked]:

@@ -23,7 +23,7 @@ def place(axes: Axes, labeled: Iterable[tuple[str, Place]], dpi: float) -> None:
     """Write labels next to their marks; a label and its mark's x, y each.
 
     Each label gets the place around its mark where it covers the smallest area of marks, lines, other text and the
-    space outside the axes; of equal places the nearest. It covers other text only where there is no other place. A line
+    space outside the axes; of equal places the nearest. It avoids other text most of all. A line
     connects a distant label with its mark.
     """
     point = dpi / 72  # in pixels

@@ -75,7 +75,7 @@ class Column(NamedTuple):
     priority: int | None = None  # a narrow terminal leaves out the lowest first; None: never
     wrap: bool = False  # whether a terminal that is still too narrow wraps the text
     only: str = ""  # "terminal", "markdown", "json" or "csv"
-    flat: Callable[[Any], Any] | Sequence[str] | None = None
+    flat: Callable[[Any], Any] | tuple[str, ...] | None = None
     """The CSV's text of a list, or the keys of a record that are columns of their own: `gemm_m`, `gemm_n`."""
     legend: str = ""  # a line below the terminal's table
     meaning: str = ""  # for the reference of the files
@@ -148,7 +148,7 @@ class Table(NamedTuple):
         return as_csv(self.flat(rows))
 
     def frame(self, rows: Iterable[Any]) -> "pandas.DataFrame":
-        """A row for each row, with the columns of the CSV."""
+        """A row for each row, with the columns of the CSV; empty without rows."""
         import pandas
 
         return pandas.DataFrame(self.flat(rows))
