@@ -111,7 +111,7 @@ def notes_option(choose: Callable[[typer.Context, bool], None]) -> TyperOption:
     """`--notes`, which every command has; `choose` gets the command line and whether it states the option."""
     return TyperOption(
         param_decls=["--notes"], is_flag=True, default=False, expose_value=False, rich_help_panel=OUTPUT,
-        help="Print all notes, not only those that make three lines with the warnings.",
+        help="Print all notes, not only the three most important ones.",
         callback=lambda command_line, option, value: choose(command_line, value),
     )  # fmt: skip
 

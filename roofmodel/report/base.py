@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from roofmodel.report.notebook import Picture
 
 
-MOST_REMARKS = 3
-"""Warnings and notes that are shown; more only if all of them are warnings."""
+MOST_NOTES = 3
+"""Notes that are shown, besides all warnings."""
 
 
 class NoteChoice(NamedTuple):
@@ -85,13 +85,13 @@ class RenderedResult(ABC):
         return mimebundle(Group(self.__rich__(), *map(RichText, self.remarks())))
 
     def remarks(self, *more: Text) -> list[str]:
-        """The lines that are shown below a result: `warning: …` for all warnings, then `note: …` for the most important
-        notes, up to `MOST_REMARKS` lines, and the number of other notes. `more` are notes on how it is shown."""
+        """The lines that are shown below a result: `warning: …` for all warnings, `note: …` for the `MOST_NOTES` most
+        important notes, and the number of other notes. `more` are notes on how it is shown."""
         messages = [*self._messages(), *more]
         lines = [str(note) for note in messages if isinstance(note, WarningNote)]
         lines += [f"warning: {warning}" for warning in self.warnings]
         notes = sorted((note for note in messages if not isinstance(note, WarningNote)), key=_unimportance)
-        shown = len(notes) if _choice.get().every else max(0, MOST_REMARKS - len(lines))
+        shown = len(notes) if _choice.get().every else MOST_NOTES
         lines += [f"note: {note}" for note in notes[:shown]]
         hidden = len(notes[shown:])
         return [*lines, f"{hidden} more: {Command('--notes', '.notes')}"] if hidden else lines

@@ -50,11 +50,11 @@ def test_a_note_on_a_given_option_comes_before_all_others() -> None:
         assert Result(FACT, BORROWED, ON_DTYPE, ON_TP).remarks()[0] == "note: see tp"
 
 
-def test_warnings_are_all_shown_and_take_the_place_of_notes() -> None:
+def test_all_warnings_are_shown_before_the_notes() -> None:
     warnings = [WarningNote(str(number)) for number in range(4)]
-    assert Result(FACT, *warnings[:2]).remarks() == ["warning: 0", "warning: 1", "note: a fact"]
-    assert Result(FACT, *warnings, warnings=("of the file",)).remarks() == [
-        *(f"warning: {number}" for number in range(4)), "warning: of the file", "1 more: .notes"
+    assert Result(FACT, OTHER, *warnings, ON_TP, BORROWED, warnings=("of the file",)).remarks() == [
+        *(f"warning: {number}" for number in range(4)), "warning: of the file",
+        "note: borrowed", "note: a fact", "note: another fact", "1 more: .notes",
     ]  # fmt: skip
 
 
@@ -74,15 +74,15 @@ def test_a_notebook_shows_the_same_lines() -> None:
     assert plain.split("\n")[:5] == ["result", "note: borrowed", "note: a fact", "note: another fact", "1 more: .notes"]
 
 
-def test_an_estimate_of_deepseek_v3_prints_three_lines_and_json_has_all(roof: Roof) -> None:
+def test_an_estimate_of_deepseek_v3_prints_three_notes_and_json_has_all(roof: Roof) -> None:
     done = roof(*V3, "--format", "json")
     notes = json.loads(done.out)["notes"]
     *shown, last = done.err.splitlines()
-    assert len(shown) == 3
+    assert [line.partition(":")[0] for line in shown] == ["warning", "note", "note", "note"]
     assert shown[0].startswith("warning: the workload does not fit")
-    assert last == f"{len(notes) - 3} more: --notes"
+    assert last == f"{len(notes) - 4} more: --notes"
     every = roof(*V3, "--notes").err.splitlines()
-    assert every[:3] == shown
+    assert every[:4] == shown
     assert sorted(line.removeprefix("note: ") for line in every) == sorted(notes)
     assert len(roofmodel.estimate("deepseek-v3", "h100").notes) == len(notes)
 
