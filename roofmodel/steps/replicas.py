@@ -59,11 +59,11 @@ def batch_norm_buffers(arch: Architecture) -> int:
 def with_replicas(
     placed: Sequence[Placed], step: Step, device: Device, wrapper: str | None, buffers: int
 ) -> tuple[list[Placed], ReplicaTimes]:
-    """The operators with the times of their exchange under this wrapper, and what the wrapper adds to a step.
+    """The operators with the times of their exchange under this wrapper, and what the wrapper adds to a training step.
 
     `buffers` is the number of buffers of batch norms.
     """
-    if step.phase != "train" or wrapper in (None, "sequential"):
+    if wrapper in (None, "sequential"):
         return [*placed], ReplicaTimes()
     work = sum_of(one for one in placed if not (_is_exchange(one) or _gathers_weights(one)))
     waiting = work and slowest_of(int(step.parallel.dp)) * work
