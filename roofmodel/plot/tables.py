@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from roofmodel.errors import Option
 from roofmodel.numbers import units
 from roofmodel.plot import chart
 from roofmodel.plot.columns import KERNELS, KernelRow, PointRow
 from roofmodel.plot.columns import points_table as points_columns
 from roofmodel.plot.panels import COUNTED, panels_of
 from roofmodel.plot.place import DeviceProfile, MeasuredKernels, RooflinePlot
+from roofmodel.report.columns import omitted_rows
 from roofmodel.roofline.panel import Panel, point_color
 from roofmodel.roofline.points import Point
 
@@ -40,7 +40,7 @@ def _kernels(run: DeviceProfile) -> Iterator[RenderableType]:
     device = identification and identification.device
     yield KERNELS.without("hardware").terminal(KernelRow(kernel, device=device) for kernel in longest)
     if rest := len(profile.kernels) - len(longest):
-        yield _omitted_rows(rest)
+        yield omitted_rows(rest, "csv", "json")
 
 
 def points_table(plot: RooflinePlot) -> Group:
@@ -81,8 +81,4 @@ def _points(
         for point in listed
     )
     if rest := len(found) - len(listed):
-        yield _omitted_rows(rest)
-
-
-def _omitted_rows(rest: int) -> Text:
-    return Text(f"and {rest} more; {Option('format', 'csv')} and {Option('format', 'json')} list all", style="dim")
+        yield omitted_rows(rest, "csv", "json")

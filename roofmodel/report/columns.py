@@ -6,8 +6,9 @@ import re
 from typing import Any
 
 from rich.table import Table as RichTable
+from rich.text import Text
 
-from roofmodel.errors import cut
+from roofmodel.errors import Option, cut
 
 _LEADING = re.compile(r"void |static |(?:\(anonymous namespace\)|<unnamed>|\w+)::")
 _BASE = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|[^<(])*")
@@ -16,6 +17,12 @@ _BASE = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|[^<(])*")
 def bare(**options: Any) -> RichTable:
     """A table without lines, with a dim header; `options` are those of rich."""
     return RichTable(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", **options)
+
+
+def omitted_rows(rest: int, *formats: str) -> Text:
+    """The line below a table that leaves rows out: `and 5 more; --format json lists all`."""
+    options = " and ".join(str(Option("format", name)) for name in formats)
+    return Text(f"and {rest} more; {options} {'lists' if len(formats) == 1 else 'list'} all", style="dim")
 
 
 def shorten(name: str, width: int) -> str:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from rich.console import RenderableType
 from rich.text import Text
 
-from roofmodel.errors import Option
 from roofmodel.numbers import units
+from roofmodel.report.columns import omitted_rows
 from roofmodel.report.table import COUNT, NAME, SECONDS, Column, Table, TerminalTable, Unit
 from roofmodel.trace.comparison import GroupChange, RunComparison, RunTotals
 from roofmodel.trace.parts import PARTS
@@ -137,7 +137,7 @@ def blocks(trace: RunAnalysis, compared: RunComparison) -> Iterator[RenderableTy
         yield Text(f"GPU work by {title}, largest change first", style="bold")
         yield changes_table("name", title).terminal([*rows[:MAX_ROWS], _Total(before, after, after - before)])
         if (rest := len(rows) - MAX_ROWS) > 0:
-            yield Text(f"and {rest} more; {Option('format', 'json')} lists all", style="dim")
+            yield omitted_rows(rest, "json")
     if replaced := [row for row in compared.kernels if row.counterpart and row.launches_before]:
         listed = "; ".join(f"{row.group} → {row.counterpart}" for row in replaced[:MAX_ROWS])
         yield Text(f"replaced kernels: {listed}", style="dim")

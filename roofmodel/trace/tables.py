@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from roofmodel.errors import Option
 from roofmodel.numbers import units
+from roofmodel.report.columns import omitted_rows
 from roofmodel.roofline.counted_kernels import AUXILIARY
 from roofmodel.trace import comparison_tables as comparison
 from roofmodel.trace.columns import COLLECTIVES, COPIES, RANKS, STEPS, RankRow, StepRow, groups_table, rank_rows
@@ -162,7 +162,7 @@ def _groups(trace: RunAnalysis) -> Iterator[RenderableType]:
 
 def _omitted_rows(rest: int) -> Iterator[RenderableType]:
     if rest > 0:
-        yield Text(f"and {rest} more; {Option('format', 'json')} lists all", style="dim")
+        yield omitted_rows(rest, "json")
 
 
 def _copies(ranks: Sequence[RankRow]) -> Iterator[RenderableType]:
