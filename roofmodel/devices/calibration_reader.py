@@ -1,4 +1,4 @@
-"""Reader of the `calibration` section of a device's file; `calibration_writer.py` writes it."""
+"""Reader of a device's parameter sets: `hardware/fitted/DEVICE.yaml`, or the section `calibration` of a user's file."""
 
 from __future__ import annotations
 
@@ -66,61 +66,49 @@ Load = Callable[[str, tuple[str, ...]], CalibratedDevice]
 
 
 def read(
-    node: YamlValue,
+    sets: YamlValue | None,
+    like: YamlValue | None,
     device: CalibratedDevice,
     load: Load,
     kinds: tuple[str, ...] = tuple(TIMINGS),
     deferred: bool = False,
-) -> Calibration:
-    """The parameter sets of `kinds` in a device's file, and those of other devices that the file names by `like`.
+) -> Calibration | None:
+    """The parameter sets of `kinds` of a device; None where it has none.
 
-    `like: a100-sxm-80gb` takes the sets of that device, for all kinds or for one kind, with wider intervals. Only these
-    kinds of the other device are loaded, so that two devices can use different kinds of each other. `transfer.py`
-    scales the parameters. Raises DeviceError; with `deferred`, errors in the other files are raised when these sets are
+    `sets` are those that were fitted to measurements on the device. All other kinds are those of the device `like`,
+    with wider intervals; only they are loaded, so that two devices can use different kinds of each other. `transfer.py`
+    scales the parameters. Raises DeviceError; with `deferred`, errors in the other file are raised when these sets are
     first used (see `DeferredSets`).
     """
-    entries = node.mapping(("like", *TIMINGS))
-    device_id = device.id
-
-    def like(of: YamlValue, kinds: tuple[str, ...]) -> CalibratedDevice:
-        try:
-            found = load(of.text(), kinds) if of.text() != device_id else device
-        except RecursionError:
-            raise of.error(f"{of.path} is {of.text()!r}, whose calibration refers back to this device") from None
-        except DeviceError as error:
-            raise of.error(f"{of.path}: ", *error.args) from None
-        if found.calibration is None:
-            raise of.error(f"{of.path} is {of.text()!r}, which is not another, calibrated device")
-        return found
-
+    entries = sets.mapping((*TIMINGS, "like")) if sets else {}
     if "like" in entries:
-        if len(entries) > 1:
-            raise entries["like"].error(f"{node.path} has both 'like' and its own parameter sets; keep one of them")
-        return transferred(device, like(entries["like"], kinds), kinds)
-    sets, transferred_kinds = {}, {}
-    by_source: dict[str, dict[str, YamlValue]] = {}
-    for kind in kinds:
-        if kind in entries:
-            if same := entries[kind].mapping().get("like"):
-                by_source.setdefault(same.text(), {})[kind] = same
-            else:
-                sets[kind] = _sets(entries[kind], TIMINGS[kind])
-    for name, wanted in by_source.items():
-        find = cache(partial(_transferred_kinds, device, like, wanted))
-        transferred_kinds[name if deferred else find().device] = list(wanted)
-        reads = {kind: partial(sets_of_kind, find, kind) for kind in wanted}
-        sets |= {kind: DeferredSets(read) if deferred else read()[0] for kind, read in reads.items()}
-    return Calibration(device_id, transferred_kinds, **sets)
+        raise entries["like"].error(f"write 'like: {entries['like'].text()}' in the first column, not in a section")
+    if like is None and sets is None:
+        return None
+    own: dict[str, Any] = {kind: _sets(entries[kind], TIMINGS[kind]) for kind in kinds if kind in entries}
+    if like is None:
+        return Calibration(device.id, **own)
+    missing = tuple(kind for kind in kinds if kind not in entries)
+    find = cache(partial(_transferred, device, like, load, missing))
+    if not entries:
+        return find()
+    reads = {kind: partial(sets_of_kind, find, kind) for kind in missing}
+    others: dict[str, Any] = {kind: DeferredSets(read) if deferred else read()[0] for kind, read in reads.items()}
+    source = like.text() if deferred or not missing else find().device
+    return Calibration(device.id, {source: missing} if missing else {}, **own, **others)
 
 
-def _transferred_kinds(
-    device: CalibratedDevice,
-    like: Callable[[YamlValue, tuple[str, ...]], CalibratedDevice],
-    wanted: Mapping[str, YamlValue],
-) -> Calibration:
-    """The sets of the `wanted` kinds of one other device; the values name this device, with their line in the file."""
-    kinds = tuple(wanted)
-    return transferred(device, like(wanted[kinds[0]], kinds), kinds)
+def _transferred(device: CalibratedDevice, like: YamlValue, load: Load, kinds: tuple[str, ...]) -> Calibration:
+    """The sets of some kinds of the device that a file names by `like`."""
+    try:
+        found = load(like.text(), kinds) if like.text() != device.id else device
+    except RecursionError:
+        raise like.error(f"{like.path} is {like.text()!r}, whose parameters are those of this device") from None
+    except DeviceError as error:
+        raise like.error(f"{like.path}: ", *error.args) from None
+    if found.calibration is None:
+        raise like.error(f"{like.path} is {like.text()!r}, which is not another, calibrated device")
+    return transferred(device, found, kinds)
 
 
 def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:

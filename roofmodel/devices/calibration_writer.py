@@ -1,11 +1,9 @@
-"""Writer of a device's file with the parameter sets that `roof calibrate` fitted."""
+"""Writer of a device's file with the parameter sets that `roof calibrate` fitted, in a section `calibration`."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import Any
 
 import yaml
@@ -14,15 +12,13 @@ from roofmodel.devices.calibration import Calibration, Fitted, Sets
 from roofmodel.devices.calibration_reader import SHARED, TIMINGS, is_seconds
 from roofmodel.errors import DeviceError
 
-_HEADING = "calibration:"
 _COMMENT = "# Fitted by `roof calibrate`. roofmodel/devices/calibration.py explains the parameters."
 
 
 def device_file(text: str, calibration: Calibration) -> str:
-    """A device's YAML text with these sets in its calibration section; without a section, they follow at the end.
+    """A device's YAML text with these sets as its last section, in place of an earlier section `calibration`.
 
-    Fitted kinds are replaced. Other kinds stay, including those that refer to another device by `like`, and so does the
-    text before and after the section. Raises DeviceError for a file or a section in braces.
+    Raises DeviceError for a file in braces or with indented keys.
     """
     text = text.rstrip() + "\n"
     lines, file = text.splitlines(), yaml.compose(text, yaml.SafeLoader)
@@ -32,41 +28,16 @@ def device_file(text: str, calibration: Calibration) -> str:
             "roof calibrate cannot add sets to a device's file in braces or with indented keys; "
             "start each key of the device in the first column of a line"
         )
-    start = stop = file.end_mark.line
-    indent, kept = "  ", dict[str, list[str]]()
-    next_keys = [key.start_mark.line for key, _ in file.value[1:]] + [file.end_mark.line]
-    for (key, value), next_key in zip(file.value, next_keys, strict=True):
-        if key.value == "calibration":
-            start, stop = key.start_mark.line, _end(lines, next_key, 0)
-            indent, kept = " " * value.start_mark.column, _kinds(value, lines, start, stop)
-    fitted = sections(calibration)
-    kept |= {kind: [indent + line.removeprefix("  ") for line in written] for kind, written in fitted.items()}
-    section = "\n".join((_COMMENT, _HEADING, *(line for kind in TIMINGS for line in kept.get(kind, ()))))
-    before = "\n".join(lines[:start]).rstrip().removesuffix(_COMMENT).rstrip()
-    after = "\n".join(lines[stop:]).strip("\n")
-    return "\n\n".join(filter(None, (before, section, after))) + "\n"
-
-
-def _kinds(section: yaml.MappingNode, lines: list[str], start: int, stop: int) -> dict[str, list[str]]:
-    """The lines of each kind of the section, which has the lines from `start` to `stop`."""
-    if section.flow_style:
-        raise DeviceError(
-            f"{lines[start]!r}: roof calibrate cannot replace a section in braces; write each set on lines of its own"
-        )
-    names, column = [kind.value for kind, _ in section.value], section.start_mark.column
-    if names == ["like"]:  # for all kinds
-        indent, source = " " * column, _quoted(section.value[0][1].value)
-        return {kind: [f"{indent}{kind}:", f"{indent}  like: {source}"] for kind in TIMINGS}
-    ends = [_end(lines, kind.start_mark.line, column) for kind, _ in section.value[1:]]
-    return {name: lines[slice(*ends)] for name, ends in zip(names, pairwise((start + 1, *ends, stop)), strict=True)}
-
-
-def _end(lines: list[str], next_key: int, column: int) -> int:
-    """The line after a value; blank lines, and comments up to the column of the next key, belong to that key."""
-    of_next_key = re.compile(rf"\s*$| {{0,{column}}}#")
-    while of_next_key.match(lines[next_key - 1]):
-        next_key -= 1
-    return next_key
+    starts = {key.value: key.start_mark.line for key, _ in file.value}
+    if "calibration" in starts:
+        start = starts["calibration"]
+        stop = min((line for line in starts.values() if line > start), default=len(lines))
+        while start < stop - 1 and (not lines[stop - 1] or lines[stop - 1].startswith("#")):  # of the next key
+            stop -= 1
+        lines[start:stop] = []
+    kept = "\n".join(line for line in lines if line != _COMMENT).rstrip()
+    section = [line for lines in sections(calibration).values() for line in lines]
+    return "\n".join((kept, "", _COMMENT, "calibration:", *section)) + "\n"
 
 
 def sections(calibration: Calibration) -> dict[str, list[str]]:

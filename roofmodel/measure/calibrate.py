@@ -150,14 +150,12 @@ def calibrate(
     kinds: dict[str, Any] = {kind: fitter.sets(kind, found[kind], start) for kind, start in INITIAL.items()}
     if not any(kinds.values()):
         raise WorkloadError("; ".join(("nothing to fit", *(remarks or ["the tables have no valid row"]))))
-    fitted = Calibration(device.id, **kinds)
-    transferred_kinds = (
-        {kind for kinds in device.calibration.transferred.values() for kind in kinds} if device.calibration else ()
-    )
+    fitted, before = Calibration(device.id, **kinds), device.calibration
+    others = {kind for of_device in before.transferred.values() for kind in of_device} if before else set()
     for kind, sets in kinds.items():
         # Another device's collectives remain for links that were not measured; its kernels do not run here.
-        if kind == "collectives" or kind not in transferred_kinds:
-            kinds[kind] = _with_previous(sets, getattr(device.calibration, kind, {}))
+        if before and (kind not in others or (kind == "collectives" and sets)):
+            kinds[kind] = _with_previous(sets, getattr(before, kind))
     return Calibrated(Calibration(device.id, **kinds), fitted, tuple(remarks))
 
 
@@ -198,11 +196,8 @@ def _kind(group: RowGroup) -> str:
 
 
 def _with_previous(found: Sets[Timing], before: Sets[Timing]) -> Sets[Timing]:
-    """The fitted sets of a kind, then the device's previous sets for kernels, formats and links that were not fitted.
-
-    Empty if nothing of this kind was fitted.
-    """
-    names = dict.fromkeys([*found, *before]) if found else ()
+    """The fitted sets of a kind, then the previous ones of kernels, formats and links that were not fitted."""
+    names = dict.fromkeys([*found, *before])
     return {name: {**found.get(name, {}), **before.get(name, {}), **found.get(name, {})} for name in names}
 
 

@@ -97,3 +97,10 @@ def test_an_interval_without_the_expected_time_is_refused(tmp_path: Path, low: f
 
 def test_an_interval_may_end_at_the_expected_time(tmp_path: Path) -> None:
     assert load(tmp_path, "stream", fit=FIT._replace(low=1, high=1)).fit.high == 1
+
+
+def test_like_in_the_section_is_refused_with_the_line_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{LEAST}  like: a100\n", encoding="utf-8")
+    with pytest.raises(DeviceError, match=r"mine\.yaml:7: write 'like: a100' in the first column, not in a section"):
+        Device.load(path)
