@@ -64,7 +64,8 @@ class _LazyCommands(TyperGroup):
         command.name = cmd_name
         command.rich_help_panel = next(panel for panel, modules in PANELS.items() if cmd_name in modules)
         for each in getattr(command, "commands", {cmd_name: command}).values():
-            each.params.append(notes_option(_choose_notes))
+            if all(option.name != "notes" for option in each.params):
+                each.params.append(notes_option(_choose_notes))
         return command
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperOption
 
 from roofmodel.errors import Option, WorkloadError
+from roofmodel.options.signature import helps, kinds, own_types
 from roofmodel.options.values import OutputFormat
 from roofmodel.options.workload import DECLARED, DEFAULTS, TRAINING, with_options
 
@@ -17,6 +20,20 @@ Command = Callable[..., None]
 
 INPUT, OUTPUT = "Input pipeline", "Output"
 """Groups of options in `--help`, besides those of a workload."""
+
+SHARED = {
+    "model": "A packaged name, a config.json or its folder, or a Hub id.",
+    "models": "One or several models, as for estimate.",
+    "hw": "A packaged device (see 'roof hw list') or a YAML file.",
+    "family": "Read an unknown model_type as this family, such as llama.",
+    "times": "Take the times from this nsys, nvprof or PyTorch file, not from `files`.",
+    "cluster": "Compute with Dask: the address of a scheduler, or local for processes on this machine.",
+}
+"""The help of options that several functions have, where the docstring of a function does not state it."""
+
+Settings = Mapping[str, Mapping[str, Any]]
+"""For an option, further arguments of typer's Option, such as `metavar`; and its `flags`, `default` and `group`."""
+
 
 Model = Annotated[str, typer.Argument(help="A packaged name, a config.json or its folder, or a Hub id.")]
 Models = Annotated[list[str], typer.Argument(metavar="MODEL…", help="One or several models, as for estimate.")]
@@ -99,6 +116,63 @@ def takes_workload(command: Command) -> Command:
 def takes_grid(command: Command) -> Command:
     """Replace the `**grid` of a command by the options of a workload as text, which may state several values."""
     return _with_options(command, dict.fromkeys(DECLARED, str), dict.fromkeys(DECLARED))
+
+
+def options_of(function: Callable[..., Any], settings: Settings) -> list[inspect.Parameter]:
+    """The arguments and options of a function's command, as typer reads them.
+
+    The first parameter and `*files` are arguments, the others options; `progress` is neither. A parameter with an
+    empty tuple as default may be repeated.
+    """
+    texts, types = SHARED | helps(function), own_types(function)
+    parameters = inspect.signature(function).parameters
+    first = next(iter(parameters))
+    found = []
+    for name, parameter in parameters.items():
+        if name == "progress":
+            continue
+        if name in types:
+            declared = {"help": texts[name], "group": None}
+        else:
+            declared = {"help": DECLARED[name].help, "group": DECLARED[name].group}
+        extra = declared | dict(settings.get(name, {}))
+        flags, group, default = extra.pop("flags", ()), extra.pop("group"), extra.pop("default", parameter.default)
+        extra["help"] = _spelled(extra["help"], parameters)
+        value = _type(types.get(name, parameter.annotation), parameter)
+        if (name == first or parameter.kind is parameter.VAR_POSITIONAL) and not flags:
+            option = typer.Argument(**extra)
+        else:
+            option = typer.Option(*(flags or (f"--{name.replace('_', '-')}",)), rich_help_panel=group, **extra)
+        if isinstance(default, tuple):
+            default = None
+        annotation = value if default is not None else value | None
+        found.append(
+            inspect.Parameter(name, parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, option])
+        )
+    return found
+
+
+def _type(annotation: Any, parameter: inspect.Parameter) -> Any:
+    """The type of an option on the command line: text, where Python takes a path, one of several names, or a list."""
+    found = kinds(annotation)
+    several = parameter.default is parameter.empty or isinstance(parameter.default, tuple)
+    if parameter.kind is parameter.VAR_POSITIONAL or (Iterable in found and several):
+        return list[str]
+    if found & {str, Literal, os.PathLike}:
+        return str
+    return next(kind for kind in (bool, float, int) if kind in found)
+
+
+def _spelled(text: str, parameters: Mapping[str, inspect.Parameter]) -> str:
+    """The help with `name` as the command line writes it: --name, or FILES for an argument."""
+
+    def flag(name: re.Match[str]) -> str:
+        parameter = parameters.get(name[1])
+        if parameter is None:
+            return name[1]
+        return name[1].upper() if parameter.kind is parameter.VAR_POSITIONAL else f"--{name[1].replace('_', '-')}"
+
+    return re.sub(r"\[(?=[a-z#/@])", r"\\[", re.sub(r"`(\w+)`", flag, text))  # a [ would begin markup of rich
 
 
 def is_given(command_line: typer.Context, option: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofmodel import errors
@@ -29,7 +29,7 @@ def flag(option: Option | Command) -> str:
     return name if value is None else f"{name} {value}"
 
 
-def check_format(form: str, known: tuple[str, ...]) -> None:
+def check_format(form: str, known: Sequence[str]) -> None:
     """Raises WorkloadError for an unknown --format."""
     if form not in known:
         raise WorkloadError(f"--format: unknown format {form!r}{choices(form, known)}")

@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from roofmodel.devices.device import Hardware
 from roofmodel.options import arguments
 from roofmodel.options.arguments import PathLike, ProgressCallback, no_progress
+from roofmodel.options.signature import checked
+from roofmodel.options.values import RunGrouping
 from roofmodel.trace.report import TraceReport
 
-if TYPE_CHECKING:
-    from roofmodel.options.values import (
-        RunGrouping,
-    )
 
-
+@checked
 def trace(
-    *paths: PathLike,
-    before: PathLike | Iterable[PathLike] = (),
-    one_run: bool = False,
+    *files: PathLike,
     by: RunGrouping = "group",
     top: int = 10,
     steps: str | None = None,
+    before: PathLike | Iterable[PathLike] = (),
+    one_run: bool = False,
     hw: Hardware | None = None,
     progress: ProgressCallback = no_progress,
 ) -> TraceReport:
-    """Where the time of a run goes, from files of Nsight Systems, the PyTorch profiler or nvprof.
+    """Show where the time of a run goes: compute, communication, copies and idle time by cause, per rank and step.
 
-    Per rank (GPU of a process of a file): computation, exposed communication and copies, overlap, and idle time by
-    cause; copies, collectives, steps, and GPU work `by` group (kind of work), lecture, name, nvtx, operator, device,
-    stream or step. `top` is the number of kernels in the list of the longest; `steps` selects a range such as "5:8",
-    without the last. A folder means all its files.
+    A rank is a GPU of a process of a file. A folder means all its files. Raises RoofError for a file that is not a run.
 
-    Two runs of one program, before and after a change, are compared: `before` are the files of the first. Two paths
-    that contain the same rank or GPU are two runs as well, unless `one_run`. Raises RoofError for a file that is not a
-    run.
+    Args:
+        *files: Files of Nsight Systems, PyTorch or nvprof, patterns or folders; - for stdin. Two arguments with the
+            same rank or GPU are two runs, before and after a change.
+        by: Sum GPU work by group (such as GEMM), lecture (matrix-mul, memory_mgmt, custom_ops, other), name, nvtx,
+            operator, device, stream or step.
+        top: Number of the longest kernels and copies that are listed.
+        steps: Only the steps from A up to, not including, B.
+        before: File, pattern or folder of the run before a change; `files` are the run after.
+        one_run: All files are ranks of one run.
+        hw: The device, if the files do not state it or state it wrongly.
+        progress: As for `read_profile`.
 
     Examples:
         >>> report = trace("examples/training_by_hand.json")
@@ -45,14 +47,9 @@ def trace(
     from roofmodel.profiles.reading import report_progress
     from roofmodel.trace.trace import trace as study
 
-    arguments.check_texts(steps=steps)
-    arguments.check_required_texts(by=by)
-    arguments.check_count(top=top)
-    files = arguments.paths("paths", paths)
-    files_before = arguments.paths("before", arguments.as_sequence(before)) if before else []
     with report_progress(progress):
         found = study(
-            files, before=files_before, one_run=one_run, by=by, top=top, steps_range=steps,
-            hw=arguments.given_hardware(hw),
+            arguments.paths("files", files), before=arguments.paths("before", before), one_run=one_run, by=by, top=top,
+            steps_range=steps, hw=hw,
         )  # fmt: skip
         return TraceReport(found)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from roofmodel.devices.device import Device, Hardware
-from roofmodel.errors import Option, Text, WorkloadError, choices
+from roofmodel.errors import Option, Text, WorkloadError
 from roofmodel.files.file_names import display_names, rename_files
 from roofmodel.numbers import units
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
@@ -21,7 +21,7 @@ from roofmodel.trace.communication import CollectiveCalls, collectives, waits, w
 from roofmodel.trace.comparison import RunComparison
 from roofmodel.trace.copies import Copies, copies
 from roofmodel.trace.findings import Finding, findings
-from roofmodel.trace.groups import GROUPINGS, GroupTime, grouped
+from roofmodel.trace.groups import GroupTime, grouped
 from roofmodel.trace.intervals import Intervals
 from roofmodel.trace.ranks import CLOCK_TOLERANCE, ClockError, Rank, ranks
 from roofmodel.trace.steps import Steps, StepWindow
@@ -83,8 +83,6 @@ def trace(
     `by` is a key of GROUPINGS; `steps_range` (`A:B`) selects the steps from A up to, not including, B. Raises RoofError
     for files that are not readable or that hold no run, and for invalid options.
     """
-    if by not in GROUPINGS:
-        raise WorkloadError(Option("by"), f": unknown grouping {by!r}{choices(by, GROUPINGS)}")
     if top < 1:
         raise WorkloadError(Option("top", top), " is not a positive number of kernels")
     wanted = None if steps_range is None else step_range(steps_range)
