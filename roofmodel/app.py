@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from functools import partial
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from roofmodel.options.command_line import is_given, notes_option
-from roofmodel.report.base import NoteChoice, note_choice
 from roofmodel.report.printing import print_text
 
 PANELS = {
@@ -63,15 +60,7 @@ class _LazyCommands(TyperGroup):
         command: Any = typer.main.get_command(module.app)
         command.name = cmd_name
         command.rich_help_panel = next(panel for panel, modules in PANELS.items() if cmd_name in modules)
-        for each in getattr(command, "commands", {cmd_name: command}).values():
-            if all(option.name != "notes" for option in each.params):
-                each.params.append(notes_option(_choose_notes))
         return command
-
-
-def _choose_notes(command_line: typer.Context, every: bool) -> None:
-    """Results show notes as this command line asks for it, until the command ends."""
-    command_line.with_resource(note_choice(NoteChoice(every, partial(is_given, command_line))))
 
 
 app = typer.Typer(

@@ -89,6 +89,9 @@ def _usage(error: Any) -> int:
     message = error.format_message().strip().rstrip(".")
     if not message:  # no command: the help is printed already
         return 2
+    if message.startswith("Missing option '--hw'"):
+        devices = "devices such as --hw a100,h100" if error.param.multiple else "a device such as --hw a100"
+        return _fail(f"--hw is missing; give {devices} (see 'roof hw list')")
     if number := re.fullmatch(r"Invalid value for '(?:-\w, )?(--[\w-]+)': ('.*') is not a valid (int|float)", message):
         option, value, kind = number.groups()
         several = kind == "int" and re.match("'[0-9]+[,:]", value)

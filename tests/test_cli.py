@@ -140,7 +140,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("estimate gpt2 gpt2-xl --hw a100", ["gpt2-xl"]),
     ("estimate", ["model"]),
     ("estimat gpt2", ["estimat"]),
-    ("models show", ["name"]),
+    ("models show", ["model"]),
     ("models show gpt3", ["unknown model 'gpt3'"]),
     ("models list lama7", ["no model name contains 'lama7'", "did you mean", "'roof models list' lists all"]),
     ("models families xyzzy", ["no model type or class name contains 'xyzzy'", "'roof models families' lists all"]),

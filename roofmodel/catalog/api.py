@@ -19,16 +19,20 @@ from roofmodel.errors import (
     shorten,
     suggest,
 )
-from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, PathLike
+from roofmodel.options.signature import checked
 
 Entry = TypeVar("Entry")
 
 
+@checked
 def list_models(containing: str | None = None) -> Listing:
-    """The packaged models, or those whose name or model type contains a text, in any case.
+    """List the packaged models.
 
     Raises ModelError where there is none.
+
+    Args:
+        containing: List only models whose name or type contains this text.
 
     Examples:
         >>> list_models("gpt2-xl").data[0]["parameters"]
@@ -48,10 +52,14 @@ def list_models(containing: str | None = None) -> Listing:
     return Listing(listing.models(found))
 
 
+@checked
 def list_families(containing: str | None = None) -> Listing:
-    """The model types that can be counted, with their classes, or those whose names contain a text, in any case.
+    """List the model types that can be counted, with their classes.
 
     Raises ModelError where there is none.
+
+    Args:
+        containing: List only model types whose name or classes contain this text.
 
     Examples:
         >>> "llama" in [family["model_type"] for family in list_families().data]
@@ -70,8 +78,15 @@ def list_families(containing: str | None = None) -> Listing:
     return Listing(listing.families(*chosen))
 
 
+@checked
 def show_model(model: Model, *, family: str | None = None) -> Listing:
-    """A model's architecture, and the config key of each field. Raises ModelError.
+    """Show the architecture of a model, and the config key of each field.
+
+    Raises ModelError.
+
+    Args:
+        model: A model, as for estimate.
+        family: Read an unknown model_type as this family, such as llama.
 
     Examples:
         >>> show_model("gpt2").data["fields"]["hidden"]["value"]
@@ -80,15 +95,19 @@ def show_model(model: Model, *, family: str | None = None) -> Listing:
     from roofmodel.catalog import listing
     from roofmodel.models import hub
 
-    architecture = arguments.architecture(model, family)
+    architecture = hub.load(model, family)
     entry = hub.packaged(model) if isinstance(model, str) else None
     return Listing(listing.model(architecture, entry), notes=architecture.notes)
 
 
+@checked
 def list_hardware(containing: str | None = None) -> Listing:
-    """The devices known by name, or those whose name contains a text, in any case, with their ceilings.
+    """List the packaged devices.
 
     A file that cannot be read becomes a warning. Raises DeviceError where no name contains the text.
+
+    Args:
+        containing: List only devices whose name contains this text.
 
     Examples:
         >>> "a100-sxm-80gb" in [device["name"] for device in list_hardware().data]
@@ -125,7 +144,12 @@ def _none_contains(what: str, text: str, names: Iterable[str], listing: Command)
 
 
 def show_hardware(hw: Hardware) -> Listing:
-    """A device's ceilings with their sources. Raises DeviceError.
+    """Show the ceilings of a device, with their sources.
+
+    Raises DeviceError.
+
+    Args:
+        hw: A packaged name or a YAML file.
 
     Examples:
         >>> show_hardware("a100").data["name"]
@@ -133,11 +157,16 @@ def show_hardware(hw: Hardware) -> Listing:
     """
     from roofmodel.catalog import listing
 
-    return Listing(listing.device(arguments.device(hw)))
+    return Listing(listing.device(Device.load(hw)))
 
 
 def check_hardware(file: PathLike) -> HardwareCheck:
-    """Validate a device's YAML file: units, names, sources, and whether its numbers agree. Raises DeviceError.
+    """Check a device's YAML file: units, names, sources, and whether its numbers are consistent.
+
+    Raises DeviceError.
+
+    Args:
+        file: A device's YAML file.
 
     Examples:
         >>> check_hardware("examples/toy-gpu.yaml").warnings

@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Any
 
-import typer
-
-from roofmodel.options.command_line import ListingFormat, examples
-from roofmodel.report.printing import check_format, present, print_text, remark
-
-app = typer.Typer(
-    add_completion=False,
-    help="List and show the packaged devices, and check a device's YAML file.",
-    no_args_is_help=True,
-    epilog=examples("roof hw list", "roof hw list h100", "roof hw show a100", "roof hw check own.yaml"),
-)
+from roofmodel.catalog.api import check_hardware, list_hardware, show_hardware
+from roofmodel.report.command import CommandCall, command, command_group
+from roofmodel.report.printing import print_text, remark
 
 
-@app.command("list")
-def hw_list(
-    text: Annotated[str | None, typer.Argument(help="List only devices whose name contains this text.")] = None,
-    form: ListingFormat = "table",
-) -> None:
-    """List the packaged devices."""
-    check_format(form, ("table", "json"))
-    from roofmodel.catalog import api
-
-    present(api.list_hardware(text), form)
-
-
-@app.command("show")
-def hw_show(
-    name: Annotated[str, typer.Argument(help="A packaged name or a YAML file.")], form: ListingFormat = "table"
-) -> None:
-    """Show the ceilings of a device, with their sources."""
-    check_format(form, ("table", "json"))
-    from roofmodel.catalog import api
-
-    present(api.show_hardware(name), form)
-
-
-@app.command("check")
-def hw_check(file: Annotated[str, typer.Argument(help="A device's YAML file.")]) -> None:
-    """Check a device's YAML file: units, names, sources, and whether its numbers are consistent."""
-    from roofmodel.catalog import api
-
-    report = api.check_hardware(file)
+def _check(call: CommandCall, form: Any, output: Sequence[str]) -> None:
+    report = call()
     remark(report)
     print_text(str(report))
+
+
+app = command_group(
+    "List and show the packaged devices, and check a device's YAML file.",
+    examples=("roof hw list", "roof hw list h100", "roof hw show a100", "roof hw check own.yaml"),
+)
+command(
+    list_hardware, group=app, name="list", formats=("table", "json"), settings={"containing": {"metavar": "text"}}
+)  # fmt: skip
+command(show_hardware, group=app, name="show", formats=("table", "json"))
+command(check_hardware, group=app, name="check", run=_check)

@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from roofmodel.compare.report import CompareReport
 from roofmodel.devices.device import Hardware
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
+from roofmodel.options.keywords import WorkloadOptions
+from roofmodel.options.signature import checked
 from roofmodel.options.workload import lists_options
 
-if TYPE_CHECKING:
-    from roofmodel.options.keywords import WorkloadOptions
 
-
+@checked
 @lists_options
 def compare(
     model: Model,
-    *paths: PathLike,
+    *files: PathLike,
     hw: Hardware | None = None,
-    family: str | None = None,
     times: PathLike | Iterable[PathLike] = (),
     steps: int | None = None,
     device: str | None = None,
+    family: str | None = None,
     progress: ProgressCallback = no_progress,
     **workload: Unpack[WorkloadOptions],
 ) -> CompareReport:
-    """Predicted and measured figures of a model's operators, from profiler files of one run.
+    """Compare the bound and expected time of each operator with its achieved time in a profile.
 
-    `paths`, `hw`, `times` and `progress` are as for `read_profile`; `model`, `family` and `workload` as for `estimate`.
-    `steps` is the number of passes in the files (found without it); `device` the ordinal of the GPU if the files hold
-    several. Raises RoofError for an unknown model, a file that is not a profile, and a profile of another model.
+    Raises RoofError for an unknown model, a file that is not a profile, and a profile of another model.
+
+    Args:
+        model: A packaged name, a config.json or its folder, or a Hub id.
+        *files: Profiler files or patterns, all of one run; - for stdin.
+        hw: The device, if the files do not state it or state it wrongly.
+        times: Take the times from this nsys, nvprof or PyTorch file, not from `files`.
+        steps: Number of passes in the files (default: detected).
+        device: Number of the GPU to compare, if the files contain several.
+        family: Read an unknown model_type as this family, such as llama.
+        progress: As for `read_profile`.
+        **workload: The options of `estimate`.
 
     Examples:
         >>> compare("gpt2", "examples/gpt2_trace_by_hand.json.gz", phase="prefill", seq=512)
@@ -40,14 +49,9 @@ def compare(
     from roofmodel.compare.compare import compare as study
     from roofmodel.profiles.reading import report_progress
 
-    arguments.check_texts(family=family, device=device)
-    arguments.check_count(steps=steps)
-    name, files, timed = (
-        arguments.path("model", model),
-        arguments.paths("paths", paths),
-        arguments.paths("times", times),
-    )
-    given = arguments.given_hardware(hw)
+    name, paths, timed = (
+        arguments.path("model", model), arguments.paths("files", files), arguments.paths("times", times),
+    )  # fmt: skip
     with report_progress(progress):
-        found = study(name, files, given, family=family, times=timed, steps=steps, device=device, workload=workload)
+        found = study(name, paths, hw, family=family, times=timed, steps=steps, device=device, workload=workload)
     return CompareReport(found)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
-from roofmodel.devices.device import Hardware
+from roofmodel.devices.device import Device, Hardware
 from roofmodel.estimate.report import Report
-from roofmodel.options import arguments
 from roofmodel.options.arguments import Model
+from roofmodel.options.keywords import WorkloadOptions
+from roofmodel.options.signature import checked
+from roofmodel.options.values import CopyMode
 from roofmodel.options.workload import lists_options
 
-if TYPE_CHECKING:
-    from roofmodel.options.keywords import WorkloadOptions
-    from roofmodel.options.values import CopyMode
 
-
+@checked
 @lists_options
 def estimate(
     model: Model,
@@ -26,15 +25,19 @@ def estimate(
     copy: CopyMode | None = None,
     **options: Unpack[WorkloadOptions],
 ) -> Report:
-    """FLOPs, bytes, bound and expected time of a model on a device, by operator and by phase; memory.
+    """Estimate latency, throughput, memory and the limiting ceiling; FLOPs, bytes and times of each operator.
 
-    `model` is a packaged name, a path, or a Hub id; `hw` a device's name, alias or YAML file, or a Device. `family`
-    reads a config of an unknown `model_type` as one of a known family. `launch` is seconds, or text such as "12us".
-    `loader` is the time of one of the data loader's `workers` (default: none) for a batch of one GPU, and `copy` how a
-    batch is copied to the GPU (default: "pageable"); `.to_dict()["input_pipeline"]` has the result. `routing` is how
-    the tokens of an MoE model choose experts: "uniform", "same" (all tokens use the same experts), or a file with a
-    probability or count for each expert. The other options are those of `roof estimate`. None selects the default,
-    which depends on the model, the phase or another option. Raises RoofError.
+    `.to_dict()["input_pipeline"]` has the result of `loader`. Raises RoofError.
+
+    Args:
+        model: A packaged name, a config.json or its folder, or a Hub id.
+        hw: A packaged device (see 'roof hw list') or a YAML file.
+        family: Read an unknown model_type as this family, such as llama.
+        loader: Time of one worker of the data loader for a batch of one GPU, such as 1500ms (train and forward).
+        workers: Workers of the data loader (default: 0).
+        copy: Copy of a batch to the GPU: pinned, pageable or async (pinned and overlapped; default: pageable).
+        **options: The options of `roof estimate`. A time is seconds, or text such as "12us". None selects the default,
+            which depends on the model, the phase or another option.
 
     Examples:
         >>> report = estimate("gpt2-xl", "a100", batch=8)
@@ -43,8 +46,9 @@ def estimate(
         >>> report.to_frame().nlargest(1, "total_bound_seconds")["name"].item()
         'mlp.up'
     """
+    from roofmodel.models import hub
     from roofmodel.steps.estimate import estimate as study
     from roofmodel.steps.input_pipeline import loader_options
 
     data_loader = loader_options(loader, workers, copy)
-    return Report(study(arguments.architecture(model, family), arguments.device(hw), loader=data_loader, **options))
+    return Report(study(hub.load(model, family), Device.load(hw), loader=data_loader, **options))

@@ -3,40 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
-from roofmodel.devices.device import Hardware
+from roofmodel.devices.device import Device, Hardware
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model
+from roofmodel.options.keywords import WorkloadOptions
+from roofmodel.options.signature import checked
+from roofmodel.options.values import CrossoverSize, FlopCounter
 from roofmodel.options.workload import lists_options
 from roofmodel.report.derivation import Derivation
 
-if TYPE_CHECKING:
-    from roofmodel.options.keywords import WorkloadOptions
-    from roofmodel.options.values import (
-        CrossoverSize,
-        FlopCounter,
-    )
 
-
+@checked
 @lists_options
 def explain(
     model: Model | None = None,
     hw: Hardware | None = None,
     *,
-    family: str | None = None,
     op: str | None = None,
+    family: str | None = None,
     n: int | None = None,
     line: str | None = None,
-    size: Mapping[str, int] | str | Iterable[str] | None = None,
+    size: Mapping[str, int] | str | Iterable[str] = (),
     timing: bool = False,
     **workload: Unpack[WorkloadOptions],
 ) -> Derivation:
-    """The derivation of every number of an estimate: formula, formula with numbers, value, and source of each size.
+    """Derive every number of an estimate: the formula with symbols, the formula with numbers, and the value.
 
-    `model` is as for `estimate`, or a kernel such as "matmul" of size `n`; `op` selects one operator or a group of
-    them. Instead of a model, `line` states a kernel, such as "A[i k] B[k j] -> C[i j]", and `size` the size of each of
-    its axes. Without `hw` it derives counts only; `timing` adds how each expected time is computed. Raises RoofError.
+    Raises RoofError.
+
+    Args:
+        model: A model, as for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7,
+            stencil7-uncached, spmv.
+        hw: Also derive bounds and expected times on a device.
+        op: One operator, such as mlp.up or 'q projection', or a group, such as mlp.
+        family: Read an unknown model_type as this family, such as llama.
+        n: Size n of a kernel such as matmul (default: 1024).
+        line: Derive your own kernel, such as 'A[i k] B[k j] -> C[i j]', with `size`.
+        size: Size of an axis of `line`: i=4096, or i=4096,k=512.
+        timing: Also show how each expected time is computed.
+        **workload: The options of `estimate`.
 
     Examples:
         >>> explain("matmul", n=4096, dtype="fp32")
@@ -48,13 +55,20 @@ def explain(
     from roofmodel.explain.document import document
     from roofmodel.explain.explain import explain_named
 
-    arguments.check_texts(family=family, line=line)
-    operator, device = arguments.operator_name(op), arguments.optional_device(hw)
-    sizes = size if size is None or isinstance(size, Mapping) else [size] if isinstance(size, str) else list(size)
-    found = explain_named(model, device, family=family, op=operator, n=n, line=line, size=sizes, **workload)
+    device = None if hw is None else Device.load(hw)
+    sizes = size if isinstance(size, Mapping) else arguments.as_sequence(size or ())
+    found = explain_named(model, device, family=family, op=_operator(op), n=n, line=line, size=sizes, **workload)
     return Derivation(document(found, timing=timing))
 
 
+def _operator(op: str | None) -> str | None:
+    """The name of an operator, from its name or from its label in a table."""
+    from roofmodel.report.operator_names import operator_name
+
+    return operator_name(op) if op else op
+
+
+@checked
 @lists_options
 def crossover(
     model: Model,
@@ -62,14 +76,23 @@ def crossover(
     *,
     over: CrossoverSize | None = None,
     op: str | None = None,
-    family: str | None = None,
     explain: bool = False,
+    family: str | None = None,
     **workload: Unpack[WorkloadOptions],
 ) -> Derivation:
-    """The size at which another ceiling limits an operator or a phase, over "batch", "seq", "context" or "gpus".
+    """Compute the size at which another ceiling limits an operator or a phase, with the equation.
 
-    `model` may be a kernel such as "matmul", whose size n varies. `explain` adds the derivation and the assumptions.
     `.to_dict()` has the first such size under `value`, or None. Raises RoofError.
+
+    Args:
+        model: A model, as for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7,
+            stencil7-uncached, spmv.
+        hw: A packaged device (see 'roof hw list') or a YAML file.
+        over: Size that varies: batch, seq (prefill), context (decode) or gpus (default: batch; n for a kernel).
+        op: One operator, such as attention.qkv, or a group, such as mlp (default: the whole phase).
+        explain: Also derive the result and list the assumptions.
+        family: Read an unknown model_type as this family, such as llama.
+        **workload: The options of `estimate`.
 
     Examples:
         >>> crossover("matmul", "a100").to_dict()["value"]
@@ -78,14 +101,14 @@ def crossover(
     from roofmodel.explain.crossover import crossover as study
     from roofmodel.explain.crossover_document import document, explained
 
-    arguments.check_texts(over=over, family=family)
-    operator, device = arguments.operator_name(op), arguments.device(hw)
-    found = study(model, device, over=over, op=operator, family=family, derive=explain, **workload)
+    found = study(
+        model, Device.load(hw), over=over, op=_operator(op), family=family, derive=explain, **workload
+    )  # fmt: skip
     return Derivation(document(found, explained(found) if explain else ()))
 
 
 def conventions() -> Derivation:
-    """The counting conventions, point by point, with the option that changes each.
+    """List the counting conventions, point by point, with the option that changes each.
 
     Examples:
         >>> print(conventions().text("markdown"))  # doctest: +SKIP
@@ -99,9 +122,15 @@ def conventions() -> Derivation:
 def reconcile(
     model: Model, tool: FlopCounter, *, family: str | None = None, **workload: Unpack[WorkloadOptions]
 ) -> Derivation:
-    """The FLOPs that another tool reports, derived from ours: fvcore, calflops, llm-flops or deepspeed.
+    """Show how another tool's FLOPs follow from ours.
 
     Raises RoofError for a model whose architecture is not covered.
+
+    Args:
+        model: A packaged name, a config.json or its folder, or a Hub id.
+        tool: fvcore, calflops, llm-flops or deepspeed.
+        family: Read an unknown model_type as this family, such as llama.
+        **workload: The options of `estimate`.
 
     Examples:
         >>> reconcile("gpt2", "fvcore", phase="forward", seq=128)
@@ -109,6 +138,8 @@ def reconcile(
     """
     from roofmodel.explain.reconcile import reconcile as study
     from roofmodel.explain.reconcile_document import document
+    from roofmodel.models import hub
 
-    arguments.check_texts(tool=tool)
-    return Derivation(document(study(arguments.architecture(model, family), tool, **workload)))
+    arguments.check_texts(family=family)
+    arguments.check_required_texts(reconcile=tool)  # named as the option of `roof explain`
+    return Derivation(document(study(hub.load(model, family), tool, **workload)))

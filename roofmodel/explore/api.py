@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from roofmodel.devices.device import Hardware
+from roofmodel.devices.device import Device, Hardware
 from roofmodel.explore.report import ExplorePage
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, ProgressCallback, no_progress
-
-if TYPE_CHECKING:
-    pass
+from roofmodel.options.signature import checked
 
 
+@checked
 def explore(
     models: Model | Iterable[Model],
     hw: Hardware | Iterable[Hardware] = ("a100", "h100", "v100", "rtx4090"),
@@ -21,16 +19,22 @@ def explore(
     family: str | None = None,
     progress: ProgressCallback = no_progress,
 ) -> ExplorePage:
-    """A page with sliders: operators move on the roofline, with their formulas and their current numbers.
+    """Write a web page with sliders that shows operators on the roofline, their formulas and numbers.
 
-    The page offers all models and devices. It takes some seconds per model. `progress` is called with a model's name,
-    the number of its derived variants, and the number of all its variants. Raises RoofError.
+    It takes some seconds per model. Raises RoofError.
+
+    Args:
+        models: One or several models, as for estimate.
+        hw: Devices: a100,h100, or `hw` several times (default: a100,h100,v100,rtx4090).
+        family: Read an unknown model_type as this family, such as llama.
+        progress: Called with a model's name, the number of its derived variants, and the number of all its variants.
 
     Examples:
         >>> explore("gpt2", "a100").save("gpt2.html")  # doctest: +SKIP
     """
     from roofmodel.explore.page import html
+    from roofmodel.models import hub
 
-    architectures = [arguments.architecture(model, family) for model in arguments.as_sequence(models)]
-    page = html(architectures, [arguments.device(device) for device in arguments.as_sequence(hw)], progress)
+    architectures = [hub.load(model, family) for model in arguments.as_sequence(models)]
+    page = html(architectures, [Device.load(device) for device in arguments.as_sequence(hw)], progress)
     return ExplorePage(page, [architecture.name for architecture in architectures])

@@ -5,15 +5,22 @@ from __future__ import annotations
 from roofmodel.homework.report import HomeworkSheet
 from roofmodel.options import arguments
 from roofmodel.options.arguments import PathLike
+from roofmodel.options.signature import checked
 from roofmodel.options.values import SheetName
 from roofmodel.report.derivation import Derivation
 
 
+@checked
 def homework(student: str, sheet: SheetName = "lectures", *, seed: str = "", key: bool = False) -> HomeworkSheet:
-    """A student's sheet of problems with blanks; with `key` the answers and their derivations.
+    """Write the problem sheet of a student, or its answers.
 
-    `sheet` is lectures, rooflines, transformers, measuring, scaling or runs. The numbers depend on `student` and on
-    `seed`; without a secret `seed`, students can print the key. Raises WorkloadError.
+    Raises WorkloadError.
+
+    Args:
+        student: Name or number of the student; it determines the numbers in the problems.
+        sheet: Sheet: lectures, rooflines, transformers, measuring, scaling or runs.
+        seed: The lecturer's secret; without it, students can print the key.
+        key: Write the answers with their derivations, for the lecturer.
 
     Examples:
         >>> homework("1001", "rooflines").to_dict()["sheet"]
@@ -22,14 +29,20 @@ def homework(student: str, sheet: SheetName = "lectures", *, seed: str = "", key
     from roofmodel.homework.document import document
     from roofmodel.homework.homework import sheet as study
 
-    arguments.check_required_texts(student=student, sheet=sheet, seed=seed)
     return HomeworkSheet(document(study(student, sheet, seed), key))
 
 
+@checked
 def check_homework(answers: PathLike, student: str, sheet: SheetName | None = None, *, seed: str = "") -> Derivation:
-    """The right and wrong answers of a completed sheet, with the likely mistake in each wrong one.
+    """Check the answers of a student, and name the likely mistake in each wrong answer.
 
     Raises AnswerError for a file without answers.
+
+    Args:
+        answers: The completed sheet, or a YAML file with the answers.
+        student: Name or number of the student; it determines the numbers in the problems.
+        sheet: Name of the sheet, if the answers do not state it.
+        seed: The lecturer's secret; without it, students can print the key.
 
     Examples:
         >>> check_homework("answers.yaml", "Ada")  # doctest: +SKIP
@@ -37,6 +50,4 @@ def check_homework(answers: PathLike, student: str, sheet: SheetName | None = No
     from roofmodel.homework.document import report
     from roofmodel.homework.homework import check
 
-    arguments.check_texts(sheet=sheet)
-    arguments.check_required_texts(student=student, seed=seed)
     return Derivation(report(check(arguments.path("answers", answers), student, sheet, seed)))

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.measure.report import CalibrationReport, MeasureReport, ValidationReport
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
+from roofmodel.options.signature import checked
+from roofmodel.options.values import BenchmarkDevice, L2State, Phase
 
-if TYPE_CHECKING:
-    from roofmodel.options.values import (
-        BenchmarkDevice,
-        L2State,
-        Phase,
-    )
+BUDGET: float = 120  # seconds
 
 
+@checked
 def validate(table: PathLike, hw: Hardware) -> ValidationReport:
-    """Errors of bound and expected time on a CSV table of measured operations. Raises RoofError.
+    """Compute the errors of bound and expected time for measured operations.
+
+    Raises RoofError.
+
+    Args:
+        table: CSV table of measured operations: op, dtype, latency_us and the shape columns.
+        hw: The device on which the operations were measured.
 
     Examples:
         >>> validate("rows.csv", "a100")  # doctest: +SKIP
     """
     from roofmodel.measure.validate import validate as study
 
-    return ValidationReport(study(arguments.path("table", table), arguments.device(hw)))
+    return ValidationReport(study(arguments.path("table", table), Device.load(hw)))
 
 
+@checked
 def calibrate(
     tables: PathLike | Iterable[PathLike],
     hw: PathLike,
@@ -36,10 +40,15 @@ def calibrate(
     source: str = "own measurements",
     progress: ProgressCallback = no_progress,
 ) -> CalibrationReport:
-    """The timing model's parameters, fitted to CSV tables of measured operations. Needs scipy.
+    """Fit the timing model to measured operations (needs scipy, which the extra `calibrate` installs).
 
-    `hw` names the device of the tables, or its YAML file. `source` describes the tables in the file that `save` writes.
-    `progress` is called before each fit with its description, the number of finished fits, and None. Raises RoofError.
+    Raises RoofError.
+
+    Args:
+        tables: CSV tables of measured operations, as for 'roof validate'.
+        hw: The device on which the operations were measured.
+        source: Source of the measurements, written into the file.
+        progress: Called before each fit with its description, the number of finished fits, and None.
 
     Examples:
         >>> calibrate("rows.csv", "my-gpu.yaml")  # doctest: +SKIP
@@ -61,6 +70,7 @@ def calibrate(
     return CalibrationReport(device, found, yaml, warnings)
 
 
+@checked
 def measure(
     output: PathLike,
     *,
@@ -72,29 +82,41 @@ def measure(
     seq: int | None = None,
     context: int | None = None,
     l2: L2State = "cold",
-    budget: float = 120,
+    budget: float = BUDGET,
     device: BenchmarkDevice | None = None,
     seed: int = 0,
     resume: bool = False,
     force: bool = False,
     progress: ProgressCallback = no_progress,
 ) -> MeasureReport:
-    """Measure operations on this machine with torch and write them to a CSV table, for `validate` and `calibrate`.
+    """Measure operations on this machine with torch, for `validate` and `calibrate`.
 
-    `ops` and `dtype` are names separated by commas (all without them). With `model`, its operators under `phase`,
-    `batch`, `seq` and `context` are measured instead of a sweep of shapes drawn with `seed`. `l2` says whether caches
-    are flushed before each launch; `budget` is seconds. `resume` continues an earlier table; `force` replaces it.
-    `progress` is called after each case with its text, the number of finished cases and of all cases. An interrupt
-    (Ctrl-C) ends the run; its rows are kept. Raises RoofError.
+    An interrupt (Ctrl-C) ends the run; its rows are kept. Raises RoofError.
+
+    Args:
+        output: FILE .csv: one row per measured operation.
+        ops: Operations to measure, such as gemm,attn_context (default: all).
+        dtype: Formats, such as fp16,bf16 (default: all that the device supports).
+        model: Measure the operators of this model instead of random shapes.
+        phase: With `model`: as for estimate.
+        batch: With `model`: as for estimate.
+        seq: With `model`: as for estimate.
+        context: With `model`: as for estimate.
+        l2: cold (L2 cache flushed before each launch) or warm.
+        budget: Seconds after which the run stops and keeps its rows.
+        device: cuda or cpu (default: cuda if a GPU is found).
+        seed: Seed of the random shapes.
+        resume: Continue an interrupted run that wrote to FILE.
+        force: Replace an existing FILE.
+        progress: Called after each case with its text, the number of finished cases and of all cases.
 
     Examples:
         >>> measure("rows.csv", ops="gemm", budget=60)  # doctest: +SKIP
     """
     from roofmodel.measure.measured_table import run
+    from roofmodel.models import hub
 
-    architecture = None if model is None else arguments.architecture(model, None)
-    arguments.check_texts(ops=ops, dtype=dtype, device=device)
-    arguments.check_count(seed=seed)
+    architecture = None if model is None else hub.load(model, None)
     measurement = run(
         arguments.path("output", output), ops=ops, dtype=dtype, architecture=architecture,
         workload={"phase": phase, "batch": batch, "seq": seq, "context": context}, l2=l2, budget=budget, device=device,

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Any
 
-import typer
-
-from roofmodel.options.command_line import examples, format_option, output_option
-from roofmodel.options.values import OutputFormat
-from roofmodel.report.printing import check_format, check_outputs, present
-
-app = typer.Typer(add_completion=False)
+from roofmodel.measure.api import validate
+from roofmodel.report.command import CommandCall, command
+from roofmodel.report.printing import present
 
 
-@app.command(
-    "validate",
-    epilog=examples(
+def _present(call: CommandCall, form: Any, output: Sequence[str]) -> None:
+    present(call(), form, output, warn_first=True)
+
+
+app = command(
+    validate,
+    formats=("table", "json"),
+    files=".csv (all rows, with bound and expected time) .json .png .svg .pdf",
+    run=_present,
+    examples=(
         "roof validate measured.csv --hw a100",
         "roof validate measured.csv --hw h100 -o errors.png",
         "roof validate measured.csv --hw own.yaml --format json -o rows.csv",
     ),
 )
-def validate_command(
-    table: Annotated[
-        str, typer.Argument(help="CSV table of measured operations: op, dtype, latency_us and the shape columns.")
-    ],
-    hw: Annotated[str, typer.Option("--hw", help="The device on which the operations were measured.")],
-    form: Annotated[OutputFormat, format_option("table or json.")] = "table",
-    output: Annotated[
-        list[str] | None,
-        output_option("FILE .csv (all rows, with bound and expected time) .json .png .svg .pdf"),
-    ] = None,
-) -> None:
-    """Compute the errors of bound and expected time for measured operations."""
-    check_format(form, ("table", "json"))
-    from roofmodel.measure import api
-    from roofmodel.measure.report import ValidationReport
-
-    check_outputs(ValidationReport, output, [table, hw])
-    present(api.validate(table, hw), form, output, warn_first=True)

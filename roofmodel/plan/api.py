@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
-from roofmodel.devices.device import Hardware
+from roofmodel.devices.device import Device, Hardware
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, ProgressCallback, no_progress
-from roofmodel.options.workload import lists_search
+from roofmodel.options.keywords import ServiceSearch, TrainingSearch
+from roofmodel.options.signature import checked
+from roofmodel.options.values import AttentionMode, Names, RoutingOption
+from roofmodel.options.workload import MEMORY_UTILIZATION, lists_search
 from roofmodel.plan.report import PlanReport, TrainingPlanReport
 
-if TYPE_CHECKING:
-    from roofmodel.options.keywords import ServiceSearch, TrainingSearch
-    from roofmodel.options.values import Names, RoutingOption
 
-
+@checked
 @lists_search("service")
 def plan(
     model: Model,
@@ -24,48 +24,61 @@ def plan(
     gpus: int,
     isl: int,
     osl: int,
-    family: str | None = None,
     ttft: float | str | None = None,
     tpot: float | str | None = None,
     requests: float | str | None = None,
     price: float | str | Mapping[str, float] | None = None,
-    memory_utilization: float = 0.9,
+    memory_utilization: float = MEMORY_UTILIZATION,
     mode: Names | None = None,
     draft: Model | None = None,
     draft_tokens: int | None = None,
     acceptance: float | None = None,
     routing: RoutingOption | None = None,
+    family: str | None = None,
     top: int = 8,
     cluster: str | None = None,
     progress: ProgressCallback = no_progress,
     **search: Unpack[ServiceSearch],
 ) -> PlanReport:
-    """The layouts, formats and batches with which `gpus` GPUs serve the most output tokens per second.
+    """Find the layouts, formats and batches with which GPUs serve the most output tokens per second within limits.
 
-    A request has `isl` prompt tokens and `osl` new tokens. `ttft` and `tpot` are the latency targets (seconds, or text
-    such as "30ms"), `requests` the required rate ("5/s"; 5 is 5/s). With a rate, `ttft` limits the mean wait in
-    the queue and the prefill together. Layouts use all GPUs: `tp` × `pp` × `dp`; these and `ep`, `dtype`,
-    `weights`, `kv`, `activations` restrict the search to the given values. `price` is dollars per hour and
-    GPU, of all devices or by device name; with prices of all devices the cost per token decides. `mode` is "mixed"
-    (prefill and decode on the same engines), "disaggregated" (on separate engines) or both. With speculative
-    decoding, `draft` is a model, or "mtp" for multi-token prediction, that drafts `draft_tokens` tokens per step
-    (default 3), each of them right with the probability `acceptance` (default 0.7). `routing` is how the tokens of an
-    MoE model choose experts: "uniform" (the default), "same" or a file, as in `estimate`. `cluster` is the
-    address of a Dask scheduler, or `local`. `progress` is called with "layouts", the number of evaluated layouts, and
-    the number of all. A result without a layout that fits or meets the targets names the nearest. Raises RoofError.
+    Layouts use all GPUs: `tp` × `pp` × `dp`. With prices of all devices the cost per token decides. A result without a
+    layout that fits or meets the targets names the nearest. Raises RoofError.
+
+    Args:
+        model: A packaged name, a config.json or its folder, or a Hub id.
+        hw: Devices: a100,h100, or `hw` several times.
+        gpus: Number of GPUs; every layout uses all of them.
+        isl: Prompt tokens of a request.
+        osl: New tokens of a request.
+        ttft: Limit of the time to first token, such as 500ms; with `requests`, it includes the wait.
+        tpot: Limit of the time per output token, such as 30ms.
+        requests: Required rate, such as 5/s or 300/min; 5 is 5/s.
+        price: Price of a GPU in dollars per hour: 2 for every device, or a100=1.5,h100=3.
+        memory_utilization: Share of a device's memory that may be used.
+        mode: mixed (prefill and decode on the same engines) or disaggregated (on separate ones); default: both.
+        draft: Draft model of speculative decoding, or mtp for multi-token prediction.
+        draft_tokens: Tokens drafted per step (default: 3).
+        acceptance: Probability that a draft token is right (default: 0.7).
+        routing: How tokens of an MoE model choose experts, as for estimate: uniform, same or a FILE (default: uniform).
+        family: Read an unknown model_type as this family, such as llama.
+        top: Number of candidates to show, at least one per device.
+        cluster: Compute with Dask: the address of a scheduler, or local for processes on this machine.
+        progress: Called with "layouts", the number of evaluated layouts, and the number of all.
+        **search: The options of `estimate` of which only these values are searched.
 
     Examples:
         >>> report = plan("llama-3.1-8b", "h100", gpus=1, isl=1024, osl=256, tpot="20ms", dtype="bf16", kv="bf16")
         >>> report.meets, report.to_dict()["candidates"][0]["tp"]
         (True, 1)
     """
+    from roofmodel.models import hub
     from roofmodel.plan.plan import plan as study
 
-    arguments.check_texts(family=family, cluster=cluster)
-    devices = [arguments.device(device) for device in arguments.as_sequence(hw)]
-    drafter = draft if draft is None or draft == "mtp" else arguments.architecture(draft, None)
+    devices = [Device.load(device) for device in arguments.as_sequence(hw)]
+    drafter = draft if draft is None or draft == "mtp" else hub.load(draft, None)
     found = study(
-        arguments.architecture(model, family), devices, gpus=gpus, isl=isl, osl=osl, ttft=ttft, tpot=tpot,
+        hub.load(model, family), devices, gpus=gpus, isl=isl, osl=osl, ttft=ttft, tpot=tpot,
         requests=requests, price=price, memory_utilization=memory_utilization, top=top, cluster=cluster,
         progress=progress, mode=mode, draft=drafter, draft_tokens=draft_tokens, acceptance=acceptance,
         routing=routing, **search,
@@ -73,6 +86,7 @@ def plan(
     return PlanReport(found)
 
 
+@checked
 @lists_search("training")
 def plan_training(
     model: Model,
@@ -82,36 +96,41 @@ def plan_training(
     tokens: float | str,
     batch: int | None = None,
     seq: int | None = None,
-    family: str | None = None,
+    attention: AttentionMode = "flash",
     dtype: str | None = None,
-    attention: str = "flash",
     price: float | str | Mapping[str, float] | None = None,
-    memory_utilization: float = 0.9,
+    memory_utilization: float = MEMORY_UTILIZATION,
+    family: str | None = None,
     top: int = 8,
     cluster: str | None = None,
     progress: ProgressCallback = no_progress,
     **search: Unpack[TrainingSearch],
 ) -> TrainingPlanReport:
-    """The layouts with which `gpus` GPUs train a model on `tokens` tokens in the shortest time.
+    """Find the layouts with which GPUs train a model in the shortest time.
 
-    A step has `batch` sequences of `seq` tokens (default: 4 M tokens of 4096 each). Layouts use all GPUs: `tp` × `pp` ×
-    `dp`; they differ in `ep`, `vpp` (model parts per stage of an interleaved pipeline), `micro_batch`, `recompute`
-    (none or full; with `attention` "eager" also selective), `sequence_parallel` and `zero` (1: the replicas shard the
-    optimizer state), too. Each of these restricts the search to the given values. `tokens` is a number or text such as
-    "15T"; the other options are those of `plan`.
-    Raises RoofError.
+    Layouts use all GPUs: `tp` × `pp` × `dp`; they differ in the other options of `search`, too. Raises RoofError.
+
+    Args:
+        model: A packaged name, a config.json or its folder, or a Hub id.
+        hw: As for `plan`, and so are `gpus`, `price`, `memory_utilization`, `family`, `top`, `cluster` and `progress`.
+        tokens: Tokens of the run, such as 300B or 15T.
+        batch: Sequences of a step, over all GPUs (default: 4 M tokens / `seq`).
+        seq: Tokens of a sequence (default: 4096, or the model's limit).
+        attention: flash or eager.
+        dtype: Compute format (default: bf16 or fp16).
+        **search: The options of `estimate` of which only these values are searched.
 
     Examples:
         >>> report = plan_training("gpt2-xl", "a100", gpus=8, tokens="300B", batch=512, seq=1024, tp=1)
         >>> report.to_dict()["candidates"][0]["dp"]
         8
     """
+    from roofmodel.models import hub
     from roofmodel.plan.training import plan_training as study
 
-    arguments.check_texts(family=family, cluster=cluster)
-    devices = [arguments.device(device) for device in arguments.as_sequence(hw)]
+    devices = [Device.load(device) for device in arguments.as_sequence(hw)]
     found = study(
-        arguments.architecture(model, family), devices, gpus=gpus, tokens=tokens, batch=batch, seq=seq, dtype=dtype,
+        hub.load(model, family), devices, gpus=gpus, tokens=tokens, batch=batch, seq=seq, dtype=dtype,
         attention=attention, price=price, memory_utilization=memory_utilization, top=top, cluster=cluster,
         progress=progress, **search,
     )  # fmt: skip

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from roofmodel.devices.device import Hardware
 from roofmodel.options import arguments
-from roofmodel.options.arguments import PathLike, ProgressCallback, no_progress
+from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
+from roofmodel.options.keywords import WorkloadOptions
+from roofmodel.options.signature import checked
+from roofmodel.options.values import CeilingSource, KernelGrouping
 from roofmodel.options.workload import lists_options
 from roofmodel.plot.report import CollectionCommand, PlotReport, ProfileReport
 
-if TYPE_CHECKING:
-    from roofmodel.options.keywords import WorkloadOptions
-    from roofmodel.options.values import (
-        CeilingSource,
-        KernelGrouping,
-    )
 
-
+@checked
 def read_profile(
-    *paths: PathLike,
+    *files: PathLike,
     hw: Hardware | None = None,
     times: PathLike | Iterable[PathLike] = (),
     progress: ProgressCallback = no_progress,
 ) -> ProfileReport:
-    """Kernels from files of Nsight Compute, nvprof, Nsight Systems or PyTorch. Files of one device form one run.
+    """Read profiler files (ncu, nvprof, nsys, PyTorch) into one table of kernels.
 
-    A path may name its device, as in `a.csv@v100`; `hw` names the device of the other files, where they do not state
-    it. `times` are files whose times replace theirs. `progress` is called with a file's name, the bytes that were read,
-    and its size. Raises RoofError for a file that is not a profile.
+    Files of one device form one run. Raises RoofError for a file that is not a profile.
+
+    Args:
+        *files: Profiler files or patterns; - for stdin; FILE@HW sets the device of a file.
+        hw: The device, if the files do not state it or state it wrongly.
+        times: Take the times from this nsys, nvprof or PyTorch file, not from `files`.
+        progress: Called with a file's name, the bytes that were read, and its size.
 
     Examples:
         >>> saxpy = next(k for k in read_profile("examples/ncu_by_hand.csv", hw="a100").kernels if "saxpy" in k.name)
@@ -39,32 +40,43 @@ def read_profile(
     from roofmodel.plot.place import kernels
     from roofmodel.profiles.reading import report_progress
 
-    files, timed = arguments.paths("paths", paths), arguments.paths("times", times)
     with report_progress(progress):
-        return ProfileReport(kernels(files, arguments.given_hardware(hw), timed))
+        return ProfileReport(kernels(arguments.paths("files", files), hw, arguments.paths("times", times)))
 
 
+@checked
 @lists_options
 def plot(
-    *paths: PathLike,
+    *files: PathLike,
     hw: Hardware | None = None,
-    by: KernelGrouping = "name",
-    model: str | None = None,
-    family: str | None = None,
-    times: PathLike | Iterable[PathLike] = (),
     clock: str = "boost",
     ceilings: CeilingSource = "datasheet",
+    model: Model | None = None,
     flops: str | Iterable[str] = (),
+    times: PathLike | Iterable[PathLike] = (),
+    by: KernelGrouping = "name",
+    family: str | None = None,
     progress: ProgressCallback = no_progress,
     **workload: Unpack[WorkloadOptions],
 ) -> PlotReport:
-    """Measured kernels on a device's roofline, grouped `by` name, base, nvtx, category or lecture.
+    """Show measured kernels and a model's operators on the roofline.
 
-    `paths`, `hw`, `times` and `progress` are as for `read_profile`. With `model`, its operators under `workload` are
-    added at their bounds. `clock` is the clock of the ceilings: boost, measured, or one such as "1312MHz"; `ceilings`
-    is datasheet or measured. `flops` states the FLOPs of each launch of the kernels that match a pattern, such as
-    "gemm*=2*4096^3", or "gemm*=2*4096^3:tensor_fp16" with their pipe; they replace measured ones. Raises RoofError for
-    a file that is not a profile, and if there is nothing to plot.
+    Stated `flops`, also with a pipe as in "gemm*=2*4096^3:tensor_fp16", replace measured ones. Raises RoofError for a
+    file that is not a profile, and if there is nothing to plot.
+
+    Args:
+        *files: Profiler files or patterns; - for stdin; FILE@HW sets the device of a file.
+        hw: The device, if the files do not state it or state it wrongly.
+        clock: Clock of the ceilings: boost (datasheet), measured, or a frequency such as 1312MHz.
+        ceilings: datasheet, or measured (reached in benchmarks).
+        model: Also show the operators of this model at their bounds.
+        flops: FLOPs per launch of the kernels that match a pattern: 'gemm*=2*4096^3[:PIPE]'; repeat.
+        times: Take the times from this nsys, nvprof or PyTorch file, not from `files`.
+        by: Group kernels by name, base (without template arguments), nvtx, category, or lecture (matrix-mul,
+            memory_mgmt, custom_ops, other).
+        family: Read an unknown model_type as this family, such as llama.
+        progress: As for `read_profile`.
+        **workload: The options of `estimate`, for `model`.
 
     Examples:
         >>> plot("examples/ncu_by_hand.csv", hw="a100")
@@ -73,20 +85,19 @@ def plot(
     from roofmodel.plot.place import place
     from roofmodel.profiles.reading import report_progress
 
-    arguments.check_texts(model=model, family=family)
-    arguments.check_required_texts(by=by, clock=clock, ceilings=ceilings)
-    files, timed = arguments.paths("paths", paths), arguments.paths("times", times)
-    given = arguments.given_hardware(hw)
+    paths, timed = arguments.paths("files", files), arguments.paths("times", times)
+    name = None if model is None else arguments.path("model", model)
     with report_progress(progress):
         placed = place(
-            files, given, by=by, model=model, family=family, workload=workload, times=timed, clock=clock,
+            paths, hw, by=by, model=name, family=family, workload=workload, times=timed, clock=clock,
             ceilings=ceilings, flops=[flops] if isinstance(flops, str) else arguments.words("flops", flops),
         )  # fmt: skip
     return PlotReport(placed)
 
 
+@checked
 def ncu_command(
-    program: Iterable[str],
+    program: Iterable[str] = (),
     hw: Hardware | None = None,
     *,
     nvtx: str | None = None,
@@ -94,10 +105,17 @@ def ncu_command(
     count: int | None = None,
     nvprof: bool = False,
 ) -> CollectionCommand:
-    """The ncu command line that collects the metrics of a roofline on a device (an A100 without `hw`).
+    """Write the ncu command that collects the metrics for a roofline.
 
-    `nvtx` limits it to launches in one range; `skip` and `count` select launches. `nvprof` collects times only, on a
-    V100. Raises RoofError for a device whose metrics are unknown.
+    Raises RoofError for a device whose metrics are unknown.
+
+    Args:
+        program: The program to profile.
+        hw: The device on which the program runs (default: a100).
+        nvtx: Profile only launches in this NVTX range.
+        skip: Number of launches to skip at the start.
+        count: Largest number of launches to profile.
+        nvprof: Print an nvprof command instead, for times on a V100.
 
     Examples:
         >>> ncu_command(["python", "train.py"], "a100", count=10).line.startswith("ncu --csv --page raw")
@@ -105,9 +123,5 @@ def ncu_command(
     """
     from roofmodel.plot.ncu_command import collect
 
-    arguments.check_texts(nvtx=nvtx)
-    arguments.check_count(skip=skip, count=count)
-    given = arguments.given_hardware(hw)
-    return CollectionCommand(
-        collect(arguments.words("program", program), given, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof)
-    )
+    words = arguments.words("program", program)
+    return CollectionCommand(collect(words, hw, nvtx=nvtx, skip=skip, count=count, nvprof=nvprof))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -20,15 +20,15 @@ DOCUMENT_FILES = ".md .tex .json"
 NOTES = "Print all notes, not only the three most important ones."
 
 
-class Call:
-    """A public function with the arguments that a command line states; others keep their defaults."""
+class CommandCall(NamedTuple):
+    """The call of a public function that a command line states."""
 
-    def __init__(self, function: Callable[..., Any], arguments: dict[str, Any]) -> None:
-        self.function = function
-        self.arguments = arguments
+    function: Callable[..., Any]
+    given: Mapping[str, Any]
+    """The arguments that the command line states; the others have their defaults."""
 
     def __call__(self, **more: Any) -> Any:
-        given = {**self.arguments, **more}
+        given = {**self.given, **more}
         positional: list[Any] = []
         parameters = inspect.signature(self.function).parameters.values()
         for each in parameters if "files" in given else ():  # which are positional, and what is before them
@@ -46,25 +46,28 @@ class Call:
     def inputs(self) -> list[str]:
         """What the command line gives as a file, or as a name that may also be one."""
         types = own_types(self.function)
-        paths = [value for name, value in self.arguments.items() if os.PathLike in kinds(types.get(name))]
+        paths = [value for name, value in self.given.items() if os.PathLike in kinds(types.get(name))]
         return [path for value in paths for path in (value if isinstance(value, list) else [value])]
 
 
-def present_result(call: Call, form: Any, output: Sequence[str]) -> None:
-    """Call the function, with progress if it reads files, and present the result."""
+def call_with_progress(call: CommandCall) -> Any:
+    """The result of the call, with progress on stderr while a function with `progress` reads files."""
     if "progress" not in inspect.signature(call.function).parameters:
-        present(call(), form, output)
-        return
+        return call()
     from roofmodel.report import progress
 
     with progress.reading_progress() as callback:
-        report = call(progress=callback)
-    present(report, form, output)
+        return call(progress=callback)
+
+
+def present_result(call: CommandCall, form: Any, output: Sequence[str]) -> None:
+    """CommandCall the function and present its result."""
+    present(call_with_progress(call), form, output)
 
 
 def command(
     function: Callable[..., Any],
-    *,
+    *others: Callable[..., Any],
     examples: Sequence[str] = (),
     formats: Sequence[str] = (),
     files: str = "",
@@ -73,20 +76,21 @@ def command(
     run: Callable[..., None] = present_result,
     group: typer.Typer | None = None,
     name: str | None = None,
+    context: dict[str, Any] | None = None,
 ) -> typer.Typer:
     """The command that calls a public function. Its arguments, options and help are those of the function.
 
-    `formats` are those of `--format`, `files` the suffixes of `-o FILE`; without them there is no such option, and
-    without `formats` alone `-o` is required. `settings` is what `--help` shows of options besides their declaration.
-    `run` calls the function and presents the result: its parameters are the `Call`, the format, the files, and options
-    of the command that the function does not have. `about` replaces the first paragraph of the docstring.
+    Further options are those of `others`, which `run` calls. `formats` are those of `--format`, `files` the suffixes of
+    `-o FILE`; without them there is no such option, and without `formats` alone `-o` is required. `settings` is what
+    `--help` shows of options besides their declaration, `about` replaces the first paragraph of the docstring. `run`
+    calls the function and presents the result: its parameters are the call, the format, the files, and options that
+    only the command has.
     """
     own = [*inspect.signature(run, eval_str=True).parameters.values()][3:]
     options = [*_output_options(formats, files), *(each.replace(kind=each.KEYWORD_ONLY) for each in own)]
-    if getattr(Call(function, {}).result, "_messages", None) not in (None, RenderedResult._messages):
+    if getattr(CommandCall(function, {}).result, "_messages", None) not in (None, RenderedResult._messages):
         options.append(_option("notes", bool, False, typer.Option("--notes", help=NOTES, rich_help_panel=OUTPUT)))
-    of_function = options_of(function, settings or {})
-    position = sum(each.name in own_types(function) for each in of_function)  # the options of a workload are the last
+    first, last = options_of((function, *others), settings or {})
 
     def body(command_line: typer.Context, **values: Any) -> None:
         further = {each.name: values.pop(each.name) for each in options}
@@ -95,20 +99,37 @@ def command(
             further.pop("output", None) or [],
             further.pop("notes", False),
         )
-        call = Call(function, {name: value for name, value in values.items() if is_given(command_line, name)})
+        call = CommandCall(function, _given(command_line, values))
         if formats:
             check_format(form, formats)
         check_outputs(call.result, output, call.inputs)
         with note_choice(NoteChoice(every, partial(is_given, command_line))):
             run(call, form, output, **further)
 
-    context = inspect.Parameter("command_line", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    shown = [context, *of_function[:position], *options, *of_function[position:]]
+    stated = inspect.Parameter("command_line", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    shown = [stated, *first, *options, *last]
     body.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     app = group or typer.Typer(add_completion=False)
     text = about or " ".join(inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0].split())
-    app.command(name, help=text, epilog="\n\n".join(["Examples:", *examples]) if examples else None)(body)
+    app.command(name, help=text, epilog=_epilog(examples), context_settings=context)(body)
     return app
+
+
+def command_group(about: str, examples: Sequence[str]) -> typer.Typer:
+    """A command that consists of several; `command` adds each of them."""
+    return typer.Typer(add_completion=False, help=about, no_args_is_help=True, epilog=_epilog(examples))
+
+
+def _epilog(examples: Sequence[str]) -> str | None:
+    return "\n\n".join(["Examples:", *examples]) if examples else None
+
+
+def _given(command_line: typer.Context, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that the command line states. A list of devices may also be one text, as in `--hw a100,h100`."""
+    given = {name: value for name, value in values.items() if is_given(command_line, name)}
+    if isinstance(given.get("hw"), list):
+        given["hw"] = [name.strip() for names in given["hw"] for name in names.split(",")]
+    return given
 
 
 def _output_options(formats: Sequence[str], files: str) -> list[inspect.Parameter]:

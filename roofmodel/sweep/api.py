@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
-from roofmodel.devices.device import Hardware
+from roofmodel.devices.device import Device, Hardware
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
+from roofmodel.options.keywords import GridOptions
+from roofmodel.options.signature import checked
+from roofmodel.options.values import Numbers, ScalingMode, Share
 from roofmodel.options.workload import lists_axes
 from roofmodel.sweep.report import SweepReport
 
-if TYPE_CHECKING:
-    from roofmodel.options.keywords import GridOptions
-    from roofmodel.options.values import Numbers, ScalingMode, Share
 
-
+@checked
 @lists_axes
 def sweep(
     models: Model | Iterable[Model],
@@ -34,19 +34,28 @@ def sweep(
     progress: ProgressCallback = no_progress,
     **options: Unpack[GridOptions],
 ) -> SweepReport:
-    """Totals of all combinations of models, devices and values of each option.
+    """Estimate all combinations of models, devices and option values: 1,8,64 or 1:64 or 0:4096:512 or 1:256:*2.
 
-    `options` are those of `estimate`; each takes one value or several: `batch=range(1, 65), seq="512:4096:*2",
-    dtype=["fp16", "fp8"]`. `price` is dollars per hour, of all devices or by device name; `cluster` the address of a
-    Dask scheduler, or `local`. `where` keeps the points that satisfy one or several conditions, and `sort` orders them
-    by a column (`-` in front: largest first); units are required, as in "tpot<20ms" or "memory<70GiB". The points are
-    evaluated when the report is read, or at once with `where` or `sort`; `progress` is then called with "points", the
-    number of evaluated points, and the number of all points. Raises RoofError.
+    The points are evaluated when the report is read, or at once with `where` or `sort`. With `scaling`, the rows have
+    the speed-up, the efficiency and the share of communication; Amdahl's and Gustafson's laws are fitted to `measured`
+    runs. Raises RoofError.
 
-    With `scaling`, the sweep is over numbers of `gpus`, and its rows have the speed-up, the efficiency and the share of
-    communication: "strong" keeps `batch`, "weak" multiplies it by the GPUs. `share` is the kind of parallelism: dp, tp,
-    pp or ep (default: dp in training, else tp). `measured` is a CSV file with the columns gpus and seconds (or
-    throughput); Amdahl's and Gustafson's laws are fitted to it.
+    Args:
+        models: One or several models, as for estimate.
+        hw: Devices: a100,h100, or `hw` several times.
+        family: Read an unknown model_type as this family, such as llama.
+        price: Price in dollars per hour: 2 for every device, or a100=1.5,h100=3.
+        where: Keep rows that satisfy a condition: "tpot<20ms", "memory<70GiB", fits=true; several: all.
+        sort: Column to sort by, such as tpot; largest first with -, such as -tokens/s.
+        scaling: Compare the numbers of GPUs in `gpus`, with speed-up and efficiency: strong (`batch` is the batch of
+            all GPUs) or weak (`batch` is the batch of one GPU).
+        gpus: Numbers of GPUs for `scaling` (default: 1,2,4,8).
+        share: Parallelism of `scaling`: dp, tp, pp or ep (default: dp for training, else tp).
+        measured: CSV of measured runs for `scaling`: columns gpus and seconds (or milliseconds, throughput).
+        cluster: Compute with Dask: the address of a scheduler, or local for processes on this machine.
+        progress: Called with "points", the number of evaluated points, and the number of all points.
+        **options: The options of `estimate`, each with one value or several: `batch=range(1, 65), seq="512:4096:*2",
+            dtype=["fp16", "fp8"]`.
 
     Examples:
         >>> sweep("gpt2", ["a100", "h100"], phase="decode", batch=[1, 8, 64])
@@ -57,15 +66,15 @@ def sweep(
         >>> scaled.to_frame()["efficiency"].is_monotonic_decreasing
         True
     """
+    from roofmodel.models import hub
     from roofmodel.sweep.conditions import conditions, order
     from roofmodel.sweep.scaling import DEFAULT_GPUS, check_unscaled, check_without_cluster
     from roofmodel.sweep.selection import selected
     from roofmodel.sweep.sweep import sweep as study
 
-    arguments.check_texts(family=family, cluster=cluster, sort=sort)
     selection = conditions(arguments.as_sequence(where)), order(sort)
-    architectures = [arguments.architecture(model, family) for model in arguments.as_sequence(models)]
-    devices = [arguments.device(device) for device in arguments.as_sequence(hw)]
+    architectures = [hub.load(model, family) for model in arguments.as_sequence(models)]
+    devices = [Device.load(device) for device in arguments.as_sequence(hw)]
     if scaling is not None:
         check_without_cluster(cluster)
         from roofmodel.sweep.scaling import scaling_sweep

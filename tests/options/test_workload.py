@@ -9,26 +9,22 @@ import pytest
 import typer
 
 from roofmodel import plan, plan_training
+from roofmodel.app import app
 from roofmodel.errors import WorkloadError
-from roofmodel.options.command_line import takes_grid, takes_search, takes_workload
 from roofmodel.options.keywords import TrainingSearch
 from roofmodel.options.workload import DECLARED, DEFAULTS, MAX_VALUE, key_of, non_default_options, valid
 from roofmodel.sweep.case import COLUMNS
 from roofmodel.sweep.table import TITLES
 
 
-def command(decorator: Any) -> dict[str, Any]:
-    """The options of a command by name, as typer derives them from its signature."""
-
-    def function(**options: Any) -> None: ...
-
-    app = typer.Typer(add_completion=False)
-    app.command()(decorator(function))
-    return {str(option.name): option for option in typer.main.get_command(app).params if option.name != "help"}
+def command(name: str) -> dict[str, Any]:
+    """The options of a workload that a command has, by name."""
+    roof: Any = typer.main.get_command(app)
+    return {option.name: option for option in roof.get_command(None, name).params if option.name in DECLARED}
 
 
 def test_a_command_has_each_option_with_its_default_help_and_group() -> None:
-    found = command(takes_workload)
+    found = command("estimate")
     assert {name: option.default for name, option in found.items()} == DEFAULTS
     assert {name: option.opts for name, option in found.items()} == {n: [f"--{n.replace('_', '-')}"] for n in DECLARED}
     assert {name: (option.rich_help_panel, option.help) for name, option in found.items()} == {
@@ -40,17 +36,16 @@ def test_a_command_has_each_option_with_its_default_help_and_group() -> None:
 
 
 def test_a_sweep_takes_each_option_as_text_and_has_a_column_for_it() -> None:
-    assert {(name, option.default, option.type.name) for name, option in command(takes_grid).items()} == {
+    assert {(name, option.default, option.type.name) for name, option in command("sweep").items()} == {
         (name, None, "str") for name in DECLARED
     }
     assert {*map(key_of, DECLARED)} <= {*COLUMNS} & TITLES.keys()
 
 
 def test_a_plan_takes_the_options_that_it_searches() -> None:
-    found = command(takes_search)
-    assert {name: option.help for name, option in found.items()} == {
-        name: option.plan_help for name, option in DECLARED.items() if option.plans
-    }
+    found = command("plan")
+    searched = {name: option.plan_help for name, option in DECLARED.items() if option.plans}
+    assert {name: option.help for name, option in found.items() if name in searched} == searched
     assert (found["zero"].rich_help_panel, found["tp"].rich_help_panel) == ("Training", "Parallelism")
     of_service, of_training = (inspect.signature(function).parameters for function in (plan, plan_training))
     assert {"weights", "tp"} <= of_service.keys()
