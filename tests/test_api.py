@@ -124,7 +124,7 @@ def test_every_command_calls_a_public_function(words: tuple[str, ...]) -> None:
     function = FUNCTIONS.get(words, "_".join(words).replace("-", "_"))
     assert function in roofmodel.__all__
     module = importlib.import_module(COMMANDS[words[0]])
-    assert vars(module).get(function) is getattr(roofmodel, function) or f"api.{function}(" in inspect.getsource(module)
+    assert vars(module)[function] is getattr(roofmodel, function)
 
 
 def test_the_signatures_of_functions_list_the_options_of_a_workload() -> None:
@@ -236,6 +236,26 @@ def test_measurement_functions_raise_only_roof_errors(
     raises_roof_errors_only(roofmodel.measure, measured, invalid)  # the file exists, so nothing is measured
     tables = {"tables": "m.csv", "hw": "a100", "source": "tests"}
     raises_roof_errors_only(roofmodel.calibrate, tables, invalid)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (partial(roofmodel.plot, EXPORT, by="categori"), "by: unknown value 'categori'; did you mean 'category'"),
+        (
+            partial(roofmodel.plot, EXPORT, ceilings="sheet"),
+            "ceilings: unknown value 'sheet'; did you mean",
+        ),
+        (partial(roofmodel.jitter, EXPORT, first_gap="other"), "first_gap: unknown value 'other'; known: same-step"),
+        (partial(roofmodel.trace, EXPORT, top=2.5), "top is 2.5; give a whole number"),
+        (partial(roofmodel.trace, EXPORT, steps=5), "steps is 5; give text"),
+        (partial(roofmodel.homework, 1001), "student is 1001; give text"),
+        (partial(roofmodel.crossover, "matmul", "a100", op=b"x"), "op is b'x'; give text"),
+    ],
+)
+def test_the_types_in_a_signature_are_checked(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(roofmodel.RoofError, match=f"^{message}"):
+        call()
 
 
 @pytest.mark.parametrize(
@@ -429,7 +449,7 @@ def test_homework_is_generated_and_checked(tmp_path: Path) -> None:
     report = roofmodel.check_homework(answers, "1001", seed="fall").to_dict()
     assert report["score"] == 1
     assert "$" not in roofmodel.homework("1001", "rooflines").to_markdown()  # blanks, no formulas
-    with pytest.raises(roofmodel.WorkloadError, match=r"^sheet: unknown sheet 'roofline'"):
+    with pytest.raises(roofmodel.WorkloadError, match=r"^sheet: unknown value 'roofline'"):
         roofmodel.homework("1001", "roofline")
 
 

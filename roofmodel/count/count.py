@@ -20,14 +20,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roofmodel.count.module_memory import TrainingMemory, check_optimizer, tensors, training_memory
+from roofmodel.count.module_memory import TrainingMemory, tensors, training_memory
 from roofmodel.counting import vector_flops
-from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
+from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.operator import Cost
 from roofmodel.devices.device import Device
 from roofmodel.errors import Option, RoofError, WorkloadError, choices, cut, shorten
 from roofmodel.files.file_names import printable
-from roofmodel.options.values import Optimizer, check_one_of
+from roofmodel.options.values import Optimizer
 from roofmodel.roofline.vector_operators import ELEMENTWISE
 from roofmodel.timing.roofline import Placement, place
 
@@ -109,8 +109,6 @@ def count(
 
     Raises WorkloadError for invalid options, and for an error in the module's code, with its file and line.
     """
-    check_one_of("dtype", dtype, COMPUTE_FORMATS)
-    check_optimizer(optimizer)
     shapes = [_shape(text) for text in inputs]
     try:
         import torch

@@ -9,11 +9,11 @@ exist. Temporary tensors of the backward pass are not included. The mask of drop
 from __future__ import annotations
 
 import gc
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from roofmodel.counting.number_formats import FORMATS, MASK, Widths
 from roofmodel.counting.training import optimizer_state_bytes
-from roofmodel.options.values import Optimizer, check_one_of
+from roofmodel.options.values import Optimizer
 
 MIN_TRAINING_BITS = 16
 
@@ -37,11 +37,6 @@ class Kept(NamedTuple):
 
     reference: Any
     bytes: int
-
-
-def check_optimizer(optimizer: object) -> None:
-    """Raises WorkloadError for an unknown optimizer."""
-    check_one_of("optimizer", optimizer, get_args(Optimizer))
 
 
 def training_memory(module: Any, inputs: tuple[Any, ...], dtype: str, optimizer: Optimizer) -> TrainingMemory | None:

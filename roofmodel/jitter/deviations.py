@@ -13,7 +13,7 @@ Multiple Nodes" (NVIDIA, 2020). For rank r and kernel i of a step:
 
 from __future__ import annotations
 
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from roofmodel.options.values import FirstGap
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 
 Floats = NDArray[np.float64]
-FIRST_GAPS: tuple[str, ...] = get_args(FirstGap)
 
 
 class Deviations(NamedTuple):

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roofmodel.errors import Option, ProfileError, Text, WorkloadError, choices, cut
+from roofmodel.errors import Option, ProfileError, Text, WorkloadError, cut
 from roofmodel.files.file_names import display_names, rename_files
 from roofmodel.jitter.alignment import LAST_STEP, Begins, Difference, KernelAlignment
 from roofmodel.jitter.causes import SIGNIFICANT, Cause
 from roofmodel.jitter.clocks import RankClocks
-from roofmodel.jitter.deviations import FIRST_GAPS, Deviations, Floats
+from roofmodel.jitter.deviations import Deviations, Floats
 from roofmodel.jitter.pipelines.operation_deviations import OperationJitter, operation_jitter
 from roofmodel.jitter.pipelines.what_if import WhatIf, Worker
 from roofmodel.jitter.rank_files import is_rank_file
@@ -109,8 +109,6 @@ def jitter(
     `deviations.first_gaps`. `cache` is a folder for Parquet files with the kernels of each file; `cluster` the address
     of a Dask scheduler, or `local`. Raises RoofError if fewer than two ranks can be compared, and for invalid options.
     """
-    if first_gap not in FIRST_GAPS:
-        raise WorkloadError(Option("first_gap"), f": unknown definition {first_gap!r}{choices(first_gap, FIRST_GAPS)}")
     low, high = (0, LAST_STEP) if steps_range is None else step_range(steps_range)
     folder = None if cache is None else check_cache(cache)
     late = None if threshold is None else seconds_of("threshold", threshold, "100us")

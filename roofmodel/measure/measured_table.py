@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple, get_args
+from typing import IO, Any, NamedTuple
 
 from roofmodel.errors import Command, Message, Option, OutputError, Text, WorkloadError, shorten
 from roofmodel.files import output_files
@@ -28,11 +28,8 @@ from roofmodel.measure.measure import (
 )
 from roofmodel.measure.stopwatch import Machine
 from roofmodel.models.architecture import Architecture
-from roofmodel.options.values import L2State, check_one_of
 from roofmodel.roofline.device import UnknownDevice, identify
 from roofmodel.version import __version__
-
-L2_STATES: tuple[str, ...] = get_args(L2State)
 
 
 class CsvWriter:
@@ -163,7 +160,6 @@ def run(
     """
     output_files.check(output, ("csv",))
     wanted = chosen("ops", ops, cases.KERNELS, cases.KERNELS)
-    check_one_of("l2", l2, L2_STATES)
     if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 < budget < math.inf:
         raise WorkloadError(Option("budget"), f" is {shorten(budget)}; give a number of seconds greater than 0")
     _checked(output, resume, force)

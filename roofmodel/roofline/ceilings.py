@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from roofmodel.devices.ceilings import ceilings_without_clock, measured_ceilings, with_ceilings
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError, choices
 from roofmodel.numbers import units
-from roofmodel.options.values import CeilingSource, check_one_of
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.profiles.ncu.metric_catalog import CLOCK
 from roofmodel.roofline.points import flops_by_pipe
 
-CEILING_SOURCES: tuple[str, ...] = get_args(CeilingSource)
 CLOCK_TOLERANCE = 0.02  # a smaller difference is not reported: drivers round to 7.5 or 15 MHz
 
 
@@ -93,10 +91,9 @@ def choose_ceilings(
 ) -> Ceilings:
     """The device's ceilings at a `clock`: boost, measured, a clock of the device's file, or a quantity.
 
-    `source` is one of CEILING_SOURCES. `may_be_locked`: the profiler locks clocks by default, so a file without a clock
-    gets a note. Raises RoofError for an unknown clock or source, and for `measured` if no kernel has a clock.
+    `source` is datasheet or measured. `may_be_locked`: the profiler locks clocks by default, so a file without a clock
+    gets a note. Raises RoofError for an unknown clock, and for `measured` if no kernel has a clock.
     """
-    check_one_of("ceilings", source, CEILING_SOURCES)
     ran_at = kernel_clock(kernels)
     hertz = _requested_clock(clock, device, ran_at)
     used = {pipe for kernel in kernels for pipe, flops in flops_by_pipe(kernel.flops).items() if flops}

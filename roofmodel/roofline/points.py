@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
-from roofmodel.errors import Option, WorkloadError, choices
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.steps.estimate import Estimate
 
@@ -162,9 +161,7 @@ GROUPINGS: Mapping[str, Callable[[Kernel], str]] = {
 
 
 def group(kernels: Iterable[Kernel], by: str) -> list[KernelGroup]:
-    """Kernels summed by `name`, `base`, `nvtx`, `category` or `lecture`; longest first. Raises WorkloadError."""
-    if by not in GROUPINGS:
-        raise WorkloadError(Option("by"), f": unknown grouping {by!r}{choices(by, GROUPINGS)}")
+    """Kernels summed by `name`, `base`, `nvtx`, `category` or `lecture`; longest first."""
     bundles: dict[str, list[Kernel]] = {}
     for kernel in kernels:
         bundles.setdefault(GROUPINGS[by](kernel), []).append(kernel)

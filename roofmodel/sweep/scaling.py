@@ -17,7 +17,6 @@ from typing import Any
 from roofmodel.devices.device import Device
 from roofmodel.errors import Message, Option, Text, WorkloadError
 from roofmodel.models.architecture import Architecture
-from roofmodel.options.values import check_one_of
 from roofmodel.options.workload import MAX_VALUE, valid
 from roofmodel.sweep import grid
 from roofmodel.sweep.case import COLUMNS, RESULT_COLUMNS, SCALING_COLUMNS, Columns, GridCase
@@ -26,7 +25,6 @@ from roofmodel.sweep.scaling_laws import LAWS, LawFit, Scaling, fit
 from roofmodel.sweep.scaling_table import MeasuredRun
 from roofmodel.sweep.sweep import Sweep, sweep
 
-MODES = ("strong", "weak")
 SHARES = ("dp", "tp", "pp", "ep")
 MAX_ROWS = 20_000
 """Limit of the rows of a scaling table, which are kept in memory."""
@@ -52,9 +50,7 @@ def scaling_sweep(
     training, else tensor parallelism). `measured` reads the measured runs for a mode. Raises WorkloadError for invalid
     values, and if no number of GPUs is possible.
     """
-    check_one_of("scaling", mode, MODES)
     share = share or ("dp" if asked.get("phase") == "train" else "tp")
-    check_one_of("share", share, SHARES)
     counts = sorted(grid.numbers("gpus", gpus, 1, MAX_GPUS))
     runs = measured(mode) if measured else ()
     for value in grid.names(asked["data_parallel"]) if asked.get("data_parallel") is not None else ():

@@ -504,12 +504,10 @@ def test_a_fraction_is_a_number(tmp_path: Path) -> None:
     assert homework._number(question, "1/12 FLOP/B") == pytest.approx(question.value)
 
 
-@pytest.mark.parametrize(
-    ("student", "name"), [("", "lectures"), ("a\nb", "lectures"), ("x" * 101, "lectures"), ("a", "b")]
-)
-def test_an_unknown_sheet_or_unusable_student_is_refused(student: str, name: str) -> None:
-    with pytest.raises(WorkloadError, match=r"student is|sheet: unknown sheet 'b'; known: lectures"):
-        homework.sheet(student, name)
+@pytest.mark.parametrize("student", ["", "a\nb", "x" * 101])
+def test_an_unusable_student_is_refused(student: str) -> None:
+    with pytest.raises(WorkloadError, match="student is"):
+        homework.sheet(student, "lectures")
 
 
 # --- The commands -----------------------------------------------------------------------------------

@@ -377,7 +377,6 @@ def test_a_rank_with_other_kernels_is_not_compared_and_named(tmp_path: Path) -> 
         ({"steps_range": "7:9"}, r"at least two ranks must have such a step; the files have 2 steps \(2000, 2001\)"),
         ({"steps_range": "7:7"}, r"7:7\"? is empty; did you mean 7:8\?"),
         ({"steps_range": "x"}, "not a range of steps"),
-        ({"first_gap": "other"}, "unknown definition"),
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, str], message: str, tmp_path: Path) -> None:

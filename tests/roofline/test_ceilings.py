@@ -107,7 +107,6 @@ def test_a_note_lists_measured_and_datasheet_ceilings() -> None:
         ("0Hz", "datasheet", "'0Hz' is not a clock"),
         ("bost", "datasheet", "did you mean 'boost'?"),
         ("", "datasheet", "unknown clock ''"),
-        ("boost", "sheet", "ceilings: unknown value 'sheet'"),
     ],
 )
 def test_an_invalid_clock_or_ceiling_source_is_refused(clock: str, ceilings: str, fragment: str) -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.roofline.points import (
@@ -124,11 +123,6 @@ def test_groups_keep_the_time_and_the_launches(launches: list[tuple[str, float]]
         assert sum(g.seconds or 0 for g in groups) == pytest.approx(sum(seconds for _, seconds in launches))
         assert sum(g.invocations for g in groups) == len(launches)
         assert [g.seconds for g in groups] == sorted((g.seconds for g in groups), reverse=True)
-
-
-def test_an_unknown_grouping_names_the_known_ones() -> None:
-    with pytest.raises(WorkloadError, match="'category'"):
-        group([], "categori")
 
 
 @pytest.mark.parametrize(
