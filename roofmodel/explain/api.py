@@ -118,6 +118,7 @@ def conventions() -> Derivation:
     return Derivation(document())
 
 
+@checked
 @lists_options
 def reconcile(
     model: Model, tool: FlopCounter, *, family: str | None = None, **workload: Unpack[WorkloadOptions]
@@ -140,6 +141,4 @@ def reconcile(
     from roofmodel.explain.reconcile_document import document
     from roofmodel.models import hub
 
-    arguments.check_texts(family=family)
-    arguments.check_required_texts(reconcile=tool)  # named as the option of `roof explain`
     return Derivation(document(study(hub.load(model, family), tool, **workload)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
 from roofmodel.errors import Message, ModelError, Option, Text
 from roofmodel.explain.api import conventions, explain, reconcile
+from roofmodel.options.values import FlopCounter, check_one_of
 from roofmodel.options.workload import DECLARED
 from roofmodel.report.command import DOCUMENT_FILES, DOCUMENT_FORMATS, CommandCall, command
 from roofmodel.report.printing import ignored, present
@@ -38,6 +39,7 @@ def _present(
     if not given.keys() & {"model", "line"}:
         raise ModelError("MODEL is missing; give one such as gpt2-xl, or a kernel such as matmul")
     if tool and "model" in given:
+        check_one_of("reconcile", tool, get_args(FlopCounter))
         used = {name: value for name, value in given.items() if name in {"model", "family", *DECLARED}}
         others = ignored((name for name in given if name not in used), "--reconcile sums the counts of the whole model")
         present(reconcile(tool=tool, **used), form, output, notes=others)  # type: ignore[arg-type]  # checked there

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from roofmodel.counting.operator import Operator
-from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored
+from roofmodel.errors import Message, Option, Text, WorkloadError, ignored
 from roofmodel.explain.explain import Explanation, Quantity, SymbolicOperator, explain
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.recurrent import DeltaRule
@@ -59,10 +59,8 @@ class Reconciliation(NamedTuple):
 def reconcile(arch: Architecture, tool: str, **options: Any) -> Reconciliation:
     """The count of a tool for a forward pass, derived from ours. `attention`: the implementation that the tool runs.
 
-    Raises WorkloadError for an unknown tool, or a model without rules.
+    Raises WorkloadError for a model without rules.
     """
-    if tool not in TOOLS:
-        raise WorkloadError(Option("reconcile"), f": unknown tool {tool!r}{choices(tool, TOOLS)}")
     is_network = isinstance(arch.body, Network)
     if not is_network and any(isinstance(part, DeltaRule) for part in arch.stack.parts):
         raise WorkloadError(

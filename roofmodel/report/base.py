@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from roofmodel.errors import AnswerNote, Command, Message, Option, Text, WarningNote
 from roofmodel.options import arguments
 from roofmodel.options.arguments import PathLike
+from roofmodel.options.values import check_one_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,7 +108,8 @@ class TextResult(RenderedResult):
     def text(self, form: TextFormat) -> str:
         """The text that `--format FORM` prints. Raises RoofError, which lists the formats, for an unknown one."""
         texts = self._texts()
-        return texts[arguments.one_of("form", form, texts)]()
+        check_one_of("form", form, texts)
+        return texts[form]()
 
 
 class FileResult(RenderedResult):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from roofmodel.errors import Text
 from roofmodel.options import arguments
 from roofmodel.options.arguments import PathLike
+from roofmodel.options.values import check_one_of
 from roofmodel.report.base import FileResult
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ class SweepReport(FileResult):
         """Raises RoofError for an unknown kind of picture, `costs` without prices, `scaling` without scaling."""
         from roofmodel.sweep.picture import check
 
-        arguments.check_texts(picture=kind)
         check(kind, priced, scaled)
 
     def write(self, form: str, out: TextIO) -> None:
@@ -69,7 +69,8 @@ class SweepReport(FileResult):
         from roofmodel.sweep.files import write_csv, write_json
 
         writers = {"json": write_json, "csv": write_csv}
-        writers[arguments.one_of("form", form, writers)](self.sweep, out)
+        check_one_of("form", form, writers)
+        writers[form](self.sweep, out)
 
     def save(self, path: PathLike, picture: SweepPicture | None = None) -> Path:
         """Write the rows (csv, json, parquet) or a picture (png, svg, pdf) of `rates`, `roofs`, `costs` or

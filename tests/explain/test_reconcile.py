@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import roofmodel
 from roofmodel.errors import WorkloadError
 from roofmodel.explain.reconcile import reconcile
 from roofmodel.models import hub
@@ -97,8 +98,8 @@ def test_an_unchecked_family_is_noted() -> None:
 
 
 def test_an_unsupported_model_is_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"reconcile: unknown tool 'ptflops'; did you mean 'calflops'"):
-        reconcile(hub.load("gpt2"), "ptflops")
+    with pytest.raises(WorkloadError, match=r"tool: unknown value 'ptflops'; did you mean 'calflops'"):
+        roofmodel.reconcile("gpt2", "ptflops")  # type: ignore[arg-type]
     for model, tool in (("resnet-50", "deepspeed"), ("t5-small", "fvcore"), ("qwen3-coder-next", "calflops")):
         with pytest.raises(WorkloadError, match="is not supported"):
             reconcile(hub.load(model), tool)

@@ -106,7 +106,12 @@ def test_a_file_has_all_notes(roof: Roof, tmp_path: Any) -> None:
         assert all(re.sub(r"\W+", " ", note)[-30:] in text for note in notes if "--" not in note and "=" not in note)
 
 
-@pytest.mark.parametrize("command", ["sweep", "plan", "explain", "plot", "kernels", "compare", "trace", "jitter",
-                                     "validate", "count", "crossover", "ncu-command", "models show"])  # fmt: skip
-def test_every_command_that_prints_notes_has_the_option(command: str, roof: Roof) -> None:
+@pytest.mark.parametrize("command", ["estimate", "sweep", "plan", "explain", "plot", "trace", "crossover", "ncu-command",
+                                     "measure", "models show"])  # fmt: skip
+def test_a_command_that_prints_notes_has_the_option(command: str, roof: Roof) -> None:
     assert "--notes" in roof(*command.split(), "--help").out
+
+
+@pytest.mark.parametrize("command", ["kernels", "compare", "jitter", "validate", "count", "explore", "hw check"])
+def test_a_command_whose_result_has_only_warnings_has_no_such_option(command: str, roof: Roof) -> None:
+    assert "--notes" not in roof(*command.split(), "--help").out
