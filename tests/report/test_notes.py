@@ -106,8 +106,8 @@ def test_a_file_has_all_notes(roof: Roof, tmp_path: Any) -> None:
         assert all(re.sub(r"\W+", " ", note)[-30:] in text for note in notes if "--" not in note and "=" not in note)
 
 
-@pytest.mark.parametrize("command", ["estimate", "sweep", "plan", "explain", "plot", "trace", "crossover", "ncu-command",
-                                     "measure", "models show"])  # fmt: skip
+@pytest.mark.parametrize("command", ["estimate", "sweep", "plan", "explain", "crossover", "plot", "trace",
+                                     "ncu-command", "measure", "models show"])  # fmt: skip
 def test_a_command_that_prints_notes_has_the_option(command: str, roof: Roof) -> None:
     assert "--notes" in roof(*command.split(), "--help").out
 

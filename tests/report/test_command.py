@@ -1,0 +1,119 @@
+"""Commands that follow from the signatures and docstrings of functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import Any, Literal
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import roofmodel
+from roofmodel.app import COMMANDS
+from roofmodel.options.arguments import PathLike, ProgressCallback, no_progress
+from roofmodel.options.signature import helps, own_types
+from roofmodel.report.command import CommandCall, command
+
+FUNCTIONS = [getattr(roofmodel, name) for name in roofmodel.__all__ if name.islower()]
+
+
+def cook(
+    *files: PathLike,
+    how: Literal["fried", "boiled"] = "fried",
+    number_of_eggs: int = 2,
+    spices: str | Iterable[str] = (),
+    salt: float | str | None = None,
+    hot: bool = False,
+    progress: ProgressCallback = no_progress,
+) -> str:
+    """Cook what the
+    files say.
+
+    This paragraph is for Python.
+
+    Args:
+        *files: Recipes; - for
+            stdin.
+        how: fried, or boiled with `salt` [as in a pot].
+        number_of_eggs: Eggs for `files`.
+        spices: One of them.
+        salt: Such as 2g.
+        hot: Serve it hot.
+        progress: Called often.
+
+    Examples:
+        >>> cook("recipe")  # doctest: +SKIP
+    """
+    return ""
+
+
+def cooked(*arguments: str, **further: Any) -> tuple[dict[str, Any], str]:
+    """What the command of `cook` passes to it, and what the command prints."""
+    given: dict[str, Any] = {}
+
+    def run(call: CommandCall, form: Any, output: Sequence[str]) -> None:
+        given.update(call.given)
+
+    app = command(cook, run=run, **further)
+    return given, CliRunner().invoke(app, arguments, env={"COLUMNS": "200"}).output
+
+
+def test_a_command_has_the_options_of_its_function_with_their_help() -> None:
+    _, shown = cooked("--help", settings={"salt": {"metavar": "GRAMS"}})
+    text = re.sub(r"[\s│╭╮╰╯─]+", " ", shown)
+    for part in (
+        "Cook what the files say.",
+        "files <str> Recipes; - for stdin. [required]",
+        "--how <str> fried, or boiled with --salt [as in a pot]. [default: fried]",
+        "--number-of-eggs <int> Eggs for FILES. [default: 2]",
+        "--salt GRAMS Such as 2g.",
+        "--hot Serve it hot.",
+    ):
+        assert part in text, text
+    assert "progress" not in text
+
+
+def test_a_call_has_what_the_command_line_states() -> None:
+    assert cooked("a", "b", "--how", "fried", "--spices", "x", "--spices", "y", "--hot")[0] == {
+        "files": ["a", "b"], "how": "fried", "spices": ["x", "y"], "hot": True
+    }  # fmt: skip
+    assert cooked("a", "--salt", "3")[0] == {"files": ["a"], "salt": "3"}
+
+
+def test_files_and_what_stands_before_them_are_passed_by_position() -> None:
+    def function(model: str, *files: PathLike, steps: int = 1) -> tuple[str, tuple[PathLike, ...], int]:
+        return model, files, steps
+
+    assert CommandCall(function, {"files": ["a", "b"], "steps": 3, "model": "m"})() == ("m", ("a", "b"), 3)
+    assert CommandCall(function, {"model": "m"})() == ("m", (), 1)
+
+
+def test_files_that_the_command_line_names_are_its_inputs() -> None:
+    assert CommandCall(cook, {"files": ["a", "b"], "how": "fried", "salt": "c"}).inputs == ["a", "b"]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_a_docstring_has_each_own_parameter(function: Any) -> None:
+    shared_with_plan = {"gpus", "price", "memory_utilization", "family", "top", "cluster", "progress"}
+    kwargs = {"options", "workload", "search"}
+    own = own_types(function).keys() - {"return"} - kwargs
+    assert own - helps(function).keys() == (shared_with_plan if function is roofmodel.plan_training else set())
+    assert helps(function).keys() <= own
+
+
+@pytest.mark.parametrize("name", ["family", "times", "cluster"])
+def test_a_shared_option_has_the_same_help_everywhere(name: str) -> None:
+    assert len({helps(function)[name] for function in FUNCTIONS if name in helps(function)}) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("models", "hw", "homework", "measure")])
+def test_the_help_of_an_output_file_lists_the_suffixes_of_the_result(name: str) -> None:
+    app = import_module(COMMANDS[name]).app
+    options = {option.name: option for option in typer.main.get_command(app).params}
+    result = own_types(getattr(roofmodel, {"kernels": "read_profile"}.get(name, name.replace("-", "_"))))["return"]
+    if "output" in options:
+        listed = re.findall(r"\.([a-z.]+)(?=[ :]|$)", options["output"].help.replace("[.gz]", ""))
+        assert {*listed} == {suffix.removesuffix(".gz") for suffix in result.suffixes()}
