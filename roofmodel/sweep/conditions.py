@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from roofmodel.errors import Option, WorkloadError, shorten, suggest
 from roofmodel.numbers import units
+from roofmodel.sweep.arrays import TEXT_COLUMNS, full_column
 from roofmodel.sweep.case import COLUMNS, SCALING_COLUMNS, Columns
-from roofmodel.sweep.columns import TEXT_COLUMNS, full_column
 
 SHORT_NAMES = {
     "hw": "hardware",

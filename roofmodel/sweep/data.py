@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from roofmodel.sweep.columns import concatenated, full_column, known_values
+from roofmodel.sweep.arrays import concatenated, full_column, known_values
 from roofmodel.sweep.scaling_laws import Scaling
 from roofmodel.sweep.sweep import Sweep
 

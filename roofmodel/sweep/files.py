@@ -12,8 +12,8 @@ from typing import Any, TextIO, TypeVar
 from roofmodel.errors import OutputError
 from roofmodel.files import output_files
 from roofmodel.report.encoding import csv_cell
+from roofmodel.sweep.arrays import TEXT_COLUMNS, full_column, known_values
 from roofmodel.sweep.case import COUNT_OPTIONS, COUNTS, ROLES, Columns
-from roofmodel.sweep.columns import TEXT_COLUMNS, full_column, known_values
 from roofmodel.sweep.data import rows, summary
 from roofmodel.sweep.sweep import Sweep
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from roofmodel.errors import Message, Option, Text, WorkloadError
+from roofmodel.sweep.arrays import TEXT_COLUMNS, concatenated, full_column
 from roofmodel.sweep.case import Columns
-from roofmodel.sweep.columns import TEXT_COLUMNS, concatenated, full_column
 from roofmodel.sweep.conditions import Order, RowCondition, as_floats
 from roofmodel.sweep.sweep import MAX_POINTS_IN_MEMORY, Sweep
 

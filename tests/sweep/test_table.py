@@ -20,7 +20,6 @@ import roofmodel
 from roofmodel import WorkloadError
 from roofmodel.sweep import picture as sweep_picture
 from roofmodel.sweep.case import COLUMNS, COUNTS
-from roofmodel.sweep.columns import concatenated
 from tests.printing import printed
 from tests.test_cli import Roof, roof
 
@@ -68,14 +67,6 @@ def test_keys_are_those_of_an_estimates_totals() -> None:
         roofmodel.estimate("resnet-50", "a100").totals["forward"] | roofmodel.estimate("gpt2", "a100").totals["decode"]
     )
     assert set(totals) <= set(COLUMNS)
-
-
-def test_counts_beyond_float_precision_stay_exact_with_fractions() -> None:
-    large = 2**53 + 1
-    joined = concatenated([numpy.array([large]), numpy.array([0.5])])
-    assert joined.tolist() == [large, 0.5]
-    assert concatenated([numpy.array([2]), numpy.array([0.5])]).dtype == float
-    assert concatenated([numpy.array([True]), numpy.array([float("nan")])]).tolist() == [True, None]
 
 
 def test_parquet_refuses_counts_above_64_bits_and_other_formats_write_them(tmp_path: Path) -> None:
