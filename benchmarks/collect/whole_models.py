@@ -104,20 +104,23 @@ def predicted(config: Path, dtype: str, work: Work, hardware: str | None) -> Ite
     """
     numbers = {name: value for name, value in work._asdict().items() if value is not None}
     common = {"hardware": hardware, "dtype": dtype, **numbers}
-    for runtime, option in (("eager", "eager"), ("graph", "eager"), ("serving", "graph")):
-        row: dict[str, Any] = {"runtime": runtime, "status": "done", **common}
+    for option, runtimes in (("eager", ("eager", "graph")), ("graph", ("serving",))):
+        phase, status = None, "done"
         try:
             if hardware is None:
                 raise RoofError("no file in hardware/ describes this device")
             (phase,) = estimate(str(config), hardware, dtype=dtype, runtime=option, **numbers).estimate.phases  # type: ignore[arg-type]
-            expected = phase.kernel_seconds if runtime == "graph" else phase.expected
-            row["bound_seconds"] = float(phase.bound_seconds)
-            if expected is not None:
-                fields = ("expected_seconds", "expected_low_seconds", "expected_high_seconds")
-                row |= zip(fields, map(float, expected), strict=True)
         except RoofError as error:
-            row["status"] = str(error)
-        yield {**row, "written": datetime.now(UTC).isoformat(timespec="milliseconds")}
+            status = str(error)
+        for runtime in runtimes:
+            row: dict[str, Any] = {"runtime": runtime, "status": status, **common}
+            if phase is not None:
+                row["bound_seconds"] = float(phase.bound_seconds)
+                expected = phase.kernel_seconds if runtime == "graph" else phase.expected
+                if expected is not None:
+                    fields = ("expected_seconds", "expected_low_seconds", "expected_high_seconds")
+                    row |= zip(fields, map(float, expected), strict=True)
+            yield {**row, "written": datetime.now(UTC).isoformat(timespec="milliseconds")}
 
 
 def rows(built: RandomModel, work: Work, watch: Machine, mode: str = "eager") -> Iterator[dict[str, Any]]:
