@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from roofmodel.errors import Option
 from roofmodel.jitter.columns import SLOWDOWNS, rank_rows, ranks_table, signed, steps_table, unit_of_work
 from roofmodel.jitter.jitter import OPERATIONS, Jitter
 from roofmodel.jitter.pipelines.what_if import WhatIf
 from roofmodel.numbers import units
+from roofmodel.report.columns import omitted_rows
 
 MAX_ROWS = 16  # of ranks and of steps
 MAX_SLOWDOWNS = 4  # of each group
+SMALLER = "with smaller deviations"  # the rows that are left out
 TOOLS = {"steps": "tables of kernels by step", OPERATIONS: "table of operations"}
 
 
@@ -40,11 +41,11 @@ def _blocks(jitter: Jitter) -> Iterator[RenderableType]:
     yield Text()
     ranks = rank_rows(jitter)
     yield ranks_table(jitter).terminal(ranks[place] for place in jitter.latest_ranks(MAX_ROWS))
-    yield from _omitted_rows(len(jitter.ranks) - MAX_ROWS)
+    yield from omitted_rows(len(jitter.ranks) - MAX_ROWS, "json", which=SMALLER)
     if any(step.has_latest for step in jitter.steps):
         yield Text()
         yield steps_table(jitter).terminal(jitter.steps[place] for place in jitter.worst_steps(MAX_ROWS))
-        yield from _omitted_rows(len(jitter.steps) - MAX_ROWS)
+        yield from omitted_rows(len(jitter.steps) - MAX_ROWS, "json", which=SMALLER)
     if jitter.what_if is not None:
         yield Text()
         yield Text(what_if_text(jitter.what_if))
@@ -110,8 +111,3 @@ def _slowdowns(found: WhatIf) -> RenderableType:
         if listed[row[0]] <= MAX_SLOWDOWNS:
             rows.append(row)
     return SLOWDOWNS.terminal(rows)
-
-
-def _omitted_rows(rest: int) -> Iterator[RenderableType]:
-    if rest > 0:
-        yield Text(f"and {rest} more with smaller deviations; {Option('format', 'json')} lists all", style="dim")

@@ -39,8 +39,7 @@ def _kernels(run: DeviceProfile) -> Iterator[RenderableType]:
     longest = profile.longest(MAX_ROWS)
     device = identification and identification.device
     yield KERNELS.without("hardware").terminal(KernelRow(kernel, device=device) for kernel in longest)
-    if rest := len(profile.kernels) - len(longest):
-        yield omitted_rows(rest, "csv", "json")
+    yield from omitted_rows(len(profile.kernels) - len(longest), "csv", "json")
 
 
 def points_table(plot: RooflinePlot) -> Group:
@@ -80,5 +79,4 @@ def _points(
         PointRow(point, letter=(chart.letter_of(point, letters), f"bold {point_color([panel], 0, point.category)}"))
         for point in listed
     )
-    if rest := len(found) - len(listed):
-        yield omitted_rows(rest, "csv", "json")
+    yield from omitted_rows(len(found) - len(listed), "csv", "json")

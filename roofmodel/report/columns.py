@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from rich.table import Table as RichTable
@@ -19,10 +20,15 @@ def bare(**options: Any) -> RichTable:
     return RichTable(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", **options)
 
 
-def omitted_rows(rest: int, *formats: str) -> Text:
-    """The line below a table that leaves rows out: `and 5 more; --format json lists all`."""
-    options = " and ".join(str(Option("format", name)) for name in formats)
-    return Text(f"and {rest} more; {options} {'lists' if len(formats) == 1 else 'list'} all", style="dim")
+def omitted_rows(rest: int, *formats: str, which: str = "") -> Iterator[Text]:
+    """The line below a table without its last `rest` rows: `and 5 more; --format json lists all`; none without rest.
+
+    `which` describes the omitted rows: `and 5 more with smaller deviations`.
+    """
+    if rest > 0:
+        options = " and ".join(str(Option("format", name)) for name in formats)
+        more = f"{rest} more {which}".rstrip()
+        yield Text(f"and {more}; {options} {'lists' if len(formats) == 1 else 'list'} all", style="dim")
 
 
 def shorten(name: str, width: int) -> str:

@@ -136,8 +136,7 @@ def blocks(trace: RunAnalysis, compared: RunComparison) -> Iterator[RenderableTy
         yield Text()
         yield Text(f"GPU work by {title}, largest change first", style="bold")
         yield changes_table("name", title).terminal([*rows[:MAX_ROWS], _Total(before, after, after - before)])
-        if (rest := len(rows) - MAX_ROWS) > 0:
-            yield omitted_rows(rest, "json")
+        yield from omitted_rows(len(rows) - MAX_ROWS, "json")
     if replaced := [row for row in compared.kernels if row.counterpart and row.launches_before]:
         listed = "; ".join(f"{row.group} → {row.counterpart}" for row in replaced[:MAX_ROWS])
         yield Text(f"replaced kernels: {listed}", style="dim")

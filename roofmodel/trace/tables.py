@@ -144,7 +144,7 @@ def _steps(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
         yield Text()
         yield Text(f"{heading}; mean {units.seconds(mean)}, {units.significant(kernels)} kernels", style="bold")
         yield STEPS.terminal(StepRow(report.rank, step) for step in steps[:MAX_ROWS])
-        yield from _omitted_rows(len(steps) - MAX_ROWS)
+        yield from omitted_rows(len(steps) - MAX_ROWS, "json")
 
 
 def _groups(trace: RunAnalysis) -> Iterator[RenderableType]:
@@ -154,15 +154,10 @@ def _groups(trace: RunAnalysis) -> Iterator[RenderableType]:
         yield Text()
         yield Text(f"GPU work by {trace.by}{where}", style="bold")
         yield groups_table(title=trace.by).without("rank").terminal(rows[:MAX_ROWS])
-        yield from _omitted_rows(len(rows) - MAX_ROWS)
+        yield from omitted_rows(len(rows) - MAX_ROWS, "json")
         if trace.by == "lecture" and (shares := lecture_shares(report.rank)):
             text = f"communication (memory_mgmt) {shares.memory_mgmt:.2%}; collectives alone {shares.collectives:.2%}"
             yield Text(text, style="dim")
-
-
-def _omitted_rows(rest: int) -> Iterator[RenderableType]:
-    if rest > 0:
-        yield omitted_rows(rest, "json")
 
 
 def _copies(ranks: Sequence[RankRow]) -> Iterator[RenderableType]:
