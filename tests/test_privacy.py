@@ -223,7 +223,7 @@ def test_no_cell_of_a_csv_file_is_a_formula(name: str, roof) -> None:
 
 def test_negative_numbers_of_a_csv_file_stay_numbers() -> None:
     record = {"number": -1.5, "text": "-1.5", "exponent": "-1e-05", "infinite": "-inf", "plus": "+3"}
-    assert as_csv([record]).splitlines()[1] == "-1.5,-1.5,-1e-05,-inf,+3"
+    assert as_csv(list(record), [record]).splitlines()[1] == "-1.5,-1.5,-1e-05,-inf,+3"
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

@@ -124,4 +124,4 @@ def as_json(estimate: Estimate) -> str:
 
 def as_csv(estimate: Estimate) -> str:
     """One line per operator."""
-    return encoding.as_csv(flat(estimate))
+    return encoding.as_csv(["phase", *OPERATORS.csv_keys], flat(estimate))

@@ -9,14 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from roofmodel.errors import Option
-from roofmodel.estimate.rows import OperatorRow, group_rows, rows, with_letters
+from roofmodel.estimate.rows import group_rows, rows, with_letters
 from roofmodel.estimate.summary import Answer, summary
 from roofmodel.estimate.tables import GROUP_LINES, OPERATOR_LINES, style, terminal_lines
 from roofmodel.estimate.text import describe_remarks
 from roofmodel.numbers import units
 from roofmodel.report import chart
 from roofmodel.steps.estimate import Estimate
-from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.workload_text import describe_parameters, describe_phase, describe_workload
 from roofmodel.timing.links import route
 from roofmodel.timing.roofline import ridge
@@ -47,7 +46,7 @@ class EstimateView:
             shown = found if self.roofline else [("", row) for _, row in found]
             yield Text()
             yield Text(describe_phase(phase), style="bold")
-            yield from _table(phase, shown, width, self.ops)
+            yield (OPERATOR_LINES if self.ops else GROUP_LINES).terminal(terminal_lines(phase, shown, self.ops))
             yield from (Text(remark, style="dim") for remark in describe_remarks(estimate, phase))
             marks += [
                 chart.Mark(letter, f"bold {style(row)}", row.cost.intensity, row.flops_per_second)
@@ -110,16 +109,6 @@ def _links(estimate: Estimate) -> Iterator[str]:
     )
     for link in dict.fromkeys(links):
         yield f"{units.si(link.bandwidth / 2, 'B/s', 4)} {link.label}"
-
-
-def _table(
-    phase: PhaseEstimate, found: list[tuple[str, OperatorRow]], width: int, ops: bool
-) -> Iterator[RenderableType]:
-    """The table of a phase, and the names of columns that the terminal is too narrow for."""
-    table = (OPERATOR_LINES if ops else GROUP_LINES).terminal(terminal_lines(phase, found, ops))
-    yield table
-    if left_out := table.left_out(width):
-        yield Text(f"not shown at {width} columns: {', '.join(left_out)}", style="dim")
 
 
 # --- The chart ------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from roofmodel.files.file_names import printable
@@ -15,18 +15,13 @@ def as_json(document: Any) -> str:
     return json.dumps(document, indent=1, allow_nan=False)
 
 
-def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
-    """One line per record, with the keys of the first record as the header; an unknown value is an empty field.
-
-    Texts are those of `csv_cell`. Without records the text is empty.
-    """
+def as_csv(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
+    """A header, and a line per record; an unknown value is an empty field. Texts are those of `csv_cell`."""
     import csv
     import io
 
-    if not records:
-        return ""
     out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=list(records[0]), lineterminator="\n")
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: csv_cell(value) for key, value in record.items()} for record in records)
     return out.getvalue().rstrip("\n")

@@ -96,6 +96,18 @@ class Column(NamedTuple):
         value = self.get(row)
         return self.unknown if value is None else self.unit.write(value)
 
+    @property
+    def csv_keys(self) -> list[str]:
+        """The columns of the CSV: the key, or one for each key of a record."""
+        return [f"{self.key}_{part}" for part in self.flat] if isinstance(self.flat, tuple) else [self.key or ""]
+
+    def csv_values(self, row: Any) -> list[Any]:
+        """The values of a row in these columns."""
+        value = self.get(row)
+        if isinstance(self.flat, tuple):
+            return [None if value is None else value[part] for part in self.flat]
+        return [value if value is None or self.flat is None else self.flat(value)]
+
     def shown(self, where: str) -> bool:
         """Whether `terminal`, `markdown`, `json` or `csv` has the column."""
         name = self.title if where in ("terminal", "markdown") else self.key
@@ -126,32 +138,27 @@ class Table(NamedTuple):
         """A row for JSON."""
         return {column.key or "": column.get(row) for column in self.columns if column.shown("json")}
 
+    @property
+    def csv_keys(self) -> list[str]:
+        """The columns of the CSV and of data frames."""
+        return [key for column in self.columns if column.shown("csv") for key in column.csv_keys]
+
     def flat(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
         """A dict for each row without lists and records, for CSV and data frames."""
-        columns = [column for column in self.columns if column.shown("csv")]
-        found = []
-        for row in rows:
-            record: dict[str, Any] = {}
-            for column in columns:
-                key, value, flat = column.key or "", column.get(row), column.flat
-                if flat is None or callable(flat):
-                    record[key] = value if value is None or flat is None else flat(value)
-                else:
-                    record |= {f"{key}_{part}": None if value is None else value[part] for part in flat}
-            found.append(record)
-        return found
+        columns, keys = [column for column in self.columns if column.shown("csv")], self.csv_keys
+        return [dict(zip(keys, (value for c in columns for value in c.csv_values(row)), strict=True)) for row in rows]
 
     def csv(self, rows: Iterable[Any]) -> str:
-        """A line for each row; an unknown value is an empty field."""
+        """A header, and a line for each row; an unknown value is an empty field."""
         from roofmodel.report.encoding import as_csv
 
-        return as_csv(self.flat(rows))
+        return as_csv(self.csv_keys, self.flat(rows))
 
     def frame(self, rows: Iterable[Any]) -> "pandas.DataFrame":
-        """A row for each row, with the columns of the CSV; empty without rows."""
+        """A row for each row, with the columns of the CSV."""
         import pandas
 
-        return pandas.DataFrame(self.flat(rows))
+        return pandas.DataFrame(self.flat(rows), columns=self.csv_keys)
 
     def markdown(self, rows: Iterable[Any]) -> list[str]:
         """The lines of a Markdown table, not escaped; a row with a style is bold."""
@@ -200,7 +207,7 @@ class TerminalTable:
     """The rows of a table in a terminal of any width; no number is ever cut.
 
     A column without a known value is left out. On a narrow terminal, columns are left out by their priority, and names
-    are shortened. Legends of the columns and marks that are there follow.
+    are shortened. Below the table are the legends of its columns and marks, and the titles of columns that do not fit.
     """
 
     def __init__(self, table: Table, rows: Sequence[Any]) -> None:
@@ -229,11 +236,6 @@ class TerminalTable:
         """The titles of the columns that fit."""
         return [column.title or "" for column in self.fitting(width)]
 
-    def left_out(self, width: int) -> list[str]:
-        """The titles of the columns that do not fit."""
-        kept = self.fitting(width)
-        return [column.title for column in self.cells if column not in kept and column.title]
-
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         from rich.text import Text
 
@@ -261,6 +263,8 @@ class TerminalTable:
         legends = [line for mark, line in self.table.marks.items() if mark in text] + [column.legend for column in kept]
         if found := [*dict.fromkeys(filter(None, legends))]:
             yield Text("; ".join(found), style="dim")
+        if left_out := [column.title for column in self.cells if column not in kept and column.title]:
+            yield Text(f"not shown at {options.max_width} columns: {', '.join(left_out)}", style="dim")
 
 
 def _width(column: Column, cells: Sequence[Cell]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,11 @@ def document(trace: RunAnalysis) -> dict[str, Any]:
     }
 
 
-def table_rows(trace: RunAnalysis) -> list[dict[str, Any]]:
-    """One record per rank and group; of two runs one per group, with its change."""
+def table_and_rows(trace: RunAnalysis) -> tuple[Table, Sequence[Any]]:
+    """The CSV's table: a row per rank and group; of two runs one per group, with its change."""
     if trace.comparison is not None:
-        return comparison.changes_table("group").records(trace.comparison.groups)
-    return groups_table().records(trace.groups)
+        return comparison.changes_table("group"), trace.comparison.groups
+    return groups_table(), trace.groups
 
 
 def _roofline(roofline: RunRoofline | None) -> dict[str, Any] | None:
@@ -66,7 +66,8 @@ def _roofline(roofline: RunRoofline | None) -> dict[str, Any] | None:
 
 def as_csv(trace: RunAnalysis) -> str:
     """One line per rank and group; of two runs one per group."""
-    return encoding.as_csv(table_rows(trace))
+    table, rows = table_and_rows(trace)
+    return table.csv(rows)
 
 
 def save(trace: RunAnalysis, path: str, note: Callable[[str], None]) -> Path:

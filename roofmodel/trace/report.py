@@ -45,11 +45,10 @@ class TraceReport(RunReport):
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per rank and group, or per group of two runs, with the columns of `roof trace --format csv`."""
-        import pandas
+        from roofmodel.trace.data import table_and_rows
 
-        from roofmodel.trace.data import table_rows
-
-        return pandas.DataFrame(table_rows(self.analyzed))
+        table, rows = table_and_rows(self.analyzed)
+        return table.frame(rows)
 
     def steps_frame(self) -> pandas.DataFrame:
         """One row per rank and step: wall time and its parts in seconds."""
