@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import textwrap
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 import cog
@@ -25,6 +26,7 @@ from roofmodel.devices.device import Device
 from roofmodel.measure.operations import OPERATIONS
 from roofmodel.models import fields, yaml_description
 from roofmodel.options.workload import DECLARED, DEFAULTS
+from roofmodel.report.table import Table
 from roofmodel.steps.notes import KERNEL_KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -133,11 +135,22 @@ def table_columns() -> None:
     _table(("`op`", "shape columns", "optional columns"), rows)
 
 
-def columns(table: str) -> None:
-    """Print the columns of the rows of a JSON document, such as `roofmodel.estimate.tables.OPERATORS`."""
+def columns(table: str, rows: str) -> None:
+    """Print the keys of the rows of a JSON document, with their meaning.
+
+    `table` is the path of their Table, or of a function that returns it, such as `roofmodel.estimate.tables.OPERATORS`;
+    `rows` their place in the document. Neighbors of one meaning share a line.
+    """
     module, _, name = table.rpartition(".")
-    declared = getattr(importlib.import_module(module), name).columns
-    _table(("key", "meaning"), [(f"`{column.key}`", column.meaning) for column in declared if column.shown("json")])
+    found = getattr(importlib.import_module(module), name)
+    declared = (found if isinstance(found, Table) else found()).columns
+    lines = []
+    for meaning, group in groupby((c for c in declared if c.shown("json")), key=lambda column: column.meaning):
+        keys = " ".join(f"`{column.key}`" for column in group)
+        if not meaning:
+            raise SystemExit(f"{table}: {keys} has no meaning")
+        lines.append((keys, meaning))
+    _table((f"keys of `{rows}`", "meaning"), lines)
 
 
 def accuracy() -> None:

@@ -18,14 +18,13 @@ import typer
 import roofmodel
 from roofmodel.app import app
 from roofmodel.options.workload import DECLARED, key_of
-from roofmodel.sweep import case
 from tests import command_line
 from tests.compare import traces
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "reference" / "commands.md"})
 JSON = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
-DOCUMENTS = re.findall(r"^\$ roof (.*)\n```\n\n\| keys \| meaning \|\n\|---\|---\|\n((?:\|.*\n)*)", JSON, re.MULTILINE)
+DOCUMENTS = [section.split("\n```\n", 1) for section in JSON.split("\n$ roof ")[1:]]
 COG_OUTPUT = re.compile(r"<!-- \[\[\[cog.*?\[\[\[end\]\]\] -->", re.DOTALL)
 
 
@@ -66,9 +65,34 @@ def run(arguments: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, cap
     return done.out
 
 
-@pytest.mark.parametrize(("command", "table"), DOCUMENTS, ids=[command.split()[0] for command, _ in DOCUMENTS])
+def documented(section: str) -> tuple[dict[str, re.Pattern[str]], list[re.Pattern[str]]]:
+    """The keys that a section names by hand, and those of its tables `keys of ROWS`, which replace `ROWS.*`."""
+    table, *generated = re.split(r"^\| keys of ", section, flags=re.MULTILINE)
+    options = f"({'|'.join(map(key_of, DECLARED))})"
+    by_hand = {
+        key: re.compile(re.escape(key).replace(r"\*", ".+").replace("OPTION", options))
+        for keys, meaning in _lines(table)
+        for key in keys
+        if not (key.endswith(".*") and "below" in meaning)
+    }
+    inside = []
+    for text in generated:
+        place = text.split("`")[1]
+        inside += [re.compile(re.escape(f"{place}.{key}") + r"([.\[].+)?") for keys, _ in _lines(text) for key in keys]
+    return by_hand, inside
+
+
+def _lines(table: str) -> Iterator[tuple[list[str], str]]:
+    """The keys and the meaning of each line of a Markdown table."""
+    for line in table.splitlines():
+        if line.startswith("| `"):
+            keys, _, meaning = line.partition(" | ")
+            yield re.findall(r"`(.+?)`", keys), meaning
+
+
+@pytest.mark.parametrize(("command", "section"), DOCUMENTS, ids=[command.split()[0] for command, _ in DOCUMENTS])
 def test_the_page_on_json_has_the_keys_that_are_printed(
-    command: str, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if command.startswith("count "):
         pytest.importorskip("torch", reason="roof count needs torch: pip install 'roofmodel[torch]'")
@@ -78,13 +102,10 @@ def test_the_page_on_json_has_the_keys_that_are_printed(
     )
     (tmp_path / "answers.yaml").write_text("answers:\n  stream:\n    intensity: 0.08\n")
     printed = set(keys(json.loads(run(shlex.split(command), tmp_path, monkeypatch, capsys))))
-    patterns = {
-        key: re.compile(re.escape(key).replace(r"\*", ".+").replace("OPTION", f"({'|'.join(map(key_of, DECLARED))})"))
-        for row in table.splitlines()
-        for key in re.findall(r"`(.+?)`", row.split(" | ")[0])
-    }
-    assert not {key for key in printed if not any(p.fullmatch(key) for p in patterns.values())}, "not on the page"
-    assert not {key for key, p in patterns.items() if not any(map(p.fullmatch, printed))}, "not printed"
+    by_hand, generated = documented(section)
+    patterns = [*by_hand.values(), *generated]
+    assert not {key for key in printed if not any(p.fullmatch(key) for p in patterns)}, "not on the page"
+    assert not {key for key, p in by_hand.items() if not any(map(p.fullmatch, printed))}, "not printed"
 
 
 @pytest.mark.parametrize("line", SHOWN)
@@ -137,11 +158,6 @@ def test_the_trace_of_the_tutorial_is_the_one_that_the_tests_use(tmp_path: Path)
     trace = gzip.decompress((ROOT / "examples" / "gpt2_trace_by_hand.json.gz").read_bytes())
     written = traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
     assert json.loads(trace) == json.loads(Path(written).read_text(encoding="utf-8"))
-
-
-def test_the_page_on_json_names_every_ceiling_of_a_sweep() -> None:
-    row = next(line for line in JSON.splitlines() if "`rows[].memory_share`" in line)
-    assert all(f"`{ceiling}`" in row for ceiling in case.CEILINGS)
 
 
 def test_the_package_map_has_a_line_for_each_folder() -> None:

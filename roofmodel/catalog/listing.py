@@ -48,16 +48,34 @@ def _plain(value: Any) -> Any:
 MODELS = Table(
     "models",
     (
-        Column("name", "name", value="id", wrap=True),
-        Column("model_type", "type", value=lambda entry: entry.config["model_type"], wrap=True),
-        Column("parameters", "parameters", Unit(units.grouped), unknown="unconfirmed"),
+        Column("name", "name", value="id", wrap=True, meaning="a packaged checkpoint, by its Hub id"),
+        Column(
+            "model_type",
+            "type",
+            value=lambda entry: entry.config["model_type"],
+            wrap=True,
+            meaning="its family",
+        ),
+        Column(
+            "parameters",
+            "parameters",
+            Unit(units.grouped),
+            unknown="unconfirmed",
+            meaning="its published number of parameters; null if the source confirms none",
+        ),
     ),
 )
 FAMILIES = Table(
     "families",
     (
-        Column("model_type", "model_type", wrap=True),
-        Column("classes", "classes", value="classes", text=lambda row: ", ".join(row["classes"]), wrap=True),
+        Column("model_type", "model_type", wrap=True, meaning="`model_type` in a config.json"),
+        Column(
+            "classes",
+            "classes",
+            text=lambda row: ", ".join(row["classes"]),
+            wrap=True,
+            meaning="the values of `architectures` in a config.json that are counted",
+        ),
     ),
 )
 
@@ -158,9 +176,10 @@ DEVICES = Table(
         Column(
             "name", "name", value="device.id", wrap=True,
             text=lambda row: f"{row.device.id} ({row.alias})" if row.alias else row.device.id,
+            meaning="a device, as `--hw` names it",
         ),
-        Column("full_name", "device", value="device.name", wrap=True),
-        Column("alias"),
+        Column("full_name", "device", value="device.name", wrap=True, meaning="its vendor, name and form factor"),
+        Column("alias", meaning="a shorter name, such as `a100`; null if there is none"),
         Column(None, "TFLOP/s", Unit(lambda peak: units.significant(peak / 1e12, 4)), "pipe.peak"),
         Column(None, "GB/s", Unit(lambda rate: units.significant(rate / 1e9, 4)), "device.bandwidth"),
         Column(None, "GiB", Unit(lambda size: units.significant(size / 2**30)), "device.capacity"),

@@ -1,6 +1,6 @@
 """The columns of a comparison's rows."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from roofmodel.compare.comparison import ComparisonRow, ModelComparison
 from roofmodel.compare.diagnosis import reasons
@@ -30,53 +30,97 @@ def _excess(row: ComparisonRow) -> Cell:
     return f"−{duration(-excess)}" if excess is not None and excess < 0 else duration(excess)
 
 
-def rows_table(comparison: ModelComparison) -> Table:
-    """A row for each group of operators (ComparisonRow)."""
-    return Table(
-        "rows",
-        (
-            Column("group", value=lambda row: " + ".join(row.operators)),
-            Column("label", "operator", NAME, lambda row: row_label(comparison, row)),
-            Column("phase"),
-            Column("stage", value=lambda row: row.stage or None),
-            Column("occurrences"),
-            Column(
-                None, "×", COUNT, priority=5,
-                text=lambda row: units.significant(row.occurrences) if row.occurrences != 1 else "",
-            ),
-            Column(None, "kernels", NUMBER, "kernels", priority=4),
-            Column("predicted_flops", "FLOPs", FLOP, "cost.flops", priority=3),
-            Column("measured_flops"),
-            Column(
-                None, "× FLOPs", COUNT, priority=8, legend="× FLOPs: measured / counted FLOPs",
-                text=lambda row: _ratio(row.measured_flops, row.cost.flops),
-            ),
-            Column("predicted_bytes", "bytes", BYTES, "cost.bytes", priority=2),
-            Column("measured_bytes"),
-            Column(
-                None, "× bytes", COUNT, priority=7, legend="× bytes: measured / counted DRAM bytes",
-                text=lambda row: _ratio(row.measured_bytes, row.cost.bytes),
-            ),
-            Column("bound", "bound by", priority=1),
-            Column("bound_seconds", "bound", DURATION),
-            Column("expected_seconds", "expected", DURATION, priority=9),
-            Column("measured_seconds", "achieved", COUNT, text=lambda row: duration(row.measured_seconds)),
-            Column(
-                None, "of bound", COUNT, legend="of bound: bound / achieved",
-                text=lambda row: _share(row.bound_seconds, row),
-            ),
-            Column(
-                None, "of exp.", COUNT, priority=6, legend="of exp.: expected / achieved",
-                text=lambda row: _share(row.expected_seconds, row),
-            ),
-            Column(
-                "lost_seconds", "excess", COUNT, "excess_seconds", text=_excess,
-                legend="excess: achieved − expected (− bound if there is no expected time)",
-            ),
-            Column("bound_fraction", value=lambda row: _fraction(row.bound_seconds, row.measured_seconds)),
-            Column("expected_fraction", value=lambda row: _fraction(row.expected_seconds, row.measured_seconds)),
-            Column("kernels"),
-            Column("kernel_names", value=lambda row: list(row.kernel_names), flat=joined("; ")),
-            Column("why", value=lambda row: list(reasons(row, comparison)), flat=joined("; ")),
+class ComparedRow(NamedTuple):
+    """A row with its comparison, whose other rows its label and its reasons depend on."""
+
+    row: ComparisonRow
+    comparison: ModelComparison
+
+
+def compared_rows(comparison: ModelComparison, phase: str | None = None) -> list[ComparedRow]:
+    """The rows of a phase; of all phases by default."""
+    return [ComparedRow(row, comparison) for row in comparison.rows if phase in (None, row.phase)]
+
+
+ROWS = Table(
+    "rows",
+    (
+        Column(
+            "group", value=lambda each: " + ".join(each.row.operators),
+            meaning="a group of operators, joined by ` + `",
         ),
-    )  # fmt: skip
+        Column(
+            "label", "operator", NAME, lambda each: row_label(each.comparison, each.row),
+            meaning="its name in the terminal",
+        ),
+        Column("phase", value="row.phase", meaning="`prefill`, `decode`, `forward` or `train`"),
+        Column(
+            "stage", value=lambda each: each.row.stage or None,
+            meaning="the part of a training step; null for a pass in one part",
+        ),
+        Column("occurrences", value="row.occurrences", meaning="occurrences of the operators in a pass"),
+        Column(
+            None, "×", COUNT, priority=5,
+            text=lambda each: units.significant(each.row.occurrences) if each.row.occurrences != 1 else "",
+        ),
+        Column(None, "kernels", NUMBER, "row.kernels", priority=4),
+        Column("predicted_flops", "FLOPs", FLOP, "row.cost.flops", priority=3, meaning="counted FLOPs of a pass"),
+        Column("measured_flops", value="row.measured_flops", meaning="FLOPs by the counters; null without counters"),
+        Column(
+            None, "× FLOPs", COUNT, priority=8, legend="× FLOPs: measured / counted FLOPs",
+            text=lambda each: _ratio(each.row.measured_flops, each.row.cost.flops),
+        ),
+        Column(
+            "predicted_bytes", "bytes", BYTES, "row.cost.bytes", priority=2,
+            meaning="counted bytes of a pass: compulsory DRAM traffic",
+        ),
+        Column(
+            "measured_bytes", value="row.measured_bytes", meaning="DRAM bytes by the counters; null without counters"
+        ),
+        Column(
+            None, "× bytes", COUNT, priority=7, legend="× bytes: measured / counted DRAM bytes",
+            text=lambda each: _ratio(each.row.measured_bytes, each.row.cost.bytes),
+        ),
+        Column("bound", "bound by", value="row.bound", priority=1, meaning="the limiting ceiling"),
+        Column("bound_seconds", "bound", DURATION, "row.bound_seconds", meaning="the least time of a pass"),
+        Column(
+            "expected_seconds", "expected", DURATION, "row.expected_seconds", priority=9,
+            meaning="the expected time of a pass; null on a device without a timing model",
+        ),
+        Column(
+            "measured_seconds", "achieved", COUNT, "row.measured_seconds",
+            text=lambda each: duration(each.row.measured_seconds), meaning="summed durations of the kernels in a pass",
+        ),
+        Column(
+            None, "of bound", COUNT, legend="of bound: bound / achieved",
+            text=lambda each: _share(each.row.bound_seconds, each.row),
+        ),
+        Column(
+            None, "of exp.", COUNT, priority=6, legend="of exp.: expected / achieved",
+            text=lambda each: _share(each.row.expected_seconds, each.row),
+        ),
+        Column(
+            "lost_seconds", "excess", COUNT, "row.excess_seconds", text=lambda each: _excess(each.row),
+            legend="excess: achieved − expected (− bound if there is no expected time)",
+            meaning="achieved time minus expected time, or minus the bound if there is no expected time",
+        ),
+        Column(
+            "bound_fraction", value=lambda each: _fraction(each.row.bound_seconds, each.row.measured_seconds),
+            meaning="bound / measured time",
+        ),
+        Column(
+            "expected_fraction", value=lambda each: _fraction(each.row.expected_seconds, each.row.measured_seconds),
+            meaning="expected time / measured time",
+        ),
+        Column("kernels", value="row.kernels", meaning="launches in a pass"),
+        Column(
+            "kernel_names", value=lambda each: list(each.row.kernel_names), flat=joined("; "),
+            meaning="the names of these kernels",
+        ),
+        Column(
+            "why", value=lambda each: list(reasons(each.row, each.comparison)), flat=joined("; "),
+            meaning="the reasons for a difference between counted and measured values",
+        ),
+    ),
+)  # fmt: skip
+"""A row for each group of operators (ComparedRow)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roofmodel.compare.columns import rows_table
+from roofmodel.compare.columns import ROWS, compared_rows
 from roofmodel.compare.comparison import FoundPasses, ModelComparison
 from roofmodel.compare.text import finding_texts
 from roofmodel.files.file_names import display_names
@@ -26,7 +26,7 @@ def document(comparison: ModelComparison) -> dict[str, Any]:
         "hardware_from": comparison.identified.source,
         "source": {"tool": comparison.profile.tool, "files": list(display_names(comparison.profile.files).values())},
         "matched_by": list(comparison.matched_by),
-        "rows": rows_table(comparison).records(comparison.rows),
+        "rows": ROWS.records(compared_rows(comparison)),
         "unmatched": {
             "kernels": [each._asdict() for each in comparison.unmatched_kernels],
             "ops": [each._asdict() for each in comparison.unmatched_operators],
@@ -84,4 +84,4 @@ def as_json(comparison: ModelComparison) -> str:
 
 def as_csv(comparison: ModelComparison) -> str:
     """The rows as CSV with a header; a list is one cell, joined by `; `."""
-    return rows_table(comparison).csv(comparison.rows)
+    return ROWS.csv(compared_rows(comparison))

@@ -51,9 +51,9 @@ class CompareReport(TextResult, PictureResult):
         """One row per group of operators in base units, with the columns of `roof compare --format csv`."""
         import pandas
 
-        from roofmodel.compare.columns import rows_table
+        from roofmodel.compare.columns import ROWS, compared_rows
 
-        return pandas.DataFrame(rows_table(self.comparison).records(self.comparison.rows))
+        return pandas.DataFrame(ROWS.records(compared_rows(self.comparison)))
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:

@@ -39,7 +39,7 @@ def _blocks(comparison: ModelComparison) -> Iterator[RenderableType]:
         rows = [row for row in comparison.rows if row.phase == passes.phase]
         yield Text()
         yield Text(_heading(comparison, passes, rows), style="bold")
-        yield columns.rows_table(comparison).terminal(rows)
+        yield columns.ROWS.terminal(columns.compared_rows(comparison, passes.phase))
         yield from _reasons(comparison, rows)
         yield from _unmatched(comparison, passes.phase)
     yield Text()

@@ -71,16 +71,24 @@ def _intensity(op: DispatchedOperator) -> float | None:
 OPERATORS = Table(
     "ops",
     (
-        Column("module"),
-        Column("operator"),
-        Column("shape", value=lambda op: list(op.shape), flat=joined("x")),
-        Column("matmul_flops", value=_known("matmul_flops")),
-        Column("vector_flops", value=_known("vector_flops")),
-        Column("bytes_read", value="cost.bytes_read"),
-        Column("bytes_written", value="cost.bytes_written"),
-        Column("intensity", value=_intensity),
-        Column("bound", value="placement.bound"),
-        Column("bound_seconds", value="placement.bound_seconds"),
+        Column("module", meaning="the path of the module that called the operator; empty for the root"),
+        Column("operator", meaning="the torch operator"),
+        Column("shape", value=lambda op: list(op.shape), flat=joined("x"), meaning="the shape of its output"),
+        Column(
+            "matmul_flops",
+            value=_known("matmul_flops"),
+            meaning="FLOPs of matrix multiplications and convolutions; null for an operator without a formula",
+        ),
+        Column("vector_flops", value=_known("vector_flops"), meaning="all other FLOPs; null without a formula"),
+        Column("bytes_read", value="cost.bytes_read", meaning="bytes of the tensors that it reads"),
+        Column("bytes_written", value="cost.bytes_written", meaning="bytes of the tensors that it writes"),
+        Column("intensity", value=_intensity, meaning="all FLOPs / all bytes; null without a formula"),
+        Column("bound", value="placement.bound", meaning="the limiting ceiling; null without `--hw`"),
+        Column(
+            "bound_seconds",
+            value="placement.bound_seconds",
+            meaning="the least time at the device's ceilings; null without `--hw`",
+        ),
     ),
 )
 """A row for each dispatched operator; FLOPs are null where an operator has no formula."""

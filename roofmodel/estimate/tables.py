@@ -90,8 +90,8 @@ OPERATORS = Table(
             value="expected.value",
             meaning="the expected time; null on a device without a timing model",
         ),
-        Column("gemm", only="csv", value=_gemm, flat=GEMM_SIZES),
-        Column("layers", only="csv", value=_layers, flat=joined(" ")),
+        Column("gemm", only="csv", value=_gemm, flat=GEMM_SIZES, meaning="the sizes of the GEMMs"),
+        Column("layers", only="csv", value=_layers, flat=joined(" "), meaning="as in JSON, as text"),
     ),
 )
 """A row for one occurrence of each operator (Placed). Sizes of decodes are means over all decodes: not always whole."""
@@ -99,10 +99,15 @@ OPERATORS = Table(
 MEMORY_OF_A_GPU = Table(
     "memory",
     (
-        *(Column(key, title, MEMORY) for key, title in (("weights", "weights"), ("kv_cache", "KV cache"))),
-        *(Column(key, key, MEMORY) for key in ("activations", "gradients", "optimizer")),
-        Column("kept_activations", value="kept"),
-        Column("total", "total", MEMORY),
+        Column("weights", "weights", MEMORY, meaning="bytes of the weights in their format"),
+        Column("kv_cache", "KV cache", MEMORY, meaning="bytes of the KV cache and of recurrent states"),
+        Column(
+            "activations", "activations", MEMORY, meaning="bytes of the activations that are alive at the same time"
+        ),
+        Column("gradients", "gradients", MEMORY, meaning="in training: bytes of the gradients"),
+        Column("optimizer", "optimizer", MEMORY, meaning="in training: bytes of the optimizer's state"),
+        Column("kept_activations", value="kept", meaning="the part of `activations` that the backward pass needs"),
+        Column("total", "total", MEMORY, meaning="the sum at the peak over the phases shown"),
     ),
 )
 """One row (Memory)."""

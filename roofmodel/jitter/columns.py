@@ -49,34 +49,48 @@ def _rank_label(row: RankSummaryRow) -> str:
     return f"{rank.number}: {', '.join([*labels, row.file])}"
 
 
-def ranks_table(jitter: Jitter) -> Table:
-    """The columns of the ranks (RankSummaryRow)."""
-    operations = jitter.tool == OPERATIONS
+_WORKER = "data-parallel rank and pipeline stage, in tables of operations; else null"
+
+
+def ranks_table(operations: bool = False) -> Table:
+    """The columns of the ranks (RankSummaryRow) of a trace, or of a table of operations."""
     compute = "forward and backward computations" if operations else "kernels that all ranks share, collectives apart"
     return Table(
         "ranks",
         (
-            Column("rank", unit=COUNT, value="summary.rank.number"),
+            Column("rank", unit=COUNT, value="summary.rank.number", meaning="a GPU of a process of a file"),
             Column(None, "rank", NAME, text=_rank_label),
-            Column("file"),
-            Column("process", value="summary.rank.process"),
-            Column("device", unit=COUNT, value="summary.rank.device"),
-            Column("host", value="summary.rank.host"),
-            Column("dp_rank", unit=COUNT, value="summary.worker.dp_rank"),
-            Column("stage", unit=COUNT, value="summary.worker.stage"),
-            Column("kernels", "operations" if operations else "kernels", COUNT, "summary.rank.kernels", priority=2),
+            Column("file", meaning="its file"),
+            Column("process", value="summary.rank.process", meaning="its process"),
+            Column("device", unit=COUNT, value="summary.rank.device", meaning="the index of its GPU"),
+            Column("host", value="summary.rank.host", meaning="its host, if the files identify it"),
+            Column("dp_rank", unit=COUNT, value="summary.worker.dp_rank", meaning=_WORKER),
+            Column("stage", unit=COUNT, value="summary.worker.stage", meaning=_WORKER),
+            Column(
+                "kernels", "operations" if operations else "kernels", COUNT, "summary.rank.kernels", priority=2,
+                meaning="the number of kernels, or of operations",
+            ),
             Column(
                 "common_compute_seconds", "compute", FOUR_DIGITS,
                 "summary.common_compute_seconds", unknown="–", legend=f"compute: {compute}",
+                meaning="summed time of the kernels that all ranks share, without collectives",
             ),
-            Column("compute_seconds", unit=SECONDS, value="summary.compute_seconds"),
+            Column(
+                "compute_seconds", unit=SECONDS, value="summary.compute_seconds",
+                meaning="summed time of all kernels, without collectives; null in tables of operations",
+            ),
             Column(
                 "launch_to_start_median_seconds", "launch → start", SECONDS, "summary.launch_to_start_median_seconds",
                 unknown="–", priority=1,
                 legend="launch → start: median time from a kernel's launch on the CPU to its start",
+                meaning="median time from the launching call to the kernel's start",
             ),
             Column(None, "latest", COUNT, text=lambda row: units.count(row.latest, "step") if row.latest else ""),
-            Column("mean_deviation_seconds", "mean deviation", DEVIATION, "mean", unknown="–"),
+            Column(
+                "mean_deviation_seconds", "mean deviation", DEVIATION, "mean", unknown="–",
+                meaning="mean over steps of the time to the last kernel before the last collective, as deviation from "
+                "the mean over ranks; null for a rank that is not compared",
+            ),
         ),
     )  # fmt: skip
 
@@ -106,40 +120,91 @@ def _lateness_legend(jitter: Jitter) -> str:
     return f"{meaning}; from {work}: the first {work} at which the latest rank is late by more than {threshold}"
 
 
-def steps_table(jitter: Jitter) -> Table:
-    """The columns of the steps (StepSummary); deviations are those before the last collective, from the mean."""
+def steps_table(jitter: Jitter | None = None) -> Table:
+    """The columns of the steps (StepSummary); with the comparison, also the title and the legend of its terminal table.
+
+    Deviations are those before the last collective, from the mean over the ranks.
+    """
     return Table(
         "steps",
         (
-            Column("step", "step", COUNT),
+            Column("step", "step", COUNT, meaning="the step"),
             Column(None, "latest", COUNT, unknown="–", text=lambda row: _if_latest(row, row.latest_rank)),
             Column(
-                None, "late by", COUNT, unknown="–", legend=_lateness_legend(jitter),
+                None, "late by", COUNT, unknown="–", legend=_lateness_legend(jitter) if jitter else "",
                 text=lambda row: _if_latest(row, units.seconds(row.latest_seconds)),
             ),
             Column(
                 "earliest_rank", "earliest", COUNT, unknown="–", priority=2,
                 text=lambda row: _if_latest(row, row.earliest_rank),
+                meaning="the rank with the least time to the last kernel before the last collective",
             ),
-            Column("latest_rank", unit=COUNT),
-            Column("deviation_seconds", unit=DEVIATION, value="latest_seconds"),
+            Column("latest_rank", unit=COUNT, meaning="the rank with the largest time"),
+            Column(
+                "deviation_seconds", unit=DEVIATION, value="latest_seconds",
+                meaning="of the latest rank: deviation of this time from the mean over ranks",
+            ),
             Column(
                 "earliest_deviation_seconds", "early by", DEVIATION, "earliest_seconds", unknown="–", priority=1,
                 text=lambda row: _if_latest(row, units.seconds(max(-row.earliest_seconds, 0))),
+                meaning="the same of the earliest rank",
             ),
-            Column("diverges_at_kernel", unit=COUNT),
-            Column("kernel_name", f"from {unit_of_work(jitter)}", NAME, text=_first_late),
-            Column("cause", "cause", unknown=""),
+            Column(
+                "diverges_at_kernel", unit=COUNT,
+                meaning="the first kernel at which the latest rank is late by more than the threshold, from 0; null if "
+                "it is not late before the last collective",
+            ),
+            Column(
+                "kernel_name", f"from {unit_of_work(jitter)}" if jitter else "from kernel", NAME, text=_first_late,
+                meaning="the name of this kernel",
+            ),
+            Column("cause", "cause", meaning="the kind of the largest delay of the latest rank"),
         ),
     )  # fmt: skip
 
+
+DEVIATIONS = Table(
+    "deviations",
+    (
+        Column("step", meaning="the step"),
+        Column("rank", meaning="the rank"),
+        Column(
+            "deviation_seconds",
+            meaning="its time to the last kernel before the last collective, minus the mean over ranks; null where the "
+            "rank does not have the step",
+        ),
+    ),
+)
+"""A row for each step and rank."""
+_OVER_RANKS = ", minus the mean over ranks"
+KERNEL_DEVIATIONS = Table(
+    "kernels",
+    (
+        Column("step", meaning="the step with the largest deviation"),
+        Column("rank", meaning="the rank"),
+        Column("kernel", meaning="the index of the kernel in the step, from 0"),
+        Column("name", meaning="its name"),
+        Column("duration_seconds", meaning=f"its duration{_OVER_RANKS}"),
+        Column("gap_seconds", meaning=f"the gap before it{_OVER_RANKS}"),
+        Column("time_to_end_seconds", meaning=f"the sum of gaps and durations up to its end{_OVER_RANKS}"),
+        Column(
+            "launch_to_start_seconds",
+            meaning=f"the time from its launch to its start{_OVER_RANKS}; null without launches",
+        ),
+    ),
+)
+"""A row for each rank and kernel of the step with the largest deviation."""
 
 SLOWDOWNS = Table(
     "slowdowns",
     (
         Column(None, "only this at its recorded time", NAME, lambda row: f"{row[0]} {row[1]}"),
-        Column("kept", value=lambda row: row[0]),
-        Column("name", value=lambda row: row[1]),
-        Column("slowdown", "slowdown", Unit("{:.4f}".format), lambda row: row[2]),
+        Column("kept", value=lambda row: row[0], meaning="what keeps its recorded time: an operation, stage, rank …"),
+        Column("name", value=lambda row: row[1], meaning="its name or number"),
+        Column(
+            "slowdown", "slowdown", Unit("{:.4f}".format), lambda row: row[2],
+            meaning="replay with its recorded time / replay with ideal times only",
+        ),
     ),
-)
+)  # fmt: skip
+"""A row for each part of a what-if analysis, in the terminal and on the page."""

@@ -22,7 +22,7 @@ def document(jitter: Jitter) -> dict[str, Any]:
         "source": {"tool": jitter.tool, "files": list(jitter.names.values())},
         "threshold_seconds": jitter.threshold,
         "step_seconds": jitter.step_seconds,
-        "ranks": ranks_table(jitter).records(rank_rows(jitter)),
+        "ranks": ranks_table().records(rank_rows(jitter)),
         "alignment": {
             "by": jitter.aligned_by,
             "first_gap": jitter.first_gap,
@@ -32,7 +32,7 @@ def document(jitter: Jitter) -> dict[str, Any]:
             "clock_error_seconds": jitter.clocks.error_seconds,
             "collective_start_skew_seconds": jitter.clocks.start_skew_seconds and [*jitter.clocks.start_skew_seconds],
         },
-        "steps": steps_table(jitter).records(jitter.steps),
+        "steps": steps_table().records(jitter.steps),
         "causes": [cause._asdict() | {"ranks": list(cause.ranks)} for cause in jitter.causes],
         "what_if": jitter.what_if and what_if_slowdowns(jitter.what_if),
         "findings": list(jitter.findings),
@@ -90,4 +90,4 @@ def kernel_rows(jitter: Jitter) -> list[dict[str, Any]]:
 
 def as_csv(jitter: Jitter) -> str:
     """One line per step."""
-    return steps_table(jitter).csv(jitter.steps)
+    return steps_table().csv(jitter.steps)

@@ -35,11 +35,9 @@ def html(jitter: Jitter) -> str:
         alignment=escape(alignment_text(jitter)),
         picture=_svg(jitter),
         what_if="" if jitter.what_if is None else "\n".join(_what_if(jitter.what_if)),
-        steps=_table(
-            steps_table(jitter), jitter.steps, jitter.worst_steps(MAX_ROWS), "steps with the largest deviations"
-        ),
+        steps=_table(steps_table(), jitter.steps, jitter.worst_steps(MAX_ROWS), "steps with the largest deviations"),
         ranks=_table(
-            ranks_table(jitter),
+            ranks_table(),
             rank_rows(jitter),
             jitter.latest_ranks(MAX_ROWS),
             "ranks with the largest mean deviations",

@@ -40,23 +40,21 @@ class JitterReport(RunReport):
         """One row per step, with the columns of `roof jitter --format csv`."""
         from roofmodel.jitter.columns import steps_table
 
-        return steps_table(self.analyzed).frame(self.analyzed.steps)
+        return steps_table().frame(self.analyzed.steps)
 
     def deviations_frame(self) -> pandas.DataFrame:
         """One row per step and rank: deviation of the time to the end of the step from the mean, in seconds."""
-        import pandas
-
+        from roofmodel.jitter.columns import DEVIATIONS
         from roofmodel.jitter.data import deviation_rows
 
-        return pandas.DataFrame(deviation_rows(self.analyzed))
+        return DEVIATIONS.frame(deviation_rows(self.analyzed))
 
     def kernels_frame(self) -> pandas.DataFrame:
         """One row per rank and kernel of the step with the largest deviation: deviations from the mean, in seconds."""
-        import pandas
-
+        from roofmodel.jitter.columns import KERNEL_DEVIATIONS
         from roofmodel.jitter.data import kernel_rows
 
-        return pandas.DataFrame(kernel_rows(self.analyzed))
+        return KERNEL_DEVIATIONS.frame(kernel_rows(self.analyzed))
 
     def save(self, path: PathLike) -> Path:
         """Write a picture (png, svg, pdf), a page (html) or the data (json, csv), by the suffix."""

@@ -40,7 +40,7 @@ def _blocks(jitter: Jitter) -> Iterator[RenderableType]:
     yield Text(alignment_text(jitter), style="dim")
     yield Text()
     ranks = rank_rows(jitter)
-    yield ranks_table(jitter).terminal(ranks[place] for place in jitter.latest_ranks(MAX_ROWS))
+    yield ranks_table(jitter.tool == OPERATIONS).terminal(ranks[place] for place in jitter.latest_ranks(MAX_ROWS))
     yield from omitted_rows(len(jitter.ranks) - MAX_ROWS, "json", which=SMALLER)
     if any(step.has_latest for step in jitter.steps):
         yield Text()

@@ -24,10 +24,11 @@ from roofmodel.report.table import (
 PREFILL_KEYS = ("tp", "pp", "ep", "dp", "batch", "transfer_seconds", "limits")
 
 
-def _interval(key: str, field: str, unit: str = "") -> list[Column]:
+def _interval(key: str, field: str, meaning: str, unit: str = "") -> list[Column]:
     """A value and the ends of its interval: `ttft_seconds`, `ttft_low_seconds`, `ttft_high_seconds`."""
-    ends = (("", 0), ("_low", 1), ("_high", 2))
-    return [Column(f"{key}{part}{unit}", value=_end(field, place)) for part, place in ends]
+    interval = f"the 80 % interval of `{key}{unit}`"
+    ends = (("", 0, meaning), ("_low", 1, interval), ("_high", 2, interval))
+    return [Column(f"{key}{part}{unit}", value=_end(field, place), meaning=text) for part, place, text in ends]
 
 
 def _end(field: str, place: int) -> Callable[[Any], Any]:
@@ -64,55 +65,110 @@ def _ties(priority: int) -> Column:
         text=lambda row: units.ranges(row.ties_with) if row.ties_with else "",
         priority=priority,
         flat=joined(" "),
+        meaning="the ranks of candidates whose intervals overlap too much to tell them apart",
     )
+
+
+_SHARES = (
+    Column(
+        "bound_by", value="candidate.shares.bound_by", meaning="the ceiling that limits most of the bound of a step"
+    ),
+    Column(
+        "communication_share", value="candidate.shares.communication",
+        meaning="the part of the expected step that is exposed communication",
+    ),
+    Column(
+        "bubble_share", value="candidate.shares.idle",
+        meaning="the part of the expected step in which a pipeline stage waits for others",
+    ),
+    Column("bound_share", value="candidate.shares.ceiling_share", meaning="bound / expected time of a step"),
+)  # fmt: skip
+_DEVICE = "the device, as `--hw` names it"
+_RANK = "the position, from 1, the best first"
+_MEMORY = "bytes per GPU that are needed"
+_USABLE_MEMORY = "bytes per GPU that may be used"
 
 
 CANDIDATES = Table(
     "candidates",
     (
-        Column("rank", "", COUNT, text=lambda row: f"{row.rank}{'' if row.candidate.meets else '!'}"),
-        Column("hardware", value="candidate.device"),
+        Column("rank", "", COUNT, text=lambda row: f"{row.rank}{'' if row.candidate.meets else '!'}", meaning=_RANK),
+        Column("hardware", value="candidate.device", meaning=_DEVICE),
         Column(None, "device", value="candidate.device", priority=9),
         Column(None, "layout", text=lambda row: name(row.candidate), wrap=True),
         Column(None, "formats", text=lambda row: format_text(row.candidate), wrap=True),
-        Column("mode", value="candidate.mode"),
-        *(Column(key, value=f"candidate.layout.{key}") for key in Layout._fields),
-        Column("batch", "batch", COUNT, "candidate.batch", priority=6),
-        *(Column(key, value=f"candidate.formats.{key}") for key in Formats._fields),
-        Column("gpus", value="candidate.gpus"),
-        Column("gpus_needed", value="candidate.gpus_needed"),
-        Column("chunk", "chunk", COUNT, "candidate.chunk", priority=1),
-        *_interval("ttft", "ttft", "_seconds"),
-        *_interval("tpot", "tpot", "_seconds"),
+        Column(
+            "mode", value="candidate.mode",
+            meaning="`mixed`: prefill and decode on the same engines; `disaggregated`: on separate engines",
+        ),
+        *(
+            Column(key, value=f"candidate.layout.{key}", meaning="the layout, of the decode engines if disaggregated")
+            for key in Layout._fields
+        ),
+        Column("batch", "batch", COUNT, "candidate.batch", priority=6, meaning="sequences of all replicas"),
+        *(Column(key, value=f"candidate.formats.{key}", meaning="the formats") for key in Formats._fields),
+        Column("gpus", value="candidate.gpus", meaning="the number of GPUs"),
+        Column(
+            "gpus_needed", value="candidate.gpus_needed",
+            meaning="how many of these GPUs meet the targets at the required rate; null without a rate",
+        ),
+        Column(
+            "chunk", "chunk", COUNT, "candidate.chunk", priority=1,
+            meaning="prompt tokens in a mixed step of a replica; null if disaggregated",
+        ),
+        *_interval(
+            "ttft", "ttft",
+            "expected time to first token; with `--requests`, the prefill at this rate, without the wait", "_seconds",
+        ),
+        *_interval("tpot", "tpot", "expected time per output token, a mean over steps", "_seconds"),
         Column(None, "TTFT", SECONDS, "candidate.ttft.value", priority=8),
-        Column("wait_seconds", "wait", SECONDS, _finite_wait, _wait, priority=7),
+        Column(
+            "wait_seconds", "wait", SECONDS, _finite_wait, _wait, priority=7,
+            meaning="with `--requests`: the mean time in the queue before the prefill, if requests arrive at random at "
+            "this rate; it is not part of `ttft_seconds`, but the target of TTFT limits their sum; null without a "
+            "rate, and where the queue grows without limit",
+        ),
         Column(None, "TPOT", SECONDS, "candidate.tpot.value"),
-        Column("largest_itl_seconds", value="candidate.largest_itl"),
-        *_interval("tokens_per_second", "tokens_per_second"),
-        *_interval("tokens_per_second_per_gpu", "per_gpu"),
+        Column(
+            "largest_itl_seconds", value="candidate.largest_itl",
+            meaning="the largest latency between two tokens: the time of the longest step",
+        ),
+        *_interval("tokens_per_second", "tokens_per_second", "output tokens per second"),
+        *_interval("tokens_per_second_per_gpu", "per_gpu", "output tokens per second / number of GPUs"),
         Column(None, "tokens/s/GPU", RATE, "candidate.per_gpu.value"),
-        Column("tokens_per_second_per_user", value=lambda row: 1 / row.candidate.tpot.value),
-        *_interval("requests_per_second", "requests"),
+        Column("tokens_per_second_per_user", value=lambda row: 1 / row.candidate.tpot.value, meaning="1 / TPOT"),
+        *_interval("requests_per_second", "requests", "requests per second"),
         Column(None, "requests/s", NUMBER, "candidate.requests.value", priority=3),
         Column(None, "GPUs", COUNT, "candidate.gpus_needed"),
-        Column("dollars_per_million_tokens", "$/M", NUMBER, "candidate.dollars_per_million_tokens"),
-        Column("memory", "memory", MEMORY, "candidate.memory", priority=2),
-        Column("usable_memory", value="candidate.usable"),
-        Column("largest_batch", value="candidate.largest_batch"),
-        Column("fits", value="candidate.fits"),
-        Column("meets", value="candidate.meets"),
-        Column("violation", value="candidate.violation"),
+        Column(
+            "dollars_per_million_tokens", "$/M", NUMBER, "candidate.dollars_per_million_tokens",
+            meaning="the cost of a million output tokens; null without `--price`",
+        ),
+        Column("memory", "memory", MEMORY, "candidate.memory", priority=2, meaning=_MEMORY),
+        Column("usable_memory", value="candidate.usable", meaning=_USABLE_MEMORY),
+        Column("largest_batch", value="candidate.largest_batch", meaning="the largest batch that fits"),
+        Column("fits", value="candidate.fits", meaning="whether it fits; null if the device's memory is unknown"),
+        Column("meets", value="candidate.meets", meaning="whether it fits and meets all targets"),
+        Column(
+            "violation", value="candidate.violation",
+            meaning="the largest ratio by which it misses a target; at most 1 if it meets all",
+        ),
         Column(None, "bound by", value="candidate.shares.bound_by", priority=4),
         _ties(5),
-        Column("bound_by", value="candidate.shares.bound_by"),
-        Column("communication_share", value="candidate.shares.communication"),
-        Column("bubble_share", value="candidate.shares.idle"),
-        Column("bound_share", value="candidate.shares.ceiling_share"),
-        Column("reason"),
-        Column("limit"),
-        Column("prefill", value=_prefill, flat=PREFILL_KEYS),
+        *_SHARES,
+        Column(
+            "reason",
+            meaning="what differs most from the best candidate; for the best candidate, from the next layout",
+        ),
+        Column("limit", meaning="what would raise its rate"),
+        Column(
+            "prefill", value=_prefill, flat=PREFILL_KEYS,
+            meaning="the prefill engines of a disaggregated candidate: their layout, prompts in a pass of one of them "
+            "(`batch`), the time to send the KV cache of a prompt (`transfer_seconds`), whether they limit the rate "
+            "(`limits`); null for a mixed one",
+        ),
     ),
-)
+)  # fmt: skip
 """A row for each layout of a service (Ranked)."""
 
 
@@ -123,40 +179,50 @@ def _sequence_parallel(row: RankedTraining) -> str:
 TRAINING_CANDIDATES = Table(
     "candidates",
     (
-        Column("rank", "", COUNT),
-        Column("hardware", value="candidate.device"),
+        Column("rank", "", COUNT, meaning=_RANK),
+        Column("hardware", value="candidate.device", meaning=_DEVICE),
         Column(None, "device", value="candidate.device", priority=5),
         Column(None, "layout", text=lambda row: training_layout(row.candidate), wrap=True),
         Column(None, "SP", COUNT, text=_sequence_parallel),
         Column(None, "ZeRO", COUNT, text=lambda row: str(row.candidate.choices.zero or "")),
-        *(Column(key, value=f"candidate.layout.{key}") for key in Layout._fields),
-        Column("vpp", value="candidate.choices.vpp"),
-        Column("batch", value="candidate.run.batch"),
+        *(Column(key, value=f"candidate.layout.{key}", meaning="the layout") for key in Layout._fields),
+        Column("vpp", value="candidate.choices.vpp", meaning="the layout"),
+        Column("batch", value="candidate.run.batch", meaning="sequences of a step"),
         Column(None, "recompute", value="candidate.choices.recompute"),
-        Column("micro_batch", "microbatch", COUNT, "candidate.micro_batch"),
-        Column("recompute", value="candidate.choices.recompute"),
-        Column("sequence_parallel", value="candidate.choices.sequence_parallel"),
-        Column("zero", value="candidate.choices.zero"),
-        Column("dtype", value="candidate.run.dtype"),
-        *_interval("step", "step", "_seconds"),
-        *_interval("tokens_per_second_per_gpu", "per_gpu"),
-        Column("tokens_per_second", value=lambda row: row.candidate.run.gpus * row.candidate.per_gpu.value),
+        Column(
+            "micro_batch", "microbatch", COUNT, "candidate.micro_batch", meaning="sequences per replica and microbatch"
+        ),
+        Column("recompute", value="candidate.choices.recompute", meaning="the options of these names"),
+        Column(
+            "sequence_parallel", value="candidate.choices.sequence_parallel", meaning="the options of these names"
+        ),
+        Column("zero", value="candidate.choices.zero", meaning="the options of these names"),
+        Column("dtype", value="candidate.run.dtype", meaning="the options of these names"),
+        *_interval("step", "step", "expected time of a step", "_seconds"),
+        *_interval("tokens_per_second_per_gpu", "per_gpu", "tokens per second / number of GPUs"),
+        Column(
+            "tokens_per_second", value=lambda row: row.candidate.run.gpus * row.candidate.per_gpu.value,
+            meaning="tokens per second of all GPUs",
+        ),
         Column(None, "step", SECONDS, "candidate.step.value"),
-        Column("mfu", "MFU", PERCENT, "candidate.mfu"),
-        *_interval("days", "days"),
+        Column("mfu", "MFU", PERCENT, "candidate.mfu", meaning="model FLOPs utilization of all GPUs"),
+        *_interval("days", "days", "expected time of the run in days"),
         Column(None, "days", NUMBER, "candidate.days.value"),
-        Column("dollars", "$", RATE, "candidate.dollars"),
-        Column("memory", "memory", MEMORY, "candidate.memory", priority=4),
-        Column("usable_memory", value="candidate.usable"),
-        Column("fits", value=lambda row: None if row.candidate.usable is None else True),
+        Column("dollars", "$", RATE, "candidate.dollars", meaning="the cost of the run; null without `--price`"),
+        Column("memory", "memory", MEMORY, "candidate.memory", priority=4, meaning=_MEMORY),
+        Column("usable_memory", value="candidate.usable", meaning=_USABLE_MEMORY),
+        Column(
+            "fits", value=lambda row: None if row.candidate.usable is None else True,
+            meaning="true; null if the device's memory is unknown. Layouts that do not fit are left out",
+        ),
         Column(None, "communication", PERCENT, "candidate.shares.communication", priority=2),
         Column(None, "idle", PERCENT, "candidate.shares.idle", priority=1),
         _ties(3),
-        Column("bound_by", value="candidate.shares.bound_by"),
-        Column("communication_share", value="candidate.shares.communication"),
-        Column("bubble_share", value="candidate.shares.idle"),
-        Column("bound_share", value="candidate.shares.ceiling_share"),
-        Column("reason"),
+        *_SHARES,
+        Column(
+            "reason",
+            meaning="what differs most from the best candidate; for the best candidate, from the next layout",
+        ),
     ),
-)
+)  # fmt: skip
 """A row for each layout of a training run (RankedTraining)."""

@@ -34,40 +34,61 @@ def _flops(row: KernelRow) -> str | None:
 KERNELS = Table(
     "kernels",
     (
-        Column("hardware", value="device.id"),
-        Column("id", value="kernel.id"),
-        Column("file"),
-        Column("process", value="kernel.process"),
-        Column("device", value="kernel.device"),
-        Column("stream", value="kernel.stream"),
-        Column("name", "kernel", NAME, "kernel.name"),
-        Column("grid", value=lambda row: row.kernel.grid and list(row.kernel.grid), flat=joined("x")),
-        Column("block", value=lambda row: row.kernel.block and list(row.kernel.block), flat=joined("x")),
-        Column("nvtx", value=lambda row: list(row.kernel.nvtx), flat=joined(" / ")),
-        Column("operator", value="kernel.call.name"),
+        Column("hardware", value="device.id", meaning="the device, if there are several"),
+        Column("id", value="kernel.id", meaning="the launch, as the profiler numbers it"),
+        Column("file", meaning="its file"),
+        Column("process", value="kernel.process", meaning="its process, GPU and CUDA stream"),
+        Column("device", value="kernel.device", meaning="its process, GPU and CUDA stream"),
+        Column("stream", value="kernel.stream", meaning="its process, GPU and CUDA stream"),
+        Column("name", "kernel", NAME, "kernel.name", meaning="the kernel"),
+        Column(
+            "grid", value=lambda row: row.kernel.grid and list(row.kernel.grid), flat=joined("x"),
+            meaning="thread blocks by dimension, and threads of a block",
+        ),
+        Column(
+            "block", value=lambda row: row.kernel.block and list(row.kernel.block), flat=joined("x"),
+            meaning="thread blocks by dimension, and threads of a block",
+        ),
+        Column(
+            "nvtx", value=lambda row: list(row.kernel.nvtx), flat=joined(" / "),
+            meaning="the NVTX ranges that contain the launch, the outer ones first",
+        ),
+        Column("operator", value="kernel.call.name", meaning="the operator of the framework that launched it"),
         Column(
             "shapes",
             value=lambda row: row.kernel.call and [list(shape) for shape in row.kernel.call.shapes],
             flat=lambda shapes: " ".join("x".join(map(str, shape)) or "-" for shape in shapes) or None,
+            meaning="the shapes of the operator's arguments",
         ),
-        Column("launch_seconds", value="kernel.launch"),
-        Column("start_seconds", value="kernel.start"),
-        Column("invocations", value="kernel.invocations"),
+        Column("launch_seconds", value="kernel.launch", meaning="when it was launched, from the start of the trace"),
+        Column("start_seconds", value="kernel.start", meaning="when it started, from the start of the trace"),
+        Column("invocations", value="kernel.invocations", meaning="the number of launches that the row sums"),
         Column(None, "×", TIMES, "kernel.invocations", priority=3),
-        Column("seconds", "time", SECONDS, "kernel.seconds", unknown="–"),
+        Column("seconds", "time", SECONDS, "kernel.seconds", unknown="–", meaning="the sum of their durations"),
         Column(None, "FLOPs", text=_flops, unit=COUNT, unknown="–", priority=8),
         Column(None, "DRAM", BYTES, "kernel.bytes.dram", unknown="–", priority=7),
-        Column("occupancy", value="kernel.occupancy"),
         Column(
-            "registers", "regs", COUNT, "kernel.registers", unknown="–", priority=1, legend="regs: registers per thread"
+            "occupancy", value="kernel.occupancy",
+            meaning="achieved occupancy: resident warps / maximum warps (PyTorch: its own estimate)",
+        ),
+        Column(
+            "registers", "regs", COUNT, "kernel.registers", unknown="–", priority=1,
+            legend="regs: registers per thread", meaning="registers per thread",
         ),
         Column(
             None, "occ.", PERCENT, "kernel.occupancy", unknown="–", priority=2,
             legend="occ.: achieved occupancy, resident warps / maximum warps (PyTorch: its own estimate)",
         ),
-        Column("clock", value="kernel.clock"),
-        Column("flops", value=lambda row: row.kernel.flops._asdict(), flat=Flops._fields),
-        Column("bytes", value=lambda row: row.kernel.bytes._asdict(), flat=Traffic._fields),
+        Column("clock", value="kernel.clock", meaning="the clock of the SMs in Hz"),
+        Column(
+            "flops", value=lambda row: row.kernel.flops._asdict(), flat=Flops._fields,
+            meaning="FLOPs by pipe: `fp64`, `fp32`, `fp16`, `tensor_fp16` …; `tensor_low` and `tensor_high` are limits "
+            "if only instructions were counted",
+        ),
+        Column(
+            "bytes", value=lambda row: row.kernel.bytes._asdict(), flat=Traffic._fields,
+            meaning="bytes by memory level: `dram`, `l2`, `l1`",
+        ),
     ),
     marks={"≥": LOWER_BOUND},
 )  # fmt: skip
@@ -116,13 +137,37 @@ def _performance(row: PointRow) -> str | None:
     return None if rate is None else _lower_bound(units.si(rate), row.point.incomplete)
 
 
+_POINT = {
+    "name": "a group of kernels, or a predicted operator",
+    "category": "the kind of work, such as `GEMM`",
+    "level": "the memory level whose traffic places the point: `dram`, `l2` or `l1`",
+    "pipe": "the pipe with the longest minimum time; null if no FLOPs were counted",
+    "intensity": "FLOPs / bytes at this level",
+    "flops_per_second": "achieved FLOP/s; of a predicted operator, FLOP/s at its bound",
+    "attainable": "FLOP/s that the ceilings allow at this intensity",
+    "fraction": "achieved / attainable",
+    "bound": "`compute` or `memory`; null if FLOPs that were not collected could change it",
+    "seconds": "the time of the group",
+    "share": "its share of the total time",
+    "invocations": "its number of launches",
+    "predicted": "whether it is an operator of `--model`",
+    "incomplete": "whether not all FLOPs were counted: intensity and FLOP/s are lower bounds",
+    "occupancy": "achieved occupancy: resident warps / maximum warps",
+    "registers": "registers per thread",
+    "finding": "why the point may be above its ceiling; null if it is not",
+    "flops_per_second_low": "the lower limit of the FLOP/s if counters only bracket the FLOPs; else null",
+    "bytes_per_second": "bytes at this level / time",
+    "counted": "whether FLOPs and bytes are counted from the shapes that a PyTorch trace recorded, not measured",
+}  # the meaning of each field of a point
+
+
 def points_table(item: str = "kernel", share: str = "share") -> Table:
     """The columns of points; the titles of the names and of their share in the time."""
     return Table(
         "points",
         (
-            Column("hardware"),
-            *(Column(field, value=f"point.{field}") for field in Point._fields),
+            Column("hardware", meaning="the device, if there are several"),
+            *(Column(field, value=f"point.{field}", meaning=_POINT[field]) for field in Point._fields),
             Column(None, "", text=lambda row: row.letter),
             Column(None, item, NAME, "point.name"),
             Column(None, "×", TIMES, "point.invocations", priority=3),

@@ -24,6 +24,7 @@ from roofmodel.steps.phase import PhaseEstimate, totals
 from roofmodel.steps.pipeline import busy_seconds, estimates_by_stage
 from roofmodel.steps.stages import latency_totals
 from roofmodel.sweep import grid
+from roofmodel.sweep.columns import RESULTS, SCALING
 
 BLOCK = 2**15
 """Points per block: a few arrays of them fit in a core's cache. Some hundred arrays are alive at once."""
@@ -49,33 +50,11 @@ OPTION_COLUMNS = {
 FORMAT_OPTIONS = ("weights", "kv", "activations")
 """The formats that default to `dtype`."""
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
-TOTALS = (
-    *COUNTS, "link_bytes", "kernels", "bound_seconds", "communication_seconds", "expected_communication_seconds",
-    "communication_exposed_seconds", "expected_communication_exposed_seconds", "expected_replica_seconds",
-    "bubble_seconds", "expected_bubble_seconds",
-    "expected_seconds", "expected_low_seconds", "expected_high_seconds", "bound_tokens_per_second",
-    "bound_images_per_second", "tokens_per_second", "images_per_second", "mfu", "hfu", "mbu",
-    "host_bound",
-)  # fmt: skip
-LATENCIES = tuple(
-    f"{kind}{name}"
-    for name in (
-        "ttft_seconds", "tpot_seconds", "e2e_seconds", "tokens_per_second_per_gpu", "tokens_per_second_per_user",
-    )
-    for kind in ("", "bound_")
-)  # fmt: skip
-"""Latencies of generation, of its prefill or of its decode, and the rates per GPU and per user."""
 ROLES = ("weights", "kv_cache", "activations", "gradients", "optimizer", "total")
-RESULT_COLUMNS = (
-    *TOTALS, *LATENCIES, "bound", "memory_share", *(f"memory_{role}" for role in ROLES), "fits",
-    "dollars_per_million_tokens", "bound_dollars_per_million_tokens", "note",
-)  # fmt: skip
+RESULT_COLUMNS = tuple(RESULTS.csv_keys)
 COLUMNS = ("model", "hardware", *OPTION_COLUMNS, *RESULT_COLUMNS)
-"""The columns of a row. `bound` is the ceiling that limits most of the bound's time, or `overhead` where the phase is
-launch-bound; `memory_share` is the part of the bound that memory limits. Counts, times and memory are per GPU; rates
-are of all GPUs unless their name ends with `per_gpu` or `per_user`."""
-SCALING_COLUMNS = ("gpus", "speedup", "efficiency", "communication_share", "communication_hidden_seconds")
-"""Further columns of a scaling table. The share is that of exposed communication in the time of the point."""
+"""The columns of a row."""
+SCALING_COLUMNS = tuple(SCALING.csv_keys)
 
 BEYOND_POSITIONS = "beyond the model's positions"
 POINT_NOTES = (None, BEYOND_POSITIONS)

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 from roofmodel.errors import Option, WorkloadError, shorten, suggest
 from roofmodel.numbers import units
+from roofmodel.report.table import FINE_PERCENT, PERCENT
 from roofmodel.sweep.arrays import TEXT_COLUMNS, full_column
 from roofmodel.sweep.case import COLUMNS, SCALING_COLUMNS, Columns
+from roofmodel.sweep.columns import BY_KEY, FLAG
 
 SHORT_NAMES = {
     "hw": "hardware",
@@ -20,11 +22,13 @@ SHORT_NAMES = {
     "cost": "dollars_per_million_tokens",
 }
 """Names of columns besides their own; `_seconds` may be left out, `/s`, `/gpu` and `/user` stand for `_per_…`."""
-FLAG_COLUMNS = {"fits", "host_bound"}
+FLAG_COLUMNS = {key for key, column in BY_KEY.items() if column.unit is FLAG}
 FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 EQUALITIES = ("=", "==", "!=")
 COMPARISONS = ("<", ">", "<=", ">=", *EQUALITIES)
-SHARE_COLUMNS = ("mfu", "hfu", "mbu", "memory_share", "memory_utilization", "efficiency", "communication_share")
+SHARE_COLUMNS = {
+    "memory_utilization", *(key for key, column in BY_KEY.items() if column.unit in (PERCENT, FINE_PERCENT)),
+}  # fmt: skip
 EXAMPLE_COLUMNS = ("expected", "bound", "ttft", "tpot", "tokens/s", "tokens/s/gpu", "mfu", "memory", "fits", "batch")
 
 _CONDITION = re.compile(r"\s*([^<>=!]+?)\s*(<=|>=|==|!=|<|>|=)\s*([^<>=!]+?)\s*\Z")

@@ -14,9 +14,10 @@ from roofmodel.options.values import SweepPicture, check_one_of
 from roofmodel.report import canvas, labels, marks
 from roofmodel.report.marks import SeriesStyle
 from roofmodel.sweep.case import LENGTHS, NAMED_OPTIONS, PARALLELISM_OPTIONS
+from roofmodel.sweep.columns import BOUND_NAMES
 from roofmodel.sweep.data import frame
 from roofmodel.sweep.sweep import Sweep
-from roofmodel.sweep.table import BOUND_NAMES, TITLES, described
+from roofmodel.sweep.table import TITLES, described
 
 if TYPE_CHECKING:
     import pandas

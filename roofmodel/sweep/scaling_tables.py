@@ -10,12 +10,12 @@ from rich.text import Text
 
 from roofmodel.errors import Option
 from roofmodel.numbers import units
-from roofmodel.report.table import COUNT, FINE_PERCENT, SECONDS, Column, Table, Unit
+from roofmodel.report.table import COUNT, Column, Table
+from roofmodel.sweep.columns import BY_KEY, TIME
 from roofmodel.sweep.data import rows
 from roofmodel.sweep.scaling_laws import LawFit, Scaling
 from roofmodel.sweep.scaling_table import MeasuredRun
 from roofmodel.sweep.sweep import Sweep
-from roofmodel.sweep.table import BOUND_NAMES
 
 LAWS_OF_MODES = {"strong": "amdahl", "weak": "gustafson"}
 LAW_NAMES = {"amdahl": "Amdahl", "gustafson": "Gustafson"}
@@ -34,7 +34,7 @@ class ScalingView:
         found = list(rows(self.sweep))
         yield Text.assemble((heading(scaling, found), "bold"))
         names = varying(found, scaling)
-        curves = [Column(name, name, text=lambda row, name=name: str(row[name] or "")) for name in names]  # type: ignore[misc]
+        curves = [Column(None, name, text=lambda row, name=name: str(row[name] or "")) for name in names]  # type: ignore[misc]
         measured = {run.gpus: run for run in scaling.measured}
         run_column = Column(None, "measured", COUNT, text=lambda row: _measured(measured.get(row["gpus"])))
         yield Table("rows", (*curves, *SCALING_COLUMNS, run_column)).terminal(found)
@@ -53,9 +53,10 @@ def _bound(row: dict[str, Any]) -> str | None:
     return units.seconds(row["bound_seconds"]) if unknown else None
 
 
-def _exposed(row: dict[str, Any]) -> str:
+def _exposed(row: dict[str, Any]) -> float | None:
     kind = "" if row["expected_seconds"] is None else "expected_"
-    return TIME.write(row[f"{kind}communication_exposed_seconds"])
+    exposed: float | None = row[f"{kind}communication_exposed_seconds"]
+    return exposed
 
 
 def _memory(row: dict[str, Any]) -> str | None:
@@ -63,20 +64,19 @@ def _memory(row: dict[str, Any]) -> str | None:
     return None if total is None else units.binary(total) + "!" * (row["fits"] is False)
 
 
-TIME = Unit(lambda seconds: units.seconds(seconds) if seconds else "")
 SCALING_COLUMNS = (
-    Column("gpus", "GPUs", COUNT),
-    Column("batch", "batch", COUNT, priority=2),
-    Column("expected_seconds", "time", SECONDS),
+    BY_KEY["gpus"],
+    Column(None, "batch", COUNT, "batch", priority=2),
+    BY_KEY["expected_seconds"]._replace(title="time"),
     Column(None, "bound", COUNT, text=_bound),
-    Column("speedup", "speed-up", Unit("{:.2f}".format)),
-    Column("efficiency", "efficiency", FINE_PERCENT),
-    Column(None, "exposed", COUNT, text=_exposed),
-    Column("communication_share", "share", FINE_PERCENT),
-    Column("communication_hidden_seconds", "hidden", TIME, priority=4),
-    Column("expected_replica_seconds", "replicas", TIME, priority=5),
-    Column("memory_total", "memory", COUNT, text=_memory, priority=3),
-    Column("bound", "bound by", text=lambda row: BOUND_NAMES.get(row["bound"], row["bound"]), priority=1),
+    BY_KEY["speedup"],
+    BY_KEY["efficiency"],
+    Column(None, "exposed", TIME, _exposed),
+    BY_KEY["communication_share"],
+    BY_KEY["communication_hidden_seconds"],
+    Column(None, "replicas", TIME, "expected_replica_seconds", priority=5),
+    Column(None, "memory", COUNT, text=_memory, priority=3),
+    BY_KEY["bound"]._replace(priority=1),
 )
 
 

@@ -12,22 +12,9 @@ from rich.text import Text
 from roofmodel.errors import Command, Message, Option
 from roofmodel.numbers import units
 from roofmodel.options.workload import DECLARED, DEFAULTS, PARALLELISM, key_of
-from roofmodel.report.table import (
-    BYTES,
-    COUNT,
-    FINE_PERCENT,
-    MEMORY,
-    NUMBER,
-    PERCENT,
-    RATE,
-    SECONDS,
-    TEXT,
-    Column,
-    Table,
-    Unit,
-)
+from roofmodel.report.table import COUNT, SECONDS, TEXT, Column, Table
 from roofmodel.sweep.case import BEYOND_POSITIONS, FORMAT_OPTIONS, LENGTHS, OPTION_COLUMNS
-from roofmodel.sweep.conditions import SHARE_COLUMNS
+from roofmodel.sweep.columns import BY_KEY
 from roofmodel.sweep.data import rows
 from roofmodel.sweep.sweep import Sweep
 
@@ -42,39 +29,12 @@ HEADING_OPTIONS = {
     and name not in ("batch", "dtype", "attention", "runtime")
 }  # fmt: skip
 """The options that the heading states if all points have the same value and it is not the default."""
-BOUND_NAMES = {"overhead": "launches"}  # instead of the names of the JSON document
-RESULTS = Table(
-    "results",
-    (
-        Column("bound_seconds", "bound", SECONDS, priority=7),
-        Column("bound", "bound by", text=lambda row: BOUND_NAMES.get(row["bound"], row["bound"]), priority=2),
-        Column("expected_seconds", "expected", SECONDS),
-        *(
-            column
-            for what in ("tokens", "images")
-            for column in (
-                Column(
-                    f"bound_{what}_per_second", f"{what}/s ≤", RATE, priority=4,
-                    legend=f"{what}/s ≤: at the bound; {what}/s: at the expected time",
-                ),
-                Column(f"{what}_per_second", f"{what}/s", RATE),
-            )
-        ),
-        Column("mfu", "MFU", PERCENT, priority=1),
-        Column("memory_total", "memory", MEMORY, priority=6),
-        Column(
-            "bound_dollars_per_million_tokens", "$/M ≥", NUMBER, priority=3,
-            legend="$/M ≥: dollars per million tokens at the bound; $/M tokens: at the expected time",
-        ),
-        Column("dollars_per_million_tokens", "$/M tokens", NUMBER),
-    ),
+RESULTS = (
+    "bound_seconds", "bound", "expected_seconds", "bound_tokens_per_second", "tokens_per_second",
+    "bound_images_per_second", "images_per_second", "mfu", "memory_total", "bound_dollars_per_million_tokens",
+    "dollars_per_million_tokens",
 )  # fmt: skip
-"""The results that every table shows; other ones precede `MFU`."""
-OTHER_TITLES = {
-    "ttft_seconds": "TTFT", "tpot_seconds": "TPOT", "tokens_per_second_per_gpu": "tokens/s/GPU",
-    "tokens_per_second_per_user": "tokens/s/user",
-}  # fmt: skip
-OTHER_PRIORITY = {"tokens/s/user": 8}
+"""The results that every table shows; other ones precede `mfu`."""
 ALL_ROWS = Command("-o FILE .csv, .json or .parquet", "save() to .csv, .json or .parquet")
 MARKS: dict[str, str | Message] = {
     "!": Message("! does not fit in the usable memory (", Option("memory_utilization"), ")"),
@@ -104,11 +64,9 @@ class View:
 
     def _table(self, shown: Sequence[dict[str, Any]], varying: Sequence[str]) -> Table:
         """Columns of the varying options, of the results, and of the mark of a row."""
-        results, others = list(RESULTS.columns), [_column(name) for name in self._other_columns(shown, varying)]
-        place = results.index(next(column for column in results if column.key == "mfu"))
-        options = (Column(name, TITLES[name], _option_unit(name)) for name in varying)
-        columns = (*options, *results[:place], *others, *results[place:], Column(None, "", text=_mark))
-        return Table("rows", columns)
+        place = RESULTS.index("mfu")
+        names = (*varying, *RESULTS[:place], *self._other_columns(shown, varying), *RESULTS[place:])
+        return Table("rows", (*map(_column, names), Column(None, "", text=_mark)))
 
     def _other_columns(self, shown: Sequence[dict[str, Any]], varying: Sequence[str]) -> list[str]:
         """Latencies of generation, the rate per GPU of several GPUs, and the columns of conditions and of the order."""
@@ -120,11 +78,7 @@ class View:
             *(condition.column for condition in self.sweep.where),
             *([self.sweep.sort.column] if self.sweep.sort else []),
         ]
-        return [
-            name
-            for name in dict.fromkeys(found)
-            if name not in (*varying, "fits", "note", *(column.key for column in RESULTS.columns))
-        ]
+        return [name for name in dict.fromkeys(found) if name not in (*varying, *RESULTS, "fits", "note")]
 
 
 def _option_values(sweep: Sweep, name: str) -> set[object]:
@@ -170,23 +124,13 @@ def _mark(row: dict[str, Any]) -> str:
     return "–" * (row["bound_seconds"] is None) + "!" * (row["fits"] is False) + "".join(signs)
 
 
-def _option_unit(name: str) -> Unit:
-    return SECONDS if name == "launch_seconds" else TEXT if name in ("model", "hardware", "phase") else COUNT
-
-
 def _column(name: str) -> Column:
-    """A result that a condition or the order names, with a unit."""
-    kinds = {"_seconds": SECONDS, "bytes": BYTES}
-    unit = next((unit for end, unit in kinds.items() if name.endswith(end)), RATE)
-    unit = FINE_PERCENT if name in SHARE_COLUMNS else MEMORY if name.startswith("memory_") else unit
-    title = OTHER_TITLES.get(name, name)
-    return Column(
-        name, title, Unit(lambda value: _word(value) or unit.write(value)), priority=OTHER_PRIORITY.get(title)
-    )
-
-
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, str | bool) else ""
+    """The column of an option or of a result."""
+    if name in TITLES:
+        unit = SECONDS if name == "launch_seconds" else TEXT if name in ("model", "hardware", "phase") else COUNT
+        return Column(None, TITLES[name], unit, name)
+    column = BY_KEY[name]
+    return column if column.title else column._replace(title=name)
 
 
 def _refusals(shown: list[dict[str, Any]]) -> list[str]:

@@ -96,53 +96,75 @@ RANK = Column(None, "rank", COUNT, lambda row: row[1].rank.number)
 COPIES = Table(
     "copies",
     (
-        Column("kind", "kind", NAME, _field("kind")),
-        Column("memory", "memory", COUNT, _field("memory")),
+        Column("kind", "kind", NAME, _field("kind"), meaning="the direction, such as `HtoD`, or `memset`"),
+        Column(
+            "memory", "memory", COUNT, _field("memory"),
+            meaning="the kind of host memory: `pinned`, `pageable` …; null if unknown",
+        ),
         RANK,
-        Column("count", "×", COUNT, _field("number")),
-        Column("bytes", "bytes", BYTES, _field("bytes"), unknown="–"),
-        Column("seconds", "time", SECONDS, _field("seconds")),
-        Column("exposed_seconds", value=_field("exposed_seconds")),
+        Column("count", "×", COUNT, _field("number"), meaning="the number of copies"),
+        Column("bytes", "bytes", BYTES, _field("bytes"), unknown="–", meaning="their bytes; null if not recorded"),
+        Column("seconds", "time", SECONDS, _field("seconds"), meaning="the sum of their durations"),
+        Column("exposed_seconds", value=_field("exposed_seconds"), meaning="time without a kernel"),
         Column(None, "rate", BYTES_PER_SECOND, _field("bytes_per_second"), unknown="–"),
-        Column("overlapped", "overlapped", PERCENT, _field("overlapped")),
-        Column("bytes_per_second", value=_field("bytes_per_second")),
-        Column("link_share", value=_link_share),
+        Column(
+            "overlapped", "overlapped", PERCENT, _field("overlapped"), meaning="the share of the time with a kernel"
+        ),
+        Column("bytes_per_second", value=_field("bytes_per_second"), meaning="bytes / seconds"),
+        Column("link_share", value=_link_share, meaning="this rate / the rate of the link between CPU and GPU"),
     ),
-)
+)  # fmt: skip
 COLLECTIVES = Table(
     "collectives",
     (
-        Column("name", "collective", NAME, _field("name")),
+        Column("name", "collective", NAME, _field("name"), meaning="the collective; one row for each group size"),
         RANK,
-        Column("count", "×", COUNT, _field("number")),
+        Column("count", "×", COUNT, _field("number"), meaning="the number of collectives"),
         Column(None, "GPUs", COUNT, _field("group_size")),
-        Column("seconds", "time", SECONDS, _field("seconds")),
+        Column(
+            "seconds", "time", SECONDS, _field("seconds"),
+            meaning="the sum of their durations, with the wait for the last rank",
+        ),
         Column(
             None, "waiting", SECONDS, _field("waiting_seconds"), unknown="–",
             legend="waiting: part of the time before the last rank started; bandwidths leave it out",
         ),
-        Column("exposed_seconds", "exposed", SECONDS, _field("exposed_seconds")),
-        Column("bytes", "bytes", BYTES, _field("bytes"), priority=2),
-        Column("bytes_per_second", "algorithm", BYTES_PER_SECOND, _field("bytes_per_second"), priority=1),
+        Column(
+            "exposed_seconds", "exposed", SECONDS, _field("exposed_seconds"), meaning="the part without computation"
+        ),
+        Column("bytes", "bytes", BYTES, _field("bytes"), priority=2, meaning="bytes of the tensors of a rank"),
+        Column(
+            "bytes_per_second", "algorithm", BYTES_PER_SECOND, _field("bytes_per_second"), priority=1,
+            meaning="algorithm and bus bandwidth as in nccl-tests",
+        ),
         Column(
             "bus_bytes_per_second", "bus", BYTES_PER_SECOND, _field("bus_bytes_per_second"),
             legend="algorithm, bus: bandwidths as in nccl-tests",
+            meaning="algorithm and bus bandwidth as in nccl-tests",
         ),
-        Column("group_size", value=_field("group_size")),
-        Column("link", value=_field("link")),
+        Column("group_size", value=_field("group_size"), meaning="the number of ranks of the group; null if unknown"),
+        Column(
+            "link", value=_field("link"),
+            meaning="the link of the device that the group uses, by the span of its ranks; null if unknown",
+        ),
         Column(
             "link_share", "of link", COUNT, _field("link_share"),
             text=lambda row: None if row[0].link_share is None else f"{row[0].link_share:.0%} {row[0].link}",
             legend="of link: bus bandwidth over the link's rate in one direction",
+            meaning="bus bandwidth / the link's rate in one direction",
         ),
-        Column("waiting_seconds", value=_field("waiting_seconds")),
+        Column(
+            "waiting_seconds", value=_field("waiting_seconds"),
+            meaning="the part of `seconds` before the last rank of the file started; null if the file has one rank",
+        ),
     ),
 )  # fmt: skip
 
+_IDENTITY = "its file, process and GPU"
 RANKS = Table(
     "ranks",
     (
-        Column("rank", value="rank.number"),
+        Column("rank", value="rank.number", meaning="a GPU of a process of a file"),
         Column(None, "rank", NAME, lambda row: f"{row.rank.number}: {row.rank.label}"),
         Column(None, "wall", SECONDS, _part("length")),
         *(
@@ -157,37 +179,94 @@ RANKS = Table(
             legend="busy: share of the wall time in which a kernel runs",
         ),
         Column(None, "kernels", COUNT, "whole.kernels", priority=2),
-        Column("file"),
-        Column("process", value="rank.process"),
-        Column("device", value="rank.device"),
-        Column("run", value="rank.run"),
-        Column("kernels", value=lambda row: int(row.rank.is_kernel.sum())),
-        Column("kernel_seconds", value="rank.kernel_seconds"),
-        Column("busy_seconds", value=_seconds(lambda rank: rank.kernels)),
-        Column("span_seconds", value="rank.kernel_span_seconds"),
-        Column("wall_seconds", value=_part("length")),
-        Column("compute_only_seconds", value=_part("compute_only")),
-        Column("compute_seconds", value=_seconds(lambda rank: rank.compute)),
-        Column("communication_seconds", value=_seconds(lambda rank: rank.communication)),
-        Column("communication_exposed_seconds", value=_seconds(lambda rank: rank.exposed_communication)),
-        Column("communication_overlap", value="rank.overlap"),
-        Column("overlap_seconds", value=_part("overlap")),
-        Column("memory_mgmt_share", value="lecture.memory_mgmt"),
-        Column("collective_share", value="lecture.collectives"),
-        Column("copies_exposed_seconds", value=_seconds(lambda rank: rank.exposed_copies)),
-        Column("copies", value=lambda row: COPIES.records((each, row) for each in row.report.copies)),
-        Column("collectives", value=lambda row: COLLECTIVES.records((each, row) for each in row.report.collectives)),
-        Column("idle_seconds", value=_seconds(lambda rank: rank.idle)),
-        Column("idle_by_cause", value="report.idle_by_cause"),
+        Column("file", meaning=_IDENTITY),
+        Column("process", value="rank.process", meaning=_IDENTITY),
+        Column("device", value="rank.device", meaning=_IDENTITY),
+        Column(
+            "run", value="rank.run",
+            meaning="`before` or `after` in a comparison of two runs, the number of one of several runs; else null",
+        ),
+        Column("kernels", value=lambda row: int(row.rank.is_kernel.sum()), meaning="the number of kernels"),
+        Column("kernel_seconds", value="rank.kernel_seconds", meaning="the sum of their durations"),
+        Column(
+            "busy_seconds", value=_seconds(lambda rank: rank.kernels),
+            meaning="the time in which at least one kernel runs: the union of their intervals",
+        ),
+        Column(
+            "span_seconds", value="rank.kernel_span_seconds",
+            meaning="from the start of the first kernel to the end of the last",
+        ),
+        Column(
+            "wall_seconds", value=_part("length"),
+            meaning="from the start of the first kernel, copy or memset to the end of the last, or the selected steps. "
+            "It is the sum of `compute_only_seconds`, `communication_exposed_seconds`, `copies_exposed_seconds`, "
+            "`overlap_seconds` and `idle_seconds`",
+        ),
+        Column(
+            "compute_only_seconds", value=_part("compute_only"),
+            meaning="computation without communication or copies at the same time",
+        ),
+        Column(
+            "compute_seconds", value=_seconds(lambda rank: rank.compute),
+            meaning="the union of all kernels except collectives",
+        ),
+        Column(
+            "communication_seconds", value=_seconds(lambda rank: rank.communication),
+            meaning="the union of the collectives",
+        ),
+        Column(
+            "communication_exposed_seconds", value=_seconds(lambda rank: rank.exposed_communication),
+            meaning="its part without computation",
+        ),
+        Column("communication_overlap", value="rank.overlap", meaning="its share (0 to 1) with computation"),
+        Column(
+            "overlap_seconds", value=_part("overlap"), meaning="computation during communication or copies"
+        ),
+        Column(
+            "memory_mgmt_share", value="lecture.memory_mgmt",
+            meaning="the share of communication in the summed time of the GPU work, as the profiling lecture counts it "
+            "(with copies and memsets)",
+        ),
+        Column("collective_share", value="lecture.collectives", meaning="the share of collectives alone"),
+        Column(
+            "copies_exposed_seconds", value=_seconds(lambda rank: rank.exposed_copies),
+            meaning="copies and memsets while no kernel runs",
+        ),
+        Column(
+            "copies", value=lambda row: COPIES.records((each, row) for each in row.report.copies),
+            meaning="copies and memsets by direction and kind of host memory, below",
+        ),
+        Column(
+            "collectives", value=lambda row: COLLECTIVES.records((each, row) for each in row.report.collectives),
+            meaning="collectives by name and group size, below",
+        ),
+        Column(
+            "idle_seconds", value=_seconds(lambda rank: rank.idle),
+            meaning="time within the span of kernels, copies and memsets without any",
+        ),
+        Column(
+            "idle_by_cause", value="report.idle_by_cause",
+            meaning="its seconds by cause: `input`, `synchronization`, `launch`, `other_rank`, `queued`, `allocation`, "
+            "`unknown`, each only if it occurs",
+        ),
         Column(
             "launch_to_start_median_seconds", "launch → start", SECONDS, "rank.launch_to_start_median_seconds",
             unknown="–", priority=1,
             legend="launch → start: median time from a kernel's launch on the CPU to its start",
+            meaning="median time from the launching call to the kernel's start",
         ),
-        Column("queue_depth_median", value="report.queue_depth_median"),
-        Column("mean_gap_seconds", value="rank.mean_gap_seconds"),
-        Column("graph_kernels", value=lambda row: int(row.rank.in_graph.sum())),
-        Column("graph_launches", value="rank.graph_launches"),
+        Column(
+            "queue_depth_median", value="report.queue_depth_median",
+            meaning="median number of kernels that are launched but not started when a kernel starts",
+        ),
+        Column(
+            "mean_gap_seconds", value="rank.mean_gap_seconds",
+            meaning="mean time without a kernel between two consecutive kernels",
+        ),
+        Column(
+            "graph_kernels", value=lambda row: int(row.rank.in_graph.sum()), meaning="kernels that CUDA graphs launched"
+        ),
+        Column("graph_launches", value="rank.graph_launches", meaning="launches of these graphs"),
     ),
 )  # fmt: skip
 
@@ -214,19 +293,23 @@ def _step_share(part: str) -> Callable[[StepRow], str]:
 STEPS = Table(
     "steps",
     (
-        Column("rank", value="rank.number"),
-        Column("step", "step", NAME, "step.label"),
-        Column("start_seconds", value=lambda row: (row.step.start - row.rank.timeline.origin) / 1e9),
-        Column("seconds", "wall", SECONDS, lambda row: row.step.length / 1e9),
+        Column("rank", value="rank.number", meaning="the rank"),
+        Column("step", "step", NAME, "step.label", meaning="the step, as the trace marks it, or its number"),
+        Column(
+            "start_seconds", value=lambda row: (row.step.start - row.rank.timeline.origin) / 1e9,
+            meaning="its start, from the first activity of the file",
+        ),
+        Column("seconds", "wall", SECONDS, lambda row: row.step.length / 1e9, meaning="its wall time"),
         *(
             Column(
                 name, part.title, SHARE_OF_WALL, _step_part(name), _step_share(name),
                 priority=2 if name == "overlap" else None,
+                meaning="the parts of the step; they sum to `seconds`",
             )
             for name, part in PARTS.items()
         ),
-        Column("kernels", "kernels", COUNT, "step.kernels", priority=1),
-        Column("complete", value="step.complete"),
+        Column("kernels", "kernels", COUNT, "step.kernels", priority=1, meaning="its number of kernels"),
+        Column("complete", value="step.complete", meaning="false for a step that the trace cuts"),
     ),
 )  # fmt: skip
 
@@ -237,19 +320,37 @@ def step_rows(trace: RunAnalysis) -> list[StepRow]:
 
 
 ACHIEVED = (
-    Column("counted_seconds", value="achieved.seconds"),
-    Column("flops", value="achieved.flops"),
-    Column("bytes", value="achieved.bytes"),
-    Column("flops_per_second", "FLOP/s", RATE, "achieved.flops_per_second", unknown="–"),
-    Column("bytes_per_second", "B/s", RATE, "achieved.bytes_per_second", unknown="–", priority=6),
-    Column("attainable_seconds", value="achieved.minimum_seconds"),
+    Column(
+        "counted_seconds", value="achieved.seconds", meaning="the time of the kernels whose FLOPs and bytes are known"
+    ),
+    Column(
+        "flops", value="achieved.flops",
+        meaning="their FLOPs and bytes, counted from the recorded shapes of operators; null if unknown",
+    ),
+    Column(
+        "bytes", value="achieved.bytes",
+        meaning="their FLOPs and bytes, counted from the recorded shapes of operators; null if unknown",
+    ),
+    Column(
+        "flops_per_second", "FLOP/s", RATE, "achieved.flops_per_second", unknown="–",
+        meaning="FLOPs, and bytes, / `counted_seconds`",
+    ),
+    Column(
+        "bytes_per_second", "B/s", RATE, "achieved.bytes_per_second", unknown="–", priority=6,
+        meaning="FLOPs, and bytes, / `counted_seconds`",
+    ),
+    Column(
+        "attainable_seconds", value="achieved.minimum_seconds",
+        meaning="the least time for these FLOPs and bytes on the device; null without a device",
+    ),
     Column(
         "fraction", "achieved", COUNT, "achieved.attainable_share", unknown="–",
         text=lambda row: _fraction(row.achieved and row.achieved.attainable_share),
         legend="FLOP/s, B/s: FLOPs and bytes counted from the recorded shapes of operators, over the measured time; "
         "achieved: share of the attainable performance",
+        meaning="`attainable_seconds` / `counted_seconds`",
     ),
-    Column("bound", "bound by", value="achieved.bound", unknown="–"),
+    Column("bound", "bound by", value="achieved.bound", unknown="–", meaning="`compute` or `memory`"),
 )  # fmt: skip
 """What kernels achieve against the ceilings; null where FLOPs and bytes, or the device, are unknown."""
 
@@ -264,17 +365,18 @@ def groups_table(key: str = "group", title: str = "group") -> Table:
         "groups",
         (
             Column(None, title, NAME, "group"),
-            Column("rank", "rank", COUNT),
-            Column(key, value="group"),
-            Column("kernels", "×", COUNT, priority=5),
-            Column("seconds", "time", SECONDS),
+            Column("rank", "rank", COUNT, meaning="the rank"),
+            Column(key, value="group", meaning=f"the {key} of GPU work"),
+            Column("kernels", "×", COUNT, priority=5, meaning="the number of launches"),
+            Column("seconds", "time", SECONDS, meaning="the sum of their durations"),
             Column(
                 "share", "share", FINE_PERCENT,
                 legend="share: of the summed time of the rank's GPU work, which counts overlapping work fully",
+                meaning="its share of the summed time of the rank's GPU work",
             ),
             *(Column(None, column.title, *column[2:]) for column in ACHIEVED if column.title),
             *(
-                Column(f"{name}_seconds", name, SECONDS, name, priority=priority)
+                Column(f"{name}_seconds", name, SECONDS, name, priority=priority, meaning="of the durations")
                 for name, priority in (("mean", 4), ("median", 3), ("min", 1), ("max", 2))
             ),
             *(column._replace(title=None) for column in ACHIEVED),

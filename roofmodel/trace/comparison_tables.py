@@ -102,24 +102,36 @@ def _launches(row: GroupChange | _Total) -> str | None:
     return None if after is None else str(after) if before == after else f"{before} → {after}"
 
 
-def changes_table(key: str, title: str = "") -> Table:
+def changes_table(key: str = "group", title: str = "") -> Table:
     """The change of each group or name (GroupChange); the key and the title of the first column."""
     return Table(
         "changes",
         (
-            Column(key, title, NAME, "group"),
-            Column("verdict", "", text=lambda row: row.verdict.replace("_", " ")),
-            Column("kernels_before", value="launches_before"),
-            Column("kernels_after", "×", COUNT, "launches_after", _launches, priority=4),
-            Column("before_seconds", "before", SECONDS, _seconds("before")),
-            Column("after_seconds", "after", SECONDS, _seconds("after")),
-            Column("change_seconds", "change", CHANGE, _seconds("change")),
-            Column("matched_change_seconds", "matched", CHANGE, _seconds("matched"), priority=3, legend=_LEGEND),
+            Column(key, title, NAME, "group", meaning=f"the {key} of GPU work"),
+            Column(
+                "verdict", "", text=lambda row: row.verdict.replace("_", " "),
+                meaning="`faster`, `slower`, `unchanged`, `appeared`, `vanished`, `fewer_launches` or `more_launches`",
+            ),
+            Column("kernels_before", value="launches_before", meaning="launches"),
+            Column("kernels_after", "×", COUNT, "launches_after", _launches, priority=4, meaning="launches"),
+            Column("before_seconds", "before", SECONDS, _seconds("before"), meaning="summed durations"),
+            Column("after_seconds", "after", SECONDS, _seconds("after"), meaning="summed durations"),
+            Column("change_seconds", "change", CHANGE, _seconds("change"), meaning="after - before"),
+            Column(
+                "matched_change_seconds", "matched", CHANGE, _seconds("matched"), priority=3, legend=_LEGEND,
+                meaning="change of the launches that match by name and order",
+            ),
             Column(None, "only before", PART, _seconds("vanished"), priority=1),
-            Column("appeared_seconds", "only after", PART, _seconds("appeared"), priority=2),
-            Column("vanished_seconds", value=_seconds("vanished")),
+            Column(
+                "appeared_seconds", "only after", PART, _seconds("appeared"), priority=2,
+                meaning="time of the launches in the second, or in the first run only",
+            ),
+            Column(
+                "vanished_seconds", value=_seconds("vanished"),
+                meaning="time of the launches in the second, or in the first run only",
+            ),
         ),
-    )
+    )  # fmt: skip
 
 
 def blocks(trace: RunAnalysis, compared: RunComparison) -> Iterator[RenderableType]:

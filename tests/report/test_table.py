@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+import roofmodel
 from roofmodel.report.table import BYTES, NAME, PERCENT, SECONDS, Column, Table, joined
 from tests.printing import printed
 
@@ -101,3 +104,18 @@ def test_a_legend_is_below_the_columns_and_marks_that_are_there() -> None:
 
 def test_without_leaves_out_columns_by_key_or_title() -> None:
     assert KERNELS.without("seconds", "share", "grid", "sizes").markdown(ROWS[:1])[0] == "| kernel | bytes |"
+
+
+def test_every_column_of_a_file_has_a_meaning() -> None:
+    """A call `Column(None, …)` declares a column that no file has; all others need the argument `meaning`."""
+    package = Path(roofmodel.__file__).parent
+    lacking, found = [], 0
+    for path in package.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Column":
+                key = ast.unparse(call.args[0])
+                found += key != "None"
+                if key != "None" and "meaning" not in {keyword.arg for keyword in call.keywords}:
+                    lacking.append(f"{path.relative_to(package)}:{call.lineno}: {key}")
+    assert found > 100
+    assert lacking == []

@@ -22,7 +22,7 @@ from roofmodel.models.families import FAMILIES
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.parallelism import GPUS
 from roofmodel.steps.phase import totals
-from roofmodel.sweep.case import COLUMNS, COUNTS, LENGTHS, NAMED_OPTIONS, ROLES, TOTALS
+from roofmodel.sweep.case import COLUMNS, COUNTS, LENGTHS, NAMED_OPTIONS, ROLES
 from roofmodel.sweep.files import save
 from roofmodel.sweep.sweep import Sweep, sweep
 from tests import draws
@@ -71,7 +71,8 @@ def assert_equals_estimate(
     padded = arch.padded_to is not None and row["seq"] > arch.padded_to  # an estimate has another note for this case
     beyond = padded or any("positions for" in note for note in map(str, found.notes))
     assert row["note"] == ("beyond the model's positions" if beyond else None)
-    for name in set(TOTALS) - set(expected):  # columns for images in a text model
+    rates = {f"{kind}{what}_per_second" for kind in ("", "bound_") for what in ("tokens", "images")}
+    for name in rates - set(expected):  # columns for images in a text model
         assert row[name] is None
 
 
