@@ -9,7 +9,7 @@ from rich.text import Text
 
 from roofmodel.numbers import units
 from roofmodel.report import chart, marks
-from roofmodel.roofline.panel import MIN_SHARE, Panel, point_color
+from roofmodel.roofline.panel import MIN_SHARE, Panel, category_style
 from roofmodel.roofline.points import Point
 
 MAX_WIDTH = 96  # columns
@@ -52,7 +52,7 @@ class PointsChart:
         found = [
             chart.Mark(
                 letter_of(p, self.letters),
-                f"bold {point_color([panel], 0, p.category)}",
+                f"bold {category_style(p.category).color}",
                 p.intensity or 0,
                 p.flops_per_second or 0,
             )

@@ -15,7 +15,7 @@ from roofmodel.report import canvas, labels, marks
 from roofmodel.report.canvas import DEVICE_STYLES, DeviceStyle
 from roofmodel.report.marks import SeriesStyle
 from roofmodel.roofline.kernel_names import names_of_points
-from roofmodel.roofline.panel import MIN_SHARE, TAIL_NOTE, Panel, Window, category_color, view
+from roofmodel.roofline.panel import MIN_SHARE, TAIL_NOTE, Panel, Window, category_color, category_style, view
 from roofmodel.roofline.points import Point
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def draw(panels: Sequence[Panel], heading: str, subtitle: str, path: Path, form:
                 if level.bandwidth and level.name != "dram":
                     slopes.append(canvas.draw_cache_ceiling(axes, level.name.upper(), level.bandwidth, top.peak))
             for p in found:
-                style = SeriesStyle(device_style.color, device_style.shape) if several else _style(p.category)
+                style = SeriesStyle(device_style.color, device_style.shape) if several else category_style(p.category)
                 _mark(axes, p, style, letter_of(p, letters))
             if not several:
                 _connect_levels(axes, found)
@@ -89,11 +89,6 @@ def _places(
         for letter, count in zip(sorted(places), counts, strict=True)
         if count <= marks.MAX_LETTERS
     }
-
-
-def _style(category: str) -> SeriesStyle:
-    color = category_color(category)
-    return SeriesStyle(color, marks.SHAPES[color])
 
 
 def _meanings(points: Sequence[Point], letters: Mapping[str, str], several: bool) -> Iterator[Line2D]:

@@ -14,7 +14,7 @@ from roofmodel.plot.columns import points_table as points_columns
 from roofmodel.plot.panels import COUNTED, panels_of
 from roofmodel.plot.place import DeviceProfile, MeasuredKernels, RooflinePlot
 from roofmodel.report.columns import omitted_rows
-from roofmodel.roofline.panel import Panel, point_color
+from roofmodel.roofline.panel import Panel, category_style
 from roofmodel.roofline.points import Point
 
 MAX_ROWS = 30  # of a table; its last line counts the rest
@@ -76,7 +76,7 @@ def _points(
     if all(point.flops_per_second is not None for point in listed):  # FLOP/B and FLOP/s imply the bandwidth
         columns = columns.without("B/s")
     yield columns.terminal(
-        PointRow(point, letter=(chart.letter_of(point, letters), f"bold {point_color([panel], 0, point.category)}"))
+        PointRow(point, letter=(chart.letter_of(point, letters), f"bold {category_style(point.category).color}"))
         for point in listed
     )
     yield from omitted_rows(len(found) - len(listed), "csv", "json")

@@ -36,6 +36,18 @@ function visibleCeilings(ceilings) {
   ];
 }
 
+const isOutline = (point) => point.symbol.endsWith("-open");
+
+// Lines through the marks of a kernel at its memory levels, which are equally high.
+function levelLines(points) {
+  const kernels = new Map();
+  for (const { tokens, name, x, y } of points) {
+    const key = [tokens[0], name, y].join(); // the device, the kernel
+    kernels.set(key, { y, x: [...(kernels.get(key)?.x ?? []), x] });
+  }
+  return [...kernels.values()].filter(({ x }) => x.length > 1).map(({ x, y }) => [[Math.min(...x), Math.max(...x)], [y, y]]);
+}
+
 const margins = () => ({ l: 9.5 * fontSize(), r: fontSize(), t: fontSize(), b: 3.5 * fontSize() });
 
 // Pixels per decade of each axis.
@@ -155,6 +167,7 @@ function render() {
       x: line.x, y: line.y, mode: "lines", hoverinfo: "skip",
       line: { color: line.color || (line.main ? ink : dim), width: line.main ? 3 : 1.5 },
     })),
+    ...levelLines(points).map(([x, y]) => ({ x, y, mode: "lines", hoverinfo: "skip", line: { color: dim, width: 1 } })),
     ...tails.map((p) => ({
       x: [p.x, p.low[0]], y: [p.y, p.low[1]], mode: "lines+markers", hoverinfo: "skip", opacity: p.opacity,
       line: { color: p.color, width: 2.5 }, marker: { symbol: "line-ew-open", size: [0, 0.7 * fontSize()], color: p.color, line: { width: 2.5 } },
@@ -166,8 +179,8 @@ function render() {
       marker: {
         symbol: points.map((p) => p.symbol), size: points.map((p) => p.size * fontSize()), opacity: points.map((p) => p.opacity),
         color: points.map((p) => p.color),
-        line: { color: points.map((p) => (p.above ? themeColor("--alarm") : p.hollow ? p.color : paper)),
-                width: points.map((p) => (p.above ? 4 : p.hollow ? 3 : 1)) },
+        line: { color: points.map((p) => (p.above ? themeColor("--alarm") : isOutline(p) ? p.color : paper)),
+                width: points.map((p) => (p.above ? 4 : isOutline(p) ? 3 : 1)) },
       },
       hovertext: points.map(hover), hovertemplate: "%{hovertext}<extra></extra>",
     },

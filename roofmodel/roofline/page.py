@@ -13,20 +13,28 @@ from typing import Any, NamedTuple
 
 from roofmodel.errors import OutputError
 from roofmodel.numbers import units
+from roofmodel.report.marks import SeriesStyle
 from roofmodel.report.page import IMAGE_SOURCES, SCRIPT_SOURCES, page_file, render_page
 from roofmodel.roofline.kernel_names import names_of_points
 from roofmodel.roofline.panel import (
     TAIL_NOTE,
     Panel,
     categories,
-    point_color,
+    point_style,
     provenance,
     view,
 )
 from roofmodel.roofline.points import LEVELS, Point
 from roofmodel.version import __version__
 
-SYMBOLS = {"dram": "circle", "l2": "square", "l1": "triangle-up"}
+SYMBOLS = {
+    "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down", "P": "cross", "X": "x",
+    "*": "star",
+}  # fmt: skip
+"""The names of the shapes of `report/marks.py` in Plotly."""
+LEVEL_SYMBOLS = {"l2": ("line-ns-open", "|"), "l1": ("x-thin-open", "×")}
+"""The marks of a point at its intensity of L2 and of L1 traffic, in Plotly and as characters; as in pictures."""
+LEVEL_SIZE = 0.7  # of these marks, in font sizes
 NAMED = 6  # points with their name in the chart: so many with the most time, measured and predicted each
 MAX_NAME = 22  # characters of such a name
 
@@ -53,7 +61,7 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
         },
         "ceilings": [_ceilings(i, panels) for i in range(len(panels))],
         "points": [
-            _mark(n, i, panels[i].device.id, point, shown.get(point, ""), point_color(panels, i, point.category))
+            _mark(n, i, panels[i].device.id, point, shown.get(point, ""), point_style(panels, i, point.category))
             for n, (i, point) in enumerate(everything)
         ],
     }
@@ -69,6 +77,7 @@ def html(heading: str, sources: Sequence[str], panels: Sequence[Panel], warnings
         warnings=_warnings(warnings),
         tail=TAIL_NOTE if any(point.unpacked for _, point in everything) else "",
         groups=escape(panels[0].groups),
+        styled="device" if len(panels) > 1 else "kind of work",
         header=_header(columns, panels[0].item, len(panels) > 1),
         rows="\n".join(_row(n, i, names[i], point, columns) for n, (i, point) in enumerate(everything)),
         footer=f"roofmodel {__version__}; drawn by Plotly.js.",
@@ -101,7 +110,8 @@ def _ceilings(index: int, panels: Sequence[Panel]) -> list[dict[str, Any]]:
     """The ceilings of a device: name, rate (FLOP/s or B/s), and the tokens of the checkboxes that show it."""
     panel, several = panels[index], len(panels) > 1
     prefix = f"{panel.device.id} " if several else ""
-    shared = {"device": index, "color": point_color(panels, index, "") if several else None}  # None: the color of text
+    color = point_style(panels, index, "").color if several else None  # None: the color of text
+    shared = {"device": index, "color": color}
 
     def ceiling(kind: str, name: str, rate: float, text: str, main: bool) -> dict[str, Any]:
         tokens = [_token(kind, name), _token("device", index)]
@@ -131,7 +141,7 @@ def _ceilings(index: int, panels: Sequence[Panel]) -> list[dict[str, Any]]:
     ]
 
 
-def _mark(number: int, index: int, device: str, point: Point, name: str, color: str) -> dict[str, Any]:
+def _mark(number: int, index: int, device: str, point: Point, name: str, style: SeriesStyle) -> dict[str, Any]:
     """A point as `page.js` draws it; without x if it has no FLOPs. Sizes are in font sizes."""
     placed = bool(point.intensity and point.flops_per_second)
     above = point.finding is not None
@@ -139,17 +149,22 @@ def _mark(number: int, index: int, device: str, point: Point, name: str, color: 
     if name:
         part = "" if point.predicted or point.fraction is None else f" {'≥' * point.incomplete}{point.fraction:.0%}"
         sign = f"{name}{part}"
+    if point.level in LEVEL_SYMBOLS:
+        symbol, size = LEVEL_SYMBOLS[point.level][0], LEVEL_SIZE
+    else:
+        symbol = SYMBOLS[style.shape] + ("-open" if point.predicted else "")
+        size = max(0.55, 4 * math.sqrt(point.share or 0))  # so that the area is proportional to the share
     return {
         "id": number,
         "name": point.name,
         "x": point.intensity if placed else None,
         "y": point.flops_per_second,
         "low": point.unpacked,
-        "size": max(0.55, 4 * math.sqrt(point.share or 0)),  # so that the area is proportional to the share
-        "symbol": SYMBOLS[point.level] + ("-open" if point.predicted else ""),
+        "size": size,
+        "symbol": symbol,
         "hollow": point.predicted,
-        "opacity": 0.9 if point.level == "dram" else 0.55,
-        "color": color,
+        "opacity": 0.9,
+        "color": style.color,
         "above": above,
         "sign": f"above the ceiling {point.fraction:.0%}" if above else sign,
         "tokens": _tokens(index, point),
@@ -166,26 +181,31 @@ def _toggles(panels: Sequence[Panel]) -> Iterator[str]:
     shown |= {"dram"} if len(panels) > 1 else {level.name for level in panels[0].levels}
     several = len(panels) > 1
     marks = dict.fromkeys(_mark_kind(p) for panel in panels for p in panel.points)
-    yield from _boxes("Memory", [("level", name, name.upper(), "", name in shown) for name in levels])
+    signs = {name: f'<span class="swatch">{sign}</span>' for name, (_, sign) in LEVEL_SYMBOLS.items()}
+    yield from _boxes("Memory", [("level", name, name.upper(), signs.get(name, ""), name in shown) for name in levels])
     yield from _boxes("Pipes", [("pipe", n, n, "", n in shown) for n in sorted(pipes, key=lambda n: -pipes[n])])
     yield from _boxes(
-        "Work", [("work", k, k, "" if several else point_color(panels, 0, k), True) for k in categories(panels)]
+        "Work",
+        [("work", k, k, "" if several else _swatch(point_style(panels, 0, k)), True) for k in categories(panels)],
     )
     yield from _boxes("Marks", [("kind", kind, kind, "", True) for kind in marks])
     yield from _boxes(
-        "Devices", [("device", i, d.name, point_color(panels, i, ""), True) for i, d in enumerate(devices)]
+        "Devices", [("device", i, d.name, _swatch(point_style(panels, i, "")), True) for i, d in enumerate(devices)]
     )
 
 
+def _swatch(style: SeriesStyle) -> str:
+    return f'<span class="swatch" style="color:{style.color}">{style.glyph}</span>'
+
+
 def _boxes(title: str, boxes: Sequence[tuple[str, object, str, str, bool]]) -> Iterator[str]:
-    """A set of checkboxes, each with token group, token, label, color and state; none for a single box."""
+    """A set of checkboxes, each with token group, token, label, swatch and state; none for a single box."""
     if len(boxes) > 1:
         yield f"<fieldset><legend>{title}</legend>"
-        for group, item, label, color, checked in boxes:
+        for group, item, label, swatch, checked in boxes:
             on = " checked" if checked else ""
-            swatch = f'<span class="swatch" style="background:{color}"></span> ' if color else ""
             box = f'<input type="checkbox" value="{escape(_token(group, item))}" autocomplete="off"{on}>'
-            yield f"<label>{box} {swatch}{escape(label)}</label>"
+            yield f"<label>{box} {swatch} {escape(label)}</label>"
         yield "</fieldset>"
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Pipe
 from roofmodel.report import marks
+from roofmodel.report.marks import SeriesStyle
 from roofmodel.roofline.pipes import pipes_in_use
 from roofmodel.roofline.points import LEVELS, Point
 
@@ -37,7 +38,6 @@ CATEGORY_COLORS = {
     "memory_mgmt": marks.PURPLE,
     "custom_ops": marks.SKY,
 }
-DEVICE_COLORS = (marks.BLUE, marks.RED, marks.GREEN, marks.PURPLE, marks.ORANGE, marks.SKY)
 LECTURE_GROUPS = (
     "groups of the profiling lecture, from kernel names: matrix-mul (GEMM), memory_mgmt (NCCL, copies), custom_ops "
     "(PyTorch's own kernels), other"
@@ -103,9 +103,15 @@ def category_color(category: str) -> str:
     return CATEGORY_COLORS.get(category, marks.GRAY)
 
 
-def point_color(panels: Sequence[Panel], index: int, category: str) -> str:
-    """A point's color: that of its category for one device, that of device `index` for several."""
-    return DEVICE_COLORS[index % len(DEVICE_COLORS)] if len(panels) > 1 else category_color(category)
+def category_style(category: str) -> SeriesStyle:
+    """The color and shape of a category of work."""
+    color = category_color(category)
+    return SeriesStyle(color, marks.SHAPES[color])
+
+
+def point_style(panels: Sequence[Panel], index: int, category: str) -> SeriesStyle:
+    """A point's color and shape: those of its category for one device, those of device `index` for several."""
+    return marks.series_style(index) if len(panels) > 1 else category_style(category)
 
 
 def categories(panels: Sequence[Panel]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 import roofmodel
 from roofmodel.errors import OutputError
 from roofmodel.numbers import units
+from roofmodel.report import marks
+from roofmodel.roofline.panel import category_color
 from tests.browser import opened, run, until
 from tests.plot.test_place import CELLS, COLUMNS, UNITS
 
@@ -117,13 +120,25 @@ def test_every_figure_in_the_table_is_in_the_json_document(page: Any, made: tupl
                     assert float(written.removesuffix(" FLOP/B")) == pytest.approx(value, rel=0.005)
 
 
-def test_marks_are_at_the_positions_of_the_document(page: Any, made: tuple[Path, dict[str, Any]]) -> None:
+def test_marks_have_the_positions_of_the_document_and_the_shapes_of_pictures(
+    page: Any, made: tuple[Path, dict[str, Any]]
+) -> None:
     points = made[1]["points"]
     assert sorted(drawn(page)) == [i for i, p in enumerate(points) if p["intensity"] and p["flops_per_second"]]
     trace = page.execute_script("const { x, y, marker } = plot.data.at(-2); return { x, y, symbol: marker.symbol }")
     for i, x, y, symbol in zip(drawn(page), trace["x"], trace["y"], trace["symbol"], strict=True):
         assert (x, y) == (points[i]["intensity"], points[i]["flops_per_second"])
-        assert symbol.endswith("-open") == points[i]["predicted"]
+        if points[i]["level"] == "l2":
+            assert symbol == "line-ns-open"  # a vertical line, as `|` in matplotlib
+        else:
+            plotly = {"s": "square", "o": "circle", "^": "triangle-up", "P": "cross", "D": "diamond", "X": "x"}
+            shape = marks.SHAPES[category_color(points[i]["category"])]
+            assert symbol == plotly[shape] + "-open" * points[i]["predicted"]
+    lines = page.execute_script("return plot.data.filter(trace => trace.mode === 'lines').map(({ x, y }) => [x, y])")
+    for point in (p for p in points if p["level"] == "dram" and not p["predicted"] and p["intensity"]):
+        l2 = next(p for p in points if p["name"] == point["name"] and p["level"] == "l2")
+        across = sorted([l2["intensity"], point["intensity"]])
+        assert [across, [point["flops_per_second"]] * 2] in lines  # between the levels of a kernel
 
 
 def test_hovering_shows_and_clicking_selects(page: Any, made: tuple[Path, dict[str, Any]]) -> None:
@@ -228,6 +243,8 @@ def test_several_devices_are_distinguished_in_the_table(tmp_path: Path, monkeypa
     text = (tmp_path / "x.html").read_text(encoding="utf-8")
     for device in ("a100-sxm-80gb", "h100-sxm"):
         assert text.count(f'<td class="word" data-value="{device}">') == 2 * len(KERNELS)
+    swatches = re.findall(r'<span class="swatch" style="color:(.*?)">(.)</span> NVIDIA', text)
+    assert swatches == [(marks.BLUE, "●"), (marks.ORANGE, "■")]
 
 
 def test_an_estimate_can_be_written_as_a_page(tmp_path: Path) -> None:
