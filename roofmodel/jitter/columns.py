@@ -199,12 +199,7 @@ SLOWDOWNS = Table(
     "slowdowns",
     (
         Column(None, "only this at its recorded time", NAME, lambda row: f"{row[0]} {row[1]}"),
-        Column("kept", value=lambda row: row[0], meaning="what keeps its recorded time: an operation, stage, rank …"),
-        Column("name", value=lambda row: row[1], meaning="its name or number"),
-        Column(
-            "slowdown", "slowdown", Unit("{:.4f}".format), lambda row: row[2],
-            meaning="replay with its recorded time / replay with ideal times only",
-        ),
+        Column(None, "slowdown", Unit("{:.4f}".format), lambda row: row[2]),
     ),
-)  # fmt: skip
-"""A row for each part of a what-if analysis, in the terminal and on the page."""
+)
+"""A row for each part of a what-if analysis: its kind, its name, its slowdown."""

@@ -11,7 +11,7 @@ from typing import Any
 from roofmodel.files import output_files
 from roofmodel.jitter import data, picture
 from roofmodel.jitter.columns import SLOWDOWNS, rank_rows, ranks_table, steps_table
-from roofmodel.jitter.jitter import Jitter
+from roofmodel.jitter.jitter import OPERATIONS, Jitter
 from roofmodel.jitter.pipelines.what_if import WhatIf
 from roofmodel.jitter.tables import alignment_text, slowdown_rows, what_if_text
 from roofmodel.report import encoding
@@ -35,9 +35,11 @@ def html(jitter: Jitter) -> str:
         alignment=escape(alignment_text(jitter)),
         picture=_svg(jitter),
         what_if="" if jitter.what_if is None else "\n".join(_what_if(jitter.what_if)),
-        steps=_table(steps_table(), jitter.steps, jitter.worst_steps(MAX_ROWS), "steps with the largest deviations"),
+        steps=_table(
+            steps_table(jitter), jitter.steps, jitter.worst_steps(MAX_ROWS), "steps with the largest deviations"
+        ),
         ranks=_table(
-            ranks_table(),
+            ranks_table(jitter.tool == OPERATIONS),
             rank_rows(jitter),
             jitter.latest_ranks(MAX_ROWS),
             "ranks with the largest mean deviations",

@@ -65,7 +65,7 @@ class Column(NamedTuple):
     """A column: its key in files, its title for people, and where its values come from."""
 
     key: str | None  # JSON key and CSV header; None: not in files
-    title: str | None = None  # in the terminal and in Markdown; None: not there
+    title: str | None = None  # in the terminal, in Markdown and in HTML; None: not there
     unit: Unit = TEXT
     value: str | Callable[[Any], Any] | None = (
         None  # in base units: a function of the row, or its field (default: `key`)
@@ -74,7 +74,7 @@ class Column(NamedTuple):
     unknown: str = ""  # the text of None
     priority: int | None = None  # a narrow terminal leaves out the lowest first; None: never
     wrap: bool = False  # whether a terminal that is still too narrow wraps the text
-    only: str = ""  # "terminal", "markdown", "json" or "csv"
+    only: str = ""  # "terminal", "markdown", "html", "json" or "csv"
     flat: Callable[[Any], Any] | tuple[str, ...] | None = None
     """The CSV's text of a list, or the keys of a record that are columns of their own: `gemm_m`, `gemm_n`."""
     legend: str = ""  # a line below the terminal's table
@@ -109,8 +109,8 @@ class Column(NamedTuple):
         return [value if value is None or self.flat is None else self.flat(value)]
 
     def shown(self, where: str) -> bool:
-        """Whether `terminal`, `markdown`, `json` or `csv` has the column."""
-        name = self.title if where in ("terminal", "markdown") else self.key
+        """Whether `terminal`, `markdown`, `html`, `json` or `csv` has the column."""
+        name = self.key if where in ("json", "csv") else self.title
         return name is not None and self.only in ("", where)
 
 
@@ -175,24 +175,35 @@ class Table(NamedTuple):
         return lines
 
     def html(self, rows: Iterable[Any]) -> str:
-        """An HTML table of the columns of the CSV; texts have the class `word`."""
+        """An HTML table with the columns and the legends of the terminal's; columns of texts have the class `word`."""
         from html import escape
 
-        columns = [column for column in self.columns if column.shown("csv")]
+        found = self.cells([*rows], "html")
 
-        def line(tag: str, texts: Iterable[str]) -> str:
-            starts = (f'<{tag} class="word">' if column.unit.left else f"<{tag}>" for column in columns)
-            cells = (f"{start}{escape(text)}</{tag}>" for start, text in zip(starts, texts, strict=True))
-            return f"<tr>{''.join(cells)}</tr>"
+        def line(cells: Iterable[Cell | None], head: bool = False) -> str:
+            texts = []
+            for column, cell in zip(found, cells, strict=True):
+                tag, scope = ("th", "col") if head else ("th", "row") if column.unit is NAME else ("td", "")
+                kinds = " ".join(["word"] * column.unit.left + ["wrap"] * column.wrap)
+                attributes = f' scope="{scope}"' * bool(scope) + f' class="{kinds}"' * bool(kinds)
+                texts.append(f"<{tag}{attributes}>{escape(_plain(cell or ''))}</{tag}>")
+            return f"<tr>{''.join(texts)}</tr>"
 
-        head = line("th", ((column.key or "").removesuffix("_seconds").replace("_", " ") for column in columns))
-        body = "".join(line("td", (_html(column, row) for column in columns)) for row in rows)
-        return f'<div class="table"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>'
+        head = line((column.title for column in found), head=True)
+        body = "".join(map(line, zip(*found.values(), strict=True)))
+        note = f'<p class="note">{escape("; ".join(legends))}</p>' if (legends := self.legends(found)) else ""
+        return f'<div class="table"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>{note}'
 
+    def cells(self, rows: Sequence[Any], where: str) -> dict[Column, list[Cell]]:
+        """The texts of the rows in the columns of `terminal` or `html`, without columns in which nothing is known."""
+        shown = {c: [c.cell(row) for row in rows] for c in self.columns if c.shown(where)}
+        return {c: cells for c, cells in shown.items() if any(_plain(cell) not in ("", c.unknown) for cell in cells)}
 
-def _html(column: Column, row: Any) -> str:
-    value = column.get(row)
-    return "–" if value is None else column.unit.write(value)
+    def legends(self, cells: Mapping[Column, Sequence[Cell]]) -> list[str]:
+        """The legends of the marks in these cells and of their columns."""
+        text = "".join(_plain(cell) for column in cells if column.unit is not NAME for cell in cells[column])
+        found = [line for mark, line in self.marks.items() if mark in text] + [column.legend for column in cells]
+        return [*dict.fromkeys(filter(None, found))]
 
 
 def joined(between: str) -> Callable[[Iterable[Any]], str]:
@@ -213,11 +224,7 @@ class TerminalTable:
     def __init__(self, table: Table, rows: Sequence[Any]) -> None:
         self.table = table
         self.styles = [(table.style and table.style(row)) or "" for row in rows]
-        self.cells: dict[Column, list[Cell]] = {}
-        for column in table.columns:
-            cells = [column.cell(row) for row in rows] if column.shown("terminal") else []
-            if any(_plain(cell) not in ("", column.unknown) for cell in cells):
-                self.cells[column] = cells
+        self.cells = table.cells(rows, "terminal")
 
     def fitting(self, width: int) -> list[Column]:
         """The columns that fit into so many characters."""
@@ -258,11 +265,8 @@ class TerminalTable:
             styles, *parts = zip(*part, strict=True)
             table.add_row(*(_stacked(cells, styles) for cells in parts))
         yield table
-        figures = (cells for column, cells in zip(kept, columns, strict=True) if column.unit is not NAME)
-        text = "".join(_plain(cell) for cells in figures for cell in cells)
-        legends = [line for mark, line in self.table.marks.items() if mark in text] + [column.legend for column in kept]
-        if found := [*dict.fromkeys(filter(None, legends))]:
-            yield Text("; ".join(found), style="dim")
+        if legends := self.table.legends({column: self.cells[column] for column in kept}):
+            yield Text("; ".join(legends), style="dim")
         if left_out := [column.title for column in self.cells if column not in kept and column.title]:
             yield Text(f"not shown at {options.max_width} columns: {', '.join(left_out)}", style="dim")
 

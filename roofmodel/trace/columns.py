@@ -19,7 +19,7 @@ from roofmodel.report.table import (
 from roofmodel.trace import intervals
 from roofmodel.trace.copies import HOST_DIRECTIONS, Copies
 from roofmodel.trace.groups import LectureShares, lecture_shares
-from roofmodel.trace.parts import PARTS
+from roofmodel.trace.parts import PARTS, describe_causes
 from roofmodel.trace.ranks import Rank
 from roofmodel.trace.steps import StepWindow, total
 from roofmodel.trace.trace import RankReport, RunAnalysis
@@ -81,6 +81,10 @@ def _part(part: str) -> Callable[[RankRow], float]:
 
 def _busy(row: RankRow) -> float | None:
     return intervals.length(row.rank.kernels) / row.whole.length if row.whole.length else None
+
+
+def _idle_by_cause(row: RankRow) -> str:
+    return describe_causes(row.report.idle_by_cause)
 
 
 def _link_share(row: tuple[Copies, RankRow]) -> float | None:
@@ -267,6 +271,7 @@ RANKS = Table(
             "graph_kernels", value=lambda row: int(row.rank.in_graph.sum()), meaning="kernels that CUDA graphs launched"
         ),
         Column("graph_launches", value="rank.graph_launches", meaning="launches of these graphs"),
+        Column(None, "idle time by cause", text=_idle_by_cause, wrap=True, only="html"),
     ),
 )  # fmt: skip
 

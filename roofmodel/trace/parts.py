@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from roofmodel.numbers import units
@@ -38,6 +38,12 @@ CAUSE_TEXTS = {
     "queued": "kernels launched but not started (stream order, events, other devices)",
     "unknown": "unknown",
 }
+
+
+def describe_causes(idle_by_cause: Mapping[str, float]) -> str:
+    """The causes of idle time with their seconds, the largest first: `data loader 12 ms; unknown 1 µs`."""
+    causes = sorted(idle_by_cause.items(), key=lambda item: -item[1])
+    return "; ".join(f"{CAUSE_TEXTS[cause]} {units.seconds(seconds)}" for cause, seconds in causes)
 
 
 def largest_part(ranks: Iterable[RankReport]) -> str:

@@ -14,7 +14,7 @@ from roofmodel.trace import comparison_tables as comparison
 from roofmodel.trace.columns import COLLECTIVES, COPIES, RANKS, STEPS, RankRow, StepRow, groups_table, rank_rows
 from roofmodel.trace.findings import Finding
 from roofmodel.trace.groups import lecture_shares
-from roofmodel.trace.parts import CAUSE_TEXTS, largest_part
+from roofmodel.trace.parts import describe_causes, largest_part
 from roofmodel.trace.trace import RankReport, RunAnalysis
 
 MAX_ROWS = 12  # of groups and of steps per rank
@@ -126,9 +126,7 @@ def _graphs(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
 
 def _idle(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:
     for report in ranks:
-        causes = sorted(report.idle_by_cause.items(), key=lambda item: -item[1])
-        if causes:
-            listed = "; ".join(f"{CAUSE_TEXTS[cause]} {units.seconds(seconds)}" for cause, seconds in causes)
+        if listed := describe_causes(report.idle_by_cause):
             yield Text(f"idle time of rank {report.rank.number}: {listed}", style="dim")
 
 

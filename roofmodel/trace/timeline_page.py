@@ -23,9 +23,9 @@ from roofmodel.report import marks
 from roofmodel.report.page import SCRIPT_SOURCES, page_file, render_page
 from roofmodel.roofline.kernel_names import short_name
 from roofmodel.roofline.panel import category_color
+from roofmodel.trace.columns import RANKS, rank_rows
 from roofmodel.trace.idle import CAUSES
-from roofmodel.trace.parts import CAUSE_TEXTS, COMPUTATION_FIRST, largest_part
-from roofmodel.trace.steps import total
+from roofmodel.trace.parts import CAUSE_TEXTS, largest_part
 from roofmodel.trace.timeline_rows import (
     IDLE,
     NO_TIME,
@@ -36,7 +36,7 @@ from roofmodel.trace.timeline_rows import (
     TimelineRows,
     timeline_rows,
 )
-from roofmodel.trace.trace import RankReport, RunAnalysis
+from roofmodel.trace.trace import RunAnalysis
 from roofmodel.version import __version__
 
 MAX_EVENTS = 1_000_000  # about 4 bytes each in the page
@@ -77,7 +77,7 @@ def html(trace: RunAnalysis) -> tuple[str, list[str]]:
         about=escape(about),
         findings=_findings(trace),
         notes=_notes([*notes, *map(str, trace.warnings)]),
-        parts="\n".join(map(_parts, trace.ranks)),
+        parts=RANKS.html(rank_rows(trace)),
         open="open" if len(trace.ranks) <= 4 else "",
         style=page_file("trace", "timeline_page.css"),
         script="\n".join(page_file("trace", name) for name in SCRIPTS),
@@ -110,20 +110,6 @@ def _notes(notes: Sequence[str]) -> str:
         return ""
     items = "\n".join(f"<li>{escape(note.removeprefix('warning: '))}</li>" for note in notes)
     return f'<section class="warnings" aria-label="Notes">\n<ul>\n{items}\n</ul>\n</section>'
-
-
-def _parts(report: RankReport) -> str:
-    """A row of the table of the wall time's parts, which sum to it."""
-    rank = report.rank
-    whole = total(rank)
-    shares = (f"{getattr(whole, part) / whole.length:.1%}" if whole.length else "" for part in COMPUTATION_FIRST)
-    causes = sorted(report.idle_by_cause.items(), key=lambda item: -item[1])
-    why = "; ".join(f"{CAUSE_TEXTS[cause]} {units.seconds(seconds)}" for cause, seconds in causes)
-    cells = "".join(f"<td>{escape(cell)}</td>" for cell in (units.seconds(whole.length / 1e9), *shares))
-    return (
-        f'<tr><th scope="row" class="word">{rank.number}: {escape(rank.label)}</th>{cells}'
-        f'<td class="word wrap">{escape(why)}</td></tr>'
-    )
 
 
 # --- Data of the page ---------------------------------------------------------------------------------

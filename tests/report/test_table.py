@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,6 +72,15 @@ def test_markdown_aligns_numbers_right_and_makes_rows_with_a_style_bold() -> Non
         "| gemm | 2 ms | 1.5 B | 50% |",
         "| **copy** |  | **–** | **50%** |",
     ]
+
+
+def test_html_has_the_columns_and_legends_of_a_terminal() -> None:
+    html = KERNELS.html([*ROWS, Kernel("<b>", None, None)])
+    head, *lines = re.findall("<tr>(.*?)</tr>", html)
+    assert re.findall("<th.*?>(.*?)</th>", head) == ["kernel", "time", "bytes", "share"]
+    assert lines[0] == '<th scope="row" class="word">gemm</th><td>2 ms</td><td>1.5 B</td><td>50%</td>'
+    assert lines[2].startswith('<th scope="row" class="word">&lt;b&gt;</th>')
+    assert html.endswith('<p class="note">– not collected; time: of one launch</p>')
 
 
 @pytest.mark.parametrize(
