@@ -53,7 +53,7 @@ class CompareReport(TextResult, PictureResult):
 
         from roofmodel.compare.columns import ROWS, compared_rows
 
-        return pandas.DataFrame(ROWS.records(compared_rows(self.comparison)))
+        return pandas.DataFrame(ROWS.records(compared_rows(self.comparison)), columns=ROWS.csv_keys)
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:

@@ -33,7 +33,9 @@ class CountReport(TextResult, FileResult):
         """One row per operator in base units."""
         import pandas
 
-        return pandas.DataFrame(self.to_dict()["ops"])
+        from roofmodel.count.table import OPERATORS
+
+        return pandas.DataFrame(OPERATORS.records(self.count.operators), columns=OPERATORS.csv_keys)
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
         from roofmodel.count.table import as_csv, as_json

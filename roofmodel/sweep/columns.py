@@ -123,7 +123,7 @@ SCALING = Table(
             "speedup", "speed-up", Unit("{:.2f}".format),
             meaning="the rate relative to one GPU, by expected times, else by bounds",
         ),
-        Column("efficiency", unit=FINE_PERCENT, meaning="the speed-up per GPU"),
+        Column("efficiency", "efficiency", FINE_PERCENT, meaning="the speed-up per GPU"),
         Column("communication_share", "share", FINE_PERCENT, meaning="exposed communication / time of the point"),
         Column(
             "communication_hidden_seconds", "hidden", TIME, priority=4,
