@@ -89,7 +89,7 @@ def _request(row: dict[str, str]) -> Iterator[Generated]:
         return
     (found,) = estimate(
         gpt(row["model"], *GPTS[row["model"]]), Device.load("a100"), phase="generate", batch=batch, seq=prompt,
-        new_tokens=new - 1, tp=gpus // stages, pp=stages, runtime="graph",
+        new_tokens=new - 1, tp=gpus // stages, pp=stages, engine="trtllm",
     ).phases  # fmt: skip
     errors = relative_errors(found, float(row["value"]) / 1e3)
     yield Generated("FasterTransformer", row["model"], row["precision"], gpus, stages, errors)
@@ -99,7 +99,7 @@ def _decode_step(row: dict[str, str]) -> Generated:
     gpus = int(float(row["n_gpus"]))
     (found,) = estimate(
         load(LLAMAS[row["model"]]), Device.load("a100"), phase="decode", batch=1, context=100, dtype="bf16",
-        weights=WEIGHTS[row["precision"]], tp=gpus, runtime="graph",
+        weights=WEIGHTS[row["precision"]], tp=gpus, engine="vllm",
     ).phases  # fmt: skip
     errors = relative_errors(found, 1 / float(row["value"]))
     return Generated("gpt-fast", row["model"], WEIGHTS[row["precision"]], gpus, 1, errors)

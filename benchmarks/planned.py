@@ -18,7 +18,7 @@ from benchmarks import pages
 from benchmarks.served import ACTIVATIONS, SHARDED, ServedBatch, loaded, rows
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.ranking import ties
-from roofmodel.plan.step_times import StepTimes, decode_times, engine, prefill_times
+from roofmodel.plan.step_times import StepTimes, decode_times, prefill_times, replica
 from roofmodel.timing.timing import Expected
 
 
@@ -80,7 +80,7 @@ def expectation(row: ServedBatch) -> Expected:
     """
     arch, device = loaded(row.model, row.hw)
     form = Formats(row.precision, activations=ACTIVATIONS.get(row.precision))
-    served = engine(arch, device, Layout(row.gpus), form, memory_utilization=1.0)
+    served = replica(arch, device, Layout(row.gpus), form, memory_utilization=1.0)
     prefill = prefill_times(served, row.batch, row.prompt)
     whole: StepTimes = prefill + (row.new - 1) * decode_times(served, row.batch, row.prompt + row.new // 2)
     return Expected(1 / whole.seconds, 1 / whole.high, 1 / whole.low)

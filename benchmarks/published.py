@@ -29,18 +29,20 @@ class Reporter(NamedTuple):
     framework: str
     source: str  # a pattern of the source and the notes
     phase: str
-    runtime: str
+    engine: str
     attention: str
 
 
+AUTOCAST = "torch.autocast"
+"""PyTorch with the option `autocast`."""
 REPORTERS = (
-    Reporter("FasterTransformer", r"bert_guide.*; FT(-FP16)? Latency", "forward", "graph", "flash"),
-    Reporter("AITemplate", r"03_bert.*\|AITemplate", "forward", "graph", "flash"),
-    Reporter("PyTorch", r"03_bert.*\|PyTorch eager", "forward", "eager", "eager"),
-    Reporter("TensorFlow", r"TensorFlow2?/LanguageModeling/BERT.*\|Inference", "forward", "eager", "eager"),
-    Reporter("TensorFlow", r"TensorFlow2?/LanguageModeling/BERT.*\|Training", "train", "eager", "eager"),
-    Reporter("PyTorch", r"lambdal", "train", "eager", "eager"),
-    Reporter("PyTorch", r"PyTorch/LanguageModeling/BART.*Pre-training", "train", "autocast", "eager"),
+    Reporter("FasterTransformer", r"bert_guide.*; FT(-FP16)? Latency", "forward", "trtllm", "flash"),
+    Reporter("AITemplate", r"03_bert.*\|AITemplate", "forward", "trtllm", "flash"),
+    Reporter("PyTorch", r"03_bert.*\|PyTorch eager", "forward", "torch", "eager"),
+    Reporter("TensorFlow", r"TensorFlow2?/LanguageModeling/BERT.*\|Inference", "forward", "torch", "eager"),
+    Reporter("TensorFlow", r"TensorFlow2?/LanguageModeling/BERT.*\|Training", "train", "torch", "eager"),
+    Reporter("PyTorch", r"lambdal", "train", "torch", "eager"),
+    Reporter("PyTorch", r"PyTorch/LanguageModeling/BART.*Pre-training", "train", AUTOCAST, "eager"),
 )
 MODELS = {
     "bert-base": "google-bert/bert-base-uncased", "bert-large": "google-bert/bert-large-uncased",
@@ -53,7 +55,7 @@ REPORTED_ON = {
     "V100-SXM2-16GB": "v100-sxm2-16gb", "V100-SXM2-32GB": "v100-sxm2-32gb",
 }  # fmt: skip
 TYPES = {"bf16": "bf16", "fp16": "fp16", "fp16-mixed": "fp16", "tf32": "tf32", "fp32": "fp32"}
-COMPILED = "TensorFlow"  # its XLA-compiled graphs; no runtime of ours models them
+COMPILED = "TensorFlow"  # its XLA-compiled graphs; no engine of ours models them
 
 
 class Reported(NamedTuple):
@@ -76,20 +78,20 @@ class Reported(NamedTuple):
     @property
     def label(self) -> str:
         """Framework and phase; the model only if it is not BERT."""
-        other = "" if self.model.startswith("bert") else f" of {self.model} under {self.by.runtime}"
+        other = "" if self.model.startswith("bert") else f" of {self.model} under {self.by.engine}"
         return f"{self.by.framework}, {self.by.phase}{other}"
 
     @property
     def eager_forward(self) -> bool:
         """Whether it is a forward pass in eager mode, which is launch-bound at small batches."""
-        return self.by.runtime == "eager" and self.by.phase == "forward"
+        return self.by.engine == "torch" and self.by.phase == "forward"
 
     @property
-    def runtime(self) -> str:
-        """The runtime. TensorFlow's fp16 rows ran with automatic mixed precision, which keeps parameters in fp32 and
-        casts them in each pass (`--amp` in finetune_inference_benchmark.sh of the source).
+    def autocast(self) -> bool:
+        """Whether parameters are kept in fp32 and cast in each pass. TensorFlow's fp16 rows ran with automatic mixed
+        precision (`--amp` in finetune_inference_benchmark.sh of the source).
         """
-        return "autocast" if self.by.framework == COMPILED and self.dtype == "fp16" else self.by.runtime
+        return self.by.engine == AUTOCAST or (self.by.framework == COMPILED and self.dtype == "fp16")
 
     @property
     def launch_key(self) -> tuple[str, ...]:
@@ -148,10 +150,12 @@ def _reported(folder: Path) -> Iterator[Reported]:
 
 
 def _run(row: Reported, launch: float | None = None) -> PhaseEstimate:
-    """Estimate the pass of a row; `launch` is the host time per operator in seconds, None for the runtime's default."""
+    """Estimate the pass of a row; `launch` is the host time per operator in seconds, None for that of PyTorch."""
+    options = [f"autocast={row.dtype}"] * row.autocast + ([] if launch is None else [f"launch={launch!r} s"])
     (found,) = estimate(
         _model(row.model), Device.load(row.hw), phase=row.by.phase, batch=row.batch, seq=row.seq, dtype=row.dtype,
-        runtime=row.runtime, attention=row.by.attention, launch=launch,
+        engine="torch" if row.by.engine == AUTOCAST else row.by.engine, engine_option=options,
+        attention=row.by.attention,
     ).phases  # fmt: skip
     return found
 

@@ -1,9 +1,7 @@
 """Errors on models that TensorRT-LLM 0.9 served in static batches, on one GPU and with tensor parallelism.
 
-No fit used a row, except for the constants of `--engine trtllm-0.9`, which come from Falcon-180B. Its GEMM parameters
-for 16 bits on one Hopper GPU were chosen with the H100's fp16 rows in view. Mixtral is left out: the benchmark's
-prompts use few experts, so that batches of 32 take less time than uniform routing allows; no row is faster than the
-bound of `--routing same` (tests/steps/test_routing.py).
+No fit used a row. Mixtral is left out: the benchmark's prompts use few experts, so that batches of 32 take less time
+than uniform routing allows; no row is faster than the bound of `--routing same` (tests/steps/test_routing.py).
 """
 
 from __future__ import annotations
@@ -90,8 +88,8 @@ def phases(row: ServedBatch) -> tuple[PhaseEstimate, PhaseEstimate]:
     prefill, decode = (
         estimate(
             model, device, phase=phase, batch=row.batch, seq=row.prompt, context=context,
-            dtype=row.precision, activations=ACTIVATIONS.get(row.precision), runtime="graph",
-            engine="trtllm-0.9", tp=row.gpus,
+            dtype=row.precision, activations=ACTIVATIONS.get(row.precision),
+            engine="trtllm@0.9", tp=row.gpus,
         ).phases[0]
         for phase, context in (("prefill", None), ("decode", row.prompt + row.new // 2))
     )  # fmt: skip

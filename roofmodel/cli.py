@@ -15,6 +15,7 @@ from typing import Any
 
 from roofmodel.app import app
 from roofmodel.errors import RoofError, option_spelling
+from roofmodel.options.workload import REMOVED, removed
 from roofmodel.report.encoding import ASCII_FALLBACK
 from roofmodel.report.printing import flag, print_line
 
@@ -85,6 +86,15 @@ def _fail(message: str) -> int:
     return 2
 
 
+def _former_option(error: Any, context: Any) -> RoofError | None:
+    """The error for a former option of a workload, with its value on the command line."""
+    name = str(getattr(error, "option_name", "")).removeprefix("--")
+    if name not in REMOVED or not any(each.name == "engine_option" for each in context.command.params):
+        return None
+    given = " ".join(sys.argv[1:]).partition(f"--{name}")[2].lstrip("= ").partition(" ")[0]
+    return removed(name, given or None)
+
+
 def _usage(error: Any) -> int:
     message = error.format_message().strip().rstrip(".")
     if not message:  # no command: the help is printed already
@@ -100,4 +110,6 @@ def _usage(error: Any) -> int:
         message = f"{option}: {value} is not {'a whole number' if several else kinds[kind]}"
         message += "; 'roof sweep' takes several" if several else ""
     context = getattr(error, "ctx", None)
+    if former := _former_option(error, context):
+        return _fail(str(former))
     return _fail(message + (f" (see '{context.command_path} -h')" if context else ""))

@@ -3,6 +3,7 @@
     RoofError                an error that the user can correct; the command line prints it and exits with 2
     ├── ModelError           a model's name, its config file, or a value in that file
     ├── DeviceError          a device's name, its YAML file, or a value in that file
+    ├── EngineError          an engine's name, its YAML file, or a value in that file
     ├── ProfileError         a profiler file that is not readable, is damaged, or is ambiguous
     ├── WorkloadError        batch, lengths, phase, formats, or an invalid combination of them
     ├── AnswerError          a file of homework answers that is not readable, or answers another sheet
@@ -207,6 +208,10 @@ class ModelError(RoofError):
 
 class DeviceError(RoofError):
     """A device's name, its YAML file, or a value in that file."""
+
+
+class EngineError(RoofError):
+    """An engine's name, its YAML file, an option of it, or a value in that file."""
 
 
 class ProfileError(RoofError):

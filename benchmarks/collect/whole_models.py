@@ -104,12 +104,16 @@ def predicted(config: Path, dtype: str, work: Work, hardware: str | None) -> Ite
     """
     numbers = {name: value for name, value in work._asdict().items() if value is not None}
     common = {"hardware": hardware, "dtype": dtype, **numbers}
-    for option, runtimes in (("eager", ("eager", "graph")), ("graph", ("serving",))):
+    serving = "torch" if work.phase in ("train", "forward") else "vllm"
+    for engine, runtimes in (("torch", ("eager", "graph")), (serving, ("serving",))):
         phase, status = None, "done"
+        settings = ("launch=graph",) if (engine, runtimes) == ("torch", ("serving",)) else ()
         try:
             if hardware is None:
                 raise RoofError("no file in hardware/ describes this device")
-            (phase,) = estimate(str(config), hardware, dtype=dtype, runtime=option, **numbers).estimate.phases  # type: ignore[arg-type]
+            (phase,) = estimate(
+                str(config), hardware, dtype=dtype, engine=engine, engine_option=settings, **numbers
+            ).estimate.phases  # type: ignore[arg-type]
         except RoofError as error:
             status = str(error)
         for runtime in runtimes:

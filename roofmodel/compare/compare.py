@@ -7,6 +7,7 @@ the operators that were matched with them. Kernels and operators without a match
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -68,9 +69,10 @@ def compare(
         raise WorkloadError(f"the files are of several devices ({devices}): compare takes the files of one device")
     profile = runs[0].profile
     identified = identify(profile.evidence, runs[0].hw, profile.files)
-    predicted = estimate(architecture, identified.device, **workload)
-    refuse_stages(predicted.workload, "a profile is compared with one pass through all layers")
     kernels = kernel_groups.without_graph_calls(_kernels_of_device(profile, device))
+    shown = {"engine": engine_of(kernels)} if workload.get("engine") is None else {}
+    predicted = estimate(architecture, identified.device, **{**workload, **shown})
+    refuse_stages(predicted.workload, "a profile is compared with one pass through all layers")
     matched = _match(kernels, predicted, steps, profile)
     notes = (
         *_assumed_workload(kernels, matched.chosen.passes, predicted, workload),
@@ -84,6 +86,23 @@ def compare(
     notes = tuple(rename_files(note, names) for note in comparison.notes)
     findings = (*_limits_of_run(profile, comparison.passes[0].phase), *diagnosis.findings(comparison))
     return comparison._replace(findings=findings[: diagnosis.MAX_FINDINGS], notes=notes)
+
+
+KERNELS_OF_ENGINES = {
+    "vllm": re.compile(r"\bvllm\b"),
+    "sglang": re.compile(r"\bsglang\b|\bsgl_kernel\b|\bsgl::"),
+    "trtllm": re.compile(r"\btensorrt_llm::"),
+    "megatron": re.compile(r"\btransformer_engine::"),
+    "torch": re.compile(r"\bat::native::"),
+}
+"""Names of kernels and ranges that only an engine has. Later engines of the list share kernels with the earlier ones:
+vLLM and SGLang call kernels of TensorRT-LLM, and all of them those of PyTorch."""
+
+
+def engine_of(kernels: Sequence[Kernel]) -> str | None:
+    """The engine that the names of kernels and NVTX ranges show; None if they show none."""
+    names = {text for kernel in kernels for text in (kernel.name, *kernel.nvtx)}
+    return next((name for name, words in KERNELS_OF_ENGINES.items() if any(map(words.search, names))), None)
 
 
 def _limits_of_run(profile: Profile, phase: str) -> Iterator[ComparisonFinding]:

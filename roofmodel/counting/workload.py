@@ -5,17 +5,16 @@ from typing import NamedTuple
 
 from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.routing import UNIFORM, Routing
+from roofmodel.engines.engine import Engine
 from roofmodel.numbers.algebra import Number, ceil_div, half, is_just, mean, minimum, quotient, whole
 from roofmodel.options.values import (
     AttentionMode,
     DataParallel,
-    Engine,
     LatentMode,
     Logits,
     Optimizer,
     Phase,
     Recompute,
-    Runtime,
 )
 from roofmodel.options.workload import Options
 
@@ -34,7 +33,9 @@ class Parallel(NamedTuple):
       (`experts_span_replicas`);
     * `sequence`: whether the `tp` GPUs also shard the tokens outside the blocks: norms, residual adds, dropout
       (Korthikanti et al., arXiv 2205.05198, section 4.2);
-    * `zero`: 1 if the replicas shard the optimizer state (ZeRO stage 1; Megatron-LM's distributed optimizer).
+    * `zero`: 1 if the replicas shard the optimizer state (ZeRO stage 1; Megatron-LM's distributed optimizer);
+    * `wrapper`: how replicas train (PyTorch's DistributedDataParallel or DataParallel, or gradients exchanged after the
+      backward pass); None: one replica without a wrapper.
 
     Rank order as in Megatron-LM (Narayanan et al., arXiv 2104.04473, section 3): tensor parallelism, then data
     parallelism, then pipeline stages.
@@ -49,6 +50,7 @@ class Parallel(NamedTuple):
     stage: int = 0
     sequence: bool = False
     zero: int = 0
+    wrapper: DataParallel | None = None
 
     @property
     def ways(self) -> dict[str, Number]:
@@ -92,18 +94,6 @@ class Parallel(NamedTuple):
 ONE_GPU = Parallel()
 
 
-class Host(NamedTuple):
-    """The host runtime that launches kernels, and its seconds per operator; None: the default of the runtime.
-
-    `engine` names the inference engine of a graph. `data_parallel` is how replicas train; None: without a wrapper.
-    """
-
-    runtime: str = "eager"
-    launch: float | None = None
-    engine: str = "current"
-    data_parallel: str | None = None
-
-
 class Workload(NamedTuple):
     """The workload to count: phases, batch, lengths in tokens per sequence, number formats by name, parallelism.
 
@@ -116,11 +106,7 @@ class Workload(NamedTuple):
     * `unconverted`: weight matrices that keep the format of the activations if `weights` is narrower than 16 bits;
     * `matrix_formats`: weight matrices in other formats than `weights`, as pairs of matrix and format;
     * `logits`: positions with logits; None: the last one for a prefill, all for a forward pass;
-    * `runtime`, `launch`: how the host launches kernels (PyTorch eager, autocast, Megatron-LM's fused kernels, CUDA
-      graph) and its seconds per kernel; no effect on counts;
-    * `data_parallel`: how replicas train (PyTorch's DistributedDataParallel or DataParallel, or gradients exchanged
-      after the backward pass); None: one replica without a wrapper;
-    * `engine`: the inference engine whose kernels run in a graph; no effect on counts;
+    * `engine`: what runs the model; no effect on counts;
     * `routing`: how tokens choose the experts of an MoE model;
     * `options`: all options, for those that counting does not read, such as `memory_utilization`.
     """
@@ -141,21 +127,18 @@ class Workload(NamedTuple):
     optimizer: Optimizer = "adam"
     recompute: Recompute = "none"
     decoder_seq: Number | None = None
-    runtime: Runtime = "eager"
     parallel: Parallel = ONE_GPU
     micro_batch: Number | None = None
-    launch: float | None = None
     unconverted: frozenset[str] = frozenset()
     matrix_formats: tuple[tuple[str, str], ...] = ()
-    data_parallel: DataParallel | None = None
-    engine: Engine = "current"
+    engine: Engine = Engine()
     routing: Routing = UNIFORM
     options: Options = Options()
 
     @property
-    def host(self) -> Host:
-        """The runtime that launches the kernels."""
-        return Host(self.runtime, self.launch, self.engine, self.data_parallel)
+    def data_parallel(self) -> DataParallel | None:
+        """How replicas train."""
+        return self.parallel.wrapper
 
     @property
     def communicating_gpus(self) -> Number:

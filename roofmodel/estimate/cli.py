@@ -48,6 +48,6 @@ app = command(
         "roof estimate gpt2-xl --hw a100 --batch 8",
         "roof estimate llama-3.1-70b --hw h100 --tp 8 --phase generate --new-tokens 256 -o estimate.html",
         "roof estimate resnet-50 --hw v100 --phase train --batch 32 --dtype fp32 --loader 1500ms --workers 7",
-        "roof estimate gpt2-xl --hw a100 --phase train --runtime graph --format json",
+        "roof estimate gpt2-xl --hw a100 --phase train --engine-option launch=graph --format json",
     ),
 )

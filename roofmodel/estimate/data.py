@@ -9,7 +9,7 @@ from roofmodel.numbers.algebra import plain
 from roofmodel.options.workload import key_of
 from roofmodel.report import encoding
 from roofmodel.steps.estimate import Estimate
-from roofmodel.steps.options import options_in_effect
+from roofmodel.steps.options import engine_figures, options_in_effect
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import totals_of
 from roofmodel.steps.stages import phase_totals, stage_totals
@@ -51,14 +51,14 @@ def workload_document(estimate: Estimate) -> dict[str, Any]:
         "image": list(work.image),
         "context": estimate.phases[-1].step.context,
         "attention": work.attention,
-        "engine": work.engine,
     }
     left_out = {"phase", "new_tokens", "mla"}
     left_out |= set() if arch.encoder else {"decoder_seq"}
     left_out |= set() if arch.image else {"image"}
     if "train" not in work.phases:
         left_out |= {"optimizer", "recompute", "sequence_parallel", "zero"}
-    return {key_of(name): value for name, value in values.items() if name not in left_out}
+    stated = {key_of(name): value for name, value in values.items() if name not in left_out}
+    return stated | engine_figures(work.engine)
 
 
 def input_document(estimate: Estimate) -> dict[str, Any]:

@@ -90,6 +90,22 @@ OPERATORS = Table(
             value="expected.value",
             meaning="the expected time; null on a device without a timing model",
         ),
+        Column(
+            "implementation",
+            value="run.implementation",
+            meaning="the kernel whose parameters gave the expected time; null if none",
+        ),
+        Column(
+            "expected_from",
+            value="run.evidence",
+            meaning="`measured` (parameters of this device, implementation and format), `borrowed` (other ones), "
+            "`bound` (none)",
+        ),
+        Column(
+            "fused",
+            value="is_fused",
+            meaning="whether the expected time is a share of a fused kernel's, below the operator's own bound",
+        ),
         Column("gemm", only="csv", value=_gemm, flat=GEMM_SIZES, meaning="the sizes of the GEMMs"),
         Column("layers", only="csv", value=_layers, flat=joined(" "), meaning="as in JSON, as text"),
     ),

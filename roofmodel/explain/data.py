@@ -77,9 +77,9 @@ def _op(counted: SymbolicOperator) -> dict[str, Any]:
                 "formats": counted.formula.format_key,
             },
             "source": counted.formula.fit.source,
-            "together": [*counted.fused.merged] if counted.fused else [],
-            "columns": [*counted.fused.columns] if counted.fused and counted.fused.merged else None,
-            "rides": counted.fused.absorbed if counted.fused else False,
+            "together": [*counted.run.merged] if counted.run else [],
+            "columns": [*counted.run.columns] if counted.run and counted.run.merged else None,
+            "rides": bool(counted.run and counted.run.absorbed),
             "steps": [step._replace(value=plain(step.value))._asdict() for step in derivation.steps(counted.formula)],
         },
     }

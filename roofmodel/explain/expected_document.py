@@ -23,13 +23,13 @@ from roofmodel.report.document import (
     text_form,
 )
 from roofmodel.timing import derivation
-from roofmodel.timing.engine import Fused
+from roofmodel.timing.engine.run import Run
 from roofmodel.timing.formula import FormulaDescription
 from roofmodel.timing.timing import Expected, Formula
 
 
 def expected_time(
-    found: Formula, bound: float, expected: Expected, extra: bool = False, fused: Fused | None = None
+    found: Formula, bound: float, expected: Expected, extra: bool = False, run: Run | None = None
 ) -> Iterator[Block]:
     """The evaluation of an expected time: inputs, lines with numbers, extra kernels, or the share of a merged GEMM."""
     lines = derivation.steps(found)
@@ -42,11 +42,15 @@ def expected_time(
     if extra:
         others = plain(expected.value) - max(total, bound)
         named, valued = f"{named} + extra kernels", f"{valued} + {written(others)}"
-    if fused and fused.merged:
-        own, every = fused.columns
+    if run and run.merged:
+        own, every = run.columns
         share = written(own / every)
         forms.append(Equation("share", [_calculation(f"{written(own)} / {written(every)}"), _calculation(share)]))
-        named, valued = "max(seconds × share, bound)", f"max({written(total)} × {share}, {written(bound)})"
+        named, valued = "seconds × share", f"{written(total)} × {share}"
+        least = plain(expected.value * every / own)
+        if least > (1 + 1e-12) * total:
+            forms.append(Equation("least", [_calculation(written(least))]))  # the bound of the whole GEMM
+            named, valued = "max(seconds, least) × share", f"max({written(total)}, {written(least)}) × {share}"
     seconds = text_form(units.seconds(plain(expected.value), 4))
     forms.append(Equation("expected", [text_form(named), text_form(valued), seconds]))
     yield Equations(forms)

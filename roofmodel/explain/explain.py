@@ -20,8 +20,7 @@ from roofmodel.steps.estimate import Estimate, estimate
 from roofmodel.steps.options import check_kernel, workload
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
-from roofmodel.timing.eager import as_executed
-from roofmodel.timing.engine import Fused, fused
+from roofmodel.timing.engine.run import Run, Timing
 from roofmodel.timing.roofline import place
 from roofmodel.timing.timing import Formula, expect, formula
 
@@ -54,7 +53,7 @@ class SymbolicOperator(NamedTuple):
     times: Any
     placed: Placed | None = None  # None without a device
     formula: Formula | None = None  # of its expected time
-    fused: Fused | None = None  # how a fused graph runs it, if the runtime is a graph
+    run: Run | None = None  # how the engine runs it
     meanings: Mapping[str, str] | None = None  # of the axes of a stated line; None: those of the notation
 
     @property
@@ -282,18 +281,15 @@ def _section(
     placed: Iterable[Any] = phase.placed if phase else ()
     operators = [p.operator for p in placed] or phases.operators(arch, step)
     symbols = phases.operators(shape, symbolic_step)
-    bounds = (p.placement for p in placed)
-    runs: Iterator[Fused] = iter(())
-    if device and work.runtime == "graph":
-        runs = fused(operators, bounds, device, work.dtype, work.engine)
     counted = []
     for i, (numbers, named) in enumerate(zip(operators, symbols, strict=True)):
         assert (numbers.name, numbers.spec) == (named.name, named.spec)  # both countings have the same operators
-        here, run, by = phase and phase.placed[i], next(runs, None), None
+        here, by = phase and phase.placed[i], None
         if device and here:
-            run_as = as_executed(numbers, work.runtime)
-            by = (run and run.formula) or formula(run_as, here.placement, device, work.dtype)
-        counted.append(SymbolicOperator(numbers, named, named.passes * shape.times(named.layers), here, by, run))
+            timing = Timing(device, work.engine)
+            by = here.run.formula or formula(timing.executed(numbers), here.placement, device, work.dtype, timing)
+        times = named.passes * shape.times(named.layers)
+        counted.append(SymbolicOperator(numbers, named, times, here, by, here.run if here else None))
     return ExplainedPhase(
         step.phase, tuple(counted), (*_totals(counted), *_alternatives(arch, shape, step, symbolic_step)), phase
     )

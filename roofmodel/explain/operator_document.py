@@ -17,7 +17,7 @@ from roofmodel.numbers.algebra import Number, plain
 from roofmodel.report import formula
 from roofmodel.report.document import Block, Code, Equation, Equations, Form, Heading, Paragraph, TextTable, text_form
 from roofmodel.steps.placed import Placed
-from roofmodel.timing.engine import Fused
+from roofmodel.timing.engine.run import Run
 from roofmodel.timing.links import NodeCrossing, Route, route
 from roofmodel.timing.roofline import Placement
 
@@ -157,10 +157,10 @@ def _times(counted: SymbolicOperator, placed: Placed, explanation: Explanation, 
         yield _crossing(way.crossing)
     ceilings = list(_ceilings(found, device, counted.operator.compute_dtype(explanation.dtype), way))
     yield Equations([Equation(c.name, [text_form(c.quotient), text_form(units.seconds(c.seconds))]) for c in ceilings])
-    yield Paragraph(_bound_by(ceilings, found) + _expected(placed, counted.fused))
-    if timing and counted.formula and placed.expected and not (counted.fused and counted.fused.absorbed):
+    yield Paragraph(_bound_by(ceilings, found) + _expected(placed, counted.run))
+    if timing and counted.formula and placed.expected and not (counted.run and counted.run.absorbed):
         bound, extra = plain(found.bound_seconds), bool(placed.extra_kernels)
-        yield from expected_time(counted.formula, bound, placed.expected, extra, counted.fused)
+        yield from expected_time(counted.formula, bound, placed.expected, extra, counted.run)
 
 
 def _ceilings(found: Placement, device: Device, dtype: str, way: Route | None) -> Iterator[_Ceiling]:
@@ -192,7 +192,7 @@ def _bound_by(ceilings: Sequence[_Ceiling], found: Placement) -> str:
     return f"bound {units.seconds(longest, 4)}, limited by {binding.name}{margin}"
 
 
-def _expected(placed: Placed, fused: Fused | None) -> str:
+def _expected(placed: Placed, run: Run | None) -> str:
     """The expected time with its interval, extra kernels and fusion; empty where it is not known."""
     if placed.expected is None:
         return ""
@@ -204,13 +204,14 @@ def _expected(placed: Placed, fused: Fused | None) -> str:
             for kernel in placed.extra_kernels
         )
         words += f", including extra memory traffic: {', '.join(traffic)}"
-    if fused and fused.absorbed:
+    if run and run.absorbed:
         words += (
             ", fused into a neighboring kernel: the time of its bytes without a launch, at most that of a separate "
             "kernel"
         )
-    elif fused and fused.merged:
-        words += f", its columns' share of one GEMM: {', '.join(fused.merged)}"
+        words += "; the next norm does not read the sum" if placed.operator.group == "residual" else ""
+    elif run and run.merged:
+        words += f", its columns' share of one GEMM: {', '.join(run.merged)}"
     return words
 
 

@@ -9,10 +9,13 @@ from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.devices.library import ALIASES
 from roofmodel.devices.parts import Link
+from roofmodel.engines import engine
+from roofmodel.engines.engine import Engine
 from roofmodel.errors import WorkloadError
 from roofmodel.explore.nodes import UniqueRecords
 from roofmodel.numbers.traced import Node
 from roofmodel.steps.notes import KERNEL_KINDS, gpus_per_node, link_notes
+from roofmodel.timing.engine.run import Timing
 from roofmodel.timing.formula import l2_bytes
 from roofmodel.timing.parameter_sets import choose_set, format_key
 
@@ -100,7 +103,7 @@ def _sets(device: Device, kind: str, implementation: str, role: str, sets: Uniqu
     known, (_, slash, head) = getattr(device.calibration, kind), role.partition("/")
 
     def index(wanted: str) -> int | None:
-        fitted = choose_set(known, implementation, wanted)
+        fitted = choose_set(known, kernels_of(device, kind, implementation, wanted), wanted)
         if fitted is None:
             return None
         values = fitted.timing._asdict() | {"low": fitted.fit.low, "high": fitted.fit.high}
@@ -113,6 +116,13 @@ def _sets(device: Device, kind: str, implementation: str, role: str, sets: Uniqu
         dtype: {stored: index(format_key(dtype, f"{stored}{slash}{head}")) for stored in FORMATS}
         for dtype in COMPUTE_FORMATS
     }
+
+
+def kernels_of(device: Device, kind: str, implementation: str, key: str) -> tuple[str, ...]:
+    """The kernels that a traced implementation stands for on a device: those of an engine, or itself."""
+    if implementation in engine.names():
+        return Timing(device, Engine.load(implementation)).implementations(kind, key)
+    return (implementation,)
 
 
 def _value(number: float | None) -> Any:

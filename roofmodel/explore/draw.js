@@ -67,7 +67,7 @@ function inWords({ tokens, context }) {
     state.logits ? `, logits of ${state.logits === "all" ? "all positions" : "the last position"}` : "",
     options("recompute").length > 1 ? `, ${state.recompute === "none" ? "no" : state.recompute} recomputation` : "",
     state.optimizer ? `, ${state.optimizer}` : "",
-    `, ${state.runtime} runtime${sharing()}. ${parameters}; ${device().parameters}.`,
+    `, ${state.engine}${sharing()}. ${parameters}; ${device().parameters}.`,
   ];
   return `${state.phase}: ${work}${parts.join("")}`;
 }

@@ -3,7 +3,7 @@
 const GPUS = ["tp", "dp", "ep"]; // degrees of parallelism
 const NUMBERS = [...GPUS, "batch", "seq", "decoder_seq", "context", "image"]; // in order of dependence
 const VARIANT = ["phase", "attention", "mla", "recompute"]; // in the order of the keys of `situations`
-const CHOICES = [...VARIANT, "optimizer", "logits", "runtime"];
+const CHOICES = [...VARIANT, "optimizer", "logits", "engine"];
 const STORED = ["weights", "kv"]; // roles whose format a checkpoint may state
 const MAX_VALUE = 10 ** 9;
 const NO_LINK = { bandwidth: Infinity, joins: 0, beyond: Infinity }; // a missing link: no bytes, no time
@@ -37,7 +37,7 @@ function options(key) {
   if (VARIANT.includes(key)) return variantValues(VARIANT.indexOf(key));
   if (key === "optimizer") return state.phase === "train" ? data.optimizers : [];
   if (key === "logits") return phase().logits === null ? [] : ["last", "all"];
-  if (key === "runtime") return ["eager", "graph"];
+  if (key === "engine") return phase().engines;
   return formats(key);
 }
 
@@ -158,7 +158,7 @@ function input(name) {
 /** A sheet for the current settings, and the part of the document that it evaluates. */
 function current() {
   const sheet = new Sheet(data.nodes, input);
-  return { sheet, selected: sheet.pick(model().situations[VARIANT.map((key) => state[key]).join(" ")])[state.runtime] };
+  return { sheet, selected: sheet.pick(model().situations[VARIANT.map((key) => state[key]).join(" ")])[state.engine] };
 }
 
 /** The phase and the memory of `roof estimate --format json`. */

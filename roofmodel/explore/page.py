@@ -119,8 +119,8 @@ def _model(arch: Architecture, trace: Trace, rows: UniqueRecords, progress: Prog
     def document_of(traced: study.TracedEstimate) -> dict[str, Any]:
         memory = {**MEMORY_OF_A_GPU.record(traced.memory), "fits": traced.fits}
         return {
-            runtime: _traced_phase(estimate, traced.updates.get(runtime), rows, colors) | {"memory": memory}
-            for runtime, estimate in traced.estimates.items()
+            engine: _traced_phase(estimate, traced.updates.get(engine), rows, colors) | {"memory": memory}
+            for engine, estimate in traced.estimates.items()
         }
 
     explored = study.explore(arch, trace, document_of, progress)
@@ -157,6 +157,8 @@ def _aliases(name: str) -> list[str]:
     return [name.partition("/")[2], *entry.aliases] if entry and entry.id == name else []
 
 
+OF_DEVICE = ("implementation", "expected_from", "fused")
+"""Values of an operator's row that a page for all devices does not have."""
 STAGES = (marks.BLUE, marks.ORANGE, marks.YELLOW, marks.GRAY, "#7B3F00", "#1A237E")  # of convolutional networks
 
 
@@ -178,7 +180,8 @@ def _traced_phase(
     """The document of a phase, with the indices of its rows, and its position on the roofline."""
 
     def row(placed: Placed, document: dict[str, Any]) -> dict[str, Any]:
-        return document | _details(placed) | {"color": colors[placed.operator.group]}
+        own = {key: value for key, value in document.items() if key not in OF_DEVICE}
+        return own | _details(placed) | {"color": colors[placed.operator.group]}
 
     document = phase_document(estimate)
     operators: list[Any] = [row(*both) for both in zip(estimate.placed, document["ops"], strict=True)]
@@ -197,6 +200,7 @@ def _phase(arch: Architecture, phase: Any) -> dict[str, Any]:
     return {
         "lengths": study.lengths(arch, phase),
         "min_bits": study.min_bits(phase),
+        "engines": study.engines(arch, phase),
         "cached": phase in ("prefill", "decode"),
         "logits": default if study.chooses_logits(arch, phase) else None,
     }

@@ -4,7 +4,7 @@ The functions of an ordinary estimate run on traced numbers (numbers/traced.py).
 every figure is a formula of the inputs below, of `bytes` (the bytes of elements in the format of a role), and of the
 functions of `timing` that are marked as formulas. There is no second implementation.
 
-Each combination of options that are not numbers (`Variant`, and the runtime) has its own estimate. Inputs:
+Each combination of options that are not numbers (`Variant`, and the engine) has its own estimate. Inputs:
 
     seq, context, decoder_seq, image          the options of `roof estimate`
     batch                                     of one replica
@@ -16,7 +16,8 @@ Each combination of options that are not numbers (`Variant`, and the runtime) ha
                                               `pairs_over_pcie` 1 or 0
     device|LINK|FIELD                         a figure of a link: `inside` a node, `bridge` or `network`
     set|KIND|IMPLEMENTATION|ROLE|FIELD        a fitted parameter (`parameter_sets.choose_set`) for `dtype` and ROLE,
-                                              which may end with a head size; or for a LINK
+                                              which may end with a head size; or for a LINK. An IMPLEMENTATION that is
+                                              an engine stands for its kernels on the device
 """
 
 from __future__ import annotations
@@ -29,19 +30,22 @@ from roofmodel.counting import phases, training
 from roofmodel.counting.memory import Memory
 from roofmodel.counting.number_formats import FORMATS, Format, Widths
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.workload import Host, Parallel, Workload
+from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.calibration import Calibration, Fit, Fitted
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Link, Pipe
+from roofmodel.engines.engine import Engine
+from roofmodel.engines.schema import ANY, KINDS
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.traced import Cases, Trace, Undecided, results
 from roofmodel.options.values import Optimizer, Phase
-from roofmodel.options.workload import DECLARED
+from roofmodel.options.workload import DECLARED, Options
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.options import (
     MIN_TRAINING_BITS,
+    default_engine,
     phases_of,
     tokens_of,
     workload,
@@ -49,6 +53,7 @@ from roofmodel.steps.options import (
 from roofmodel.steps.parallelism import tp_by_ep
 from roofmodel.steps.phase import PhaseEstimate, phase_estimate, timed
 from roofmodel.steps.placed import Placed, placed, sum_of
+from roofmodel.timing.engine.run import Timing
 from roofmodel.timing.roofline import place
 
 Length = Literal["seq", "decoder_seq", "context", "image"]
@@ -72,10 +77,10 @@ class TracedEstimate(NamedTuple):
     The optimizer of a training step changes its last operator only: `updates` has its cases.
     """
 
-    estimates: Mapping[str, PhaseEstimate]  # by runtime
+    estimates: Mapping[str, PhaseEstimate]  # by engine
     memory: Memory
     fits: Any
-    updates: Mapping[str, Cases[Placed]]  # by runtime; empty except in training
+    updates: Mapping[str, Cases[Placed]]  # by engine; empty except in training
 
 
 Document = TypeVar("Document")
@@ -134,21 +139,22 @@ def _traced(
         step = step._replace(logit_positions=trace.input("positions", 1))
 
     def traced_estimate() -> Document:
-        eager = phase_estimate(arch, device, step, Host("eager"))
-        needed = phases.phase_memory(arch, step, phases.weight_bytes(arch, step), [eager.operators])
-        estimates, updates = {"eager": eager, "graph": timed(eager, device, Host("graph"))}, dict[str, Cases[Placed]]()
+        first, *others = (traced_engine(name) for name in engines(arch, variant.phase))
+        estimate = phase_estimate(arch, device, step, first)
+        needed = phases.phase_memory(arch, step, phases.weight_bytes(arch, step), [estimate.operators])
+        estimates = {first.id: estimate, **{one.id: timed(estimate, Timing(device, one)) for one in others}}
+        updates = dict[str, Cases[Placed]]()
         if variant.phase == "train":
             parameters = phases.training_step(arch, step).parameters
             state_bytes = trace.trace_branches(
                 lambda: training.optimizer_state_bytes(parameters, widths, optimizer_named(optimizer))
             )
             needed = needed._replace(optimizer=state_bytes)
-            for runtime, phase in estimates.items():
-                estimates[runtime], updates[runtime] = _with_optimizer_step(
+            for name, phase in estimates.items():
+                estimates[name], updates[name] = _with_optimizer_step(
                     phase,
                     lambda: training.optimizer_step(parameters, widths, optimizer_named(optimizer)),
-                    device,
-                    runtime,
+                    Timing(device, traced_engine(name)),
                     trace,
                 )
         fits = needed.total <= usable_memory(device, work)
@@ -163,14 +169,14 @@ def _traced(
 
 
 def _with_optimizer_step(
-    phase: PhaseEstimate, update: Callable[[], Operator], device: Device, runtime: str, trace: Trace
+    phase: PhaseEstimate, update: Callable[[], Operator], timing: Timing, trace: Trace
 ) -> tuple[PhaseEstimate, Cases[Placed]]:
     """A training step with its optimizer step, and the cases of the optimizer step; the totals merge them."""
-    dtype = phase.step.widths.compute
+    dtype, device = phase.step.widths.compute, timing.device
 
     def optimizer_operator() -> Placed:
         only_optimizer = PhaseEstimate(phase.step, placed([update()], device, dtype), 0, 0)
-        return timed(only_optimizer, device, Host(runtime)).placed[0]
+        return timed(only_optimizer, timing).placed[0]
 
     cases = trace.cases(optimizer_operator)
     cost = Cost(*trace.trace_branches(lambda: tuple(vars(update().cost).values())))
@@ -178,6 +184,18 @@ def _with_optimizer_step(
     expected = trace.trace_branches(lambda: optimizer_operator().expected)
     operators = (*phase.placed, Placed(any_case, place(cost, device, dtype), expected))
     return phase._replace(placed=operators, kernel_seconds=sum_of(operators)), cases
+
+
+def engines(arch: Architecture, phase: Phase) -> tuple[str, ...]:
+    """The engines of a phase, the default one on one GPU first."""
+    first = default_engine(arch, (phase,), Options())
+    others = ("torch", "megatron") if phase == "train" else ("torch", "vllm")
+    return tuple(dict.fromkeys((first, *others)))
+
+
+def traced_engine(name: str) -> Engine:
+    """An engine whose own kernels have its name, for which `devices.py` looks up the kernel of each device."""
+    return Engine.load(name)._replace(kernels={(kind, ANY, ANY): (name,) for kind in KINDS})
 
 
 def optimizer_named(optimizer: Any) -> Optimizer:

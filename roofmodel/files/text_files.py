@@ -111,6 +111,11 @@ class YamlValue(NamedTuple):
             raise self.error(f"{self.path} has a YAML tag that does not match its value") from None
 
     @property
+    def is_mapping(self) -> bool:
+        """Whether the value is a mapping of keys to values."""
+        return isinstance(self.node, yaml.MappingNode)
+
+    @property
     def is_null(self) -> bool:
         """Whether the value is empty or null."""
         return bool(_tag(self.node) == "tag:yaml.org,2002:null")

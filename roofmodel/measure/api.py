@@ -9,27 +9,34 @@ from roofmodel.measure.report import CalibrationReport, MeasureReport, Validatio
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
 from roofmodel.options.signature import checked
-from roofmodel.options.values import BenchmarkDevice, L2State, Phase
+from roofmodel.options.values import BenchmarkDevice, EngineName, EngineOption, L2State, Phase
 
 BUDGET: float = 120  # seconds
 
 
 @checked
-def validate(table: PathLike, hw: Hardware) -> ValidationReport:
+def validate(
+    table: PathLike, hw: Hardware, *, engine: EngineName | None = None, engine_option: EngineOption | None = None
+) -> ValidationReport:
     """Compute the errors of bound and expected time for measured operations.
 
-    Raises RoofError.
+    Expected times are those of the kernels in the table's column `kernel`. Raises RoofError.
 
     Args:
         table: CSV table of measured operations: op, dtype, latency_us and the shape columns.
         hw: The device on which the operations were measured.
+        engine: Engine whose kernels run rows without a kernel, such as vllm (default: the device's own).
+        engine_option: KEY=VALUE, such as attention=triton, as for estimate.
 
     Examples:
         >>> validate("rows.csv", "a100")  # doctest: +SKIP
     """
+    from roofmodel.engines.engine import Engine
     from roofmodel.measure.validate import validate as study
+    from roofmodel.options.workload import valid
 
-    return ValidationReport(study(arguments.path("table", table), Device.load(hw)))
+    found = None if engine is None else Engine.load(engine, valid("engine_option", engine_option or ()))
+    return ValidationReport(study(arguments.path("table", table), Device.load(hw), found))
 
 
 @checked

@@ -14,6 +14,7 @@ import numpy as np
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
+from roofmodel.engines.engine import Engine
 from roofmodel.errors import ProfileError, WorkloadError
 from roofmodel.measure.operations import OPERATIONS
 from roofmodel.measure.residency import copies, least_seconds, repeated
@@ -33,6 +34,7 @@ from roofmodel.measure.table import (
 )
 from roofmodel.numbers import units
 from roofmodel.roofline.device import others
+from roofmodel.timing.engine.run import Timing
 from roofmodel.timing.roofline import Placement, place
 from roofmodel.timing.timing import Formula, clamp_to_bound, formula
 
@@ -101,14 +103,17 @@ class Validation(NamedTuple):
         return skipped(self.notes, row_lines(self.table))
 
 
-def validate(path: str, device: Device) -> Validation:
+def validate(path: str, device: Device, engine: Engine | None = None) -> Validation:
     """Bound and expected time of each row of a table of measurements, and their errors.
+
+    The expected time is that of the row's `kernel`; without one, that of the engine's kernel, or of the device's
+    default.
 
     Raises ProfileError if the file is not such a table, or if no row has a bound.
     """
     table = read(path)
     found, notes = groups(table)
-    predicted = _predicted(found, notes, device, table.get("source"))
+    predicted = _predicted(found, notes, device, table.get("source"), engine)
     bound, expected, low, high = predicted[:4]
     measured, ops = seconds(table), np.array(table["op"])
 
@@ -166,7 +171,9 @@ class _Predicted(NamedTuple):
     fit_sources: tuple[str, ...]
 
 
-def _predicted(found: Sequence[RowGroup], notes: Array, device: Device, source: Sequence[str] | None) -> _Predicted:
+def _predicted(
+    found: Sequence[RowGroup], notes: Array, device: Device, source: Sequence[str] | None, engine: Engine | None
+) -> _Predicted:
     """The predictions of all rows. Writes the reason to `notes` where a group has no bound.
 
     `source` is the table's column of this name, if it has one.
@@ -183,7 +190,7 @@ def _predicted(found: Sequence[RowGroup], notes: Array, device: Device, source: 
                 placed,
                 device,
                 group.compute,
-                group.kernel,
+                Timing(device, engine, group.kernel) if engine else group.kernel,
                 repeated=repeated(group),
                 copies=copies(group, device),
             ):

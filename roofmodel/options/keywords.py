@@ -8,7 +8,8 @@ from roofmodel.options.values import (
     ComputeFormat,
     DataParallel,
     Dtype,
-    Engine,
+    EngineName,
+    EngineOption,
     LatentMode,
     Logits,
     Names,
@@ -17,7 +18,6 @@ from roofmodel.options.values import (
     Phase,
     Recompute,
     RoutingOption,
-    Runtime,
     SequenceParallel,
     StorageFormat,
 )
@@ -38,8 +38,8 @@ class WorkloadOptions(TypedDict, total=False):
     kv: StorageFormat | None
     activations: ComputeFormat | None
     attention: AttentionMode
-    runtime: Runtime
-    launch: float | str | None
+    engine: EngineName | None
+    engine_option: EngineOption | None
     logits: Logits | None
     mla: LatentMode
     optimizer: Optimizer | None
@@ -54,7 +54,6 @@ class WorkloadOptions(TypedDict, total=False):
     zero: int
     memory_utilization: float
     data_parallel: DataParallel | None
-    engine: Engine
     routing: RoutingOption
 
 
@@ -73,8 +72,8 @@ class GridOptions(TypedDict, total=False):
     kv: Names | None
     activations: Names | None
     attention: Names | None
-    runtime: Names | None
-    launch: float | str | Iterable[float | str] | None
+    engine: Names | None
+    engine_option: EngineOption | None
     logits: Names | None
     mla: Names | None
     optimizer: Names | None
@@ -89,7 +88,6 @@ class GridOptions(TypedDict, total=False):
     zero: Numbers | None
     memory_utilization: float | str | Iterable[float | str] | None
     data_parallel: Names | None
-    engine: Names | None
     routing: RoutingOption | Iterable[RoutingOption] | None
 
 

@@ -6,7 +6,7 @@ A value that is not in the type is an error at run time, too: the function that 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from roofmodel.errors import Option, WorkloadError, choices, shorten
@@ -15,13 +15,13 @@ from roofmodel.numbers import units
 Phase = Literal["prefill", "decode", "forward", "generate", "train"]
 Optimizer = Literal["adam", "momentum", "sgd"]
 Recompute = Literal["none", "selective", "full"]
-Runtime = Literal["eager", "autocast", "megatron", "graph"]
 AttentionMode = Literal["flash", "eager"]
 LatentMode = Literal["absorbed", "naive"]  # of multi-head latent attention
 Logits = Literal["last", "all"]
 SequenceParallel = Literal["off", "on"]
 DataParallel = Literal["ddp", "dataparallel", "sequential"]  # how replicas train
-Engine = Literal["current", "trtllm-0.9"]  # inference engine whose kernels run in a graph
+EngineName = str | os.PathLike[str]  # a packaged engine such as vllm, or a YAML file
+EngineOption = str | Mapping[str, str] | Iterable[str]  # such as launch=graph
 RoutingMode = Literal["uniform", "same"]
 RoutingOption = str | os.PathLike[str]  # a RoutingMode, or a file with the distribution of tokens over experts
 CopyMode = Literal["pinned", "pageable", "async"]  # of a batch from the host to the GPU

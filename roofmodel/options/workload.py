@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-from roofmodel.errors import Option, WorkloadError, shorten
+from roofmodel.errors import Message, Option, WorkloadError, shorten
 from roofmodel.options.values import (
     AttentionMode,
     ComputeFormat,
     DataParallel,
     Dtype,
-    Engine,
+    EngineName,
+    EngineOption,
     LatentMode,
     Logits,
     Names,
@@ -24,7 +25,6 @@ from roofmodel.options.values import (
     Phase,
     Recompute,
     RoutingOption,
-    Runtime,
     SequenceParallel,
     StorageFormat,
     check_one_of,
@@ -42,7 +42,7 @@ WORKLOAD, PRECISION, PARALLELISM, TRAINING = "Workload", "Precision", "Paralleli
 """Groups of options in `--help`."""
 
 PlanKind = Literal["service", "training"]
-Kind = Literal["count", "name", "time", "share"]
+Kind = Literal["count", "name", "settings", "time", "share"]
 SIZE_EXAMPLES = ("1,2,4", "1:8, 1:64:*2")
 LENGTH_EXAMPLES = ("512,1024", "512:4096:512, 1:4096:*2")
 
@@ -173,22 +173,21 @@ class Options(NamedTuple):
     attention: Annotated[
         AttentionMode, Declared(WORKLOAD, "flash (one fused kernel, masked tiles skipped) or eager (unfused).")
     ] = "flash"
-    runtime: Annotated[
-        Runtime,
+    engine: Annotated[
+        EngineName | None,
         Declared(
             WORKLOAD,
-            "How kernels are launched and fused (expected times only): eager; autocast (eager with torch.autocast and "
-            "fp32 weights); megatron (the fused kernels of Megatron-LM); graph (a CUDA graph with the fused kernels "
-            "of an inference engine).",
+            "What runs the model (expected times only): vllm, sglang, trtllm, torch (eager), megatron, NAME@VERSION or "
+            "a YAML file (default: vllm for the inference of decoders, megatron for training on several GPUs, else "
+            "torch).",
         ),
-    ] = "eager"
-    launch: Annotated[
-        float | str | None,
+    ] = None
+    engine_option: Annotated[
+        EngineOption | None,
         Declared(
             WORKLOAD,
-            "Host time to launch one operator, such as 12us (default: 40us; not used with --runtime graph).",
-            maximum=1.0,
-            examples=("12us", "5us,12us"),
+            "KEY=VALUE, a choice that the engine has: gemm, attention or moe=part of a kernel's name; for torch also "
+            "launch=8us (time per operator), launch=graph (a CUDA graph) and autocast=bf16 (fp32 weights).",
         ),
     ] = None
     logits: Annotated[
@@ -303,15 +302,9 @@ class Options(NamedTuple):
             PARALLELISM,
             "How --dp replicas train: ddp (DistributedDataParallel: gradients are exchanged during the backward pass), "
             "dataparallel (torch.nn.DataParallel: one process), or sequential (gradients are exchanged after the "
-            "backward pass). Default: ddp; sequential with --runtime megatron.",
+            "backward pass). Default: ddp; sequential with --engine megatron.",
         ),
     ] = None
-    engine: Annotated[
-        Engine,
-        Declared(
-            WORKLOAD, "Inference engine of --runtime graph (expected times only): current libraries, or trtllm-0.9."
-        ),
-    ] = "current"
     routing: Annotated[
         RoutingOption,
         Declared(
@@ -331,6 +324,8 @@ def _with_kind(annotation: Any) -> Declared:
     kinds = (of_value,) if get_origin(of_value) is Literal else get_args(of_value) or (of_value,)
     names = tuple(name for kind in kinds if get_origin(kind) is Literal for name in get_args(kind))
     kind: Kind = "count" if int in kinds else "name" if float not in kinds else "time" if str in kinds else "share"
+    if set(get_args(EngineOption)) <= set(kinds):
+        kind = "settings"
     declared: Declared = annotation.__metadata__[0]
     return declared._replace(type=of_value, kind=kind, choices=names)
 
@@ -354,6 +349,8 @@ def valid(option: str, value: object) -> Any:
         return seconds_of(option, value, declared.examples[0], high, zero=True)
     if kind == "share":
         return _share(option, value)
+    if kind == "settings":
+        return _settings(option, value)
     if kind == "count":
         check_size(option, value, low, int(high))
     if known:
@@ -366,6 +363,43 @@ def check_size(option: str, value: object, low: int, high: int) -> None:
     if option == "zero" and isinstance(value, int) and value in (2, 3):
         raise WorkloadError("ZeRO stages 2 and 3 are not supported; try ", Option("zero", 1))
     check_whole_number(option, value, low, high)
+
+
+def _settings(option: str, value: object) -> tuple[tuple[str, str], ...]:
+    """Pairs of a key and a value, from a mapping, text such as `launch=graph`, or several texts."""
+    if isinstance(value, Mapping):
+        return tuple((str(key), str(each)) for key, each in value.items())
+    texts = value.split(",") if isinstance(value, str) else value
+    found = []
+    for each in texts if isinstance(texts, Iterable) else (texts,):
+        pair = each if isinstance(each, tuple) else str(each).split("=", 1)
+        if len(pair) != 2 or not all(pair):
+            raise WorkloadError(
+                Option(option), f" is {shorten(each)}; it must be KEY=VALUE, such as ", Option(option, "launch=graph")
+            )
+        found.append((str(pair[0]).strip(), str(pair[1]).strip()))
+    return tuple(found)
+
+
+REMOVED = ("runtime", "launch")
+"""Former options, which have another name now."""
+
+
+def removed(name: str, value: object) -> WorkloadError:
+    """The error for a former option, with what to write instead."""
+    torch = Option("engine", "torch")
+    if name == "launch":
+        new = Message(torch, " ", Option("engine_option", f"launch={value}"))
+    else:
+        new = {
+            "eager": Message(torch),
+            "autocast": Message(torch, " ", Option("engine_option", "autocast=bf16")),
+            "megatron": Message(Option("engine", "megatron")),
+        }.get(str(value)) or Message(
+            Option("engine", "vllm"), " (the default) for the inference of a decoder, otherwise ", torch, " ",
+            Option("engine_option", "launch=graph"),
+        )  # fmt: skip
+    return WorkloadError(Option(name, value), " has another name now; write ", new)
 
 
 def _share(option: str, value: object) -> float:
@@ -417,7 +451,8 @@ def _axis(option: Declared) -> Any:
     """The type of one or several values."""
     if option.type == RoutingOption:
         return RoutingOption | Iterable[RoutingOption]
-    return {"count": Numbers, "name": Names}.get(option.kind, float | str | Iterable[float | str])
+    kinds = {"count": Numbers, "name": Names, "settings": EngineOption}
+    return kinds.get(option.kind, float | str | Iterable[float | str])
 
 
 def with_options(

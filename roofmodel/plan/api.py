@@ -10,7 +10,7 @@ from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, ProgressCallback, no_progress
 from roofmodel.options.keywords import ServiceSearch, TrainingSearch
 from roofmodel.options.signature import checked
-from roofmodel.options.values import AttentionMode, Names, RoutingOption
+from roofmodel.options.values import AttentionMode, EngineName, EngineOption, Names, RoutingOption
 from roofmodel.options.workload import MEMORY_UTILIZATION, lists_search
 from roofmodel.plan.report import PlanReport, TrainingPlanReport
 
@@ -34,6 +34,8 @@ def plan(
     draft_tokens: int | None = None,
     acceptance: float | None = None,
     routing: RoutingOption | None = None,
+    engine: EngineName | None = None,
+    engine_option: EngineOption | None = None,
     family: str | None = None,
     top: int = 8,
     cluster: str | None = None,
@@ -61,6 +63,8 @@ def plan(
         draft_tokens: Tokens drafted per step (default: 3).
         acceptance: Probability that a draft token is right (default: 0.7).
         routing: How tokens of an MoE model choose experts, as for estimate: uniform, same or a FILE (default: uniform).
+        engine: Engine that serves (default: vllm), as for estimate.
+        engine_option: KEY=VALUE, a choice that the engine has, as for estimate.
         family: Read an unknown model_type as this family, such as llama.
         top: Number of candidates to show, at least one per device.
         cluster: Compute with Dask: the address of a scheduler, or local for processes on this machine.
@@ -81,7 +85,7 @@ def plan(
         hub.load(model, family), devices, gpus=gpus, isl=isl, osl=osl, ttft=ttft, tpot=tpot,
         requests=requests, price=price, memory_utilization=memory_utilization, top=top, cluster=cluster,
         progress=progress, mode=mode, draft=drafter, draft_tokens=draft_tokens, acceptance=acceptance,
-        routing=routing, **search,
+        routing=routing, engine=engine, engine_option=engine_option, **search,
     )  # fmt: skip
     return PlanReport(found)
 
@@ -100,6 +104,8 @@ def plan_training(
     dtype: str | None = None,
     price: float | str | Mapping[str, float] | None = None,
     memory_utilization: float = MEMORY_UTILIZATION,
+    engine: EngineName | None = None,
+    engine_option: EngineOption | None = None,
     family: str | None = None,
     top: int = 8,
     cluster: str | None = None,
@@ -118,6 +124,8 @@ def plan_training(
         seq: Tokens of a sequence (default: 4096, or the model's limit).
         attention: flash or eager.
         dtype: Compute format (default: bf16 or fp16).
+        engine: What trains the model, as for estimate (default: megatron on several GPUs).
+        engine_option: KEY=VALUE, a choice that the engine has, as for estimate.
         **search: The options of `estimate` of which only these values are searched.
 
     Examples:
@@ -131,7 +139,7 @@ def plan_training(
     devices = [Device.load(device) for device in arguments.as_sequence(hw)]
     found = study(
         hub.load(model, family), devices, gpus=gpus, tokens=tokens, batch=batch, seq=seq, dtype=dtype,
-        attention=attention, price=price, memory_utilization=memory_utilization, top=top, cluster=cluster,
-        progress=progress, **search,
+        attention=attention, price=price, memory_utilization=memory_utilization, engine=engine,
+        engine_option=engine_option, top=top, cluster=cluster, progress=progress, **search,
     )  # fmt: skip
     return TrainingPlanReport(found)

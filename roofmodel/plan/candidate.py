@@ -11,7 +11,7 @@ import numpy as np
 from roofmodel.numbers.algebra import Number
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.serving import Points
-from roofmodel.plan.step_times import Engine, StepTimes
+from roofmodel.plan.step_times import ServingReplica, StepTimes
 from roofmodel.timing.timing import Expected
 
 Mode = Literal["mixed", "disaggregated"]
@@ -115,6 +115,7 @@ class Candidate(NamedTuple):
     """Seconds in the queue before the prefill, if requests arrive at random at the required rate; infinity if the
     service cannot sustain it, None without a required rate. The queue for a place in a decode batch of disaggregated
     serving is not counted."""
+    engine: str = ""
     engines_needed: int | None = None
     """Replicas of a mixed engine that meet all targets at the required rate; None where all are needed or it is not
     known."""
@@ -172,8 +173,8 @@ def with_wait(ttft: Any, wait: Any) -> Any:
 
 
 def candidate(
-    engine: Engine, layout: Layout, points: Points, place: int, *, osl: int, targets: Targets, price: float | None,
-    largest: int,
+    engine: ServingReplica, layout: Layout, points: Points, place: int, *, osl: int, targets: Targets,
+    price: float | None, largest: int,
 ) -> Candidate:  # fmt: skip
     """The candidate at one of an engine's points, with all engines of the layout."""
 
@@ -198,7 +199,7 @@ def candidate(
     )  # fmt: skip
 
 
-def resolved(engine: Engine) -> Formats:
+def resolved(engine: ServingReplica) -> Formats:
     """The engine's formats, with defaults replaced by the formats that they stand for."""
     work = engine.work
     return Formats(

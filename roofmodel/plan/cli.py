@@ -16,7 +16,7 @@ from roofmodel.report.command import CommandCall, command
 from roofmodel.report.printing import check_outputs, ignored, present
 
 GROUPS = {
-    WORKLOAD: ("gpus", "isl", "osl", "memory_utilization", "mode", "routing"),
+    WORKLOAD: ("gpus", "isl", "osl", "memory_utilization", "mode", "routing", "engine", "engine_option"),
     "Targets": ("ttft", "tpot", "requests", "price"),
     "Speculative decoding": ("draft", "draft_tokens", "acceptance"),
     TRAINING: ("tokens", "batch", "seq", "attention"),

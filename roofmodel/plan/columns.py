@@ -101,6 +101,7 @@ CANDIDATES = Table(
             "mode", value="candidate.mode",
             meaning="`mixed`: prefill and decode on the same engines; `disaggregated`: on separate engines",
         ),
+        Column("engine", value="candidate.engine", meaning="the engine, as of `--engine`"),
         *(
             Column(key, value=f"candidate.layout.{key}", meaning="the layout, of the decode engines if disaggregated")
             for key in Layout._fields
@@ -186,6 +187,7 @@ TRAINING_CANDIDATES = Table(
         Column(None, "SP", COUNT, text=_sequence_parallel),
         Column(None, "ZeRO", COUNT, text=lambda row: str(row.candidate.choices.zero or "")),
         *(Column(key, value=f"candidate.layout.{key}", meaning="the layout") for key in Layout._fields),
+        Column("engine", value="candidate.run.engine_id", meaning="the engine, as of `--engine`"),
         Column("vpp", value="candidate.choices.vpp", meaning="the layout"),
         Column("batch", value="candidate.run.batch", meaning="sequences of a step"),
         Column(None, "recompute", value="candidate.choices.recompute"),

@@ -36,7 +36,7 @@ from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.queueing import mean_wait
 from roofmodel.plan.serving import RequestLengths, pareto, peak_memory
 from roofmodel.plan.speculation import GenerationTimes
-from roofmodel.plan.step_times import Array, Engine, StepTimes, Stored, prefill_times, stored_cache
+from roofmodel.plan.step_times import Array, ServingReplica, StepTimes, Stored, prefill_times, stored_cache
 from roofmodel.timing.timing import Expected
 
 MAX_PROMPT_TOKENS = 32768
@@ -72,7 +72,9 @@ class PrefillRates(NamedTuple):
     cache: Number
 
 
-def decode_rates(served: Engine, traffic: RequestLengths, stored: Stored, times: GenerationTimes) -> DecodeRates | None:
+def decode_rates(
+    served: ServingReplica, traffic: RequestLengths, stored: Stored, times: GenerationTimes
+) -> DecodeRates | None:
     """The rates of an engine that only decodes, for the batches that fit; None if none does."""
     step, batch = times.decode, times.batch
     memory = peak_memory(stored, batch, step.activations)
@@ -89,7 +91,7 @@ def decode_rates(served: Engine, traffic: RequestLengths, stored: Stored, times:
     )  # fmt: skip
 
 
-def prefill_rates(served: Engine, traffic: RequestLengths, weights: Sequence[Number]) -> PrefillRates | None:
+def prefill_rates(served: ServingReplica, traffic: RequestLengths, weights: Sequence[Number]) -> PrefillRates | None:
     """The rates of an engine that only computes prompts, for the batches that fit; None if none does.
 
     `weights` are the bytes of each pipeline stage. The prefill of a draft model is left out.
@@ -122,7 +124,7 @@ def _at(step: StepTimes, places: Array) -> StepTimes:
     return StepTimes._make(np.broadcast_to(value, size)[places] for value in step)
 
 
-def _cache_of_prompt(served: Engine, traffic: RequestLengths) -> Number:
+def _cache_of_prompt(served: ServingReplica, traffic: RequestLengths) -> Number:
     """Bytes per GPU of the KV cache of one prompt, on the pipeline stage with most of it."""
     return max(stored_cache(served, traffic.isl))
 

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 from roofmodel.counting import phases
 from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.errors import AnswerNote, Option, Text, WarningNote, WorkloadError, ignored
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
-from roofmodel.options.values import Names, RoutingOption, check_whole_number
-from roofmodel.options.workload import MAX_VALUE, MEMORY_UTILIZATION
+from roofmodel.options.values import EngineName, EngineOption, Names, RoutingOption, check_whole_number
+from roofmodel.options.workload import MAX_VALUE, MEMORY_UTILIZATION, valid
 from roofmodel.plan.candidate import Candidate, Targets
 from roofmodel.plan.disaggregated import EngineMatching, link_bandwidth, matched
 from roofmodel.plan.layouts import Formats, Layout, formats, layouts
@@ -36,13 +37,14 @@ from roofmodel.plan.options import (
 from roofmodel.plan.partial_load import FullBatches, fewest_engines
 from roofmodel.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
 from roofmodel.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
-from roofmodel.plan.step_times import engine
+from roofmodel.plan.step_times import DEFAULT_ENGINE, replica
 from roofmodel.steps.notes import format_notes
 from roofmodel.steps.options import auto_dtype_notes
 from roofmodel.steps.parallelism import has_experts
 from roofmodel.steps.routing import check_routing, read_routing, routing_notes
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device
+from roofmodel.timing.engine.run import Timing
 
 SHOWN = 8
 """Candidates that a plan reports."""
@@ -87,6 +89,8 @@ def plan(
     draft_tokens: int | None = None,
     acceptance: float | None = None,
     routing: RoutingOption | Routing | None = None,
+    engine: EngineName | None = None,
+    engine_option: EngineOption | None = None,
     top: int = SHOWN,
     cluster: str | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
@@ -97,13 +101,15 @@ def plan(
     `given` restricts the search: `tp`, `pp`, `dp`, `ep`, `dtype`, `weights`, `kv`, `activations`, each with one or
     several values. `ttft` and `tpot` are seconds, or text with a unit; `requests` is a rate such as `5/s`. `mode` is
     "mixed", "disaggregated" or both. `draft` is a draft model, or "mtp"; it drafts `draft_tokens` per step, each of
-    which is right with probability `acceptance`. `routing` is how tokens choose experts. Raises WorkloadError for an
-    invalid value, and where no layout divides the model.
+    which is right with probability `acceptance`. `routing` is how tokens choose experts; `engine` serves.
+    Raises WorkloadError for an invalid value, and where no layout divides the model.
     """
     check_generates(arch)
     service = service_of(gpus, isl, osl, ttft, tpot, requests, memory_utilization)._replace(
-        speculation=speculation_of(arch, draft, draft_tokens, acceptance), modes=choices_of("mode", mode, MODES)
-    )
+        speculation=speculation_of(arch, draft, draft_tokens, acceptance), modes=choices_of("mode", mode, MODES),
+        engine=engine or DEFAULT_ENGINE, engine_option=engine_option,
+    )  # fmt: skip
+    engine_name = Engine.load(service.engine, valid("engine_option", engine_option or ())).id
     service, routing_remarks = _with_routing(arch, service, routing)
     check_whole_number("top", top, 1, MAX_VALUE)
     restricted = layout_restrictions(given)
@@ -123,7 +129,9 @@ def plan(
     best = [*(one.best for one in found if one.best is not None), *apart]
     shortages = [one.shortage for one in found if one.shortage is not None]
     full = {_engine_key(one.best): one.full for one in found if one.best is not None and one.full is not None}
-    best_ranked = ranked(best, top, service.targets)
+    best_ranked = [
+        one._replace(candidate=one.candidate._replace(engine=engine_name)) for one in ranked(best, top, service.targets)
+    ]
     result = ServingPlan(
         model=arch.name, devices=tuple(device.id for device in devices), service=service,
         ranked=tuple(_with_engines_needed(best_ranked, full, service.targets)), front=tuple(front(points)),
@@ -239,10 +247,14 @@ def _kernel_format_notes(arch: Architecture, devices: Sequence[Device], found: S
     """The kernels of the candidates whose parameters were fitted to other formats; a layout does not change them."""
     by_id = {device.id: device for device in devices}
     for device, form in dict.fromkeys((one.candidate.device, one.candidate.formats) for one in found.ranked):
-        served = engine(arch, by_id[device], Layout(), form, found.service.memory_utilization)
+        service = found.service
+        served = replica(
+            arch, by_id[device], Layout(), form, service.memory_utilization, engine=service.engine,
+            engine_option=service.engine_option,
+        )  # fmt: skip
         prefill = served.step._replace(phase="prefill", tokens=found.service.traffic.isl, context=0)
         operators = [*phases.operators(arch, prefill), *phases.operators(arch, served.step)]
-        yield from format_notes(by_id[device], operators, served.work.widths.compute)
+        yield from format_notes(Timing(by_id[device], served.work.engine), operators, served.work.widths.compute)
 
 
 def _described(one: Candidate) -> str:

@@ -11,6 +11,7 @@ from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
+from roofmodel.options.values import EngineName, EngineOption
 from roofmodel.options.workload import MEMORY_UTILIZATION
 from roofmodel.plan.candidate import Candidate, Targets, candidate, with_wait
 from roofmodel.plan.disaggregated import DecodeRates, PrefillRates, decode_rates, prefill_rates
@@ -18,14 +19,14 @@ from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.partial_load import FullBatches
 from roofmodel.plan.serving import Points, RequestLengths, batches, largest_batch, pareto, steady_states
 from roofmodel.plan.speculation import Speculation, generation_times, stored_with_draft
-from roofmodel.plan.step_times import Engine, engine, stored_weights
+from roofmodel.plan.step_times import DEFAULT_ENGINE, ServingReplica, replica, stored_weights
 
 MODES = ("mixed", "disaggregated")
 
 
 class Service(NamedTuple):
     """The question: requests, targets, number of GPUs, how much of their memory may be used, how they serve,
-    and how tokens choose experts."""
+    how tokens choose experts, and the engine."""
 
     traffic: RequestLengths
     targets: Targets
@@ -34,6 +35,8 @@ class Service(NamedTuple):
     speculation: Speculation | None = None
     modes: tuple[str, ...] = MODES
     routing: Routing | None = None  # None: a model without experts
+    engine: EngineName = DEFAULT_ENGINE
+    engine_option: EngineOption | None = None
 
 
 class Piece(NamedTuple):
@@ -73,13 +76,15 @@ class Found(NamedTuple):
 def evaluate(piece: Piece) -> Found:
     """All candidates of one layout with one set of formats."""
     service, layout, traffic = piece.service, piece.layout, piece.service.traffic
-    served = engine(
+    served = replica(
         piece.arch,
         piece.device,
         layout.engine,
         piece.formats,
         service.memory_utilization,
         service.routing or UNIFORM,
+        service.engine,
+        service.engine_option,
     )
     weights = stored_weights(served)
     stored = stored_with_draft(served, weights, service.speculation, sum(traffic))
@@ -99,7 +104,7 @@ def evaluate(piece: Piece) -> Found:
     return found
 
 
-def _mixed(piece: Piece, served: Engine, points: Points, largest: int) -> Found:
+def _mixed(piece: Piece, served: ServingReplica, points: Points, largest: int) -> Found:
     """The candidates on engines that compute prefill and decode together."""
     fitting = points if served.usable is None else points.at(points.memory <= served.usable)
     if len(fitting.batch):
@@ -109,11 +114,11 @@ def _mixed(piece: Piece, served: Engine, points: Points, largest: int) -> Found:
     return Found(len(points.batch), shortage=_shortage(piece, served, points.memory.min().item()))
 
 
-def _shortage(piece: Piece, served: Engine, needed: Number) -> Shortage:
+def _shortage(piece: Piece, served: ServingReplica, needed: Number) -> Shortage:
     return Shortage(piece.device.id, piece.layout, piece.formats, needed, served.usable)
 
 
-def _chosen(piece: Piece, served: Engine, points: Points, searched: int, largest: int) -> Found:
+def _chosen(piece: Piece, served: ServingReplica, points: Points, searched: int, largest: int) -> Found:
     """The best or nearest of the points, and their Pareto front."""
     targets, layout = piece.service.targets, piece.layout
 

@@ -31,7 +31,7 @@ import numpy as np
 from roofmodel.counting.workload import PromptChunk
 from roofmodel.plan.partial_load import FullBatches, partial_load
 from roofmodel.plan.speculation import GenerationTimes
-from roofmodel.plan.step_times import Array, Engine, StepTimes, Stored
+from roofmodel.plan.step_times import Array, ServingReplica, StepTimes, Stored
 
 MAX_BATCH = 4096
 """The largest number of sequences per microbatch that is searched."""
@@ -101,7 +101,7 @@ def chunks(isl: int) -> list[tuple[int, int, int]]:
     return [(prompts, tokens, parts) for (prompts, tokens), parts in sorted(found.items())]
 
 
-def largest_batch(engine: Engine, stored: Stored) -> int:
+def largest_batch(engine: ServingReplica, stored: Stored) -> int:
     """The largest batch per microbatch whose weights and KV cache fit; 0 if none does."""
     if engine.usable is None:
         return MAX_BATCH
@@ -113,7 +113,7 @@ def largest_batch(engine: Engine, stored: Stored) -> int:
 
 
 def steady_states(
-    engine: Engine, traffic: RequestLengths, stored: Stored, times: GenerationTimes, rate: float | None = None,
+    engine: ServingReplica, traffic: RequestLengths, stored: Stored, times: GenerationTimes, rate: float | None = None,
     engines: int = 1,
 ) -> tuple[Points, FullBatches | None]:  # fmt: skip
     """The steady states that keep the batch filled, for all batches and all chunks; with a required rate, the full

@@ -27,12 +27,12 @@ from roofmodel.numbers.algebra import Number
 from roofmodel.plan.layouts import Formats, Layout, divisors, is_possible
 from roofmodel.plan.step_times import (
     Array,
-    Engine,
+    ServingReplica,
     StepTimes,
     Stored,
     decode_times,
-    engine,
     mixed_times,
+    replica,
     stored_cache,
     stored_weights,
 )
@@ -71,7 +71,7 @@ def prediction_module(arch: Architecture) -> Architecture:
 
 
 def generation_times(
-    served: Engine, speculation: Speculation | None, traffic: tuple[int, int], batch: Array
+    served: ServingReplica, speculation: Speculation | None, traffic: tuple[int, int], batch: Array
 ) -> GenerationTimes:
     """The times of the engine's steps for these batches per microbatch, with a cache of mean length."""
     isl, osl = traffic
@@ -94,7 +94,7 @@ def generation_times(
     return GenerationTimes(batch, speculation.accepted, decode, mixed)
 
 
-def draft_engine(served: Engine, speculation: Speculation) -> Engine:
+def draft_engine(served: ServingReplica, speculation: Speculation) -> ServingReplica:
     """The engine of the draft model, on the GPUs of an engine. Module and model have the same formats."""
     draft, share = speculation.draft, served.work.options.memory_utilization
     if speculation.is_mtp:
@@ -105,11 +105,11 @@ def draft_engine(served: Engine, speculation: Speculation) -> Engine:
     if routing.shares and not speculation.is_mtp:
         routing = UNIFORM  # a file describes the experts of the model, not those of the draft model
     form = own if speculation.is_mtp else Formats(own.activations or own.dtype)
-    return engine(draft, served.device, layout, form, share, routing)
+    return replica(draft, served.device, layout, form, share, routing)
 
 
 def stored_with_draft(
-    served: Engine, weights: Sequence[Number], speculation: Speculation | None, tokens: int
+    served: ServingReplica, weights: Sequence[Number], speculation: Speculation | None, tokens: int
 ) -> Stored:
     """What each pipeline stage stores for sequences of this length: its weights, which are already counted, and its
     cache; and those of the draft model."""

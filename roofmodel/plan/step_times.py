@@ -13,11 +13,14 @@ from roofmodel.counting.workload import PromptChunk, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
+from roofmodel.options.values import EngineName, EngineOption
 from roofmodel.plan.layouts import Formats, Layout, options_of
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.options import workload
 from roofmodel.steps.pipeline import estimates_by_stage
 from roofmodel.sweep.case import slowest_totals
+
+DEFAULT_ENGINE = "vllm"
 
 Array = Any
 """A NumPy array, or a number."""
@@ -56,7 +59,7 @@ class StepTimes(NamedTuple):
 StepTimes.__array_ufunc__ = None  # type: ignore[attr-defined]  # an array scales it as a number does
 
 
-class Engine(NamedTuple):
+class ServingReplica(NamedTuple):
     """GPUs that compute a step together: the model on a device, in a layout with number formats.
 
     `step` is a decode of one sequence per microbatch; each pipeline stage has one microbatch in flight.
@@ -80,37 +83,39 @@ class Engine(NamedTuple):
         return None if self.device.capacity is None else usable_memory(self.device, self.work)
 
 
-def engine(
+def replica(
     arch: Architecture, device: Device, layout: Layout, form: Formats, memory_utilization: float,
-    routing: Routing = UNIFORM,
-) -> Engine:  # fmt: skip
-    """An engine of this layout. Raises WorkloadError where the model or the device does not support it."""
+    routing: Routing = UNIFORM, engine: EngineName = DEFAULT_ENGINE, engine_option: EngineOption | None = None,
+) -> ServingReplica:  # fmt: skip
+    """A replica of this layout in an engine. Raises WorkloadError where the model or the device does not support it."""
     work, _ = workload(
-        arch, phase="decode", batch=layout.pp * layout.dp, micro_batch=1, seq=2, runtime="graph",
-        memory_utilization=memory_utilization, routing=routing, **options_of(layout, form),
+        arch, phase="decode", batch=layout.pp * layout.dp, micro_batch=1, seq=2, engine=engine,
+        engine_option=engine_option, memory_utilization=memory_utilization, routing=routing, **options_of(layout, form),
     )  # fmt: skip
     (step,) = work.steps()
-    return Engine(arch, device, layout, form, work, step)
+    return ServingReplica(arch, device, layout, form, work, step)
 
 
-def decode_times(engine: Engine, batch: Array, context: Number, tokens: int = 1) -> StepTimes:
+def decode_times(engine: ServingReplica, batch: Array, context: Number, tokens: int = 1) -> StepTimes:
     """A decode of `batch` sequences per microbatch, each with `tokens` new tokens after `context` cached ones."""
     return _times(engine, engine.step._replace(batch=batch, context=context, tokens=tokens, logit_positions=tokens))
 
 
-def mixed_times(engine: Engine, batch: Array, context: Number, chunk: PromptChunk, tokens: int = 1) -> StepTimes:
+def mixed_times(
+    engine: ServingReplica, batch: Array, context: Number, chunk: PromptChunk, tokens: int = 1
+) -> StepTimes:
     """The same decode, with a chunk of a prompt in each microbatch."""
     step = engine.step._replace(batch=batch, context=context, tokens=tokens, logit_positions=tokens)
     return _times(engine, step._replace(chunk=chunk))
 
 
-def prefill_times(engine: Engine, batch: Array, tokens: Number) -> StepTimes:
+def prefill_times(engine: ServingReplica, batch: Array, tokens: Number) -> StepTimes:
     """A prefill of `batch` whole prompts per microbatch; each pipeline stage works on one of `pp` microbatches."""
     return _times(engine, engine.step._replace(phase="prefill", batch=batch, tokens=tokens, context=0))
 
 
-def _times(engine: Engine, step: Step) -> StepTimes:
-    staged = estimates_by_stage(engine.arch, engine.device, step, engine.work.host)
+def _times(engine: ServingReplica, step: Step) -> StepTimes:
+    staged = estimates_by_stage(engine.arch, engine.device, step, engine.work.engine)
     found = slowest_totals(staged)
     bound = found["bound_seconds"]
     names = ("expected_seconds", "expected_low_seconds", "expected_high_seconds", "expected_communication_seconds",
@@ -122,12 +127,12 @@ def _times(engine: Engine, step: Step) -> StepTimes:
     return StepTimes._make((*(found[name] for name in names), bound, *ceilings, activations))
 
 
-def stored_weights(engine: Engine) -> list[Number]:
+def stored_weights(engine: ServingReplica) -> list[Number]:
     """The bytes of weights of each distinct pipeline stage, per GPU."""
     return [phases.weight_bytes(engine.arch, one) for _, one in phases.distinct_stages(engine.arch, engine.step)]
 
 
-def stored_cache(engine: Engine, tokens: Number) -> list[Number]:
+def stored_cache(engine: ServingReplica, tokens: Number) -> list[Number]:
     """For each distinct pipeline stage: bytes per GPU of the KV cache of one sequence per microbatch."""
     full = engine.step._replace(context=tokens - 1)
     return [

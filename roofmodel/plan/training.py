@@ -1,6 +1,6 @@
 """The search of a training plan: layout, pipeline schedule, recomputation, sharded sequences and optimizer, microbatch.
 
-The time of a step is that of `roof estimate --phase train --runtime megatron`, whose pipeline bubble, recomputation and
+The time of a step is that of `roof estimate --phase train` in the same engine, whose pipeline bubble, recomputation and
 exchange of gradients it includes. All microbatches of a layout are evaluated in one pass over the model, as arrays.
 
     days = tokens / (tokens per step) × seconds per step / 86400
@@ -16,13 +16,14 @@ import numpy as np
 from roofmodel.counting import phases
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.errors import Option, Text, WarningNote, WorkloadError, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
-from roofmodel.options.values import check_whole_number
-from roofmodel.options.workload import DECLARED, MAX_VALUE, MEMORY_UTILIZATION, valid
+from roofmodel.options.values import EngineName, EngineOption, check_whole_number
+from roofmodel.options.workload import DECLARED, MAX_VALUE, MEMORY_UTILIZATION, Options, valid
 from roofmodel.plan.candidate import Shares
 from roofmodel.plan.layouts import Formats, Layout, divisors, has_pipe, layouts
 from roofmodel.plan.options import (
@@ -46,6 +47,7 @@ from roofmodel.steps.options import (
     auto_dtype,
     auto_dtype_notes,
     check_training_format,
+    default_engine,
     half_dtype,
     workload,
 )
@@ -121,6 +123,8 @@ def plan_training(
     recompute: object = None,
     sequence_parallel: object = None,
     zero: object = None,
+    engine: EngineName | None = None,
+    engine_option: EngineOption | None = None,
     top: int = 8,
     cluster: str | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
@@ -133,6 +137,8 @@ def plan_training(
     """
     valid("attention", attention)
     run = _run(arch, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
+    run = run._replace(engine=engine or default_engine(arch, ("train",), Options(dp=gpus)), engine_option=engine_option)
+    Engine.load(run.engine, valid("engine_option", engine_option or ()))
     check_whole_number("top", top, 1, MAX_VALUE)
     restricted = layout_restrictions(given, "training")
     recomputing = _recomputation(recompute, attention)
@@ -231,7 +237,8 @@ def evaluate(group: TrainingGroup) -> list[TrainingFound]:
         try:
             work, _ = workload(
                 piece.arch, phase="train", batch=run.batch, micro_batch=1, seq=run.seq, dtype=run.dtype,
-                runtime="megatron", attention=run.attention, memory_utilization=run.memory_utilization,
+                engine=run.engine, engine_option=run.engine_option, attention=run.attention,
+                memory_utilization=run.memory_utilization,
                 **layout._asdict(), **piece.choices._asdict(),
             )  # fmt: skip
         except WorkloadError:  # such as sequence parallelism of a model that does not allow it
@@ -239,7 +246,7 @@ def evaluate(group: TrainingGroup) -> list[TrainingFound]:
             continue
         (one,) = work.steps()
         step = one._replace(batch=np.array(group.micro_batches))
-        similar = similar or SimilarSteps(piece.arch, piece.device, step)
+        similar = similar or SimilarSteps(piece.arch, piece.device, step, work.engine)
         found.append(_best(piece, group.micro_batches, work, step, similar))
     return found
 
@@ -265,7 +272,7 @@ def _best(
         return TrainingFound(
             points, shortage=Shortage(piece.device.id, piece.layout, Formats(work.dtype), needed, usable)
         )
-    staged = estimates_by_stage(piece.arch, piece.device, step, work.host, similar)
+    staged = estimates_by_stage(piece.arch, piece.device, step, work.engine, similar)
     totals = slowest_totals(staged)
     totals["mfu"] = _mfu(piece, staged, step, totals["expected_seconds"])
     seconds = _column(totals["expected_seconds"], totals["bound_seconds"], len(sizes))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from roofmodel.engines.engine import Engine
 from roofmodel.numbers.algebra import Number
+from roofmodel.options.values import EngineName, EngineOption
 from roofmodel.plan.candidate import Shares
 from roofmodel.plan.layouts import Layout
 from roofmodel.plan.ranking import layout_text
@@ -23,6 +25,13 @@ class TrainingRun(NamedTuple):
     dtype: str
     attention: str
     memory_utilization: float
+    engine: EngineName = "megatron"
+    engine_option: EngineOption | None = None
+
+    @property
+    def engine_id(self) -> str:
+        """The name of the engine in documents."""
+        return Engine.load(self.engine).id
 
     @property
     def steps(self) -> float:

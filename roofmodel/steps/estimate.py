@@ -19,10 +19,10 @@ from roofmodel.numbers.algebra import Number
 from roofmodel.options.workload import MAX_VALUE
 from roofmodel.steps.alternatives import fitting_notes
 from roofmodel.steps.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
-from roofmodel.steps.gemm_sets import gemm_set_notes
 from roofmodel.steps.notes import (
+    borrowed_notes,
     device_notes,
-    engine_notes,
+    eager_notes,
     format_notes,
     launch_notes,
     matmul_format_notes,
@@ -37,7 +37,7 @@ from roofmodel.steps.options import workload
 from roofmodel.steps.phase import PhaseEstimate, StageTime, pass_time
 from roofmodel.steps.pipeline import slowest_stage, without_cache
 from roofmodel.steps.routing import routing_notes
-from roofmodel.timing.eager import as_executed
+from roofmodel.timing.engine.run import Timing
 
 if TYPE_CHECKING:
     from roofmodel.steps.input_pipeline import InputPipeline, Loader
@@ -76,7 +76,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
     options, and for a number format that the device does not support.
     """
     work, notes = workload(arch, **options)
-    found = [slowest_stage(arch, device, step, work.host) for step in work.steps()]
+    found = [slowest_stage(arch, device, step, work.engine) for step in work.steps()]
     walk = passes.CachedWalks(_counted(found))
     first = phases.whole_model_step(work.steps()[0])
     all_operators = walk(arch, first._replace(parallel=ONE_GPU))
@@ -105,12 +105,12 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *fitting_notes(arch, device, work, needed, options, walk),
             *memory_notes(device, work, needed.total),
             *timing_notes(device, found),
-            *format_notes(device, _executed(work, found), work.widths.compute),
-            *gemm_set_notes(device, work.host, found),
+            *format_notes(Timing(device, work.engine), _operators(found), work.widths.compute),
+            *borrowed_notes(Timing(device, work.engine), found),
             *straggler_notes(device, work),
-            *engine_notes(device, work, found),
             *utilization_notes(found),
             *launch_notes(found),
+            *eager_notes(work, found),
             *loader_notes,
         ),
         largest_batch=usable and largest_batch(formula, needed, usable, MAX_VALUE),
@@ -119,9 +119,9 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
     )
 
 
-def _executed(work: Workload, found: Sequence[PhaseEstimate]) -> Iterator[Operator]:
-    """The operators of all phases as their kernels run."""
-    return (as_executed(operator, work.runtime) for phase in found for operator in phase.operators)
+def _operators(found: Sequence[PhaseEstimate]) -> Iterator[Operator]:
+    """The operators of all phases."""
+    return (operator for phase in found for operator in phase.operators)
 
 
 def _with_loader(
@@ -151,9 +151,9 @@ def _with_decodes(
     for new_tokens, step in zip((1, work.new_tokens), steps, strict=True):
         if formula.generates:
             walk.add(step, formula.decode_operators(new_tokens))
-            decodes.append(pass_time(arch, device, step, work.host, walk(arch, step)))
+            decodes.append(pass_time(arch, device, step, work.engine, walk(arch, step)))
         else:
-            one = slowest_stage(arch, device, step, work.host)
+            one = slowest_stage(arch, device, step, work.engine)
             decodes.append(StageTime(one.bound_seconds, one.expected))
     return phase._replace(uncached=without_cache(arch, device, phase.step), first_and_last=tuple(decodes))
 

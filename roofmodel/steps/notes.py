@@ -14,6 +14,8 @@ from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
+from roofmodel.engines.engine import Engine
+from roofmodel.engines.schema import KINDS
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
@@ -25,7 +27,7 @@ from roofmodel.steps.options import half_dtype
 from roofmodel.steps.phase import PhaseEstimate, is_launch_bound
 from roofmodel.steps.placed import Placed, launches, sum_of
 from roofmodel.timing import layer_kernels
-from roofmodel.timing.engine import OLDER_GEMMS, is_hopper, uses_older_gemms
+from roofmodel.timing.engine.run import Timing
 from roofmodel.timing.timing import CONVOLUTION_LIBRARY, kernel_parameters
 
 DEFAULT_GPUS_PER_NODE = 8
@@ -338,19 +340,20 @@ def straggler_note(gpus: int, which: str) -> AnswerNote:
     )
 
 
-def format_notes(device: Device, operators: Iterable[Operator], dtype: str) -> Iterator[Text]:
+def format_notes(timing: Timing, operators: Iterable[Operator], dtype: str) -> Iterator[Text]:
     """The kinds of kernels whose parameters were fitted to other formats than those of the operators.
 
     `dtype` is the compute format of GEMMs. bf16 and fp16 have the same parameters.
     """
-    if device.calibration is None:
-        return
+    device = timing.device
     found: dict[tuple[str, str, bool], dict[str, None]] = {}
     for operator in operators:
         if operator.collective is None:
-            kind, key, chosen = kernel_parameters(operator, device.calibration, dtype)
-            if chosen is None or not chosen.is_substitute:
+            parameters = timing.parameters(timing.executed(operator), dtype)
+            if parameters is None or parameters.chosen is None or not parameters.chosen.is_substitute:
                 continue
+            kind, key, chosen = parameters
+            assert chosen is not None
             widths = operator.widths
             half = "bf16" if "bf16" in (dtype, widths.dtype.name, widths.kv.name) else "fp16"
             own, other = (_format_text(kind, each, half) for each in (key, chosen.format_key))
@@ -367,6 +370,28 @@ def format_notes(device: Device, operators: Iterable[Operator], dtype: str) -> I
             yield AnswerNote(f"{note} (", Option("weights", "nvfp4"), " counts the scales)")
         else:
             yield AnswerNote(note)
+
+
+def borrowed_notes(timing: Timing, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
+    """The kinds of kernels of an inference engine that have no parameters, and the kernels whose parameters are used.
+
+    Parameters for other formats have a note of their own.
+    """
+    engine, device = timing.engine, timing.device
+    if engine.extra_kernels:
+        return
+    kinds: dict[str, dict[str, None]] = {}
+    for one in (placed for phase in found for placed in phase.placed):
+        by = one.run.formula
+        if by is None or by.kind not in KINDS or by.is_substitute:
+            continue
+        if by.implementation not in timing.implementations(by.kind, by.format_key):
+            kinds.setdefault(by.implementation, {})[KERNEL_KINDS[by.kind]] = None
+    for implementation, names in kinds.items():
+        yield AnswerNote(
+            f"{', '.join(names)} kernels of {engine.name} have no parameters for {device.id}; those of "
+            f"{implementation!r} are used"
+        )
 
 
 def _has_unscaled_fp4(kind: str, format_key: str) -> bool:
@@ -387,25 +412,6 @@ def _format_text(kind: str, format_key: str, half: str) -> str:
     return f"{names[0]} with {names[1]} {'KV cache' if kind in CACHED else 'weights'}"
 
 
-def engine_notes(device: Device, work: Workload, found: Sequence[PhaseEstimate]) -> Iterator[Text]:
-    """The parameters of an older engine: GEMMs of another device, or a device on which it was not measured."""
-    host, dtype, calibration = work.host, work.widths.compute, device.calibration
-    if host.runtime != "graph":
-        return
-    if any(phase.expected and uses_older_gemms(phase.operators, device, dtype, host.engine) for phase in found):
-        yield AnswerNote(
-            "16-bit GEMMs of ", Option("engine", host.engine),
-            f" on one Hopper GPU use the parameters of {OLDER_GEMMS}",
-        )  # fmt: skip
-    measured = calibration is None or calibration.fitted_on("gemm") == OLDER_GEMMS or is_hopper(device)
-    if host.engine == "trtllm-0.9" and not measured and any(phase.expected for phase in found):
-        yield AnswerNote(
-            Option("engine", host.engine),
-            f" has no parameters for {device.id}: GEMMs use those of current libraries; decode attention and "
-            "all-reduces use constants from A100, H100 and H200",
-        )
-
-
 def utilization_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
     """Phases whose MFU exceeds 100 % because it counts masked pairs (PaLM, arXiv 2204.02311, appendix B)."""
     for phase in found:
@@ -415,6 +421,19 @@ def utilization_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
                 f"the MFU of {phase.step.phase} is above 100 %: its definition counts all pairs of tokens, and flash "
                 "attention skips masked pairs"
             )
+
+
+def eager_notes(work: Workload, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
+    """With the default engine of decoders: the time of a decode in eager PyTorch, if its launches take longer."""
+    phase = found[-1]
+    if work.options.engine or phase.step.phase != "decode" or phase.expected is None:
+        return
+    launch = Engine.load("torch").launch_seconds or 0.0
+    if phase.launch.value == 0 and phase.kernels * launch > plain(phase.expected.value):
+        yield AnswerNote(
+            f"in eager PyTorch a decode takes about {units.seconds(phase.kernels * launch)} and is launch-bound: the "
+            f"host launches {phase.kernels} operators at {units.seconds(launch)} each; see ", Option("engine", "torch"),
+        )  # fmt: skip
 
 
 def launch_notes(found: Sequence[PhaseEstimate]) -> Iterator[Text]:
@@ -432,7 +451,6 @@ def launch_notes(found: Sequence[PhaseEstimate]) -> Iterator[Text]:
         yield AnswerNote(
             f"{name} {'are' if name == 'decodes' else 'is'} launch-bound: {count} operator launches at "
             f"{units.seconds(phase.launch.value)} each take longer than the kernels; see ",
-            Option("launch"),
-            ", ",
-            Option("runtime", "graph"),
+            Option("engine_option", "launch=graph"),
+            *([Message(" or ", Option("engine", "vllm"))] if phase.step.cached else []),
         )

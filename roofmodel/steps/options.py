@@ -6,6 +6,7 @@ from typing import Any, get_args
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.counting.quantized_modules import group_formats, unconverted
 from roofmodel.counting.workload import NO_IMAGE, Parallel, Workload
+from roofmodel.engines.engine import Engine
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.attention import Attention, LatentAttention
@@ -13,15 +14,16 @@ from roofmodel.models.embeddings import Patches
 from roofmodel.models.layers import Part
 from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.options.values import Phase, check_one_of, check_whole_number
-from roofmodel.options.workload import DEFAULTS, MAX_VALUE, Options, valid
+from roofmodel.options.workload import DEFAULTS, MAX_VALUE, REMOVED, Options, removed, valid
 from roofmodel.steps.parallelism import data_parallel, has_experts, parallel
 from roofmodel.steps.routing import check_routing, read_routing
-from roofmodel.timing.casting import AUTOCAST_FORMATS, PARAMETER_FORMAT
 
 DEFAULT_SEQ = 1024
 NEW_TOKENS = 128
 MIN_TRAINING_BITS = 16
 HALF_FORMATS = ("bf16", "fp16")
+PARAMETER_FORMAT = "fp32"
+"""The format of parameters before the casts of torch.autocast."""
 
 
 def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text, ...]]:
@@ -29,16 +31,22 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
 
     Raises WorkloadError for an unknown option, an invalid value, or an invalid combination.
     """
+    for name in REMOVED:
+        if name in keywords:
+            raise removed(name, keywords[name])
     if unknown := [name for name in keywords if name not in Options._fields]:
         raise WorkloadError(f"unknown option {unknown[0]!r}{choices(unknown[0], Options._fields)}")
     options = Options(**keywords)
     phases = _phases(arch, options.phase)
     options, dtype_notes = _with_checkpoint_dtype(arch, options)
     options = _checked(options)
-    is_training = phases == ("train",)
-    options, unconverted_matrices, matrix_formats = _with_checkpoint_formats(arch, options, is_training)
-    options, cache_notes = _with_checkpoint_cache_format(arch, options, phases)
-    inapplicable = dict(_inapplicable_options(arch, phases, options.runtime))
+    engine = _engine(arch, phases, options)
+    is_training, casts = phases == ("train",), bool(engine.autocast)
+    if casts:
+        options = _autocast(options, engine.autocast)
+    options, unconverted_matrices, matrix_formats = _with_checkpoint_formats(arch, options, is_training or casts)
+    options, cache_notes = _with_checkpoint_cache_format(arch, options, phases, casts)
+    inapplicable = dict(_inapplicable_options(arch, phases))
     notes: list[Text] = [
         *dtype_notes,
         *cache_notes,
@@ -46,7 +54,7 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
     ]  # fmt: skip
     options = options._replace(**{name: DEFAULTS[name] for name in inapplicable})
     if is_training:
-        notes += _training_notes(arch, options)
+        notes += _training_notes(arch, options, casts)
     routing = read_routing(options.routing)
     check_routing(arch, routing)
     seq, decoder_seq, pixels = _lengths(arch, options)
@@ -56,6 +64,7 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
         zero=options.zero,
     )  # fmt: skip
     layout, layout_notes = parallel(arch, is_training, options.batch, micro_batch, gpus)
+    layout = layout._replace(wrapper=data_parallel(is_training, options.data_parallel, engine, layout))
     if layout.sequence and seq % options.tp:
         tokens_per_gpu = -(-seq // options.tp)
         notes.append(
@@ -79,7 +88,7 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
             "micro_batch": micro_batch,
             "unconverted": unconverted_matrices,
             "matrix_formats": matrix_formats,
-            "data_parallel": data_parallel(is_training, options.data_parallel, options.runtime, layout),
+            "engine": engine,
             "routing": routing,
             "options": options,
         },
@@ -99,8 +108,10 @@ def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
         "activations": work.activations or work.dtype,
         "logits": work.logits_of(phase),
         "routing": work.routing.name,
+        "engine": work.engine.id,
+        "engine_option": dict(work.engine.settings) or None,
     }
-    inapplicable = {name for name, _ in _inapplicable_options(arch, work.phases, work.runtime)}
+    inapplicable = {name for name, _ in _inapplicable_options(arch, work.phases)}
     inapplicable -= {"kv", "logits", "mla"}  # documents state these for every model
     return {
         name: None if name in inapplicable else values[name] if name in values else getattr(work, name, given)
@@ -108,8 +119,43 @@ def options_in_effect(arch: Architecture, work: Workload) -> dict[str, Any]:
     }
 
 
+def engine_figures(engine: Engine) -> dict[str, Any]:
+    """What documents state of an engine besides its name and options."""
+    return {
+        "engine_version": engine.version,
+        "engine_file": engine.file,
+        "runtime": engine.runtime,
+        "launch_seconds": engine.launch_seconds,
+    }
+
+
+def default_engine(arch: Architecture, phases: tuple[Phase, ...], options: Options) -> str:
+    """The engine where none is given: vLLM for the inference of decoders, Megatron-LM for training on several GPUs,
+    otherwise PyTorch.
+
+    PyTorch's wrappers of replicas run in PyTorch, and Megatron-LM has no convolutional networks.
+    """
+    if phases == ("train",):
+        is_sharded = options.tp * options.dp * options.pp > 1 and options.data_parallel in (None, "sequential")
+        return "megatron" if is_sharded and not isinstance(arch.body, Network) else "torch"
+    serves = arch.causal and not arch.encoder and not isinstance(arch.body, Network) and "forward" not in phases
+    return "vllm" if serves else "torch"
+
+
+def _engine(arch: Architecture, phases: tuple[Phase, ...], options: Options) -> Engine:
+    """The engine of the options, or the default one. Raises EngineError, and WorkloadError if it does not train."""
+    settings: Any = options.engine_option or ()
+    engine = Engine.load(options.engine or default_engine(arch, phases, options), settings)
+    if phases == ("train",) and not engine.extra_kernels:
+        raise WorkloadError(
+            Option("engine", engine.id), f": {engine.name} does not train; try ", Option("engine", "torch"), " or ",
+            Option("engine", "megatron"),
+        )  # fmt: skip
+    return engine
+
+
 def _checked(options: Options) -> Options:
-    """The options with `launch` in seconds and autocast's weight format. Raises WorkloadError for an invalid value."""
+    """The options with text as values. Raises WorkloadError for an invalid value."""
     given = {name: value for name, value in options._asdict().items() if (value, DEFAULTS[name]) != (None, None)}
     options = options._replace(**{name: valid(name, value) for name, value in given.items()})
     if FORMATS[options.activations or options.dtype].bits < FORMATS[options.dtype].bits:
@@ -120,26 +166,25 @@ def _checked(options: Options) -> Options:
             "; try ",
             Option("dtype", options.activations),
         )
-    return _autocast(options) if options.runtime == "autocast" else options
+    return options
 
 
-def _autocast(options: Options) -> Options:
-    """The options with the weight format that autocast casts from. Raises WorkloadError for an unsupported format."""
-    if options.dtype not in AUTOCAST_FORMATS:
+def _autocast(options: Options, compute: str) -> Options:
+    """The options with the compute format of autocast, and the weight format that it casts from.
+
+    Raises WorkloadError for another compute format than the default, and for unsupported formats.
+    """
+    autocast = Option("engine_option", f"autocast={compute}")
+    if options.dtype not in (DEFAULTS["dtype"], PARAMETER_FORMAT, compute):
         raise WorkloadError(
-            Option("runtime", "autocast"),
-            f" computes GEMMs in {' or '.join(AUTOCAST_FORMATS)}, not in {options.dtype}; try ",
-            Option("dtype", AUTOCAST_FORMATS[0]),
+            autocast, f" computes GEMMs in {compute}, not in {options.dtype}; try ", Option("dtype", compute)
         )
     if options.activations:
         raise WorkloadError(
-            Option("activations"),
-            ": ",
-            Option("runtime", "autocast"),
-            " keeps some activations in ",
-            Option("dtype"),
-            " and others in fp32; remove the option",
-        )
+            Option("activations"), ": ", autocast, f" keeps some activations in {compute} and others in fp32; ",
+            "remove the option",
+        )  # fmt: skip
+    options = _with_formats(options, dtype=compute)
     if options.weights and FORMATS[options.weights].bits > FORMATS[PARAMETER_FORMAT].bits:
         raise WorkloadError(
             Option("weights", options.weights), f": autocast casts weights in {PARAMETER_FORMAT}, and no wider ones"
@@ -189,7 +234,7 @@ def half_dtype(arch: Architecture, default: str) -> str:
 
 
 def _with_checkpoint_formats(
-    arch: Architecture, options: Options, is_training: bool
+    arch: Architecture, options: Options, needs_16_bits: bool
 ) -> tuple[Options, frozenset[str], tuple[tuple[str, str], ...]]:
     """The options with the weight format of the checkpoint where none is given, its matrices that are not converted,
     and those in other formats.
@@ -197,7 +242,7 @@ def _with_checkpoint_formats(
     Training does not use them, nor does autocast: both need weights of at least 16 bits.
     """
     quantization = arch.quantization
-    if isinstance(arch.body, Network) or is_training or options.runtime == "autocast":
+    if isinstance(arch.body, Network) or needs_16_bits:
         return options, frozenset(), ()
     if quantization is None:
         return options, unconverted(None, len(arch.stack.layers)).names if has_experts(arch) else frozenset(), ()
@@ -208,7 +253,7 @@ def _with_checkpoint_formats(
 
 
 def _with_checkpoint_cache_format(
-    arch: Architecture, options: Options, phases: tuple[Phase, ...]
+    arch: Architecture, options: Options, phases: tuple[Phase, ...], casts: bool
 ) -> tuple[Options, list[Text]]:
     """The options with the KV cache format of a quantized checkpoint where none is given.
 
@@ -216,7 +261,7 @@ def _with_checkpoint_cache_format(
     note says so where `dtype` is narrower.
     """
     quantization = arch.quantization
-    has_cache = arch.causal and phases not in (("forward",), ("train",)) and options.runtime != "autocast"
+    has_cache = arch.causal and phases not in (("forward",), ("train",)) and not casts
     if quantization is None or options.kv or not has_cache:
         return options, []
     if quantization.kv or FORMATS[options.dtype].bits >= 16:
@@ -230,7 +275,7 @@ def _with_checkpoint_cache_format(
     return _with_formats(options, kv=half), [note]
 
 
-def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...], runtime: str) -> Iterator[tuple[str, Text]]:
+def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...]) -> Iterator[tuple[str, Text]]:
     """The options that do not apply to this model and phase, with the reasons."""
     if arch.image:
         yield "seq", Message(f"{arch.name} reads images; ", Option("image"), " sets their size")
@@ -250,10 +295,6 @@ def _inapplicable_options(arch: Architecture, phases: tuple[Phase, ...], runtime
         yield "new_tokens", Message("only ", Option("phase", "generate"), " generates text")
     if not (arch.causal and any(isinstance(part, LatentAttention) for part in arch.stack.parts)):
         yield "mla", f"{arch.name} has no multi-head latent attention"
-    if runtime == "graph":
-        yield "launch", "a graph is launched once, not operator by operator"
-    else:
-        yield "engine", Message("only ", Option("runtime", "graph"), " runs the kernels of an inference engine")
     if not has_experts(arch):
         yield "routing", f"{arch.name} has no experts"
     if phases != ("train",):
@@ -279,11 +320,11 @@ def limited_length(limit: int | None, length: Number) -> Number:
     return length if limit is None else maximum(1, minimum(length, limit))
 
 
-def _training_notes(arch: Architecture, options: Options) -> Iterator[Text]:
+def _training_notes(arch: Architecture, options: Options, casts: bool) -> Iterator[Text]:
     """Limits of the training options. Raises WorkloadError for a format that is too narrow to train in."""
     check_training_format("dtype", options.dtype)
     check_training_format("weights", options.weights or options.dtype)
-    if options.runtime == "autocast":
+    if casts:
         yield (
             "activations kept for the backward pass are counted in 16 bits; autocast keeps outputs of norms, softmax "
             "and sums in fp32, and their cast copies"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roofmodel.counting.workload import ONE_GPU, Parallel, Workload
+from roofmodel.engines.engine import Engine
 from roofmodel.errors import Message, Option, Text, WorkloadError, ignored, joined
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.attention import Attention
@@ -104,7 +105,9 @@ def _sequence_obstacle(arch: Architecture) -> str | None:
     return None
 
 
-def data_parallel(is_training: bool, asked: DataParallel | None, runtime: str, layout: Parallel) -> DataParallel | None:
+def data_parallel(
+    is_training: bool, asked: DataParallel | None, engine: Engine, layout: Parallel
+) -> DataParallel | None:
     """How replicas train: as asked, else DistributedDataParallel, or as Megatron-LM; None for one replica alone.
 
     Raises WorkloadError for DataParallel with models or optimizer state that are sharded: it runs all replicas in one
@@ -122,7 +125,7 @@ def data_parallel(is_training: bool, asked: DataParallel | None, runtime: str, l
             Option("data_parallel", asked), " updates all weights on the first GPU; try ", Option("zero", 0), " or ",
             Option("data_parallel", "ddp"),
         )  # fmt: skip
-    return asked or ("sequential" if runtime == "megatron" else "ddp")
+    return asked or ("sequential" if engine.extra_kernels == "megatron" else "ddp")
 
 
 def interleaves(is_training: bool, layout: Parallel) -> bool:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting import phases
 from roofmodel.counting.operator import Cost, Operator
-from roofmodel.counting.workload import NO_IMAGE, Host, Step
+from roofmodel.counting.workload import NO_IMAGE, Step
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
+from roofmodel.engines.schema import Host
 from roofmodel.models.architecture import Architecture, ReferenceCode
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, plain, whole
 from roofmodel.steps.placed import (
@@ -27,10 +29,8 @@ from roofmodel.steps.placed import (
     total_seconds,
     totals_of,
 )
-from roofmodel.timing.eager import as_executed, expect_eager, extra_kernels
-from roofmodel.timing.engine import fused
-from roofmodel.timing.extra_kernels import ExtraKernel
-from roofmodel.timing.timing import EAGER_LAUNCH, Expected, assumed_launch
+from roofmodel.timing.engine.run import Timing
+from roofmodel.timing.timing import Expected
 
 if TYPE_CHECKING:
     from roofmodel.steps.similar_steps import SimilarSteps
@@ -61,6 +61,7 @@ class PhaseEstimate(NamedTuple):
     code: ReferenceCode = ReferenceCode()  # of the model
     kernel_seconds: Expected | None = None  # the sum over all kernels; None where one is unknown
     launch: Expected = NO_TIME  # of one kernel by the host; none with CUDA graphs
+    host: Host = Host()  # of a step of a serving engine
     uncached: Uncached | None = None  # generation: the same without a KV cache
     first_and_last: tuple[StageTime, ...] = ()  # generation: its first and its last decode
     idle: StageTime = StageTime()  # while the GPU waits for other pipeline stages
@@ -119,9 +120,27 @@ class PhaseEstimate(NamedTuple):
         For generation, of each stage: no decode is launched before the prefill has computed the first token.
         """
         if self.step.phase != "generate":
-            return _longer(self.work_seconds, self.kernels * self.launch)
-        prefill, decodes = (running(self.of_stage(stage), self.launch) for stage in self.stages)
+            return self.with_host(_longer(self.work_seconds, self.kernels * self.launch), self.step.phase)
+        prefill, decodes = (self.with_host(running(self.of_stage(stage), self.launch), stage) for stage in self.stages)
         return prefill and decodes and prefill + decodes
+
+    def host_seconds(self, part: str) -> Number:
+        """Seconds of a serving engine's host in a part: a phase, or the prefill or the decodes of generation."""
+        host, step = self.host, self.step
+        if host == Host() or step.phase == "train":
+            return 0.0
+        sequences, passes = step.microbatches * step.batch, step.passes - 1 if part == "decodes" else 1
+        prompt = 0 if part in ("decode", "decodes") else sequences * step.tokens
+        if step.chunk:
+            prompt = prompt + step.chunk.batch * step.chunk.tokens
+        return passes * (host.step + host.sequence * sequences) + host.prompt_token * prompt
+
+    def with_host(self, seconds: Expected | None, part: str) -> Expected | None:
+        """The time of a part with that of the host, which overlaps or is added."""
+        host = self.host_seconds(part)
+        if seconds is None or is_just(host, 0):
+            return seconds
+        return Expected(*(maximum(each, host) if self.host.overlapped else each + host for each in seconds))
 
     @property
     def work_seconds(self) -> Expected | None:
@@ -172,7 +191,7 @@ class PhaseEstimate(NamedTuple):
 
 
 def phase_estimate(
-    arch: Architecture, device: Device, step: Step, host: Host, similar: SimilarSteps | None = None
+    arch: Architecture, device: Device, step: Step, engine: Engine, similar: SimilarSteps | None = None
 ) -> PhaseEstimate:
     """A phase on a GPU of the pipeline stage that the step names.
 
@@ -191,7 +210,7 @@ def phase_estimate(
         code=arch.code if step.phase == "train" else ReferenceCode(fp32_softmax=arch.code.fp32_softmax),
         buffers=_buffers(arch) if step.phase == "train" else 0,
     )
-    return timed(phase, device, host, similar)
+    return timed(phase, Timing(device, engine), similar)
 
 
 def _buffers(arch: Architecture) -> int:
@@ -200,44 +219,33 @@ def _buffers(arch: Architecture) -> int:
     return batch_norm_buffers(arch)
 
 
-def pass_time(arch: Architecture, device: Device, step: Step, host: Host, operators: Iterable[Operator]) -> StageTime:
+def pass_time(
+    arch: Architecture, device: Device, step: Step, engine: Engine, operators: Iterable[Operator]
+) -> StageTime:
     """Bound and expected time of one inference pass on a GPU, from its operators."""
     on_device = placed(operators, device, step.widths.compute)
     phase = PhaseEstimate(step, on_device, 0, 0, code=ReferenceCode(fp32_softmax=arch.code.fp32_softmax))
-    timed_phase = timed(phase, device, host)
+    timed_phase = timed(phase, Timing(device, engine))
     return StageTime(timed_phase.bound_seconds, timed_phase.expected)
 
 
-def timed(phase: PhaseEstimate, device: Device, host: Host, similar: SimilarSteps | None = None) -> PhaseEstimate:
-    """The phase with expected times, where the host launches each kernel (`eager`, `autocast`, `megatron`) or a
-    CUDA graph (`graph`)."""
-    dtype = phase.step.widths.compute
-    if host.runtime == "graph":
-        runs = fused(phase.operators, [one.placement for one in phase.placed], device, dtype, host.engine)
-        placed = [one._replace(expected=run.expected) for one, run in zip(phase.placed, runs, strict=True)]
-        launch = NO_TIME
-    else:
-        others = extra_kernels(phase.operators, phase.code, host.runtime)
-
-        def expected(one: Placed, kernels: Sequence[ExtraKernel]) -> Expected | None:
-            operator = as_executed(one.operator, host.runtime)
-            if similar:
-                return similar.expected(operator, one.placement, kernels)
-            return expect_eager(operator, one.placement, kernels, device, dtype)
-
-        placed = [
-            one._replace(expected=expected(one, kernels), extra_kernels=kernels)
-            for one, kernels in zip(phase.placed, others, strict=True)
-        ]
-        launch = EAGER_LAUNCH if host.launch is None else assumed_launch(host.launch)
-    if host.data_parallel == "dataparallel":  # one interpreter launches the kernels of all replicas
+def timed(phase: PhaseEstimate, timing: Timing, similar: SimilarSteps | None = None) -> PhaseEstimate:
+    """The phase with expected times in an engine on a device."""
+    dtype, engine = phase.step.widths.compute, timing.engine
+    placements = [one.placement for one in phase.placed]
+    runs = timing.runs(phase.operators, placements, dtype, phase.code, similar.run if similar else None)
+    placed = [one._replace(expected=run.expected, run=run) for one, run in zip(phase.placed, runs, strict=True)]
+    launch = NO_TIME if engine.launch is None else Expected(*engine.launch)
+    if phase.step.parallel.wrapper == "dataparallel":  # one interpreter launches the kernels of all replicas
         launch = phase.step.parallel.dp * launch
     replicas = ReplicaTimes()
     if phase.step.phase == "train":
         from roofmodel.steps.replicas import with_replicas
 
-        placed, replicas = with_replicas(placed, phase.step, device, host.data_parallel, phase.buffers)
-    return phase._replace(placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch, replicas=replicas)
+        placed, replicas = with_replicas(placed, phase.step, timing, phase.buffers)
+    return phase._replace(
+        placed=tuple(placed), kernel_seconds=sum_of(placed), launch=launch, replicas=replicas, host=engine.host
+    )
 
 
 # --- Totals -----------------------------------------------------------------------------------------

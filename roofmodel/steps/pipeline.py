@@ -22,8 +22,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from roofmodel.counting.phases import distinct_stages, operators_without_cache
-from roofmodel.counting.workload import Host, Step
+from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number, is_just, maximum
 from roofmodel.steps.phase import PhaseEstimate, StageTime, Uncached, phase_estimate, running
@@ -34,21 +35,21 @@ if TYPE_CHECKING:
     from roofmodel.steps.similar_steps import SimilarSteps
 
 
-def slowest_stage(arch: Architecture, device: Device, step: Step, host: Host) -> PhaseEstimate:
+def slowest_stage(arch: Architecture, device: Device, step: Step, engine: Engine) -> PhaseEstimate:
     """A phase on a GPU of the slowest pipeline stage. Raises WorkloadError where the device lacks the format."""
-    found = estimates_by_stage(arch, device, step, host)
+    found = estimates_by_stage(arch, device, step, engine)
     return max(zip(busy_seconds(found), found, strict=True), key=itemgetter(0))[1]
 
 
 def estimates_by_stage(
-    arch: Architecture, device: Device, step: Step, host: Host, similar: SimilarSteps | None = None
+    arch: Architecture, device: Device, step: Step, engine: Engine, similar: SimilarSteps | None = None
 ) -> list[PhaseEstimate]:
     """A phase on a GPU of each distinct pipeline stage, with the time that the stage idles.
 
     `similar` are training steps with which it shares counts and times.
     """
     staged = distinct_stages(arch, step)
-    found = [phase_estimate(arch, device, one, host, similar) for _, one in staged]
+    found = [phase_estimate(arch, device, one, engine, similar) for _, one in staged]
     if len(found) == 1 and is_just(step.parallel.pp, 1):
         return found
     times = [dict(_microbatch_times(phase)) for phase in found]

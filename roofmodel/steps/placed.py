@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.devices.device import Device
 from roofmodel.numbers.algebra import Number, plain
-from roofmodel.timing.extra_kernels import ExtraKernel
+from roofmodel.timing.engine.run import Run
 from roofmodel.timing.roofline import Placement, place
 from roofmodel.timing.timing import Expected, independent_sum
+
+if TYPE_CHECKING:
+    from roofmodel.timing.engine.extra_kernels import ExtraKernel
 
 NO_TIME = Expected(0.0, 0.0, 0.0)
 
@@ -21,7 +24,19 @@ class Placed(NamedTuple):
     operator: Operator
     placement: Placement
     expected: Expected | None = None  # with the extra kernels that a framework runs for the operator
-    extra_kernels: tuple[ExtraKernel, ...] = ()
+    run: Run = Run(None)  # how the engine runs it
+
+    @property
+    def extra_kernels(self) -> tuple[ExtraKernel, ...]:
+        """The kernels that a framework runs besides the operator's own."""
+        return self.run.extra_kernels
+
+    @property
+    def is_fused(self) -> Any:
+        """Whether it is a share of a fused kernel, with a time below its own bound."""
+        if not (self.run.absorbed or self.run.merged) or self.expected is None:
+            return False
+        return self.expected.value < self.placement.bound_seconds
 
     @property
     def cost(self) -> Cost:

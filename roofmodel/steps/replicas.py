@@ -24,6 +24,7 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
 from roofmodel.numbers.algebra import Number, maximum, minimum
 from roofmodel.steps.placed import NO_TIME, Placed, ReplicaTimes, sum_of
+from roofmodel.timing.engine.run import Timing
 from roofmodel.timing.links import link_bandwidth
 from roofmodel.timing.replicas import (
     BUCKET_BYTES,
@@ -34,7 +35,8 @@ from roofmodel.timing.replicas import (
     exposed_seconds,
     slowest_of,
 )
-from roofmodel.timing.timing import Expected, expect, expect_elementwise
+from roofmodel.timing.roofline import place
+from roofmodel.timing.timing import Expected, expect_elementwise
 
 COPIES_OF_GRADIENTS = 2  # into a bucket and back
 BUFFERS_OF_BATCH_NORM = 3  # running mean, running variance, number of batches
@@ -57,22 +59,23 @@ def batch_norm_buffers(arch: Architecture) -> int:
 
 
 def with_replicas(
-    placed: Sequence[Placed], step: Step, device: Device, wrapper: str | None, buffers: int
+    placed: Sequence[Placed], step: Step, timing: Timing, buffers: int
 ) -> tuple[list[Placed], ReplicaTimes]:
-    """The operators with the times of their exchange under this wrapper, and what the wrapper adds to a training step.
+    """The operators with the times of their exchange under the layout's wrapper, and what it adds to a training step.
 
     `buffers` is the number of buffers of batch norms.
     """
+    wrapper, device = step.parallel.wrapper, timing.device
     if wrapper in (None, "sequential"):
         return [*placed], ReplicaTimes()
     work = sum_of(one for one in placed if not (_is_exchange(one) or _gathers_weights(one)))
     waiting = work and slowest_of(int(step.parallel.dp)) * work
     gradients = _gradients(placed, step)
     if wrapper == "dataparallel":
-        timed = {one.operator.name: _chunked_exchange_seconds(one, step, device) for one in placed if _is_exchange(one)}
+        timed = {one.operator.name: _chunked_exchange_seconds(one, step, timing) for one in placed if _is_exchange(one)}
         return _replaced(placed, timed), ReplicaTimes(_gathered(placed, gradients, step, device), NO_TIME, waiting)
     copies = _bucketed(gradients, buffers, step, device)
-    return _overlapped(placed, step, device, ReplicaTimes(copies, NO_TIME, waiting))
+    return _overlapped(placed, step, timing, ReplicaTimes(copies, NO_TIME, waiting))
 
 
 def _is_exchange(one: Placed) -> bool:
@@ -131,7 +134,7 @@ class _Overlap(NamedTuple):
 
 
 def _overlapped(
-    placed: Sequence[Placed], step: Step, device: Device, times: ReplicaTimes
+    placed: Sequence[Placed], step: Step, timing: Timing, times: ReplicaTimes
 ) -> tuple[list[Placed], ReplicaTimes]:
     """The operators and `times` with the exchange during the backward pass of the last microbatch."""
     exchanged = [one for one in placed if _is_exchange(one)]
@@ -141,7 +144,7 @@ def _overlapped(
     hidden_bound: Number = 0.0
     for one in exchanged:
         hidden_bound = hidden_bound + minimum(one.seconds, maximum(bound - hidden_bound, 0.0))
-    overlaps = {one.operator.name: whole and _overlap(one, share * whole, step, device) for one in exchanged}
+    overlaps = {one.operator.name: whole and _overlap(one, share * whole, step, timing) for one in exchanged}
     timed, hidden, contention = {}, NO_TIME, NO_TIME
     for name, overlap in overlaps.items():
         if overlap is None:
@@ -151,12 +154,12 @@ def _overlapped(
     return _replaced(placed, timed), times._replace(contention=contention, hidden=hidden, hidden_bound=hidden_bound)
 
 
-def _overlap(one: Placed, last_pass: Expected, step: Step, device: Device) -> _Overlap | None:
+def _overlap(one: Placed, last_pass: Expected, step: Step, timing: Timing) -> _Overlap | None:
     """An exchange whose buckets start as their gradients become known in the last backward pass; None if unknown."""
-    op = one.operator
+    op, device = one.operator, timing.device
     bucket_sizes = buckets(float(op.widths.weights.bytes(op.sizes["W"])))
     first, full, last = (
-        _exchange_seconds(one, size / bucket_sizes.total, step, device)
+        _exchange_seconds(one, size / bucket_sizes.total, step, timing)
         for size in (bucket_sizes.first, BUCKET_BYTES, bucket_sizes.last)
     )
     if first is None or full is None or last is None:
@@ -180,13 +183,15 @@ def _replaced(placed: Sequence[Placed], timed: Mapping[str, Expected | None]) ->
     return [one._replace(expected=timed[one.operator.name]) if one.operator.name in timed else one for one in placed]
 
 
-def _exchange_seconds(one: Placed, share: float, step: Step, device: Device) -> Expected | None:
+def _exchange_seconds(one: Placed, share: float, step: Step, timing: Timing) -> Expected | None:
     """The expected time of an exchange of a share of the bytes."""
     sizes = {axis: size * share for axis, size in one.operator.sizes.items()}
-    return expect(replace(one.operator, sizes=sizes), device, step.widths.compute)
+    operator, dtype = replace(one.operator, sizes=sizes), step.widths.compute
+    bound = place(operator.cost, timing.device, operator.compute_dtype(dtype), operator.collective)
+    return timing.expect(operator, bound, dtype).expected
 
 
-def _chunked_exchange_seconds(one: Placed, step: Step, device: Device) -> Expected | None:
+def _chunked_exchange_seconds(one: Placed, step: Step, timing: Timing) -> Expected | None:
     """The broadcast of the weights and the reduction of the gradients in chunks.
 
     Together they send n / (n - 1) times the bytes of a ring all-reduce.
@@ -194,7 +199,7 @@ def _chunked_exchange_seconds(one: Placed, step: Step, device: Device) -> Expect
     assert one.operator.collective is not None
     gpus, size = one.operator.collective.gpus, float(one.operator.widths.weights.bytes(one.operator.sizes["W"]))
     count = max(1.0, size / CHUNK_BYTES)
-    each = _exchange_seconds(one, 1 / count, step, device)
+    each = _exchange_seconds(one, 1 / count, step, timing)
     return each and (count * gpus / (gpus - 1)) * each
 
 

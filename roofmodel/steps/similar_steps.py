@@ -15,11 +15,11 @@ from roofmodel.counting.operator import Operator
 from roofmodel.counting.training_share import TrainingShare
 from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.models.architecture import Architecture
-from roofmodel.timing.eager import expect_eager
-from roofmodel.timing.extra_kernels import ExtraKernel
+from roofmodel.timing.engine.extra_kernels import ExtraKernel
+from roofmodel.timing.engine.run import Run, Timing
 from roofmodel.timing.roofline import Placement, place
-from roofmodel.timing.timing import Expected
 
 
 class SimilarSteps:
@@ -29,12 +29,13 @@ class SimilarSteps:
     parallelism, and sequence parallelism.
     """
 
-    def __init__(self, arch: Architecture, device: Device, step: Step) -> None:
+    def __init__(self, arch: Architecture, device: Device, step: Step, engine: Engine) -> None:
         self._arch, self._device, self._dtype = arch, device, step.widths.compute
+        self._timing = Timing(device, engine)
         self._whole = passes.one_pass(arch, step._replace(parallel=step.parallel._replace(pp=1, vpp=1, stage=0)))
         self._shares: dict[tuple[Any, ...], TrainingShare] = {}
         self._placements: dict[tuple[Any, ...], Placement] = {}
-        self._times: dict[tuple[Any, ...], Expected | None] = {}
+        self._times: dict[tuple[Any, ...], Run] = {}
 
     def share(self, step: Step) -> TrainingShare:
         """The training step of a GPU of the pipeline stage that the step names."""
@@ -59,12 +60,12 @@ class SimilarSteps:
             self._placements[key] = place(operator.cost, self._device, dtype, operator.collective)
         return self._placements[key]
 
-    def expected(self, operator: Operator, placement: Placement, kernels: Sequence[ExtraKernel]) -> Expected | None:
-        """The expected time of an operator with the extra kernels of a framework."""
+    def run(self, operator: Operator, placement: Placement, kernels: Sequence[ExtraKernel]) -> Run:
+        """The time of an operator with the extra kernels of a framework."""
         # Operators of the same content have the same placement.
         key = (id(placement), *((_value(kernel.bytes), _value(kernel.runs)) for kernel in kernels))
         if key not in self._times:
-            self._times[key] = expect_eager(operator, placement, kernels, self._device, self._dtype)
+            self._times[key] = self._timing.expect(operator, placement, self._dtype, kernels)
         return self._times[key]
 
 

@@ -28,7 +28,7 @@ def stage_time(phase: PhaseEstimate, stage: str) -> StageTime:
     the next stage while the GPU runs those of an earlier one, so that stages may sum to more than the step.
     """
     placed = phase.of_stage(stage)
-    time = StageTime(total_seconds(placed), running(placed, phase.launch))
+    time = StageTime(total_seconds(placed), phase.with_host(running(placed, phase.launch), stage))
     for part, own, through_all in phase.stage_times:
         if part == stage:
             idle = idle_time(part, phase.step, own, through_all)

@@ -56,9 +56,7 @@ def describe_workload(estimate: Estimate) -> str:
     ]  # fmt: skip
     how = ("fused scan" if work.attention == "flash" else "eager scan") if scans else f"{work.attention} attention"
     parts += [how] * layered
-    parts += [f"{work.runtime} runtime"] * (work.runtime != "eager")
-    parts += [f"engine {work.engine}"] * (work.runtime == "graph" and work.engine != "current")
-    parts += [] if work.launch is None else [f"{units.seconds(work.launch)} per launch"]
+    parts += [work.engine.label]
     if layered:
         parts += _windows(estimate)
         if any(isinstance(part, LatentAttention) for part in estimate.architecture.stack.parts):

@@ -37,7 +37,9 @@ LENGTHS = ("batch", "seq", "decoder_seq", "context")
 """The options whose values become arrays."""
 COUNT_OPTIONS = tuple(name for name, option in DECLARED.items() if option.kind == "count")
 PARALLELISM_OPTIONS = tuple(name for name in COUNT_OPTIONS if DECLARED[name].group == PARALLELISM)
-NAMED_OPTIONS = tuple(name for name, option in DECLARED.items() if option.kind == "name" and name != "phase")
+NAMED_OPTIONS = tuple(
+    name for name, option in DECLARED.items() if option.kind in ("name", "settings") and name != "phase"
+)
 OPTION_COLUMNS = {
     key_of(name): name
     for name in (
@@ -52,7 +54,9 @@ FORMAT_OPTIONS = ("weights", "kv", "activations")
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "matmul_flops_all_pairs")
 ROLES = ("weights", "kv_cache", "activations", "gradients", "optimizer", "total")
 RESULT_COLUMNS = tuple(RESULTS.csv_keys)
-COLUMNS = ("model", "hardware", *OPTION_COLUMNS, *RESULT_COLUMNS)
+ENGINE_COLUMNS = ("engine_version", "engine_file", "runtime", "launch_seconds")
+"""What the engine of a row states of itself."""
+COLUMNS = ("model", "hardware", *OPTION_COLUMNS, *ENGINE_COLUMNS, *RESULT_COLUMNS)
 """The columns of a row."""
 SCALING_COLUMNS = tuple(SCALING.csv_keys)
 
@@ -154,7 +158,7 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
         numbers["decoder_seq"] = limited_length(arch.max_tokens, numbers.get("seq", work.seq))
     work = work._replace(**numbers)
     (step,) = work.steps()
-    staged = estimates_by_stage(arch, device, step, work.host)
+    staged = estimates_by_stage(arch, device, step, work.engine)
     found = slowest_totals(staged)
     peak = phases.phase_memory(arch, step, case.weights, [phase.operators for phase in staged])
     return {

@@ -221,7 +221,7 @@ def _rates(figure: Figure, table: pandas.DataFrame, lengths: list[str]) -> None:
     if launch_bound:
         remarks += [
             "dotted: launch time of the host;",
-            f"same on every device ({Option('runtime', 'graph')})",
+            f"same on every device ({Option('engine_option', 'launch=graph')})",
         ]
     _legend(figure, series, edge, *remarks, meanings=meanings)
 

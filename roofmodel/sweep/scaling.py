@@ -60,6 +60,8 @@ def scaling_sweep(
     cases: list[GridCase] = []
     notes: dict[Text, None] = {}
     rows: list[dict[str, Any]] = []
+    wrappers = grid.names(asked["data_parallel"]) if asked.get("data_parallel") is not None else [None]
+    largest = {**_largest(share, counts, fixed), "data_parallel": wrappers[0]}
     for done, count in enumerate(counts, 1):
         sizes = _sizes(share, count, fixed)
         scaled = [batch * count for batch in batches] if mode == "weak" else batches
@@ -67,7 +69,7 @@ def scaling_sweep(
             given = {**asked, **sizes, "batch": scaled}
             if share in ("dp", "ep") and sizes["dp"] == 1 and asked.get("phase") == "train":
                 given["data_parallel"] = None
-            part = sweep(models, devices, price=price, **given)
+            part = sweep(models, devices, price=price, largest=largest, **given)
         except WorkloadError as error:
             if count == counts[-1] and not rows:
                 raise
@@ -138,6 +140,11 @@ def _sizes(share: str, count: int, fixed: Mapping[str, int]) -> dict[str, int]:
         )  # fmt: skip
     ways = count // others
     return {**fixed, **({"dp": ways, "ep": ways} if share == "ep" else {share: ways})}
+
+
+def _largest(share: str, counts: Sequence[int], fixed: Mapping[str, int]) -> dict[str, int]:
+    """The parallel sizes of the largest layout that decide the default engine."""
+    return {**fixed, ("dp" if share == "ep" else share): max(counts)}
 
 
 def _batches(asked: Mapping[str, Any], mode: str, share: str, counts: Sequence[int]) -> list[int]:

@@ -19,7 +19,21 @@ from roofmodel.sweep.sweep import Sweep
 
 LAWS_OF_MODES = {"strong": "amdahl", "weak": "gustafson"}
 LAW_NAMES = {"amdahl": "Amdahl", "gustafson": "Gustafson"}
-VARYING = ("model", "hardware", "phase", "seq", "context", "dtype", "weights", "kv", "runtime", "tp", "dp", "pp")
+VARYING = (
+    "model",
+    "hardware",
+    "phase",
+    "seq",
+    "context",
+    "dtype",
+    "weights",
+    "kv",
+    "engine",
+    "engine_option",
+    "tp",
+    "dp",
+    "pp",
+)
 
 
 class ScalingView:

@@ -20,17 +20,17 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import RoutingMode
-from roofmodel.options.workload import DECLARED, key_of, valid
+from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, removed, valid
 from roofmodel.steps.notes import (  # fmt: skip
+    borrowed_notes,
     device_notes,
-    engine_notes,
     exceeds_positions,
     format_notes,
     timing_notes,
     utilization_notes,
     weight_format_notes,
 )
-from roofmodel.steps.options import options_in_effect, workload
+from roofmodel.steps.options import default_engine, engine_figures, options_in_effect, workload
 from roofmodel.steps.parallelism import GPUS, batch_divisor
 from roofmodel.steps.phase import totals
 from roofmodel.steps.pipeline import slowest_stage
@@ -49,6 +49,7 @@ from roofmodel.sweep.case import (
 )
 from roofmodel.sweep.conditions import Order, RowCondition
 from roofmodel.sweep.scaling_laws import Scaling
+from roofmodel.timing.engine.run import Timing
 
 MAX_CASES = 10_000
 """Limit of the combinations of models, devices and options other than batch and lengths. Each takes some 10 ms."""
@@ -112,6 +113,7 @@ def sweep(
     price: float | str | Mapping[str, float] | None = None,
     cluster: str | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    largest: Mapping[str, Any] | None = None,
     **asked: Any,
 ) -> Sweep:
     """The grid of all combinations of models, devices and the values of each option.
@@ -119,11 +121,13 @@ def sweep(
     The options are the options of an estimate; each accepts several values, as text (`1:256:*2`, `fp16,fp8`) or as a
     sequence. An invalid combination, such as a format that the device lacks, is a row without totals, whose note gives
     the reason. `price` is in dollars per hour: one number for all devices, or one for each (`a100=1.5,h100=3`).
-    `progress` is called with "points", the number of evaluated points, and the number of all. Raises WorkloadError
-    for an invalid value, and if no combination is valid.
+    `progress` is called with "points", the number of evaluated points, and the number of all. `largest` has options of
+    the largest layout, whose default engine all points use, where it is not part of the grid. Raises WorkloadError for
+    an invalid value, and if no combination is valid.
     """
     axes = {name: _axis(name, values) for name, values in asked.items() if values is not None}
     chosen_names = [name for name in axes if name not in LENGTHS]
+    largest = {name: max(axes[name]) for name in ("tp", "dp", "pp") if axes.get(name)} | dict(largest or {})
     lengths = {name: tuple(axes[name]) for name in LENGTHS if name in axes}
     _check_cases(len(models) * len(devices), {name: len(axes[name]) for name in chosen_names})
     prices = prices_by_device(price, devices)
@@ -133,7 +137,7 @@ def sweep(
         notes |= dict.fromkeys(arch.notes)
         for device, values in product(devices, product(*(axes[name] for name in chosen_names))):
             chosen = dict(zip(chosen_names, values, strict=True))
-            for case in _all_cases(arch, device, chosen, lengths, notes):
+            for case in _all_cases(arch, device, _with_engine(arch, chosen, largest), lengths, notes):
                 key = (id(arch), id(device), tuple(case.labels.items()), case.lengths)  # files may share a name
                 cases.setdefault(key, case._replace(price=prices.get(device.id)))
     if not cases:
@@ -164,9 +168,13 @@ def _check_cases(systems: int, values: Mapping[str, int]) -> None:
 
 def _axis(name: str, asked: object) -> list[Any]:
     """The values of an option. Raises WorkloadError for invalid ones."""
+    if name in REMOVED:
+        raise removed(name, asked)
     if name not in DECLARED:
         raise WorkloadError(f"unknown option {name!r}{choices(name, DECLARED)}")
     option = DECLARED[name]
+    if option.kind == "settings":
+        return [valid(name, asked)]
     if option.kind == "count":
         limit = grid.MAX_VALUES if name in LENGTHS else MAX_CASES
         return grid.numbers(name, asked, option.minimum, int(option.maximum), limit)
@@ -215,6 +223,15 @@ def _price(asked: object) -> float:
 # --- Cases ------------------------------------------------------------------------------------------
 
 
+def _with_engine(arch: Architecture, chosen: Mapping[str, Any], largest: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with an engine: without one, the default of the largest layout, so that layouts are comparable."""
+    if chosen.get("engine") is not None:
+        return dict(chosen)
+    phase: Any = chosen.get("phase") or ("decode" if arch.causal else "forward")
+    options = Options(**{"data_parallel": chosen.get("data_parallel"), **largest})
+    return {**chosen, "engine": default_engine(arch, (phase,), options)}
+
+
 def _all_cases(
     arch: Architecture, device: Device, chosen: Mapping[str, Any], lengths: Mapping[str, tuple[int, ...]],
     notes: dict[Text, None],
@@ -248,13 +265,14 @@ def _case(
     """A phase with the lengths that apply. Evaluates the largest lengths as plain ints, for notes and checks."""
     dtype = chosen.get("dtype", "fp16")
     given = {key_of(name): value for name, value in chosen.items()}
+    given |= {"engine_option": _settings_text(given.get("engine_option") or ())}
     if "routing" in given:
         given["routing"] = getattr(chosen["routing"], "name", chosen["routing"])
     labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMAT_OPTIONS), dtype), **given}
     try:
         work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
         (step,) = work.steps()
-        phase, weights = slowest_stage(arch, device, step, work.host), phases.weight_bytes(arch, step)
+        phase, weights = slowest_stage(arch, device, step, work.engine), phases.weight_bytes(arch, step)
         counted = [phase.operators] if step.parallel.pp == 1 else None  # with a pipeline, those of one stage only
         peak = phases.phase_memory(arch, step, weights, counted)
     except WorkloadError as error:
@@ -262,17 +280,18 @@ def _case(
     formats = weight_format_notes(arch, work, phase.operators)
     routed = routing_notes(arch, work.routing, work.parallel.ep)
     timed = (
-        *timing_notes(device, [phase]), *format_notes(device, phase.operators, work.widths.compute),
-        *engine_notes(device, work, [phase]), *utilization_notes([phase]),
+        *timing_notes(device, [phase]),
+        *format_notes(Timing(device, work.engine), phase.operators, work.widths.compute),
+        *borrowed_notes(Timing(device, work.engine), [phase]), *utilization_notes([phase]),
     )  # fmt: skip
     notes |= dict.fromkeys([*remarks, *device_notes(device, work), *formats, *routed, *timed])
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
-    if slowest_stage(arch, device, smallest.steps()[0], work.host).host_bound:
+    if slowest_stage(arch, device, smallest.steps()[0], work.engine).host_bound:
         notes[
             AnswerNote(
                 f"{step.phase} is launch-bound at small sizes: the host's launches take the same time on every "
                 "device; see ",
-                Option("runtime", "graph"),
+                Option("engine_option", "launch=graph"),
             )
         ] = None
     if exceeds_positions(arch, work):
@@ -298,4 +317,10 @@ def _labels(arch: Architecture, work: Workload) -> dict[str, Any]:
     values = options_in_effect(arch, work)
     image = values["image"]
     values["image"] = image[0] if image and image[0] == image[1] else None  # not square: fixed by the model
-    return {key_of(name): value for name, value in values.items() if name not in LENGTHS}
+    values["engine_option"] = _settings_text(work.engine.settings)
+    found = {key_of(name): value for name, value in values.items() if name not in LENGTHS}
+    return found | engine_figures(work.engine)
+
+
+def _settings_text(settings: Sequence[tuple[str, str]]) -> str | None:
+    return ",".join(f"{key}={value}" for key, value in settings) or None

@@ -26,7 +26,7 @@ TITLES = {
 HEADING_OPTIONS = {
     key_of(name): name for name, option in DECLARED.items()
     if (DEFAULTS[name] is not None or option.group == PARALLELISM)
-    and name not in ("batch", "dtype", "attention", "runtime")
+    and name not in ("batch", "dtype", "attention")
 }  # fmt: skip
 """The options that the heading states if all points have the same value and it is not the default."""
 RESULTS = (
@@ -98,15 +98,13 @@ def described(sweep: Sweep) -> str:
     words = [str(given[name]) for name in ("model", "hardware", "phase", "dtype") if name in given]
     words += [f"{name} {given[name]}" for name in ("batch", "seq", "context", "new_tokens") if name in given]
     words += [f"{name} {given[name]}" for name in FORMAT_OPTIONS if name in given]
-    words += [f"{given[name]} {name}" for name in ("attention", "runtime") if name in given]
+    words += [f"{given['attention']} attention"] if "attention" in given else []
+    words += [str(given[name]) for name in ("engine", "engine_option") if name in given]
     words += [
         f"{TITLES[column]} {given[column]}"
         for column, name in HEADING_OPTIONS.items()
         if given.get(column, DEFAULTS[name]) != DEFAULTS[name]
     ]
-    words += (
-        [f"{_cell_text('launch_seconds', given['launch_seconds'])} per launch"] if "launch_seconds" in given else []
-    )
     return " · ".join(words)
 
 
@@ -135,9 +133,3 @@ def _column(name: str) -> Column:
 
 def _refusals(shown: list[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(row["note"] for row in shown if row["bound_seconds"] is None))
-
-
-def _cell_text(name: str, value: Any) -> str:
-    if value is None:
-        return ""
-    return units.seconds(value) if name == "launch_seconds" else str(value)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from math import inf, log2
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Fit, Fitted, Sets, Timing
+from roofmodel.engines.schema import AllReduce
 from roofmodel.numbers.algebra import product
 
 
@@ -21,15 +22,36 @@ class ParameterSet(NamedTuple):
     is_substitute: bool = False
 
 
-def choose_set(sets: Sets[Timing], implementation: str, key: str) -> ParameterSet | None:
+class Preference(Protocol):
+    """Which kernels are preferred, by kind of parameters and format key, the first one most; the own all-reduce."""
+
+    def implementations(self, kind: str, key: str) -> tuple[str, ...]: ...
+    @property
+    def all_reduce(self) -> AllReduce | None: ...
+
+
+Implementation = str | Preference
+"""The name of a parameter set, as the column `kernel` of a table of measurements has it, or the kernels of an
+engine."""
+
+
+def names_of(implementation: Implementation, kind: str, key: str) -> tuple[str, ...]:
+    """The preferred implementations of a kind of kernel."""
+    return (implementation,) if isinstance(implementation, str) else implementation.implementations(kind, key)
+
+
+def choose_set(sets: Sets[Timing], implementation: str | tuple[str, ...], key: str) -> ParameterSet | None:
     """The parameter set for an implementation and a format key, or the nearest one; None where there are no sets.
 
-    Sets are ranked by, in this order: same formats; mean error of at most MAX_TRANSFER_ERROR; same compute format with
-    a stored format of similar width; same implementation; similar head size; order in the file, whose first set is the
-    default. A set for another format key gets a wider interval.
+    Several implementations are in order of preference. Sets are ranked by, in this order: same formats; mean error of
+    at most MAX_TRANSFER_ERROR; same compute format with a stored format of similar width; preferred implementation;
+    similar head size; order in the file, whose first set is the default. A set for another format key gets a wider
+    interval.
     """
-    if key in (named := sets.get(implementation, {})):
-        return ParameterSet(*named[key], implementation, key)
+    wanted_names = (implementation,) if isinstance(implementation, str) else implementation
+    for each in wanted_names:
+        if key in (named := sets.get(each, {})):
+            return ParameterSet(*named[key], each, key)
     if key == "sockets" and sets and not any(key in by_key for by_key in sets.values()):
         found = choose_set(sets, implementation, "pcie")
         return found and found._replace(fit=found.fit.wider(2), is_substitute=True)
@@ -37,13 +59,16 @@ def choose_set(sets: Sets[Timing], implementation: str, key: str) -> ParameterSe
     if not known:
         return None
 
-    def distance(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, bool, float]:
+    ranks = {each: rank for rank, each in reversed([*enumerate(wanted_names)])}
+
+    def distance(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, int, float]:
         name, other, (_, fit) = candidate
         wanted, found = key.split("/"), other.split("/")
         same = wanted[0] == found[0]  # compute format
         width = _width_distance(*wanted[1:2], *found[1:2]) if same else inf
         poor = fit.error > MAX_TRANSFER_ERROR
-        return wanted[:2] != found[:2], poor, width, name != implementation, same * _head_size_ratio(key, other)
+        rank = ranks.get(name, len(wanted_names))
+        return wanted[:2] != found[:2], poor, width, rank, same * _head_size_ratio(key, other)
 
     name, other, (timing, fit) = min(known, key=distance)
     if other == key:

@@ -21,7 +21,14 @@ from roofmodel.timing.attention import AttentionWork
 from roofmodel.timing.formula import Chip, FormulaDescription, chip
 from roofmodel.timing.gemm import GemmWork
 from roofmodel.timing.links import route, tree_share
-from roofmodel.timing.parameter_sets import ParameterSet, choose_set, format_key, operator_format_key
+from roofmodel.timing.parameter_sets import (
+    Implementation,
+    ParameterSet,
+    choose_set,
+    format_key,
+    names_of,
+    operator_format_key,
+)
 from roofmodel.timing.roofline import Placement, place
 from roofmodel.timing.stream import stream_kind
 
@@ -62,36 +69,14 @@ def independent_sum(one: Expected, other: Expected) -> Expected:
     return Expected(seconds, seconds - down, seconds + up)
 
 
-EAGER_LAUNCH = Expected(40e-6, 20e-6, 60e-6)
-"""Seconds of host code per operator in eager mode, Python included.
-
-From published forward passes of BERT base at batch 1, which take the same time for 64 tokens as for 384 and are
-therefore launch-bound: eager PyTorch takes 33 µs per operator on one machine and 45 µs on another (AITemplate's
-README); TorchScript, without Python, 22 to 60 µs on four machines; TensorFlow's graph 12 µs on the fastest of them
-(FasterTransformer's guide).
-"""
-
-STEP_SPREAD_P90 = 1.17
-"""90th percentile of measured step time / sum of launches, with a known launch time.
-
-From 15 passes of BERT in eager PyTorch, with the launch time of batch 1 (AITemplate's README,
-`benchmarks/published.py`).
-"""
-
-
-def assumed_launch(launch: float) -> Expected:
-    """The host's seconds per operator, given its launch time."""
-    return Expected(launch, launch, STEP_SPREAD_P90 * launch)
-
-
 @trace_branches
 def expect(
-    operator: Operator, device: Device, dtype: str, implementation: str = "", placed: Placement | None = None
+    operator: Operator, device: Device, dtype: str, implementation: Implementation = "", placed: Placement | None = None
 ) -> Expected | None:
     """The expected time of one occurrence; None where no parameters are fitted for the operator's kind.
 
-    `implementation` names a parameter set, as the column `kernel` of a table of measurements does; `choose_set` picks
-    another where no set has that name. `placed` is the operator's placement, if it is known. Raises WorkloadError where
+    `implementation` names a parameter set or is an engine's preference; `choose_set` picks another set where none has
+    such a name. `placed` is the operator's placement, if it is known. Raises WorkloadError where
     the device has no pipe for `dtype`.
     """
     placed = placed or place(operator.cost, device, operator.compute_dtype(dtype), operator.collective)
@@ -131,7 +116,7 @@ def formula(
     placed: Placement,
     device: Device,
     dtype: str,
-    implementation: str = "",
+    implementation: Implementation = "",
     repeated: int = 0,
     copies: tuple[Number, Number] = (1, 1),
 ) -> Formula | None:
@@ -155,15 +140,26 @@ def clamp_to_bound(seconds: Number, fit: Fit, bound: Number) -> Expected:
     return Expected(expected, maximum(seconds * fit.low, bound), expected * fit.high)
 
 
-def _exchange(operator: Operator, calibration: Calibration, device: Device, implementation: str) -> Formula | None:
+def _exchange(
+    operator: Operator, calibration: Calibration, device: Device, implementation: Implementation
+) -> Formula | None:
     """The formula of a collective, over the links that it uses."""
     collective = operator.collective
     path = collective and route(collective, device)
     if collective is None or path is None:
         return None
 
+    own = None if isinstance(implementation, str) or collective.name != "all_reduce" else implementation.all_reduce
+    is_own = own is not None and either(path.leaves, False, operator.exchanged_bytes <= own.up_to)
+
     def over(link: Link | None) -> ParameterSet | None:
-        return link and choose_set(calibration.collectives, implementation, link.parameters)
+        if link is None:
+            return None
+        names = names_of(implementation, "collectives", link.parameters)
+        found = choose_set(calibration.collectives, names, link.parameters)
+        if own is None:
+            return found
+        return _either(is_own, choose_set(calibration.collectives, (own.own, *names), link.parameters), found)
 
     node = _either(path.halved, over(device.half), over(device.inside))
     inside = _either(path.bridged, over(device.bridge), node)
@@ -204,7 +200,9 @@ def _applied(
     return Formula(kind, calibration.fitted_on(kind), description, function, arguments, *chosen, seconds)
 
 
-def merged_gemms(operators: Sequence[Operator], device: Device, dtype: str) -> tuple[Formula, list[Number]] | None:
+def merged_gemms(
+    operators: Sequence[Operator], device: Device, dtype: str, implementation: Implementation = ""
+) -> tuple[Formula, list[Number]] | None:
     """The formula of GEMMs with one input that run as one GEMM, with the columns of all; and the columns of each.
 
     Where the compute format is narrower than the input, the previous kernel has quantized it. None where no GEMM
@@ -214,7 +212,8 @@ def merged_gemms(operators: Sequence[Operator], device: Device, dtype: str) -> t
     ceilings = chip(device, dtype)
     gemms = [gemm_work(operator, dtype) for operator in operators]
     calibration = device.calibration
-    chosen = calibration and choose_set(calibration.gemm, "", operator_format_key(operators[0], dtype))
+    key = operator_format_key(operators[0], dtype)
+    chosen = calibration and choose_set(calibration.gemm, names_of(implementation, "gemm", key), key)
     known = [_already_quantized(each) for each in gemms if each is not None]
     if calibration is None or not chosen or ceilings is None or len(known) < len(gemms):
         return None
@@ -247,7 +246,7 @@ def _kernel(
     device: Device,
     calibration: Calibration,
     ceilings: Chip,
-    implementation: str,
+    implementation: Implementation,
     repeated: int,
     copies: tuple[Number, Number],
 ) -> Formula | None:
@@ -297,21 +296,22 @@ class KernelParameters(NamedTuple):
 
 
 def kernel_parameters(
-    operator: Operator, calibration: Calibration, dtype: str, implementation: str = ""
+    operator: Operator, calibration: Calibration, dtype: str, implementation: Implementation = ""
 ) -> KernelParameters:
     """The parameters that the expected time of an operator uses, for all operators but collectives."""
-    kind, name = _kernel_kind(operator, calibration), implementation
+    kind = _kernel_kind(operator, calibration)
     sets, dtype = getattr(calibration, kind), operator.compute_dtype(dtype)
     key = operator_format_key(operator, dtype)
+    names = names_of(implementation, kind, key)
     if kind in layer_kernels.KINDS:
-        name = layer_kernels.similar_kernel(implementation, sets)
+        names = tuple(layer_kernels.similar_kernel(name, sets) for name in names)
     elif kind == "stream":
         tensors = operator.widths.dtype.name  # the format of the tensors: 16 bits also where GEMMs compute in fp8
         key = format_key(tensors, tensors)
-        name = implementation if implementation and implementation in sets else stream_kind(operator)
+        names = (*(name for name in names if name and name in sets), stream_kind(operator))
     elif operator.kind == "conv":
-        name = implementation or CONVOLUTION_LIBRARY
-    return KernelParameters(kind, key, choose_set(sets, name, key))
+        names = (*filter(None, names if isinstance(implementation, str) else ()), CONVOLUTION_LIBRARY, *names)
+    return KernelParameters(kind, key, choose_set(sets, names, key))
 
 
 def _kernel_kind(operator: Operator, calibration: Calibration) -> str:

@@ -194,7 +194,7 @@ def test_the_option_weights_replaces_the_format_of_the_checkpoint() -> None:
 
 
 def test_training_and_autocast_use_no_format_of_the_checkpoint() -> None:
-    for options in ({"phase": "train"}, {"runtime": "autocast"}):
+    for options in ({"phase": "train"}, {"engine": "torch", "engine_option": "autocast=fp16"}):
         work = estimate(hub.load("gpt-oss-20b"), Device.load("h100"), **options).workload
         assert work.weights in (None, "fp32")
         assert not work.unconverted
@@ -299,7 +299,7 @@ def test_a_matrix_is_timed_in_the_format_of_its_group(tmp_path: Path) -> None:
     file = str(mixed(tmp_path))
 
     def times(**options: Any) -> dict[str, float]:
-        found = roofmodel.estimate(file, "h100", phase="decode", runtime="graph", **options).to_dict()["phases"][0]
+        found = roofmodel.estimate(file, "h100", phase="decode", engine="vllm", **options).to_dict()["phases"][0]
         return {op["name"]: op["expected_seconds"] for op in found["ops"]}
 
     mixed_times, nvfp4, fp8 = times(), times(weights="nvfp4"), times(weights="fp8")

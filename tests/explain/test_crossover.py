@@ -225,7 +225,7 @@ def test_the_crossover_of_a_group_is_given_for_the_group_and_for_each_operator()
 def test_the_dominant_bound_equals_that_of_a_sweep(context: int) -> None:
     options: dict[str, Any] = {"phase": "decode", "context": context}
     answer = roofmodel.crossover("llama-3.1-8b", "a100", over="batch", **options).to_dict()["mostly"]
-    rows = roofmodel.sweep("llama-3.1-8b", "a100", batch=list(range(1, 300)), runtime="graph", **options).to_dict()[
+    rows = roofmodel.sweep("llama-3.1-8b", "a100", batch=list(range(1, 300)), engine="vllm", **options).to_dict()[
         "rows"
     ]
     before = answer["from"]

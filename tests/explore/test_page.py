@@ -18,7 +18,8 @@ from roofmodel.devices.device import Device
 from roofmodel.estimate.data import to_dict
 from roofmodel.explore.devices import describe_device
 from roofmodel.explore.nodes import UniqueRecords
-from roofmodel.explore.traced_estimate import chooses_logits, lengths, min_bits, smallest_length, variants
+from roofmodel.explore.page import OF_DEVICE
+from roofmodel.explore.traced_estimate import chooses_logits, engines, lengths, min_bits, smallest_length, variants
 from roofmodel.models import hub
 from roofmodel.options.workload import DECLARED
 from roofmodel.steps.estimate import estimate
@@ -112,7 +113,7 @@ def situations(draw: random.Random, count: int) -> Iterator[tuple[str, Device, d
         has = [n for n in COMPUTE_FORMATS if n in storable and (n in device.pipes or f"tensor_{n}" in device.pipes)]
         options: dict[str, Any] = {
             **variant._asdict(), "batch": int(2 ** draw.uniform(0, 20)), "dtype": draw.choice(has),
-            "runtime": draw.choice(("eager", "graph")),
+            "engine": draw.choice(engines(arch, phase)),
         }  # fmt: skip
         if draw.random() < 0.5:
             options["weights"] = draw.choice(storable)
@@ -143,6 +144,7 @@ def test_every_number_of_the_page_equals_the_estimate(page: Any) -> None:
         where = f"{name} on {device.id} {options}"
         (phase,) = expected["phases"]
         phase.pop("stages", None)  # not traced: the page does not show these sums of operators
+        phase["ops"] = [{key: row[key] for key in row if key not in OF_DEVICE} for row in phase["ops"]]
         assert list(differences(found, phase, where)) == []
         memory = {key: expected["memory"][key] for key in found["memory"]}
         assert list(differences(found["memory"], memory, where)) == []
@@ -214,7 +216,7 @@ def test_bound_and_expected_time_are_separate_cards(page: Any) -> None:
 
 
 def test_no_name_in_a_bar_is_cut(page: Any) -> None:
-    moved(page, model="openai-community/gpt2", hw="h100-sxm", phase="prefill", batch=1, runtime="eager", tp=4)
+    moved(page, model="openai-community/gpt2", hw="h100-sxm", phase="prefill", batch=1, engine="torch", tp=4)
     pieces = page.find_elements("css selector", "#bars .piece")
     assert any(one.text for one in pieces)
     assert not [one.text for one in pieces if one.get_property("scrollWidth") > one.get_property("clientWidth")]
@@ -300,7 +302,7 @@ def test_a_choice_is_offered_only_if_it_has_an_effect(page: Any) -> None:
     moved(page, phase="prefill")
     assert page.execute_script("return roof.state().logits") == "last"
     moved(page, model="microsoft/resnet-18", phase="train")
-    assert list(offered()) == ["phase", "recompute", "optimizer", "runtime"]
+    assert list(offered()) == ["phase", "recompute", "optimizer", "engine"]
 
 
 def test_the_optimizer_is_one_row_and_a_part_of_the_memory(page: Any) -> None:
@@ -332,7 +334,7 @@ def test_the_link_restores_the_settings(page: Any, made: Path) -> None:
         batch=32,
         context=777,
         kv="fp8",
-        runtime="graph",
+        engine="vllm",
     )
     address, found = page.current_url, page.execute_script("return document.getElementById('figures').textContent")
     page.execute_script("location.hash = '#batch=1'")

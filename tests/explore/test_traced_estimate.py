@@ -13,6 +13,8 @@ from roofmodel.errors import WorkloadError
 from roofmodel.estimate.data import phase_document, to_dict
 from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATORS
 from roofmodel.explore import traced_estimate as explore
+from roofmodel.explore.devices import kernels_of
+from roofmodel.explore.page import OF_DEVICE
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.traced import Cases, Trace, TracedFunction, map_cases, results
@@ -36,10 +38,19 @@ DEVICES = ("v100", "a100", "h100", "rtx4090", "l4", "mi300x", "tpu-v4")
 
 def document(situation: explore.TracedEstimate) -> dict[str, Any]:
     memory = MEMORY_OF_A_GPU.record(situation.memory) | {"fits": situation.fits}
-    documents = {runtime: phase_document(one) for runtime, one in situation.estimates.items()}
-    for runtime, update in situation.updates.items():
-        documents[runtime]["ops"][-1] = map_cases(update, OPERATORS.record)
-    return {"memory": memory, **documents}
+    documents = {engine: phase_document(one) for engine, one in situation.estimates.items()}
+    for engine, update in situation.updates.items():
+        documents[engine]["ops"][-1] = map_cases(update, OPERATORS.record)
+    return {"memory": memory, **{engine: without_kernels(one) for engine, one in documents.items()}}
+
+
+def without_kernels(phase: dict[str, Any]) -> dict[str, Any]:
+    """A phase without the kernels of its operators, which depend on the device."""
+    return {**phase, "ops": [map_cases(row, without_kernel) for row in phase["ops"]]}
+
+
+def without_kernel(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in OF_DEVICE}
 
 
 FUNCTIONS = dict[str, TracedFunction]()
@@ -88,7 +99,7 @@ def inputs(
             wanted = links[role].parameters
         else:
             wanted = format_key(dtype, f"{formats[role]}{slash}{head}")
-        fitted = choose_set(sets, implementation, wanted)
+        fitted = choose_set(sets, kernels_of(device, which, implementation, wanted), wanted)
         return fitted and getattr(fitted.fit if field in ("low", "high") else fitted.timing, field)
 
     return value
@@ -129,12 +140,12 @@ def test_the_traced_estimate_equals_the_estimate_exactly(model: str) -> None:
             options["logits"] = draw.choice(DECLARED["logits"].choices)
             traced_sizes["positions"] = 1 if options["logits"] == "last" else sizes.get("decoder_seq", sizes["seq"])
         found = TraceValues(trace, inputs(device, dtype, stored, traced_sizes, variant.phase)).fill(situations[variant])
-        for runtime in ("eager", "graph"):
-            options["runtime"] = runtime
+        for engine in explore.engines(hub.load(model), variant.phase):
+            options["engine"] = engine
             expected = to_dict(estimate(hub.load(model), device, **options))
             (phase,) = expected["phases"]
             phase.pop("stages", None)  # not traced: the page does not show these sums of operators
-            assert found[runtime] == phase, (device.id, options)
+            assert found[engine] == without_kernels(phase), (device.id, options)
             assert found["memory"] == {key: expected["memory"][key] for key in found["memory"]}
 
 
@@ -147,7 +158,7 @@ def test_one_token_and_an_empty_cache_are_separate_cases() -> None:
         found = TraceValues(trace, inputs(Device.load("a100"), "fp16", {}, sizes, variant.phase)).fill(
             situations[variant]
         )
-        assert found["eager"] == expected["phases"][0]
+        assert found["vllm"] == without_kernels(expected["phases"][0])
 
 
 def test_options_without_effect_are_not_variants() -> None:
@@ -167,7 +178,7 @@ def test_options_without_effect_are_not_variants() -> None:
 
 
 def test_a_model_with_too_many_cases_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def branches(arch: Any, device: Any, step: Any, runtime: str) -> Any:
+    def branches(arch: Any, device: Any, step: Any, engine: Any) -> Any:
         return [1 if step.batch > size else 0 for size in range(2, 100)]
 
     monkeypatch.setattr(explore, "phase_estimate", branches)

@@ -8,9 +8,10 @@ from typing import Any, Literal, get_type_hints
 import pytest
 import typer
 
+import roofmodel
 from roofmodel import plan, plan_training
 from roofmodel.app import app
-from roofmodel.errors import WorkloadError
+from roofmodel.errors import RoofError, WorkloadError
 from roofmodel.options.keywords import TrainingSearch
 from roofmodel.options.workload import DECLARED, DEFAULTS, MAX_VALUE, key_of, non_default_options, valid
 from roofmodel.sweep.case import COLUMNS
@@ -25,14 +26,15 @@ def command(name: str) -> dict[str, Any]:
 
 def test_a_command_has_each_option_with_its_default_help_and_group() -> None:
     found = command("estimate")
-    assert {name: option.default for name, option in found.items()} == DEFAULTS
+    assert {name: option.default or DEFAULTS[name] for name, option in found.items()} == DEFAULTS
     assert {name: option.opts for name, option in found.items()} == {n: [f"--{n.replace('_', '-')}"] for n in DECLARED}
     assert {name: (option.rich_help_panel, option.help) for name, option in found.items()} == {
         name: (option.group, option.help) for name, option in DECLARED.items()
     }
-    assert [found[name].type.name for name in ("batch", "memory_utilization", "dtype", "launch")] == [
+    assert [found[name].type.name for name in ("batch", "memory_utilization", "dtype", "engine")] == [
         "int", "float", "str", "str",
     ]  # fmt: skip
+    assert [name for name, option in found.items() if option.multiple] == ["engine_option"]
 
 
 def test_a_sweep_takes_each_option_as_text_and_has_a_column_for_it() -> None:
@@ -67,7 +69,9 @@ def test_the_kind_and_the_names_of_an_option_follow_from_its_type() -> None:
     assert (DECLARED["seq"].type, DECLARED["seq"].kind) == (int | None, "count")
     assert DECLARED["recompute"][-3:] == (Literal["none", "selective", "full"], "name", ("none", "selective", "full"))
     assert DECLARED["logits"].choices == ("last", "all")  # Logits | None
-    assert [DECLARED[name].kind for name in ("launch", "memory_utilization", "routing")] == ["time", "share", "name"]
+    assert [DECLARED[name].kind for name in ("memory_utilization", "routing", "engine", "engine_option")] == [
+        "share", "name", "name", "settings",
+    ]  # fmt: skip
 
 
 def test_each_default_is_valid() -> None:
@@ -90,12 +94,44 @@ def test_a_name_that_is_not_one_of_its_type_is_an_error_with_the_known_ones() ->
         valid("recompute", "ful")
 
 
-def test_times_are_seconds_and_shares_are_numbers() -> None:
-    assert valid("launch", "12us") == 12e-6
+def test_shares_are_numbers() -> None:
     assert valid("memory_utilization", "0.5") == 0.5
-    for name, value in (("launch", "2s"), ("launch", -1), ("memory_utilization", 0), ("memory_utilization", 1.1)):
-        with pytest.raises(WorkloadError, match=name):
-            valid(name, value)
+    for value in (0, 1.1):
+        with pytest.raises(WorkloadError, match="memory_utilization"):
+            valid("memory_utilization", value)
+
+
+@pytest.mark.parametrize(
+    "given", ["launch=8us,moe=marlin", ["launch=8us", "moe=marlin"], {"launch": "8us", "moe": "marlin"}]
+)
+def test_options_of_an_engine_are_pairs_of_a_key_and_a_value(given: Any) -> None:
+    pairs = (("launch", "8us"), ("moe", "marlin"))
+    assert valid("engine_option", given) == pairs
+    assert valid("engine_option", pairs) == pairs
+
+
+@pytest.mark.parametrize("given", ["launch", "=8us", "launch=", 3])
+def test_an_option_of_an_engine_without_a_value_is_an_error(given: Any) -> None:
+    with pytest.raises(WorkloadError, match='it must be KEY=VALUE, such as engine_option="launch=graph"'):
+        valid("engine_option", given)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "new"),
+    [
+        ("runtime", "eager", 'write engine="torch"$'),
+        ("runtime", "graph", 'write engine="vllm" .*, otherwise engine="torch" engine_option="launch=graph"$'),
+        ("runtime", "autocast", 'write engine="torch" engine_option="autocast=bf16"$'),
+        ("runtime", "megatron", 'write engine="megatron"$'),
+        ("launch", "8us", 'write engine="torch" engine_option="launch=8us"$'),
+        ("engine", "current", 'write engine="vllm"$'),
+        ("engine", "trtllm-0.9", 'write engine="trtllm@0.9"$'),
+    ],
+)
+def test_a_former_option_is_an_error_with_what_to_write_instead(option: str, value: str, new: str) -> None:
+    for function in (roofmodel.estimate, roofmodel.sweep):
+        with pytest.raises(RoofError, match=new):
+            function("gpt2", "a100", **{option: value})  # type: ignore[arg-type]
 
 
 def test_options_at_their_default_do_not_count_as_given() -> None:

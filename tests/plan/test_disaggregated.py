@@ -33,7 +33,7 @@ def best(gpus: int = 2, tpot: str | None = None) -> Candidate:
 def test_a_pair_of_engines_serves_as_fast_as_its_slower_side() -> None:
     one = best()
     assert one.prefill is not None
-    options = {"runtime": "graph", "dtype": "bf16"}
+    options = {"engine": "vllm", "dtype": "bf16"}
     prefill = roofmodel.estimate(MODEL, "h100", phase="prefill", batch=one.prefill.batch, seq=ISL, **options)  # type: ignore[arg-type]
     decode = roofmodel.estimate(MODEL, "h100", phase="decode", batch=one.batch, context=ISL + OSL // 2, **options)  # type: ignore[arg-type]
     first = prefill.totals["prefill"]["expected_seconds"]

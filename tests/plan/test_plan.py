@@ -161,7 +161,7 @@ def test_the_best_is_no_worse_than_prefills_that_alternate_with_decodes() -> Non
     """Without chunks, a step is a decode, or the prefill of one prompt: both are estimates of `roofmodel.estimate`."""
     found = {tpot: planned(tpot=tpot).ranked[0].candidate.requests.value for tpot in (None, 0.012)}
     for (tp, dp), batch in product(((1, 2), (2, 1)), (8, 128)):
-        options: dict[str, Any] = {"runtime": "graph", "dtype": "bf16", "tp": tp}
+        options: dict[str, Any] = {"engine": "vllm", "dtype": "bf16", "tp": tp}
         decode = roofmodel.estimate(MODEL, "h100", phase="decode", batch=batch, context=ISL + OSL // 2, **options)
         prefill = roofmodel.estimate(MODEL, "h100", phase="prefill", seq=ISL, **options)
         prompts = batch / (OSL - 1)  # per decode

@@ -13,7 +13,7 @@ from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.plan import plan
 from roofmodel.plan.speculation import Speculation, draft_engine, prediction_module
-from roofmodel.plan.step_times import engine, stored_weights
+from roofmodel.plan.step_times import replica, stored_weights
 from roofmodel.steps.options import workload
 from roofmodel.timing.roofline import place
 from roofmodel.timing.timing import formula
@@ -62,7 +62,7 @@ def test_a_module_of_multi_token_prediction_is_one_layer() -> None:
 
 def test_a_module_of_multi_token_prediction_is_sharded_like_its_model() -> None:
     arch = hub.load("deepseek-v3")
-    served = engine(arch, Device.load("h200"), Layout(tp=1, ep=8, dp=8), Formats("fp8", "fp8_block", "fp8"), 0.9)
+    served = replica(arch, Device.load("h200"), Layout(tp=1, ep=8, dp=8), Formats("fp8", "fp8_block", "fp8"), 0.9)
     (each,) = stored_weights(draft_engine(served, Speculation(prediction_module(arch), 1, 0.9, is_mtp=True)))
     # config.json: experts over 8 GPUs; on each GPU attention, the shared expert, embedding and head (8 or 16 bits)
     experts, shared, vocabulary = 3 * 7168 * 2048 * 256 / 8, 3 * 7168 * 2048, 2 * 129280 * 7168
@@ -75,7 +75,7 @@ def test_a_module_of_multi_token_prediction_is_sharded_like_its_model() -> None:
 def test_the_verification_of_a_few_tokens_takes_little_longer_than_a_decode(name: str) -> None:
     """Kernels read the cache once for all queries of a sequence (FlashMLA, FlashInfer: queries and heads are rows)."""
     arch, device = hub.load(name), Device.load("h200")
-    served = engine(arch, device, Layout(), Formats("bf16"), 0.9)
+    served = replica(arch, device, Layout(), Formats("bf16"), 0.9)
     times = []
     for tokens in (1, 2, 4):
         step = served.step._replace(batch=2, context=16384, tokens=tokens, logit_positions=tokens)

@@ -126,7 +126,7 @@ def test_a_required_rate_adds_the_mean_wait() -> None:
     first = reached.to_dict()["candidates"][0]
     rare = roofmodel.plan("llama-3.1-8b", "h100", gpus=1, isl=512, osl=64, dtype="bf16", requests="0.001/s")
     estimated = roofmodel.estimate(
-        "llama-3.1-8b", "h100", phase="decode", batch=1, context=512, dtype="bf16", kv="fp8", runtime="graph"
+        "llama-3.1-8b", "h100", phase="decode", batch=1, context=512, dtype="bf16", kv="fp8", engine="vllm"
     )
     step = estimated.totals["decode"]["expected_seconds"]  # the shortest
     running = 1 - exp(-5 * 63 * step)  # each request decodes 63 times; requests in service are Poisson distributed

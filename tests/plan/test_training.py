@@ -33,7 +33,7 @@ def estimated(one: TrainingCandidate, **other: Any) -> tuple[float, dict[str, An
         "micro_batch": one.micro_batch, **other,
     }  # fmt: skip
     report = roofmodel.estimate(
-        MODEL, "a100", phase="train", batch=BATCH, seq=SEQ, dtype="bf16", runtime="megatron", **options
+        MODEL, "a100", phase="train", batch=BATCH, seq=SEQ, dtype="bf16", engine="megatron", **options
     )
     return report.totals["train"]["expected_seconds"], report.to_dict()["memory"]
 
@@ -93,7 +93,7 @@ def test_layouts_of_an_moe_model_with_sharded_experts_are_those_of_an_estimate()
     assert {each.candidate.layout.ep for each in found.ranked} == {8}  # all experts on one GPU do not fit
     for one in (each.candidate for each in found.ranked):
         chosen = {**one.layout._asdict(), **one.choices._asdict(), "micro_batch": 1}
-        report = roofmodel.estimate(model, "h200", phase="train", runtime="megatron", **options, **chosen)
+        report = roofmodel.estimate(model, "h200", phase="train", engine="megatron", **options, **chosen)
         assert one.step.value == pytest.approx(report.totals["train"]["expected_seconds"])
         assert one.memory == pytest.approx(report.to_dict()["memory"]["total"])
 

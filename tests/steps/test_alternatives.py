@@ -39,7 +39,7 @@ def test_the_suggested_values_fit_and_smaller_ones_do_not(model: str, hw: str, o
 
 
 @pytest.mark.parametrize(
-    "options", [{"dp": 64, "zero": 1, "runtime": "megatron"}, {"dp": 64, "zero": 1, "micro_batch": 8}]
+    "options", [{"dp": 64, "zero": 1, "engine": "megatron"}, {"dp": 64, "zero": 1, "micro_batch": 8}]
 )
 def test_training_that_does_not_fit_is_first_advised_to_use_smaller_microbatches(options: dict[str, Any]) -> None:
     arch, device = hub.load("llama-3.1-8b"), Device.load("h100")

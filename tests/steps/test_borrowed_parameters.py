@@ -49,7 +49,7 @@ def bert(rows: list[dict[str, str]], gpu: str, encoder: Path) -> Iterator[float]
             continue
         batch, seq = int(row["batch"]), int(row["seq"])
         if row["notes"].endswith(ENGINES) and batch * seq >= 1024:
-            report = estimate(encoder, gpu.lower(), batch=batch, seq=seq, runtime="graph")
+            report = estimate(encoder, gpu.lower(), batch=batch, seq=seq, engine="vllm")
             yield report.totals["forward"]["expected_seconds"] * 1e3 / float(row["value"])
 
 
@@ -73,5 +73,5 @@ def test_expected_times_of_llama_3_8b_are_within_a_limit_of_those_of_llama_cpp(
     (row,) = [
         r for r in rows if tuple(r[k] for k in ("gpu_norm", "n_gpus", "model", "phase", "precision", "seq")) == wanted
     ]
-    report = estimate(LLAMA, gpu.lower(), seq=1024, runtime="graph")
+    report = estimate(LLAMA, gpu.lower(), seq=1024, engine="vllm")
     assert report.totals[phase]["tokens_per_second"] == pytest.approx(float(row["value"]), rel=0.15)

@@ -61,7 +61,7 @@ def test_the_note_on_fp4_weights_names_the_difference_to_the_fitted_format() -> 
         ("llama-3.1-8b", {"dtype": "bf16", "phase": "train"}),
         ("mixtral-8x7b-v0.1", {"weights": "int4", "dtype": "bf16"}),
         ("bert-base-uncased", {"seq": 100}),
-        ("gpt2", {"phase": "train", "runtime": "autocast"}),  # its kernels read 16-bit casts
+        ("gpt2", {"phase": "train", "engine_option": "autocast=fp16"}),  # its kernels read 16-bit casts
     ],
 )
 def test_no_such_note_where_the_formats_have_parameters(model: str, options: dict[str, Any]) -> None:

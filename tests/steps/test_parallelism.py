@@ -14,9 +14,9 @@ import pytest
 import roofmodel
 from roofmodel import WorkloadError
 from roofmodel.counting.collective import Collective
-from roofmodel.counting.workload import Host
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
+from roofmodel.engines.engine import Engine
 from roofmodel.explain.crossover import _OperatorsBySize, crossover
 from roofmodel.models import hub
 from roofmodel.models.config import architecture
@@ -163,7 +163,7 @@ def test_collectives_use_the_links_of_their_ranks(
 ) -> None:
     arch = GPT2 if "tied" in name else LLAMA
     device, step = Device.load(hw), workload(arch, phase="train", batch=2880, **options)[0].steps()[0]
-    stages = estimates_by_stage(arch, device, step, Host("graph"))
+    stages = estimates_by_stage(arch, device, step, Engine.load("torch", (("launch", "graph"),)))
     found = [one for phase in stages for one in phase.placed if one.operator.name == name]
     for one in found:
         sent = float(one.operator.cost.link_bytes)

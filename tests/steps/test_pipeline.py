@@ -119,10 +119,14 @@ def test_the_bubble_equals_narayanan(p: int, v: int, m: int) -> None:
 
     The stages of gpt2-xl also differ by head and embedding, which are added separately.
     """
-    found = estimate(hub.load("gpt2-xl"), A100, phase="train", batch=m, pp=p, vpp=v, runtime="graph")
+    found = estimate(
+        hub.load("gpt2-xl"), A100, phase="train", batch=m, pp=p, vpp=v, engine="torch", engine_option="launch=graph"
+    )
     (phase,) = found.phases
     layers = sum(p.seconds for p in phase.placed if p.operator.layers)
-    outside = estimate(hub.load("gpt2-xl"), A100, phase="train", batch=m, micro_batch=1, runtime="graph").phases[0]
+    outside = estimate(
+        hub.load("gpt2-xl"), A100, phase="train", batch=m, micro_batch=1, engine="torch", engine_option="launch=graph"
+    ).phases[0]
     names_in_phase = {p.operator.name for p in phase.placed if not p.operator.layers}
     missing = sum(  # operators outside the layers of other stages, in m microbatches: the embedding of the first stage
         p.seconds for p in outside.placed if not p.operator.layers and p.operator.name not in names_in_phase
@@ -137,7 +141,7 @@ def test_the_bubble_equals_narayanan(p: int, v: int, m: int) -> None:
 def test_decodes_need_one_microbatch_per_stage_to_keep_stages_busy() -> None:
     llama = hub.load("Meta-Llama-3-8B")
     one, several, many = (
-        estimate(llama, A100, phase="decode", batch=batch, pp=4, micro_batch=4, runtime="graph").phases[0]
+        estimate(llama, A100, phase="decode", batch=batch, pp=4, micro_batch=4, engine="vllm").phases[0]
         for batch in (4, 12, 64)
     )
     assert several.expected == pytest.approx(
@@ -146,14 +150,14 @@ def test_decodes_need_one_microbatch_per_stage_to_keep_stages_busy() -> None:
     assert many.idle.bound == 0
     assert many.idle.expected == NO_TIME
     assert many.bound_seconds == total_seconds(many.placed)
-    alone = estimate(llama, A100, phase="decode", batch=4, runtime="graph").phases[0]
+    alone = estimate(llama, A100, phase="decode", batch=4, engine="vllm").phases[0]
     hops = 3 * (4 * 4096 * 2) / 300e9  # 4 rows of the hidden size, in 16 bits
     # one microbatch takes the time of one GPU, plus three transfers
     assert one.bound_seconds == pytest.approx(alone.bound_seconds + hops)
 
 
 def test_the_time_of_generation_is_that_of_its_prefill_and_decodes() -> None:
-    llama, options = hub.load("Meta-Llama-3-8B"), {"batch": 8, "pp": 4, "micro_batch": 2, "runtime": "graph"}
+    llama, options = hub.load("Meta-Llama-3-8B"), {"batch": 8, "pp": 4, "micro_batch": 2, "engine": "vllm"}
     whole = estimate(llama, A100, phase="generate", seq=64, new_tokens=1, **options).phases[0]
     prefill = estimate(llama, A100, phase="prefill", seq=64, **options).phases[0]
     decode = estimate(llama, A100, phase="decode", context=64, **options).phases[0]
@@ -262,7 +266,8 @@ def test_model_chunks_are_ignored_with_a_note_without_interleaving() -> None:
 def test_rows_of_a_sweep_describe_the_slowest_stage() -> None:
     found = roofmodel.sweep(
         "gpt2-xl", "a100", pp=[1, 5], vpp=[1, 2], batch=[4, 20, 40], seq=[16, 1024], phase="train", micro_batch=2,
-        runtime="graph",
+        engine="torch",
+        engine_option="launch=graph",
     )  # fmt: skip
     table = found.to_frame().set_index(["pp", "vpp", "batch", "seq"])
     assert len(table) == (1 + 2) * 3 * 2  # one stage has no interleaved chunks
@@ -271,7 +276,18 @@ def test_rows_of_a_sweep_describe_the_slowest_stage() -> None:
         if pp == 5 and vpp == 2 and batch == 4:
             assert "cannot be sharded evenly" in row["note"]
             continue
-        one = estimate(arch, A100, phase="train", pp=pp, vpp=vpp, batch=batch, seq=seq, micro_batch=2, runtime="graph")
+        one = estimate(
+            arch,
+            A100,
+            phase="train",
+            pp=pp,
+            vpp=vpp,
+            batch=batch,
+            seq=seq,
+            micro_batch=2,
+            engine="torch",
+            engine_option="launch=graph",
+        )
         (phase,) = one.phases
         assert row["bound_seconds"] == pytest.approx(phase.bound_seconds, rel=1e-12)
         assert row["expected_seconds"] == pytest.approx(phase.expected.value, rel=1e-12)

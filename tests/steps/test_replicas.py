@@ -88,7 +88,7 @@ def test_one_process_launches_the_kernels_of_all_replicas() -> None:
 
 
 def test_megatron_exchanges_after_the_backward_pass() -> None:
-    found = estimate(hub.load("gpt2"), Device.load("a100"), phase="train", batch=8, dp=2, runtime="megatron")
+    found = estimate(hub.load("gpt2"), Device.load("a100"), phase="train", batch=8, dp=2, engine="megatron")
     assert found.workload.data_parallel == "sequential"
 
 
@@ -108,9 +108,9 @@ SLOWEST_NOTE = (
 @pytest.mark.parametrize(
     ("options", "gpus", "counts_it"),
     [
-        ({"dp": 2, "pp": 4}, "the 4 GPUs of a replica", ""),
+        ({"dp": 2, "pp": 4, "engine": "torch"}, "the 4 GPUs of a replica", ""),
         ({"pp": 8}, "8 GPUs", ""),
-        ({"dp": 8, "zero": 1, "runtime": "megatron"}, "8 GPUs", '; data_parallel="ddp" counts it'),
+        ({"dp": 8, "zero": 1, "engine": "megatron"}, "8 GPUs", '; data_parallel="ddp" counts it'),
         ({"dp": 8, "data_parallel": "sequential"}, "8 GPUs", '; data_parallel="ddp" counts it'),
     ],
 )
@@ -124,7 +124,7 @@ def test_a_note_states_where_the_wait_for_the_slowest_gpu_is_not_counted(
     ]
 
 
-@pytest.mark.parametrize("options", [{}, {"dp": 8}, {"dp": 8, "zero": 1}])
+@pytest.mark.parametrize("options", [{}, {"dp": 8, "engine": "torch"}, {"dp": 8, "zero": 1, "engine": "torch"}])
 def test_no_such_note_where_the_wait_is_counted(options: dict[str, Any]) -> None:
     found = estimate(hub.load("gpt2"), Device.load("a100"), phase="train", batch=16, **options)
     assert bool(found.phases[0].replicas.waiting.value) == ("dp" in options)

@@ -224,7 +224,7 @@ def test_served_batches_of_mixtral_are_slower_than_the_bound_of_the_same_experts
     faster_than_uniform = 0
     for row in rows[::4]:
         batch, prompt, tp = (int(float(row[name])) for name in ("batch", "input_len", "tp"))
-        common: dict[str, Any] = {"batch": batch, "seq": prompt, "tp": tp, "runtime": "graph"}
+        common: dict[str, Any] = {"batch": batch, "seq": prompt, "tp": tp, "engine": "vllm"}
         device = devices[row["gpu_norm"]]
         for measured_ms, phase in ((row["ttft_ms"], "prefill"), (row["tpot_ms"], "decode")):
             uniform, same = (

@@ -10,16 +10,16 @@ import pytest
 import roofmodel
 
 GENERATION: list[dict[str, Any]] = [
-    {"seq": 512},
-    {"seq": 512, "runtime": "graph"},
-    {"seq": 900, "batch": 32},  # a kernel-bound prefill, launch-bound decodes
+    {"seq": 512, "engine": "torch"},
+    {"seq": 512, "engine": "vllm"},
+    {"seq": 900, "batch": 32, "engine": "torch"},  # a kernel-bound prefill, launch-bound decodes
     {"seq": 512, "batch": 8, "tp": 2, "pp": 2},
-    {"seq": 512, "batch": 8, "pp": 2, "micro_batch": 2, "runtime": "graph"},
+    {"seq": 512, "batch": 8, "pp": 2, "micro_batch": 2, "engine": "vllm"},
 ]
 TRAINING: list[dict[str, Any]] = [
     {"seq": 512, "batch": 16},
-    {"seq": 512, "batch": 16, "runtime": "graph", "recompute": "full"},
-    {"seq": 512, "batch": 16, "pp": 2, "dp": 2, "runtime": "graph"},
+    {"seq": 512, "batch": 16, "engine": "torch", "engine_option": "launch=graph", "recompute": "full"},
+    {"seq": 512, "batch": 16, "pp": 2, "dp": 2, "engine": "torch", "engine_option": "launch=graph"},
 ]
 COUNTS = ("matmul_flops", "vector_flops", "bytes", "weight_bytes", "kv_cache_bytes", "link_bytes", "kernels")
 
@@ -65,7 +65,7 @@ def test_the_stages_of_a_phase_add_up_to_its_totals(phase: str, options: dict[st
     waits = totals["bubble_seconds"] if phase == "train" else 0  # of the whole training step, not of a stage
     waits -= totals["communication_seconds"] - totals["communication_exposed_seconds"]  # overlapped gradient exchange
     assert sum(stage["bound_seconds"] for stage in stages.values()) + waits == pytest.approx(totals["bound_seconds"])
-    if phase == "generate" or options.get("runtime") == "graph":
+    if phase == "generate" or "engine_option" in options:
         waits = totals["expected_bubble_seconds"] if phase == "train" else 0
         if totals["expected_communication_seconds"]:
             waits -= totals["expected_communication_seconds"] - totals["expected_communication_exposed_seconds"]
@@ -91,7 +91,7 @@ def test_each_stage_takes_at_least_its_kernels_and_its_launches() -> None:
 
 
 def test_decodes_can_be_launch_bound_after_a_prefill_that_is_not() -> None:
-    report = roofmodel.estimate("gpt2", "a100", phase="generate", seq=900, batch=32, new_tokens=2)
+    report = roofmodel.estimate("gpt2", "a100", phase="generate", seq=900, batch=32, new_tokens=2, engine="torch")
     totals = report.totals["generate"]
     stages = report.to_dict()["phases"][0]["stages"]
     assert [stage["host_bound"] for stage in stages.values()] == [False, True]
@@ -119,7 +119,7 @@ def test_without_calibration_ttft_and_stages_have_no_expected_time(tmp_path: Pat
         assert stage["expected_seconds"] is stage["expected_low_seconds"] is stage["host_bound"] is None
 
 
-@pytest.mark.parametrize("options", [{}, {"runtime": "graph", "batch": 8}, {"tp": 2, "pp": 2, "batch": 4}])
+@pytest.mark.parametrize("options", [{}, {"engine": "vllm", "batch": 8}, {"tp": 2, "pp": 2, "batch": 4}])
 def test_tpot_lies_between_the_first_and_the_last_decode(options: dict[str, Any]) -> None:
     """The decodes have the times of estimates with these contexts. The users share the tokens of all GPUs."""
 

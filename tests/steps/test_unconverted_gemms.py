@@ -10,6 +10,7 @@ from roofmodel.counting import passes
 from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.models import hub
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.placed import Placed
@@ -69,7 +70,7 @@ def test_attention_with_an_8_bit_kv_cache_multiplies_in_8_bits() -> None:
 def test_similar_training_steps_place_a_gemm_with_16_bit_weights_in_16_bits() -> None:
     arch = hub.load(MIXTRAL)
     (step,) = Workload(("train",), dtype="fp8", activations="bf16").steps()
-    steps = SimilarSteps(arch, H100, step)
+    steps = SimilarSteps(arch, H100, step, Engine.load("megatron"))
     (head,) = (one for one in passes.one_pass(arch, step) if one.name == "head.logits")
     peak = H100.matmul_pipe("bf16").peak
     assert steps.placement(head).matmul_seconds == pytest.approx(head.cost.matmul_flops / peak)

@@ -20,7 +20,7 @@ from roofmodel.sweep.conditions import column_named, conditions
 GRID: dict[str, Any] = {
     "hw": ["a100", "h100"],
     "phase": "decode",
-    "runtime": "graph",
+    "engine": "vllm",
     "batch": [1, 16, 256],
     "tp": [1, 2],
 }

@@ -132,7 +132,8 @@ def test_each_row_equals_the_estimate_of_its_point(model_type: str) -> None:
         formats = {"weights": dice.choice(["int4", "fp8_block", "fp16"]), "kv": dice.choice(["mxfp4", "fp16"])}
         found = sweep(
             [arch], [device], phase=phase, attention=dice.choice(["flash", "eager"]),
-            runtime=dice.choice(["eager", "graph"]), **(formats if cached else {}), **grid,
+            engine=dice.choice(["torch", "megatron" if phase == "train" else "vllm"]),
+            **(formats if cached else {}), **grid,
         )  # fmt: skip
         rows = list(points(found))
         assert len(rows) == found.points
@@ -297,32 +298,33 @@ def test_an_unknown_time_of_the_slowest_stage_is_not_replaced_by_that_of_another
 
 
 def test_the_ceiling_of_a_row_is_the_one_with_the_largest_share_of_time() -> None:
-    found = sweep([hub.load("gpt2-xl")], [A100], batch=[1, 64], seq=1000, runtime="graph")
+    found = sweep([hub.load("gpt2-xl")], [A100], batch=[1, 64], seq=1000, engine="vllm")
     rows = {(row["phase"], row["batch"]): row for row in points(found)}
     assert rows["prefill", 64]["bound"] == "compute"
     assert rows["decode", 1]["bound"] == "memory"
     for row in rows.values():
         arch = hub.load("gpt2-xl")
         (phase,) = estimate(
-            arch, A100, phase=row["phase"], batch=row["batch"], seq=1000, runtime="graph"
+            arch, A100, phase=row["phase"], batch=row["batch"], seq=1000, engine="vllm"
         ).phases  # fmt: skip
         memory = math.fsum(one.seconds for one in phase.placed if one.placement.bound == "memory")
         assert row["memory_share"] == pytest.approx(memory / phase.bound_seconds, rel=1e-12)
 
 
 def test_a_launch_bound_step_names_the_host_as_the_limit() -> None:
-    rows = points(sweep([hub.load("gpt2")], [Device.load("h100")], phase="decode", runtime=["eager", "graph"]))
+    rows = points(sweep([hub.load("gpt2")], [Device.load("h100")], phase="decode", engine=["torch", "vllm"]))
     assert [(row["runtime"], row["bound"], row["host_bound"]) for row in rows] == [
         ("eager", "overhead", True), ("graph", "memory", False),
     ]  # fmt: skip
 
 
-def test_launch_overheads_are_rows_of_a_sweep() -> None:
-    rows = list(points(sweep([hub.load("gpt2")], [Device.load("h100")], phase="decode", launch="0us,12us,80 us")))
-    assert [row["launch_seconds"] for row in rows] == [0, 12e-6, 80e-6]
-    assert [row["bound"] for row in rows] == ["memory", "overhead", "overhead"]
-    for row in rows:
-        (phase,) = estimate(hub.load("gpt2"), Device.load("h100"), phase="decode", launch=row["launch_seconds"]).phases
+def test_a_sweep_has_the_options_of_its_engine() -> None:
+    for launch, seconds, bound in (("0us", 0, "memory"), ("12us", 12e-6, "overhead"), ("graph", None, "memory")):
+        options: dict[str, Any] = {"phase": "decode", "engine": "torch", "engine_option": f"launch={launch}"}
+        (row,) = points(sweep([hub.load("gpt2")], [Device.load("h100")], **options))
+        assert (row["launch_seconds"], row["bound"]) == (seconds, bound)
+        assert row["engine_option"] == f"launch={launch}"
+        (phase,) = estimate(hub.load("gpt2"), Device.load("h100"), **options).phases
         assert phase.expected is not None
         assert row["expected_seconds"] == phase.expected.value
 

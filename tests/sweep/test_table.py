@@ -83,7 +83,7 @@ def test_the_table_has_varying_columns_and_a_heading_with_fixed_values() -> None
     text = printed(roofmodel.sweep("gpt2", "a100", batch="1:4:*2", phase="decode"))
     first, titles, *rows = text.splitlines()
     assert first.split(" · ") == [
-        "openai-community/gpt2", "a100-sxm-80gb", "decode", "fp16", "flash attention", "eager runtime", "3 points",
+        "openai-community/gpt2", "a100-sxm-80gb", "decode", "fp16", "flash attention", "vllm", "3 points",
     ]  # fmt: skip
     assert titles.split()[0] == "batch"
     assert [row.split()[0] for row in rows[:3]] == ["1", "2", "4"]
@@ -108,7 +108,7 @@ def test_a_table_with_invalid_points_shows_the_others() -> None:
 def test_the_table_of_a_selection_has_the_columns_of_its_conditions(roof: Roof) -> None:
     """Llama 3.1 70B has 8 KV heads; on 2 GPUs, a GPU reads 66 GiB of weights per token: 21 ms at 3.35 TB/s."""
     shown = roof(
-        "sweep", "llama-3.1-70b", "--hw", "h100", "--phase", "decode", "--runtime", "graph", "--tp", "2,4,8",
+        "sweep", "llama-3.1-70b", "--hw", "h100", "--phase", "decode", "--tp", "2,4,8",
         "--where", "tpot<20ms", "--sort", "-mbu",
     ).out.split("\n")  # fmt: skip
     assert "2 of 3 points with tpot<20ms, sorted by -mbu" in " ".join(shown[:3])
@@ -283,14 +283,14 @@ def test_the_legend_shows_the_mark_for_points_that_do_not_fit(
 
 def test_a_picture_marks_launch_bound_points(tmp_path: Path) -> None:
     asked: dict[str, Any] = {"batch": "1:64:*4", "seq": [512, 1000], "phase": "decode"}
-    report = roofmodel.sweep("gpt2", ["a100", "h100"], **asked)
+    report = roofmodel.sweep("gpt2", ["a100", "h100"], **asked, engine="torch")
     report.save(tmp_path / "eager.svg")
     text = (tmp_path / "eager.svg").read_text()
     assert "dotted: launch time of the host" in text
     assert ">seq 512: batch 64<" in text
     assert ">seq 1000: batch 64<" in text  # though they stand at one place
     assert any(note.startswith("decode is launch-bound at small sizes") for note in report.to_dict()["notes"])
-    graph = roofmodel.sweep("gpt2", ["a100", "h100"], **asked, runtime="graph")
+    graph = roofmodel.sweep("gpt2", ["a100", "h100"], **asked, engine="vllm")
     graph.save(tmp_path / "graph.svg")
     assert "dotted" not in (tmp_path / "graph.svg").read_text()
     assert not any("host" in note for note in graph.to_dict()["notes"])

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from roofmodel.counting import phases
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.explain.expected_document import expected_time
 from roofmodel.models import hub
+from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.derivation import written
 from roofmodel.report.document import Equations
 from roofmodel.steps.options import workload
@@ -23,7 +25,6 @@ from roofmodel.timing import (
     batched_gemm,
     collectives,
     derivation,
-    engine,
     experts,
     gemm,
     latent_attention,
@@ -34,6 +35,7 @@ from roofmodel.timing import (
 )
 from roofmodel.timing.attention import AttentionWork
 from roofmodel.timing.collectives import CollectiveWork
+from roofmodel.timing.engine.run import Run, Timing
 from roofmodel.timing.experts import GroupedGemmWork, MoeWork
 from roofmodel.timing.formula import Chip, FormulaDescription, meanings
 from roofmodel.timing.gemm import GemmWork
@@ -49,12 +51,12 @@ MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSee
 
 
 def evaluated_derivation(
-    found: timing.Formula, bound: float, expected: timing.Expected, fused: engine.Fused | None = None
+    found: timing.Formula, bound: float, expected: timing.Expected, run: Run | None = None
 ) -> float:
     """The stated time. Every printed line is evaluated, with names and with numbers, and must give its stated value."""
     names = {p.name.replace(".", "__"): evaluated(written(p.value)) for p in derivation.inputs(found)}
     names["bound"] = bound
-    blocks = list(expected_time(found, bound, expected, fused=fused))
+    blocks = list(expected_time(found, bound, expected, run=run))
     (lines,) = [block.lines for block in blocks if isinstance(block, Equations)]
     stated = 0.0
     for name, forms in lines:
@@ -120,7 +122,7 @@ def test_derivations_of_fused_gemms_give_the_stated_time(model: str, batch: int,
     arch, device = hub.load(model), Device.load("a100")
     operators = phases.operators(arch, workload(arch, phase=phase, batch=batch, seq=length)[0].steps()[0])
     placed = [place(operator.cost, device, "fp16") for operator in operators]
-    runs = engine.fused(operators, placed, device, "fp16")
+    runs = Timing(device, Engine.load("vllm")).runs(operators, placed, "fp16", ReferenceCode())
     merged = {o.name: (bound, run) for o, bound, run in zip(operators, placed, runs, strict=True) if run.merged}
     gated = {"mlp.gate", "mlp.up"} if model == "llama-3.1-8b" else set()  # Mixtral's experts have another formula
     assert merged.keys() == {"attention.q", "attention.k", "attention.v"} | gated

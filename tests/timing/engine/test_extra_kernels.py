@@ -17,7 +17,7 @@ from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.hub import load
 from roofmodel.steps.estimate import estimate
-from roofmodel.timing.extra_kernels import COMPOSED, Width, composed, is_composed
+from roofmodel.timing.engine.extra_kernels import COMPOSED, Width, composed, is_composed
 from tests.timing.test_casting import Autocast, KernelTraffic
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -176,7 +176,7 @@ def test_sums_of_gradients_are_one_kernel() -> None:
 
 def test_megatron_fuses_casts() -> None:
     options = {"phase": "train", "batch": BATCH, "seq": SEQ, "dtype": "bf16"}
-    placed = estimate(load("llama-3.2-1b"), A100, runtime="megatron", **options).phases[0].placed
+    placed = estimate(load("llama-3.2-1b"), A100, engine="megatron", **options).phases[0].placed
     assert not any(kernel.name == "in several kernels" for one in placed for kernel in one.extra_kernels)
 
 

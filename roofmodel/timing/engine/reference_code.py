@@ -1,45 +1,25 @@
-"""Expected times of operators that a framework launches one by one, with the extra kernels that it runs.
+"""The extra kernels of the code of transformers in PyTorch's eager mode, and of Megatron-LM, which fuses some of them.
 
-eager: PyTorch's own kernels and the extra kernels of `extra_kernels`. autocast: the same under `torch.autocast`, with
-its casts (`casting.py`). megatron: eager, without the kernels that Megatron-LM fuses.
+Under `torch.autocast` there are also its casts (`casting.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
 from roofmodel.counting.dropout import dropped_branches
 from roofmodel.counting.notation import Tensor
 from roofmodel.counting.number_formats import MASK, Format
 from roofmodel.counting.operator import Operator
-from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.algebra import Number, either, largest, maximum, trace_branches
-from roofmodel.timing.casting import after_casts, cast_kernels
-from roofmodel.timing.extra_kernels import WIDE, ExtraKernel, composed, is_composed
-from roofmodel.timing.roofline import Placement
-from roofmodel.timing.timing import Expected, expect, expect_elementwise
-
-
-def as_executed(operator: Operator, runtime: str) -> Operator:
-    """The operator as its kernel runs: under autocast, after the casts of its parameters."""
-    return after_casts(operator) if runtime == "autocast" else operator
-
-
-def expect_eager(
-    operator: Operator, placed: Placement, kernels: Sequence[ExtraKernel], device: Device, dtype: str
-) -> Expected | None:
-    """The expected time of one occurrence of an operator, with its extra kernels."""
-    time = expect(operator, device, dtype, placed=placed)
-    for kernel in kernels:
-        more = expect_elementwise(kernel.bytes, device, operator.widths.dtype.name)
-        time = time and more and time + Expected(*(kernel.runs * seconds for seconds in more))
-    return time
+from roofmodel.timing.engine.extra_kernels import WIDE, ExtraKernel, composed, is_composed
 
 
 def extra_kernels(
-    operators: Sequence[Operator], code: ReferenceCode, runtime: str = "eager"
+    operators: Sequence[Operator], code: ReferenceCode, engine: Engine
 ) -> Iterator[tuple[ExtraKernel, ...]]:
     """The extra kernels of PyTorch's eager mode, operator by operator, in order.
 
@@ -59,8 +39,12 @@ def extra_kernels(
     the scores; the layout of tensors avoids copies for batched GEMMs; the kernel of a residual add applies dropout
     and writes the mask.
     """
-    fused = runtime == "megatron"
-    cast = cast_kernels(operators, code) if runtime == "autocast" else repeat(())
+    fused, eager = engine.extra_kernels == "megatron", engine.extra_kernels == "transformers" and not engine.autocast
+    cast: Iterable[tuple[ExtraKernel, ...]] = repeat(())
+    if engine.autocast:
+        from roofmodel.timing.engine.casting import cast_kernels
+
+        cast = cast_kernels(operators, code)
     dropout = code.dropout
     added = {tensor.name for operator in operators for tensor in dropped_branches(operator, dropout)}
     several_of = (operator.writes for operator in operators if operator.kind == "gemm" and len(operator.writes) > 1)
@@ -74,12 +58,12 @@ def extra_kernels(
             apart = () if fused else ("scale",) if gradient else ("scale", "mask")
             found += [ExtraKernel(name, 2 * operator.bytes_of(first)) for name in apart]
             wide = _is_wide(operator.widths.dtype)
-            if code.fp32_softmax and runtime == "eager" and wide is not True:
+            if code.fp32_softmax and eager and wide is not True:
                 found.append(_softmax_in_fp32(operator, gradient, either(wide, 0, 1)))
             found += [_dropout(operator, first)] * dropout.probabilities
         elif operator.kind == "softmax" and operator.name.startswith("head.loss"):
             found.append(_in_fp32(operator, first, gradient))
-        elif several and runtime == "eager":  # under autocast `cast_kernels` counts them
+        elif several and eager:  # under autocast `cast_kernels` counts them
             found.append(_composed(operator, operator.widths.dtype))
         elif operator.kind == "norm" and gradient and not several:
             found.append(

@@ -18,15 +18,11 @@ from roofmodel.counting.notation import Tensor
 from roofmodel.counting.operator import Operator
 from roofmodel.models.architecture import ReferenceCode
 from roofmodel.numbers.algebra import largest
-from roofmodel.timing.extra_kernels import TABLES, WIDE, ExtraKernel, Width, composed, is_composed
+from roofmodel.timing.engine.extra_kernels import TABLES, WIDE, ExtraKernel, Width, composed, is_composed
 
 GEMM_KINDS = ("gemm", "bmm", "grouped_gemm", "attention", "conv")
-AUTOCAST_FORMATS = ("bf16", "fp16")
-"""Compute formats of autocast: 2 bytes, so that an fp32 tensor takes twice the counted bytes, and a cast 3 times."""
 FP32_ACTIVATION = "gelu_new"
 """The activation with a power, which autocast computes in fp32."""
-PARAMETER_FORMAT = "fp32"
-"""The format of parameters before the cast."""
 
 
 class TensorTypes(NamedTuple):
@@ -51,8 +47,8 @@ def cast_kernels(operators: Sequence[Operator], code: ReferenceCode) -> Iterator
     """The casts of each operator, in order, and its additional bytes for fp32 tensors (`in fp32`).
 
     Dropout on attention probabilities runs in the output format of softmax, or in the format of the queries, to which
-    most models cast them (`code.fp32_softmax`). The loss is not counted here: `eager.extra_kernels` computes it in fp32
-    in every runtime. An optimizer counts its own state. Collectives between layers count 16 bits per element.
+    most models cast them (`code.fp32_softmax`). The loss is not counted here: `reference_code.extra_kernels` computes
+    it in fp32 in every engine. An optimizer counts its own state. Collectives between layers count 16 bits per element.
     """
     wide: dict[str, bool] = {}  # tensor -> whether it was last written as fp32
     forward: dict[tuple[object, ...], TensorTypes] = {}  # by name and layers, which may read different tensors

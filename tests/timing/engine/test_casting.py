@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import WorkloadError
+from roofmodel.errors import RoofError
 from roofmodel.models.config import architecture
 from roofmodel.models.hub import load
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.placed import Placed
-from roofmodel.timing.casting import GEMM_KINDS
+from roofmodel.timing.engine.casting import GEMM_KINDS
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -136,12 +136,13 @@ def torch_traffic(model: str, with_other_models: bool = False, autocast: bool = 
 
 
 @functools.cache
-def placed_operators(model: str, with_other_models: bool = False, runtime: str = "autocast") -> tuple[Placed, ...]:
+def placed_operators(model: str, with_other_models: bool = False, autocast: bool = True) -> tuple[Placed, ...]:
     """The operators of a layer's training step, with their extra kernels."""
     name, settings = (OTHER_MODELS if with_other_models else MODELS)[model]
     config = getattr(transformers, name)(**settings).to_dict() | {"architectures": [model]}
     length = {} if "ViT" in model else {"seq": SEQ}
-    options = {"phase": "train", "batch": BATCH, "dtype": "bf16", "attention": "eager", "runtime": runtime}
+    options = {"phase": "train", "batch": BATCH, "dtype": "bf16", "attention": "eager"}
+    options |= {"engine_option": "autocast=bf16"} if autocast else {}
     found = estimate(architecture(config, model, model), A100, **options, **length).phases[0].placed
     return tuple(one for one in found if one.operator.layers and len(one.operator.layers) == LAYERS)
 
@@ -178,14 +179,14 @@ def test_norms_and_softmax_move_fp32_data(model: str) -> None:
     assert bytes_of(model, "mlp.activation") == torch_bytes["gelu"]  # in 16 bits, like the output of the GEMM before it
 
 
-@pytest.mark.parametrize("runtime", ["eager", "autocast"])
+@pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("model", OTHER_MODELS)
-def test_the_traffic_of_a_layer_equals_that_of_torch(model: str, runtime: str) -> None:
+def test_the_traffic_of_a_layer_equals_that_of_torch(model: str, autocast: bool) -> None:
     """Without GEMMs and the gradients of gain and bias, which torch computes in the kernel of the norm's gradient."""
     gemms = ("mm", "addmm", "bmm", "baddbmm")
-    kernels = torch_traffic(model, True, runtime == "autocast")
+    kernels = torch_traffic(model, True, autocast)
     expected = sum(size for kernel, size in kernels.items() if kernel not in gemms)
-    found = placed_operators(model, True, runtime)
+    found = placed_operators(model, True, autocast)
     counted = sum(one.operator.cost.bytes for one in found if one.operator.kind not in GEMM_KINDS)
     extra = sum(
         kernel.bytes for one in found for kernel in one.extra_kernels if not kernel.name.startswith("gradients of")
@@ -199,7 +200,7 @@ def test_a_residual_stream_in_fp32_stays_fp32() -> None:
 
 
 def extra_kernels_by_operator(model: str, dtype: str, **options: Any) -> dict[str, dict[str, int]]:
-    settings = {"phase": "train", "batch": 2, "dtype": dtype, "attention": "eager", "runtime": "autocast"} | options
+    settings = {"phase": "train", "batch": 2, "engine_option": f"autocast={dtype}", "attention": "eager"} | options
     found = estimate(load(model), A100, **settings).phases[0].placed
     return {one.operator.name: {kernel.name: kernel.bytes for kernel in one.extra_kernels} for one in found}
 
@@ -233,7 +234,7 @@ def test_weights_given_in_16_bits_are_not_cast() -> None:
 
 def test_training_stores_16_bytes_per_parameter() -> None:
     """As in torch, all fp32: 4 for the weight, 4 for its gradient, 8 for Adam's moments."""
-    options = {"phase": "train", "batch": 1, "seq": 8, "dtype": "bf16", "runtime": "autocast"}
+    options = {"phase": "train", "batch": 1, "seq": 8, "engine_option": "autocast=bf16"}
     found = estimate(load("gpt2"), A100, **options)
     assert found.workload.weights == "fp32"
     need = found.memory
@@ -243,14 +244,15 @@ def test_training_stores_16_bytes_per_parameter() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dtype": "fp32"}, 'computes GEMMs in bf16 or fp16, not in fp32; try dtype="bf16"'),
+        ({"dtype": "tf32"}, 'engine_option="autocast=bf16" computes GEMMs in bf16, not in tf32; try dtype="bf16"'),
         ({"dtype": "fp8"}, "not in fp8"),
         (
             {"dtype": "bf16", "activations": "fp32"},
-            'activations: runtime="autocast" keeps some activations in dtype and others in fp32',
+            'activations: engine_option="autocast=bf16" keeps some activations in bf16 and others in fp32',
         ),
+        ({"engine_option": "autocast=fp8"}, "engine_option: autocast has no format 'fp8'; known: bf16, fp16"),
     ],
 )
 def test_unsupported_options_of_autocast_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(WorkloadError, match=message):
-        estimate(load("gpt2"), A100, phase="train", runtime="autocast", **options)
+    with pytest.raises(RoofError, match=message):
+        estimate(load("gpt2"), A100, **{"phase": "train", "engine_option": "autocast=bf16", **options})

@@ -1,0 +1,1 @@
+"""Engines: what runs a model, and what that changes in its expected times. YAML -> Engine."""

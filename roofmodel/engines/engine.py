@@ -1,0 +1,196 @@
+"""An engine: the software that runs a model, such as vLLM. It changes expected times only, no counts and no bounds.
+
+Its file names the kernels that it runs, what it fuses, its collectives, and what the host adds to a step.
+"""
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from roofmodel.engines import reader
+from roofmodel.engines.schema import (
+    ANY,
+    AUTOCAST_FORMATS,
+    CHOICES,
+    STEP_SPREAD_P90,
+    AllReduce,
+    Host,
+    Kernels,
+    LaunchTime,
+)
+from roofmodel.errors import EngineError, Option, choices, shorten
+from roofmodel.numbers import units
+
+
+class Engine(NamedTuple):
+    """An engine. `launch` is None where CUDA graphs launch all kernels of a step together.
+
+    `extra_kernels` names the code whose additional kernels are counted: `transformers` or `megatron`; none for an
+    engine with its own model code. `autocast` is the format of torch.autocast. `options` are those of `launch` and
+    `autocast` that a user may set, `settings` those that are set.
+    """
+
+    id: str = ""
+    name: str = ""
+    version: str = ""
+    file: str = ""
+    kernels: Kernels = {}  # noqa: RUF012
+    launch: LaunchTime | None = None
+    extra_kernels: str = ""
+    autocast: str = ""
+    fuses: frozenset[str] = frozenset()
+    collectives: str = ""
+    all_reduce: AllReduce | None = None
+    host: Host = Host()
+    options: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def load(cls, name: "str | os.PathLike[str] | Engine", settings: tuple[tuple[str, str], ...] = ()) -> "Engine":
+        """An engine by name (`vllm`, `trtllm@0.9`) or YAML file, with options such as `(("launch", "graph"),)`.
+
+        Raises EngineError.
+        """
+        if isinstance(name, Engine):
+            found = name
+        else:
+            path = find(name)
+            found = _shipped(path) if path.parent == FOLDER else _read(path)
+        return found.with_settings(settings) if settings else found
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.version, self.file, self.settings))
+
+    @property
+    def runtime(self) -> str:
+        """How kernels are launched and fused: `eager`, `autocast`, `megatron` or `graph`, as documents state it."""
+        if self.launch is None:
+            return "graph"
+        if self.autocast:
+            return "autocast"
+        return "megatron" if self.extra_kernels == "megatron" else "eager"
+
+    @property
+    def launch_seconds(self) -> float | None:
+        """Seconds of the host per operator; None with CUDA graphs."""
+        return None if self.launch is None else self.launch.seconds
+
+    @property
+    def label(self) -> str:
+        """`vLLM 0.24`, `PyTorch 2.9 (launch=graph)`."""
+        given = ", ".join(f"{key}={value}" for key, value in self.settings)
+        return " ".join(filter(None, (self.name, self.version, given and f"({given})")))
+
+    def implementations(self, kind: str, formats: str, generation: str | None) -> tuple[str, ...]:
+        """The kernels of a kind for formats such as `fp16/fp8` on GPUs of a generation, the preferred one first."""
+        where = [(g, f) for g in (generation or ANY, ANY) for f in (formats, ANY)]
+        names = (name for generation_, format_ in where for name in self.kernels.get((kind, generation_, format_), ()))
+        return tuple(dict.fromkeys(names))
+
+    def with_settings(self, settings: tuple[tuple[str, str], ...]) -> "Engine":
+        """The engine with options set. Raises EngineError for an option or a value that it does not have."""
+        found = self._replace(settings=tuple(dict((*self.settings, *settings)).items()))
+        for key, value in settings:
+            if key in CHOICES and any(kind in CHOICES[key] for kind, _, _ in self.kernels):
+                found = found._replace(kernels=_preferring(found, key, value))
+            elif key in self.options:
+                found = _with_launch(found, value) if key == "launch" else _with_autocast(found, value)
+            else:
+                known = [*self.options, *(key for key in CHOICES if any(k in CHOICES[key] for k, _, _ in self.kernels))]
+                raise EngineError(Option("engine_option"), f": {self.name} has no option {key!r}{choices(key, known)}")
+        return found
+
+
+FOLDER = Path(__file__).parent
+
+
+def _preferring(engine: Engine, key: str, value: str) -> Kernels:
+    """The kernels with those whose name contains the value first in each list of the kinds of the option."""
+
+    def chosen(name: str) -> bool:
+        return value.lower() in name.lower()
+
+    of_option = {rule: listed for rule, listed in engine.kernels.items() if rule[0] in CHOICES[key]}
+    known = list(dict.fromkeys(name for listed in of_option.values() for name in listed))
+    if not value or not any(map(chosen, known)):
+        raise EngineError(
+            Option("engine_option"), f": {engine.name} has no {key} kernel {value!r}{choices(value, known)}"
+        )
+    first = {rule: tuple(sorted(listed, key=lambda name: not chosen(name))) for rule, listed in of_option.items()}
+    return {**engine.kernels, **first}
+
+
+def _with_launch(engine: Engine, value: str) -> Engine:
+    if value == "graph":
+        return engine._replace(launch=None)
+    try:
+        seconds = float(units.parse(value, "s"))
+    except ValueError as error:
+        raise EngineError(Option("engine_option"), f": launch: {error}; try launch=8us or launch=graph") from None
+    if not 0 <= seconds <= 1:
+        raise EngineError(
+            Option("engine_option"),
+            f": launch is {shorten(value)}; it must be a time of at most 1 s, such as launch=8us",
+        )
+    return engine._replace(launch=LaunchTime(seconds, seconds, STEP_SPREAD_P90 * seconds))
+
+
+def _with_autocast(engine: Engine, value: str) -> Engine:
+    if value not in AUTOCAST_FORMATS:
+        raise EngineError(
+            Option("engine_option"), f": autocast has no format {value!r}; known: {', '.join(AUTOCAST_FORMATS)}"
+        )
+    return engine._replace(autocast=value)
+
+
+def folders() -> tuple[Path, ...]:
+    """The user's folder, then the folder of roofmodel."""
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+    return config / "roofmodel" / "engines", FOLDER
+
+
+def names() -> list[str]:
+    """The names of all engines, including the user's."""
+    return sorted({path.stem for folder in folders() for path in folder.glob("*.yaml")})
+
+
+REPLACED = {"current": "vllm", "trtllm-0.9": "trtllm@0.9"}
+"""Former names of engines."""
+
+
+def find(name: str | os.PathLike[str]) -> Path:
+    """The file of an engine, by name or path. Raises EngineError for a name that is none."""
+    if not isinstance(name, str | os.PathLike):
+        raise EngineError(
+            Option("engine"), f": {shorten(name)} is no engine; give a name such as 'vllm' or a YAML file"
+        )
+    text = os.fspath(name)
+    if text in REPLACED:
+        raise EngineError(Option("engine", text), " has another name now; write ", Option("engine", REPLACED[text]))
+    if text.lower().endswith((".yaml", ".yml")) or os.sep in text:
+        return Path(text).expanduser()
+    for folder in folders():
+        if (path := folder / f"{text.lower()}.yaml").is_file():
+            return path
+    base, at, version = text.lower().partition("@")
+    if at and base in names():
+        engine = Engine.load(base)
+        if version and f"{engine.version}.".startswith(f"{version}."):
+            return find(base)
+        others = [other for other in names() if other.startswith(f"{base}@")]
+        raise EngineError(
+            Option("engine", text), f": there is no file for this version of {engine.name}; ",
+            f"known: {', '.join([f'{base} ({engine.version})', *others])}",
+        )  # fmt: skip
+    raise EngineError(
+        Option("engine"), f": unknown engine {shorten(text)}{choices(text, names())}; or give a YAML file of your own"
+    )
+
+
+def _read(path: Path) -> Engine:
+    fields = reader.read(path, lambda name: Engine.load(name)._asdict())
+    return Engine(**{"id": path.stem, "file": path.name if path.parent == FOLDER else str(path)} | fields)
+
+
+_shipped = cache(_read)

@@ -1,0 +1,176 @@
+"""The time of operators in an engine on a device: which kernel runs each operator, fused with which, and for how long.
+
+`Timing` is what a step builds once from a device and an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from roofmodel.counting.operator import Operator
+from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
+from roofmodel.engines.schema import AllReduce
+from roofmodel.models.architecture import ReferenceCode
+from roofmodel.numbers.algebra import Number
+from roofmodel.timing.engine.fusion import absorbed, absorbs, merge_groups, share_of_merged
+from roofmodel.timing.roofline import Placement
+from roofmodel.timing.timing import (
+    Expected,
+    Formula,
+    KernelParameters,
+    clamp_to_bound,
+    expect_elementwise,
+    formula,
+    kernel_parameters,
+    merged_gemms,
+)
+
+if TYPE_CHECKING:
+    from roofmodel.timing.engine.extra_kernels import ExtraKernel
+
+Evidence = Literal["measured", "borrowed", "bound"]
+"""What an expected time is from: parameters of this device, implementation and format; other parameters; no
+parameters."""
+
+
+class Run(NamedTuple):
+    """How an engine runs an operator: the expected time of one occurrence, and the formula of its kernel.
+
+    `merged` names the operators of a merged GEMM; this operator has `columns` = (own, all) of it. `absorbed` is the
+    fusion by which an operator runs inside a neighboring kernel. `formula` is None where no parameters are fitted.
+    `evidence` is what the time is from; `fused`: the time is that of a share of a fused kernel, below the operator's
+    own bound.
+    """
+
+    expected: Expected | None
+    formula: Formula | None = None
+    extra_kernels: tuple[ExtraKernel, ...] = ()
+    evidence: Evidence = "bound"
+    merged: tuple[str, ...] = ()
+    columns: tuple[Number, Number] = (1, 1)
+    absorbed: str = ""
+
+    @property
+    def implementation(self) -> str | None:
+        """The kernel whose parameters gave the time; None if none."""
+        return self.formula.implementation if self.formula else None
+
+
+class Timing(NamedTuple):
+    """The timing model of a device in an engine. `kernel` is preferred to those of the engine."""
+
+    device: Device
+    engine: Engine = Engine()
+    kernel: str = ""
+
+    # --- which kernel runs (parameter_sets.Preference) ---
+
+    def implementations(self, kind: str, key: str) -> tuple[str, ...]:
+        """The kernels of the engine for a kind and a format key, the preferred one first."""
+        named = (self.kernel,) if self.kernel else ()
+        if kind == "collectives":
+            return (*named, self.engine.collectives)
+        return (*named, *self.engine.implementations(kind, "/".join(key.split("/")[:2]), self.device.generation))
+
+    @property
+    def all_reduce(self) -> AllReduce | None:
+        """The engine's own all-reduce."""
+        return None if self.kernel else self.engine.all_reduce
+
+    def parameters(self, operator: Operator, dtype: str) -> KernelParameters | None:
+        """The parameter set of an operator's kernel; None on a device without calibration."""
+        calibration = self.device.calibration
+        return calibration and kernel_parameters(self.executed(operator), calibration, dtype, self)
+
+    def executed(self, operator: Operator) -> Operator:
+        """The operator as its kernel runs: under autocast, after the casts of its parameters."""
+        if not self.engine.autocast:
+            return operator
+        from roofmodel.timing.engine.casting import after_casts
+
+        return after_casts(operator)
+
+    def evidence(self, found: Formula | None) -> Evidence:
+        """What a time from this formula is from."""
+        if found is None:
+            return "bound"
+        wanted = self.implementations(found.kind, found.format_key)
+        own = not wanted or found.kind == "stream" or found.implementation in wanted or self._is_own(found)
+        return "measured" if own and not found.is_substitute and found.fitted_on == self.device.id else "borrowed"
+
+    def _is_own(self, found: Formula) -> bool:
+        return self.all_reduce is not None and found.implementation == self.all_reduce.own
+
+    # --- times ---
+
+    def expect(
+        self, operator: Operator, placed: Placement, dtype: str, kernels: Sequence[ExtraKernel] = ()
+    ) -> Run:  # fmt: skip
+        """One occurrence of an operator in a kernel of its own, with extra kernels."""
+        found = formula(self.executed(operator), placed, self.device, dtype, self)
+        time = found and clamp_to_bound(found.seconds, found.fit, placed.bound_seconds)
+        for kernel in kernels:
+            more = expect_elementwise(kernel.bytes, self.device, operator.widths.dtype.name)
+            time = time and more and time + Expected(*(kernel.runs * seconds for seconds in more))
+        return Run(time, found, tuple(kernels), self.evidence(found))
+
+    def extra_kernels(
+        self, operators: Sequence[Operator], code: ReferenceCode
+    ) -> Iterable[tuple[ExtraKernel, ...]]:  # fmt: skip
+        """The extra kernels of each operator, in order."""
+        if not self.engine.extra_kernels:
+            return repeat(())
+        from roofmodel.timing.engine.reference_code import extra_kernels
+
+        return extra_kernels(operators, code, self.engine)
+
+    def runs(
+        self, operators: Sequence[Operator], placed: Sequence[Placement], dtype: str, code: ReferenceCode,
+        expect: Callable[[Operator, Placement, Sequence[ExtraKernel]], Run] | None = None,
+    ) -> list[Run]:  # fmt: skip
+        """How the engine runs each operator, in order. `expect` gives the time of one without fusion."""
+        alone = expect or (lambda operator, bound, kernels: self.expect(operator, bound, dtype, kernels))
+        fuses = self.engine.fuses
+        extra = [kernels for _, kernels in zip(operators, self.extra_kernels(operators, code), strict=False)]
+        if not fuses:
+            return [alone(*each) for each in zip(operators, placed, extra, strict=True)]
+        found: dict[int, Run] = {}
+        groups = [*merge_groups(operators, fuses)]
+        after_all_reduce = False
+        for group in groups:
+            several, bounds = [operators[i] for i in group], [placed[i] for i in group]
+            if runs := [*self._merged(several, bounds, dtype)]:
+                found |= dict(zip(group, runs, strict=True))
+                after_all_reduce = False
+                continue
+            for place in group:
+                operator, bound = operators[place], placed[place]
+                run = alone(operator, bound, extra[place])
+                fusion = absorbs(operator, fuses, after_all_reduce)
+                if run.expected and fusion:
+                    time = absorbed(operator, run.expected, bound, fusion, self.device)
+                    run = Run(time, extra_kernels=run.extra_kernels, absorbed=fusion)
+                found[place] = run
+                is_reduced = operator.collective is not None and operator.collective.name == "all_reduce"
+                after_all_reduce = is_reduced or (after_all_reduce and fusion == "residual")
+        return [found[place] for place in range(len(operators))]
+
+    def _merged(self, several: Sequence[Operator], bounds: Sequence[Placement], dtype: str) -> Iterator[Run]:
+        """The shares of a merged GEMM, or a GEMM whose input the previous kernel quantizes; nothing for others."""
+        quantizes = "quantize" in self.engine.fuses
+        if several[0].kind != "gemm" or (len(several) == 1 and not quantizes):
+            return
+        one = merged_gemms(several, self.device, dtype, self)
+        if one is None:
+            return
+        by, columns = one
+        times = share_of_merged(several, bounds, by, columns, self.device, dtype)
+        names, evidence = tuple(operator.name for operator in several), self.evidence(by)
+        for own, time in zip(columns, times, strict=True):
+            if len(several) == 1:
+                yield Run(time, by, evidence=evidence)
+            else:
+                yield Run(time, by, evidence=evidence, merged=names, columns=(own, sum(columns)))

@@ -1,0 +1,55 @@
+"""Predictions of published serving benchmarks, and the host's terms that follow from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import median
+
+import numpy as np
+import pytest
+
+from benchmarks.errors import RelativeErrors, by_name
+from benchmarks.served_hosts import host_fit
+from benchmarks.served_rows import VARIANTS, WHOLE, RowErrors, ServedRow, errors, latencies, rows
+from roofmodel.devices.device import Device
+from roofmodel.models.hub import load
+from roofmodel.plan.layouts import Formats, Layout
+from roofmodel.plan.step_times import decode_times, replica
+from tests.profiles.samples import measured
+
+ROW = ServedRow(
+    "vllm", "0.12.0", "Qwen/Qwen3-32B", "h100", Layout(tp=2), Formats("bf16"), 1, 1024, 512, False, 0.1, 0.01
+)  # fmt: skip
+
+
+def test_a_single_request_meets_no_other_prompts() -> None:
+    """Alone in the engine, each of its tokens takes a decode step; a prompt does not wait. With equal lengths in waves,
+    the same 16 requests meet half as many prompts, so that TPOT is halfway between this and the steady state."""
+    served = replica(load("qwen3-32b"), Device.load("h100"), Layout(tp=2), Formats("bf16"), 0.9)
+    _, tpot = latencies(served, [ROW, ROW._replace(batch=16), ROW._replace(batch=16, waves=True)])
+    alone = decode_times(served, np.array([1, 16]), 1024 + 256).seconds
+    assert tpot.seconds[0] == pytest.approx(alone[0])
+    assert tpot.seconds[2] == pytest.approx((tpot.seconds[1] + alone[1]) / 2)
+    assert tpot.seconds[1] > 1.05 * alone[1]
+
+
+def test_the_fit_finds_the_hosts_terms_of_models_that_an_engine_serves() -> None:
+    """TPOT is 10 ms of kernels, 0.5 ms per step and 20 us per sequence; one row in ten is twice as long."""
+    found = []
+    for at, batch in enumerate((1, 4, 16, 64, 128) * 6):
+        tpot = (10e-3 + 0.5e-3 + 20e-6 * batch) * (2 if at % 10 == 9 else 1)
+        row = ROW._replace(batch=batch, model=f"model {at % 3}", tpot=tpot)
+        error = RelativeErrors(0.0, 10e-3 / tpot - 1, inside=True)
+        found.append(RowErrors(row, error, error))
+    host = host_fit(found)
+    assert (host.step, host.sequence) == (pytest.approx(0.5, rel=0.1), pytest.approx(20, rel=0.1))
+    assert median(np.abs(host.left_out)) < 0.02
+
+
+def test_each_engines_tpot_is_closer_than_that_of_aiconfigurator() -> None:
+    """aiconfigurator 0.12 has a median error of 21 % on models and GPUs that are kept aside."""
+    table = measured("whole") / "served_aic_silicon.csv.gz"
+    some = [row for row in rows(table, Counter()) if row.layout == Layout(tp=4)]
+    found = errors(table, some, VARIANTS[WHOLE])
+    for engine, of_engine in by_name((each.row.engine, each.tpot.expected) for each in found).items():
+        assert median(map(abs, of_engine)) < 0.15, engine

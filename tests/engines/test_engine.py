@@ -1,0 +1,198 @@
+"""Lookup of engines, their options, their default, and the file of a user's own engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roofmodel
+from roofmodel.devices import library
+from roofmodel.devices.calibration import Calibration
+from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine, names
+from roofmodel.engines.schema import CHOICES, KINDS
+from roofmodel.errors import EngineError, WorkloadError
+
+
+def test_kinds_of_kernels_are_those_of_a_devices_calibration() -> None:
+    """Collectives have an entry of their own; elementwise kernels are the same in all engines."""
+    assert {*KINDS} == {*Calibration._fields[2:]} - {"collectives", "stream"}
+    assert {kind for kinds in CHOICES.values() for kind in kinds} <= {*KINDS}
+
+
+@pytest.mark.parametrize("name", names())
+def test_each_kernel_of_an_engine_is_fitted_on_some_device(name: str) -> None:
+    engine = Engine.load(name)
+    fitted: dict[str, set[str]] = {}
+    for device in map(Device.load, library.names()):
+        if device.calibration is not None:
+            for kind, kernel, _, _ in device.calibration.sets():
+                fitted.setdefault(kind, set()).add(kernel)
+    for (kind, _, _), kernels in engine.kernels.items():
+        assert {*kernels} <= fitted[kind], kind
+    own = [engine.all_reduce.own] if engine.all_reduce else []
+    assert {engine.collectives, *own} <= fitted["collectives"]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "engine"),
+    [
+        ("gpt2", {}, "vllm"),
+        ("gpt2", {"phase": "generate"}, "vllm"),
+        ("gpt2", {"phase": "forward"}, "torch"),
+        ("gpt2", {"phase": "train"}, "torch"),
+        ("gpt2", {"phase": "train", "dp": 2, "batch": 2}, "megatron"),
+        ("gpt2", {"phase": "train", "dp": 2, "batch": 2, "data_parallel": "ddp"}, "torch"),
+        ("resnet-18", {"phase": "train", "dp": 2, "batch": 2}, "torch"),
+        ("bert-base-uncased", {}, "torch"),
+        ("t5-small", {}, "torch"),
+    ],
+)
+def test_the_default_engine_depends_on_model_phase_and_gpus(model: str, options: dict[str, Any], engine: str) -> None:
+    assert roofmodel.estimate(model, "a100", **options).to_dict()["workload"]["engine"] == engine
+
+
+def test_the_points_of_a_sweep_use_the_default_engine_of_the_largest_layout() -> None:
+    rows = roofmodel.sweep("gpt2", "a100", phase="train", batch=4, dp=[1, 2, 4]).to_frame()
+    assert list(rows.engine) == ["megatron"] * 3
+    scaled = roofmodel.sweep("gpt2", "a100", phase="train", batch=4, scaling="strong", gpus="1,2").to_frame()
+    assert list(scaled.engine) == ["megatron"] * 2
+
+
+def test_a_document_states_the_engine_its_version_and_its_launches() -> None:
+    def stated(**options: Any) -> tuple[Any, ...]:
+        work = roofmodel.estimate("gpt2", "a100", phase="decode", **options).to_dict()["workload"]
+        keys = ("engine", "engine_version", "engine_file", "engine_option", "runtime", "launch_seconds")
+        return tuple(work[key] for key in keys)
+
+    assert stated() == ("vllm", "0.24", "vllm.yaml", None, "graph", None)
+    assert stated(engine="trtllm@0.9") == ("trtllm@0.9", "0.9", "trtllm@0.9.yaml", None, "graph", None)
+    torch = ("torch", Engine.load("torch").version, "torch.yaml")
+    assert stated(engine="torch") == (*torch, None, "eager", 40e-6)
+    assert stated(engine="torch", engine_option="launch=8us") == (*torch, {"launch": "8us"}, "eager", 8e-6)
+    assert stated(engine="torch", engine_option="launch=graph")[-2:] == ("graph", None)
+    assert stated(engine="torch", engine_option="autocast=bf16")[-2:] == ("autocast", 40e-6)
+
+
+def test_a_version_names_its_file_or_the_version_of_the_default_one() -> None:
+    assert Engine.load("vllm@0.24") == Engine.load("vllm") == Engine.load("VLLM@0")
+    assert Engine.load("trtllm@0.9").version == "0.9"
+    with pytest.raises(EngineError, match=r"no file for this version of .*; known: trtllm \(1.3\), trtllm@0.9"):
+        Engine.load("trtllm@0.8")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("vlm", "unknown engine 'vlm'; did you mean 'vllm'"),
+        ("mine.yaml", "mine.yaml: no such file; give an engine's YAML file or a name such as vllm"),
+        ("current", 'another name now; write engine="vllm"'),
+        (3, "3 is no engine"),
+    ],
+)
+def test_an_unknown_engine_is_an_error_with_a_name_that_works(name: Any, message: str) -> None:
+    with pytest.raises(EngineError, match=message):
+        roofmodel.estimate("gpt2", "a100", engine=name)
+
+
+@pytest.mark.parametrize(
+    ("engine", "option", "message"),
+    [
+        ("vllm", "launch=8us", "vLLM has no option 'launch'; known: gemm, attention, moe"),
+        ("vllm", "attention=fa7", "vLLM has no attention kernel 'fa7'; known: vllm_flash_attn_fa3"),
+        ("torch", "launch=8", "launch: '8' has no unit|launch: "),
+        ("torch", "launch=2s", "launch is '2s'; it must be a time of at most 1 s"),
+        ("torch", "autocast=fp8", "autocast has no format 'fp8'; known: bf16, fp16"),
+    ],
+)
+def test_an_option_that_an_engine_lacks_is_an_error(engine: str, option: str, message: str) -> None:
+    with pytest.raises(EngineError, match=message):
+        roofmodel.estimate("gpt2", "a100", engine=engine, engine_option=option)
+
+
+def test_an_option_prefers_the_kernels_whose_names_contain_it() -> None:
+    engine = Engine.load("vllm", (("attention", "FA4"),))
+    assert engine.implementations("context", "fp16/fp16", "Hopper")[0] == "vllm_flash_attn_fa4"
+    assert engine.implementations("generation", "fp16/fp16", "Hopper")[0] == "vllm_flash_attn_fa4"
+    assert engine.implementations("gemm", "fp16/fp16", "Hopper") == Engine.load("vllm").implementations(
+        "gemm", "fp16/fp16", "Hopper"
+    )
+
+
+def test_kernels_of_the_generation_and_format_come_first() -> None:
+    sglang = Engine.load("sglang")
+    assert sglang.implementations("context", "fp16/fp16", "Hopper")[0] == "fa3"
+    assert sglang.implementations("context", "fp16/fp16", "Blackwell")[0] == "trtllm_mha"
+    assert sglang.implementations("context", "fp16/fp16", None)[0] == "flash_attention"
+    assert sglang.implementations("experts", "fp8/mxfp4", "Blackwell")[0] == "sglang_mxfp4_flashinfer_trtllm_moe"
+
+
+def test_an_inference_engine_does_not_train() -> None:
+    with pytest.raises(WorkloadError, match='vLLM does not train; try engine="torch" or engine="megatron"'):
+        roofmodel.estimate("gpt2", "a100", phase="train", engine="vllm")
+
+
+OWN = """\
+like: vllm
+version: "0.99"
+kernels:
+  gemm: {fp16/fp16: [sglang_torch_linear]}
+fuses: [qkv, gate_up]
+host: {step: 2 ms, overlapped: false}
+"""
+
+
+def test_a_users_engine_differs_from_the_one_that_it_is_like_by_its_entries(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(OWN)
+    mine, vllm = Engine.load(file), Engine.load("vllm")
+    assert (mine.id, mine.name, mine.version, mine.file) == ("mine", "mine", "0.99", str(file))
+    assert mine.kernels["gemm", "any", "fp16/fp16"] == ("sglang_torch_linear",)
+    assert mine.kernels["gemm", "any", "fp8/fp8"] == vllm.kernels["gemm", "any", "fp8/fp8"]
+    assert mine.all_reduce == vllm.all_reduce
+    report = roofmodel.estimate("llama-3.1-8b", "h100", phase="decode", engine=file).to_dict()
+    assert report["workload"]["engine"] == "mine"
+    ops = {row["name"]: row for row in report["phases"][0]["ops"]}
+    assert ops["mlp.down"]["implementation"] == "sglang_torch_linear"
+    assert ops["residual.mlp"]["implementation"] == "add"  # not fused
+    kernels = sum(row["count"] * row["expected_seconds"] for row in ops.values())
+    assert report["phases"][0]["totals"]["expected_seconds"] == pytest.approx(kernels + 2e-3)
+
+
+def test_engines_in_the_users_folder_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "roofmodel" / "engines"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("like: sglang\n")
+    assert "mine" in names()
+    assert Engine.load("mine").kernels == Engine.load("sglang").kernels
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("like: vllm\nkernel: {}\n", "2: unknown key 'kernel'; did you mean 'kernels'"),
+        ("like: vlm\n", "1: engine: unknown engine 'vlm'; did you mean 'vllm'"),
+        ("like: mine\n", "1: an engine cannot be like itself: mine"),
+        ("name: x\nversion: 1\nlaunch: graph\n", "1: the file lacks the key 'kernels'"),
+        ("like: vllm\nlaunch: often\n", "2: launch is 'often'; it must be graph, or a mapping"),
+        ("like: vllm\nlaunch: {seconds: 40, low: 20 us, high: 60 us}\n", "2: launch.seconds: "),
+        ("like: vllm\nlaunch: {seconds: 40 us}\n", "2: launch lacks the key 'low'"),
+        ("like: vllm\nfuses: [qkv, gate]\n", "2: unknown fuses 'gate'; did you mean 'gate_up'"),
+        ("like: vllm\nkernels: {gem: [a]}\n", "2: unknown key 'gem'; did you mean 'gemm'"),
+        ("like: vllm\nkernels: {gemm: {fp16: [a]}}\n", "2: unknown key 'fp16'"),
+        ("like: vllm\nkernels: {gemm: {Hopper: {fp16: [a]}}}\n", "2: 'fp16' is no pair of formats such as fp16/fp8"),
+        ("like: vllm\ncollectives: {all_reduce: {own: x}}\n", "2: collectives.all_reduce lacks the key 'up_to'"),
+        ("like: vllm\nhost: {overlapped: 3}\n", "2: host.overlapped must be true or false"),
+        ("like: vllm\noptions: [batch]\n", "2: unknown options 'batch'; known: launch, autocast"),
+        ("[]", "1: the file must be a mapping"),
+    ],
+)
+def test_an_invalid_file_is_an_error_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(EngineError) as caught:
+        Engine.load(file)
+    assert f"mine.yaml:{message}" in str(caught.value)
