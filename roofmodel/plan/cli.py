@@ -12,6 +12,7 @@ from roofmodel.errors import Option, Text, WorkloadError, joined
 from roofmodel.options.command_line import OUTPUT
 from roofmodel.options.workload import DECLARED, TRAINING, WORKLOAD
 from roofmodel.plan.api import plan, plan_training
+from roofmodel.plan.report import PlanReport, TrainingPlanReport
 from roofmodel.report.command import CommandCall, command
 from roofmodel.report.printing import check_outputs, ignored, present
 
@@ -56,7 +57,7 @@ def _present(
         if name not in call.given:
             raise WorkloadError(Option(name), " is missing; try ", Option(name, example))
     applicable = CommandCall(function, {name: value for name, value in call.given.items() if name in known})
-    check_outputs(applicable.result, output, ())
+    check_outputs(TrainingPlanReport if train else PlanReport, output, applicable.inputs)
     with progress.search_progress() as callback:
         report = applicable(progress=callback)
     why = f"{'it does not apply to' if train else 'it only applies to'} --train"

@@ -38,11 +38,6 @@ class CommandCall(NamedTuple):
         return self.function(*positional, **given)
 
     @property
-    def result(self) -> Any:
-        """The class of the result."""
-        return own_types(self.function)["return"]
-
-    @property
     def inputs(self) -> list[str]:
         """What the command line gives as a file, or as a name that may also be one."""
         types = own_types(self.function)
@@ -61,7 +56,7 @@ def call_with_progress(call: CommandCall) -> Any:
 
 
 def present_result(call: CommandCall, form: Any, output: Sequence[str]) -> None:
-    """CommandCall the function and present its result."""
+    """Call the function and present its result."""
     present(call_with_progress(call), form, output)
 
 
@@ -86,28 +81,25 @@ def command(
     calls the function and presents the result: its parameters are the call, the format, the files, and options that
     only the command has.
     """
-    own = [*inspect.signature(run, eval_str=True).parameters.values()][3:]
-    options = [*_output_options(formats, files), *(each.replace(kind=each.KEYWORD_ONLY) for each in own)]
-    if getattr(CommandCall(function, {}).result, "_messages", None) not in (None, RenderedResult._messages):
-        options.append(_option("notes", bool, False, typer.Option("--notes", help=NOTES, rich_help_panel=OUTPUT)))
-    first, last = options_of((function, *others), settings or {})
+    result = own_types(function)["return"]
+    of_run = [*inspect.signature(run, eval_str=True).parameters.values()][3:]
+    of_output = _output_options(formats, files, has_notes=_has_notes(result))
+    of_function, of_workload = options_of((function, *others), settings or {})
 
     def body(command_line: typer.Context, **values: Any) -> None:
-        further = {each.name: values.pop(each.name) for each in options}
-        form, output, every = (
-            further.pop("form", "table"),
-            further.pop("output", None) or [],
-            further.pop("notes", False),
-        )
+        shown = {option.name: values.pop(option.name) for option in of_output}
+        further = {option.name: values.pop(option.name) for option in of_run}
+        form, output = shown.get("form", "table"), shown.get("output") or ()
         call = CommandCall(function, _given(command_line, values))
         if formats:
             check_format(form, formats)
-        check_outputs(call.result, output, call.inputs)
-        with note_choice(NoteChoice(every, partial(is_given, command_line))):
+        check_outputs(result, output, call.inputs)
+        with note_choice(NoteChoice(shown.get("notes", False), partial(is_given, command_line))):
             run(call, form, output, **further)
 
-    stated = inspect.Parameter("command_line", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    shown = [stated, *first, *options, *last]
+    command_line = inspect.Parameter("command_line", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    of_command = (option.replace(kind=option.KEYWORD_ONLY) for option in of_run)
+    shown = [command_line, *of_function, *of_output, *of_command, *of_workload]  # the order of `--help`
     body.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     app = group or typer.Typer(add_completion=False)
     text = about or " ".join(inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0].split())
@@ -132,21 +124,28 @@ def _given(command_line: typer.Context, values: Mapping[str, Any]) -> dict[str, 
     return given
 
 
-def _output_options(formats: Sequence[str], files: str) -> list[inspect.Parameter]:
-    """`--format` and `-o`."""
+def _has_notes(result: Any) -> bool:
+    return issubclass(result, RenderedResult) and result._messages is not RenderedResult._messages
+
+
+def _output_options(formats: Sequence[str], files: str, has_notes: bool) -> list[inspect.Parameter]:
+    """`--format`, `-o` and `--notes`, as far as the command has them."""
     options = []
     if formats:
         text = f"{', '.join(formats[:-1])} or {formats[-1]}{', on stdout' if files else ''}."
-        options.append(_option("form", str, formats[0], typer.Option("--format", help=text, rich_help_panel=OUTPUT)))
-    if files:
-        text = f"Also write FILE: {files}" if formats else f"FILE {files}"
-        option = typer.Option("-o", "--output", help=text, rich_help_panel=OUTPUT)
-        empty = inspect.Parameter.empty
+        options.append(_output_option("form", str, formats[0], "--format", help=text))
+    if files and formats:
+        text = f"Also write FILE: {files}"
+        options.append(_output_option("output", list[str] | None, None, "-o", "--output", help=text))
+    elif files:
         options.append(
-            _option("output", list[str] | None if formats else list[str], None if formats else empty, option)
+            _output_option("output", list[str], inspect.Parameter.empty, "-o", "--output", help=f"FILE {files}")
         )
+    if has_notes:
+        options.append(_output_option("notes", bool, False, "--notes", help=NOTES))
     return options
 
 
-def _option(name: str, kind: Any, default: Any, option: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+def _output_option(name: str, kind: Any, default: Any, *flags: str, help: str) -> inspect.Parameter:
+    annotation = Annotated[kind, typer.Option(*flags, help=help, rich_help_panel=OUTPUT)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
