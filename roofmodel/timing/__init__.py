@@ -1,1 +1,1 @@
-"""Time of a cost on a device: the roofline bound, and the expected time by kind of kernel and runtime."""
+"""Time of a cost on a device: the roofline bound, and the expected time by kind of kernel and engine."""

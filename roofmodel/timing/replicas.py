@@ -17,7 +17,7 @@ BUCKET_BYTES, FIRST_BUCKET_BYTES = 25 * 2**20, 2**20
 CHUNK_BYTES = 10 * 2**20
 """Buffer of DataParallel's broadcast of weights and reduction of gradients (`comm.broadcast_coalesced`)."""
 COPY_LAUNCH = 12e-6
-"""Host seconds per operator without Python, on the fastest host of `timing.EAGER_LAUNCH`."""
+"""Host seconds per operator without Python, on the fastest host in the source of `launch` in `engines/torch.yaml`."""
 CHANNEL_BANDWIDTH = 12.5e9
 """Bytes per second and direction of an NCCL channel: 12 channels on the six 25 GB/s NVLinks of a V100, 24 on the
 twelve of an A100. A channel occupies one SM. Assumed: no measurement of contention was used."""

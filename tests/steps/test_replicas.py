@@ -42,7 +42,7 @@ def test_the_backward_pass_overlaps_part_of_the_exchange() -> None:
 
 @pytest.mark.parametrize("zero", [0, 1])
 def test_only_the_computation_waits_for_the_slowest_replica(zero: int) -> None:
-    step = train(8, model="gpt2", zero=zero)
+    step = train(8, model="gpt2", zero=zero, data_parallel="ddp")
     computed = sum_of(one for one in step.placed if not one.operator.collective)
     assert step.replicas.waiting.value == pytest.approx(slowest_of(8) * computed.value)
 
