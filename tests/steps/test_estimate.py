@@ -323,9 +323,10 @@ def test_without_calibration_expected_times_are_none_with_a_note() -> None:
 @pytest.mark.parametrize("phase", ["prefill", "decode", "forward", "train", "generate"])
 @pytest.mark.parametrize("model", ["gpt2", "llama-3.1-8b", "mixtral-8x7b-v0.1", "mamba-130m-hf", "deepseek-v2-lite"])
 def test_an_expected_time_is_the_sum_of_its_kernels_and_above_the_bound(model: str, phase: str) -> None:
+    engine = {"engine": "torch", "engine_option": "launch=graph"} if phase == "train" else {"engine": "vllm"}
     for totals, ops in (
         (found["totals"], found["ops"])
-        for found in roofmodel.estimate(model, "a100", phase=phase, seq=64, engine="vllm").to_dict()["phases"]
+        for found in roofmodel.estimate(model, "a100", phase=phase, seq=64, **engine).to_dict()["phases"]
     ):
         kernels = sum(op["count"] * op["expected_seconds"] for op in ops)
         assert totals["expected_seconds"] == pytest.approx(kernels)
@@ -524,10 +525,10 @@ def test_memory_above_the_utilization_gives_a_warning(hw: str, share: float, fra
 @pytest.mark.parametrize(
     ("model", "options", "text"),
     [
-        ("llama-3.1-8b", {"phase": "prefill", "seq": 1}, "fp16, flash attention, logits of the last position"),
-        ("llama-3.1-8b", {"phase": "forward"}, "fp16, flash attention, logits of all positions"),
-        ("mamba-130m-hf", {"phase": "decode", "kv": "fp8"}, "fp16, state fp8, fused scan"),
-        ("mamba-130m-hf", {"phase": "decode", "attention": "eager"}, "fp16, eager scan"),
+        ("gpt2", {"phase": "prefill", "seq": 1}, "fp16, flash attention, vLLM 0.24, logits of the last position"),
+        ("llama-3.1-8b", {"phase": "forward"}, "fp16, flash attention, PyTorch 2.9, logits of all positions"),
+        ("mamba-130m-hf", {"phase": "decode", "kv": "fp8"}, "fp16, state fp8, fused scan, vLLM 0.24"),
+        ("mamba-130m-hf", {"phase": "decode", "attention": "eager"}, "fp16, eager scan, vLLM 0.24"),
     ],
 )
 def test_the_workload_text_has_only_options_of_the_model(model: str, options: dict[str, Any], text: str) -> None:

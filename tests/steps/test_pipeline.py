@@ -186,7 +186,9 @@ def test_without_a_cache_a_pass_ends_in_all_stages_before_the_next_one_starts() 
 
 
 def test_rates_count_the_whole_batch() -> None:
-    found = roofmodel.estimate("gpt2-xl", "a100", phase="train", batch=32, dp=2, pp=4, micro_batch=2).to_dict()
+    found = roofmodel.estimate(
+        "gpt2-xl", "a100", phase="train", batch=32, dp=2, pp=4, micro_batch=2, engine="torch"
+    ).to_dict()
     (phase,), work = found["phases"], found["workload"]
     assert (phase["microbatches"], work["micro_batch"], work["pp"], work["vpp"]) == (8, 2, 4, 1)
     totals = phase["totals"]
