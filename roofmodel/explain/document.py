@@ -38,6 +38,8 @@ def _opening(explanation: Explanation) -> Iterator[Block]:
     on = f" on {device.name}" if device else ""
     yield Heading(f"{explanation.name}{on}", 1)
     words = f"{explanation.description}; {dtype}"
+    if explanation.estimate:
+        words += f"; {explanation.estimate.workload.engine.label}"
     if device:
         costs = [counted.operator.cost for section in explanation.sections for counted in section.operators]
         pipe = device.matmul_pipe(dtype)

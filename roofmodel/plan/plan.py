@@ -107,9 +107,9 @@ def plan(
     check_generates(arch)
     service = service_of(gpus, isl, osl, ttft, tpot, requests, memory_utilization)._replace(
         speculation=speculation_of(arch, draft, draft_tokens, acceptance), modes=choices_of("mode", mode, MODES),
-        engine=engine or DEFAULT_ENGINE, engine_option=engine_option,
+        engine=engine or DEFAULT_ENGINE, engine_option=valid("engine_option", engine_option or ()),
     )  # fmt: skip
-    engine_name = Engine.load(service.engine, valid("engine_option", engine_option or ())).id
+    engine_name = Engine.load(service.engine, service.engine_option).id
     service, routing_remarks = _with_routing(arch, service, routing)
     check_whole_number("top", top, 1, MAX_VALUE)
     restricted = layout_restrictions(given)

@@ -11,7 +11,7 @@ from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
-from roofmodel.options.values import EngineName, EngineOption
+from roofmodel.options.values import EngineName
 from roofmodel.options.workload import MEMORY_UTILIZATION
 from roofmodel.plan.candidate import Candidate, Targets, candidate, with_wait
 from roofmodel.plan.disaggregated import DecodeRates, PrefillRates, decode_rates, prefill_rates
@@ -36,7 +36,7 @@ class Service(NamedTuple):
     modes: tuple[str, ...] = MODES
     routing: Routing | None = None  # None: a model without experts
     engine: EngineName = DEFAULT_ENGINE
-    engine_option: EngineOption | None = None
+    engine_option: tuple[tuple[str, str], ...] = ()
 
 
 class Piece(NamedTuple):

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from roofmodel.engines.engine import Engine
 from roofmodel.numbers import units
 from roofmodel.plan.columns import CANDIDATES
 from roofmodel.plan.options import MTP
@@ -70,6 +71,7 @@ def heading(plan: ServingPlan) -> str:
     """The model, devices, request lengths, targets and speculative decoding of a plan as text."""
     service = plan.service
     words = [plan.model, f"{service.gpus} × {' or '.join(plan.devices)}"]
+    words += [Engine.load(service.engine, service.engine_option).label]
     words += [f"isl {service.traffic.isl}", f"osl {service.traffic.osl}"]
     first = "TTFT" if service.targets.requests is None else "wait + TTFT"
     for label, seconds in ((first, service.targets.ttft), ("TPOT", service.targets.tpot)):

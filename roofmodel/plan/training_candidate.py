@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from roofmodel.engines.engine import Engine
 from roofmodel.numbers.algebra import Number
-from roofmodel.options.values import EngineName, EngineOption
+from roofmodel.options.values import EngineName
 from roofmodel.plan.candidate import Shares
 from roofmodel.plan.layouts import Layout
 from roofmodel.plan.ranking import layout_text
@@ -26,7 +26,7 @@ class TrainingRun(NamedTuple):
     attention: str
     memory_utilization: float
     engine: EngineName = "megatron"
-    engine_option: EngineOption | None = None
+    engine_option: tuple[tuple[str, str], ...] = ()
 
     @property
     def engine_id(self) -> str:

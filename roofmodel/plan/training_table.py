@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from roofmodel.engines.engine import Engine
 from roofmodel.files import output_files
 from roofmodel.numbers import units
 from roofmodel.plan.columns import TRAINING_CANDIDATES as CANDIDATES
@@ -34,6 +35,7 @@ class TrainingPlanView:
         run = self.plan.run
         words = [
             self.plan.model, f"{run.gpus} × {' or '.join(self.plan.devices)}", run.dtype,
+            Engine.load(run.engine, run.engine_option).label,
             f"batch {run.batch} of {run.seq} tokens", f"{units.si(run.tokens)} tokens in {units.si(run.steps)} steps",
         ]  # fmt: skip
         yield Text(" · ".join(words), style="bold")
