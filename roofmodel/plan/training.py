@@ -137,8 +137,9 @@ def plan_training(
     """
     valid("attention", attention)
     run = _run(arch, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
-    run = run._replace(engine=engine or default_engine(arch, ("train",), Options(dp=gpus)), engine_option=engine_option)
-    Engine.load(run.engine, valid("engine_option", engine_option or ()))
+    settings = valid("engine_option", engine_option or ())
+    run = run._replace(engine=engine or default_engine(arch, ("train",), Options(dp=gpus)), engine_option=settings)
+    Engine.load(run.engine, run.engine_option)
     check_whole_number("top", top, 1, MAX_VALUE)
     restricted = layout_restrictions(given, "training")
     recomputing = _recomputation(recompute, attention)
