@@ -239,6 +239,7 @@ def evaluate(group: TrainingGroup) -> list[TrainingFound]:
             work, _ = workload(
                 piece.arch, phase="train", batch=run.batch, micro_batch=1, seq=run.seq, dtype=run.dtype,
                 engine=run.engine, engine_option=run.engine_option, attention=run.attention,
+                data_parallel="sequential",  # buckets of gradients are not searched as arrays
                 memory_utilization=run.memory_utilization,
                 **layout._asdict(), **piece.choices._asdict(),
             )  # fmt: skip
