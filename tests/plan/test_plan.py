@@ -214,6 +214,14 @@ def test_targets_that_nothing_meets_name_the_nearest_layout() -> None:
     assert any("no layout meets the targets; the nearest is tp 2" in str(note) for note in found.notes)
 
 
+def test_candidates_state_their_engine() -> None:
+    for engine in ("vllm", "sglang"):
+        report = roofmodel.plan("llama-3.1-8b", "h100", gpus=1, isl=64, osl=8, engine=engine, dtype="bf16", top=1)
+        assert [row["engine"] for row in report.to_dict()["candidates"]] == [engine]
+    report = roofmodel.plan_training("gpt2", "a100", gpus=2, tokens="1B", batch=2, seq=64, tp=1, dp=2, top=1)
+    assert [row["engine"] for row in report.to_dict()["candidates"]] == ["megatron"]
+
+
 def warning(**options: Any) -> str:
     return next(str(note) for note in planned(**options).notes if "no layout meets the targets" in str(note))
 
@@ -227,7 +235,7 @@ def test_a_rate_that_no_layout_reaches_names_the_highest_rate_and_the_gpus_that_
     gpus = int(re.search(r"(\d+) GPUs suffice", text)[1])  # type: ignore[index]
     assert planned(requests=required, **latencies | {"gpus": gpus}).meets
     assert gpus in (11, 12)  # of engines with one GPU, or two
-    assert re.search(r"requests/s; \d+ GPUs suffice at this rate per GPU$", warning(requests=1e4))
+    assert re.search(r"requests/s(, of .*)?; \d+ GPUs suffice at this rate per GPU$", warning(requests=1e4))
     assert "GPUs" not in warning(requests=required, tpot="1us")
     assert "GPUs" not in warning(tpot="1us")
 

@@ -29,7 +29,7 @@ def impossible() -> PlanReport:
 
 def test_the_table_names_layout_rate_cost_and_reason(report: PlanReport) -> None:
     lines = printed(report).splitlines()
-    assert lines[0].startswith("meta-llama/Llama-3.1-8B · 2 × h100-sxm · isl 512 · osl 64 · TPOT ≤ 20 ms")
+    assert lines[0].startswith("meta-llama/Llama-3.1-8B · 2 × h100-sxm · vLLM 0.24 · isl 512 · osl 64 · TPOT ≤ 20 ms")
     assert "tokens/s/GPU" in lines[2]
     assert "$/M" in lines[2]
     assert any("tokens/s/GPU than" in line for line in lines[3:])
