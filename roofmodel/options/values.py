@@ -64,7 +64,8 @@ def check_one_of(option: str, value: object, known: Iterable[str]) -> None:
     """Raises WorkloadError, with similar and all known values, for another one."""
     names = tuple(known)
     if value not in names:
-        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), names)}")
+        cutoff = 0.7 if len(str(value)) < 4 else 0.6  # cpu is not meant by gpu
+        raise WorkloadError(Option(option), f": unknown value {shorten(value)}{choices(str(value), names, cutoff)}")
 
 
 def check_whole_number(option: str, value: object, low: int, high: int) -> None:

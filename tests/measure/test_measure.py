@@ -385,7 +385,7 @@ def test_a_killed_run_keeps_its_rows_for_the_next_run(folder: Path) -> None:
         "--budget 0": "--budget is 0.0; give a number of seconds greater than 0",
         "--model no-such": "no-such",
         "--model gpt2 --batch 0": "batch",
-        "--device tpu": "unknown device 'tpu'",
+        "--device tpu": "--device: unknown value 'tpu'; known: cuda, cpu",
     }.items(),
 )
 def test_invalid_requests_are_refused(
