@@ -103,7 +103,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("estimate gpt2 --hw a100 --engine-option launch", ["--engine-option", "'launch'", "--engine-option launch=graph"]),
     ("estimate gpt2 --hw a100 --engine torch --engine-option launch=12", ["'12' has no unit", "launch=8us"]),
     ("estimate gpt2 --hw a100 --engine torch --engine-option launch=5GB", ["got '5GB' in B", "launch=8us"]),
-    ("sweep gpt2 --hw a100 --engine torch --engine-option launch=5s", ["'5s'", "at most 1 s, such as 8us"]),
+    ("sweep gpt2 --hw a100 --engine torch --engine-option launch=5s", ["'5s'", "at most 1 s, such as launch=8us"]),
     ("plan gpt2 --gpus 1 --isl 8 --osl 8", ["--hw is missing", "--hw a100,h100"]),
     ("plan gpt2 --hw a100 --gpus 1 --isl 8", ["--osl is missing", "try --osl 512"]),
     ("plan gpt2 --hw a100 --gpus 1 --isl 8 --osl 8 --tpot 30", ["--tpot", "'30' has no unit", "--tpot 30ms"]),

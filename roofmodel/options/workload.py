@@ -369,9 +369,9 @@ def _settings(option: str, value: object) -> tuple[tuple[str, str], ...]:
     """Pairs of a key and a value, from a mapping, text such as `launch=graph`, or several texts."""
     if isinstance(value, Mapping):
         return tuple((str(key), str(each)) for key, each in value.items())
-    texts = value.split(",") if isinstance(value, str) else value
+    given = [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
     found = []
-    for each in texts if isinstance(texts, Iterable) else (texts,):
+    for each in [part for one in given for part in (one.split(",") if isinstance(one, str) else [one])]:
         pair = each if isinstance(each, tuple) else str(each).split("=", 1)
         if len(pair) != 2 or not all(pair):
             raise WorkloadError(

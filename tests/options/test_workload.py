@@ -102,7 +102,13 @@ def test_shares_are_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["launch=8us,moe=marlin", ["launch=8us", "moe=marlin"], {"launch": "8us", "moe": "marlin"}]
+    "given",
+    [
+        "launch=8us,moe=marlin",
+        ["launch=8us", "moe=marlin"],
+        ["launch=8us,moe=marlin"],
+        {"launch": "8us", "moe": "marlin"},
+    ],
 )
 def test_options_of_an_engine_are_pairs_of_a_key_and_a_value(given: Any) -> None:
     pairs = (("launch", "8us"), ("moe", "marlin"))
