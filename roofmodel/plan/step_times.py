@@ -13,7 +13,7 @@ from roofmodel.counting.workload import PromptChunk, Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
-from roofmodel.options.values import EngineName, EngineOption
+from roofmodel.options.values import EngineName
 from roofmodel.plan.layouts import Formats, Layout, options_of
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.options import workload
@@ -85,7 +85,7 @@ class ServingReplica(NamedTuple):
 
 def replica(
     arch: Architecture, device: Device, layout: Layout, form: Formats, memory_utilization: float,
-    routing: Routing = UNIFORM, engine: EngineName = DEFAULT_ENGINE, engine_option: EngineOption | None = None,
+    routing: Routing = UNIFORM, engine: EngineName = DEFAULT_ENGINE, engine_option: tuple[tuple[str, str], ...] = (),
 ) -> ServingReplica:  # fmt: skip
     """A replica of this layout in an engine. Raises WorkloadError where the model or the device does not support it."""
     work, _ = workload(
