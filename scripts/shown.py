@@ -118,8 +118,13 @@ def options() -> None:
     """Print the options of a workload as a table."""
     rows = []
     for name, option in DECLARED.items():
-        values = {"count": "int", "name": "str", "time": "float or str", "share": "float",
-                  "settings": "str, list or dict"}[option.kind]
+        values = {
+            "count": "int",
+            "name": "str",
+            "time": "float or str",
+            "share": "float",
+            "settings": "str, list or dict",
+        }[option.kind]
         if option.choices:
             values = ", ".join(f'`"{choice}"`' for choice in option.choices)
         text = re.sub(r"--([a-z-]+)", lambda flag: f"`{flag[1].replace('-', '_')}`", option.help)

@@ -65,7 +65,7 @@ def _type(parameter: inspect.Parameter) -> Any:
     """The type of an option on the command line: text, where Python takes a path, one of several names, or a list."""
     found = kinds(parameter.annotation)
     several = parameter.default is parameter.empty or isinstance(parameter.default, tuple)
-    if parameter.kind is parameter.VAR_POSITIONAL or Mapping in found or (Iterable in found and several):
+    if parameter.kind is parameter.VAR_POSITIONAL or {Mapping, Iterable} <= found or (Iterable in found and several):
         return list[str]
     if found & {str, Literal, os.PathLike}:
         return str

@@ -275,7 +275,8 @@ def test_sets_without_source_and_date_have_those_of_their_kind(tmp_path: Path) -
         ("calibration:\n  gemm: {any: {fp16/fp16: {latency: 3}}}", "lacks the key 'fill'"),
         *(
             (
-                "calibration:\n  experts: {any: {fp16/fp16: {latency: 1 us, expert: 1 ns, pipe: 1, l2: 1, dram: 1, rows: 1, "
+                "calibration:\n  experts: {any: {fp16/fp16: {latency: 1 us, expert: 1 ns, pipe: 1, l2: 1, dram: 1, "
+                "rows: 1, "
                 f"elsewhere: {value}, fit: {{rows: 9, held_out: 4, error: 0.1, low: 0.9, high: 1.1, source: ours, "
                 "date: 2026-01-02}}}}",
                 f"calibration.experts.any.fp16/fp16.elsewhere is {value}; it must be 0, 1, 2 or 3",
