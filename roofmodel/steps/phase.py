@@ -143,6 +143,15 @@ class PhaseEstimate(NamedTuple):
         return Expected(*(maximum(each, host) if self.host.overlapped else each + host for each in seconds))
 
     @property
+    def exposed_host_seconds(self) -> Number:
+        """What a serving engine's host adds to the expected time of the kernels."""
+        if self.host == Host() or self.busy is None:
+            return 0.0
+        parts = self.stages if self.step.phase == "generate" else ()
+        kernels = [running(self.of_stage(part), self.launch) for part in parts] or [self.work_seconds]
+        return self.busy.value - sum(each.value for each in kernels if each)
+
+    @property
     def work_seconds(self) -> Expected | None:
         """The time of its kernels and of the wrapper of data-parallel replicas, without the hidden communication."""
         added, hidden = self.replicas.added, self.replicas.hidden
@@ -293,6 +302,7 @@ def totals(phase: PhaseEstimate) -> dict[str, Any]:
         "expected_replica_seconds": added and plain(added.value),
         "bubble_seconds": phase.idle.bound,
         "expected_bubble_seconds": phase.idle.expected and plain(phase.idle.expected.value),
+        "expected_host_seconds": expected and plain(phase.exposed_host_seconds),
         "kernels": phase.kernels,
         "host_bound": phase.host_bound if expected else None,
         "matmul_flops_all_pairs": phase.all_pairs_matmul_flops,

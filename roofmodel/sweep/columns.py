@@ -61,6 +61,10 @@ RESULTS = Table(
         Column("bubble_seconds", unit=SECONDS, meaning=_BUBBLE),
         Column("expected_bubble_seconds", unit=SECONDS, meaning=_BUBBLE),
         Column(
+            "expected_host_seconds", unit=SECONDS,
+            meaning="what the host of a serving engine adds to the expected time of the kernels",
+        ),
+        Column(
             "expected_seconds", "expected", SECONDS,
             meaning="the expected time of the phase; null on a device without a timing model",
         ),
