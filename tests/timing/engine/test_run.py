@@ -184,7 +184,7 @@ def test_each_operator_states_its_kernel_and_what_its_time_is_from(
 @pytest.mark.parametrize(
     ("model", "hw", "options", "note"),
     [
-        ("deepseek-v3", "b200", {"tp": 8}, "latent decode attention kernels of vLLM have no parameters for b200"),
+        ("llama-3.1-8b", "a100", {"weights": "int4"}, "GEMM kernels of vLLM have no parameters for a100-sxm-80gb"),
         ("llama-3.1-8b", "h100", {}, None),
         ("llama-3.1-8b", "a100", {"engine": "trtllm"}, "decode attention kernels of TensorRT-LLM have no param"),
         ("llama-3.1-8b", "a100", {"engine": "torch"}, None),
