@@ -393,10 +393,10 @@ def test_a_notebook_shows_the_table_as_html() -> None:
 def test_a_notebook_shows_notes_and_warnings() -> None:
     bundle = roofmodel.estimate("gpt2", "v100", context=1024)._repr_mimebundle_()
     for text in bundle.values():
-        assert "note: decode is launch-bound" in text
+        assert "note: in eager PyTorch a decode" in text
         assert "warning: decode reaches 1025 tokens" in text
     markdown = roofmodel.explain("gpt2", hw="v100", context=1024)._repr_mimebundle_()["text/markdown"]
-    assert "\n\nnote: decode is launch-bound" in markdown
+    assert "\n\nnote: in eager PyTorch a decode" in markdown
     assert "\n\nwarning: decode reaches 1025 tokens" in markdown
 
 
