@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from rich.console import Console
 
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.errors import ProfileError
 from roofmodel.measure import table as table_module
 from roofmodel.measure import validation_tables as views
@@ -486,3 +487,16 @@ def test_moe_rows_faster_than_uniform_routing_allows_suggest_one_distribution(tm
     same = validate(table(tmp_path, row | {"distribution": "same"}), Device.load("a100"))
     assert not faster_experts(same)
     assert same.bound[0] == pytest.approx(found.bound[0] * 2 / 8, rel=0.02)
+
+
+def test_an_engine_chooses_the_kernel_of_rows_that_name_none(tmp_path: Path) -> None:
+    """H100: fp16 GEMMs have sets of vLLM, SGLang and TensorRT-LLM. A row with a kernel keeps it."""
+    rows = ({"kernel": ""}, {"kernel": "torch_flow"})
+    path = tmp_path / "rows.csv"
+    lines = [f"gemm,float16,512,4096,4096,{row['kernel']},50" for row in rows]
+    path.write_text("\n".join(["op,dtype,m,n,k,kernel,latency_us", *lines]) + "\n")
+    found = validate(str(path), H100, Engine.load("sglang"))
+    default, named = found.expected
+    own = [validate(str(path), H100, Engine.load(name)).expected[0] for name in ("sglang", "trtllm")]
+    assert (default, named) == (own[0], own[1])
+    assert default != named
