@@ -151,7 +151,7 @@ def _reported(folder: Path) -> Iterator[Reported]:
 
 def _run(row: Reported, launch: float | None = None) -> PhaseEstimate:
     """Estimate the pass of a row; `launch` is the host time per operator in seconds, None for that of PyTorch."""
-    options = [f"autocast={row.dtype}"] * row.autocast + ([] if launch is None else [f"launch={launch!r} s"])
+    options = [f"autocast={row.dtype}"] * row.autocast + ([] if launch is None else [f"launch={1e6 * launch:.9f} us"])
     (found,) = estimate(
         _model(row.model), Device.load(row.hw), phase=row.by.phase, batch=row.batch, seq=row.seq, dtype=row.dtype,
         engine="torch" if row.by.engine == AUTOCAST else row.by.engine, engine_option=options,
