@@ -4,6 +4,7 @@ Its file names the kernels that it runs, what it fuses, its collectives, and wha
 """
 
 import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -39,7 +40,7 @@ class Engine(NamedTuple):
     launch: LaunchTime | None = None
     extra_kernels: str = ""
     autocast: str = ""
-    fuses: frozenset[str] = frozenset()
+    fuses: Mapping[str, frozenset[str]] = {}  # by GPU generation or `any`
     collectives: str = ""
     all_reduce: AllReduce | None = None
     host: Host = Host()
@@ -87,6 +88,10 @@ class Engine(NamedTuple):
         where = [(g, f) for g in (generation or ANY, ANY) for f in (formats, ANY)]
         names = (name for generation_, format_ in where for name in self.kernels.get((kind, generation_, format_), ()))
         return tuple(dict.fromkeys(names))
+
+    def fusions(self, generation: str | None) -> frozenset[str]:
+        """What it fuses on GPUs of a generation."""
+        return self.fuses.get(ANY, frozenset()) | self.fuses.get(generation or ANY, frozenset())
 
     def with_settings(self, settings: tuple[tuple[str, str], ...]) -> "Engine":
         """The engine with options set. Raises EngineError for an option or a value that it does not have."""

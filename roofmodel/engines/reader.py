@@ -44,7 +44,7 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
         elif key == "kernels":
             found[key] = {**found.get(key, {}), **_kernels(entry)}
         elif key == "fuses":
-            found[key] = frozenset(_one_of(item, FUSIONS) for item in entry.items())
+            found[key] = _fuses(entry)
         elif key == "collectives":
             found |= _collectives(entry)
         elif key == "host":
@@ -122,6 +122,12 @@ def _kernels(value: YamlValue) -> dict[tuple[str, str, str], tuple[str, ...]]:
             for formats, listed in _levels(of_generation, None).items():
                 found[kind, generation, formats] = tuple(item.text() for item in listed.items())
     return found
+
+
+def _fuses(value: YamlValue) -> dict[str, frozenset[str]]:
+    """The fusions by generation: a list for all of them, or a mapping."""
+    by_generation = _levels(value, GENERATIONS).items()
+    return {name: frozenset(_one_of(item, FUSIONS) for item in listed.items()) for name, listed in by_generation}
 
 
 def _levels(value: YamlValue, known: tuple[str, ...] | None) -> dict[str, YamlValue]:

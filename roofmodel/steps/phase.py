@@ -133,7 +133,7 @@ class PhaseEstimate(NamedTuple):
         prompt = 0 if part in ("decode", "decodes") else sequences * step.tokens
         if step.chunk:
             prompt = prompt + step.chunk.batch * step.chunk.tokens
-        return passes * (host.step + host.sequence * sequences) + host.prompt_token * prompt
+        return passes * (step.microbatches * host.step + host.sequence * sequences) + host.prompt_token * prompt
 
     def with_host(self, seconds: Expected | None, part: str) -> Expected | None:
         """The time of a part with that of the host, which overlaps or is added."""

@@ -15,6 +15,7 @@ from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import Calibration, Fit
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
+from roofmodel.engines.schema import AllReduce
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, minimum, plain, power, product, trace_branches
 from roofmodel.timing import attention, gemm, layer_kernels, stream
 from roofmodel.timing.attention import AttentionWork
@@ -149,15 +150,15 @@ def _exchange(
     if collective is None or path is None:
         return None
 
-    own = None if isinstance(implementation, str) or collective.name != "all_reduce" else implementation.all_reduce
-    is_own = own is not None and either(path.leaves, False, operator.exchanged_bytes <= own.up_to)
+    own = None if isinstance(implementation, str) else implementation.all_reduce
+    is_own = runs_own_all_reduce(operator, device, own)
 
     def over(link: Link | None) -> ParameterSet | None:
         if link is None:
             return None
         names = names_of(implementation, "collectives", link.parameters)
         found = choose_set(calibration.collectives, names, link.parameters)
-        if own is None:
+        if own is None or is_own is False:
             return found
         return _either(is_own, choose_set(calibration.collectives, (own.own, *names), link.parameters), found)
 
@@ -176,6 +177,15 @@ def _exchange(
     work = collectives.CollectiveWork(collective.gpus, rounds, crossing_bytes, path.nodes)
     of_kind = ("collectives", calibration)
     return found and _applied(of_kind, collectives.DESCRIPTION, collectives.seconds, (work, bandwidth), found)
+
+
+def runs_own_all_reduce(operator: Operator, device: Device, own: AllReduce | None) -> Number:
+    """Whether an engine's own kernel reduces: an all-reduce over NVLink inside a node, of a message that it takes."""
+    collective = operator.collective
+    path = route(collective, device) if collective and collective.name == "all_reduce" and own else None
+    if own is None or path is None or device.inside is None or device.inside.parameters != "any":
+        return False
+    return either(path.leaves, False, operator.exchanged_bytes <= own.up_to)
 
 
 def _either(condition: Number, yes: ParameterSet | None, no: ParameterSet | None) -> ParameterSet | None:
@@ -277,8 +287,8 @@ def _kernel(
     if kind == "gemm":
         matrices = gemm_work(operator, dtype)
         assert matrices is not None
-        if has_winograd_shape(operator):
-            share = either(runs_in_fp32_on_cuda_cores(operator, device, dtype), WINOGRAD_SHARE, 1)
+        if not is_just(winograd := has_winograd_shape(operator), False):
+            share = either(winograd * runs_in_fp32_on_cuda_cores(operator, device, dtype), WINOGRAD_SHARE, 1)
             matrices = matrices._replace(k=share * matrices.k)
         if repeated:
             matrices = matrices._replace(copies_a=copies[0], copies_b=copies[1])
@@ -343,7 +353,7 @@ it (`benchmarks/convolutions.py`); passes of networks with 56 or fewer channels 
 """
 
 
-def has_winograd_shape(operator: Operator) -> bool:
+def has_winograd_shape(operator: Operator) -> Number:
     """Whether cuDNN computes a convolution in fp32 by Winograd's algorithm: 3 x 3 with stride 1, no narrow groups.
 
     In a trace of ResNet-50's training on a V100 (pytorch/kineto@94979607), the forward pass and both gradients of all
@@ -352,9 +362,10 @@ def has_winograd_shape(operator: Operator) -> bool:
     sizes = operator.sizes
     if operator.kind != "conv" or not {"r", "s", "i", "j", "i+r", "j+s"} <= sizes.keys():
         return False
-    if not (sizes["r"] == sizes["s"] == 3 and _has_unit_stride(sizes)):
+    is_narrow = not is_just(sizes.get("g", 1), 1) and bool(minimum(sizes["c"], sizes["o"]) < WINOGRAD_CHANNELS)
+    if is_narrow or not sizes["r"] == sizes["s"] == 3:
         return False
-    return is_just(sizes.get("g", 1), 1) or bool(minimum(sizes["c"], sizes["o"]) >= WINOGRAD_CHANNELS)
+    return _has_unit_stride(sizes)
 
 
 def runs_in_fp32_on_cuda_cores(operator: Operator, device: Device, dtype: str) -> Number:
@@ -365,9 +376,9 @@ def runs_in_fp32_on_cuda_cores(operator: Operator, device: Device, dtype: str) -
     )
 
 
-def _has_unit_stride(sizes: Mapping[str, Number]) -> bool:
+def _has_unit_stride(sizes: Mapping[str, Number]) -> Number:
     """Whether a filter of 3 rows and columns moves by one pixel: it reads at most two rows more than it writes."""
-    return all(bool(sizes[f"{axis}+{side}"] <= sizes[axis] + 2) for axis, side in (("i", "r"), ("j", "s")))
+    return product(sizes[f"{axis}+{side}"] <= sizes[axis] + 2 for axis, side in (("i", "r"), ("j", "s")))
 
 
 def compute_format(operator: Operator, dtype: str) -> Format:

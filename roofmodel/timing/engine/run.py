@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -14,7 +15,7 @@ from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.engines.schema import AllReduce
 from roofmodel.models.architecture import ReferenceCode
-from roofmodel.numbers.algebra import Number
+from roofmodel.numbers.algebra import Number, either
 from roofmodel.timing.engine.fusion import absorbed, absorbs, merge_groups, share_of_merged
 from roofmodel.timing.roofline import Placement
 from roofmodel.timing.timing import (
@@ -26,6 +27,7 @@ from roofmodel.timing.timing import (
     formula,
     kernel_parameters,
     merged_gemms,
+    runs_own_all_reduce,
 )
 
 if TYPE_CHECKING:
@@ -76,6 +78,11 @@ class Timing(NamedTuple):
         return (*named, *self.engine.implementations(kind, "/".join(key.split("/")[:2]), self.device.generation))
 
     @property
+    def fuses(self) -> frozenset[str]:
+        """What the engine fuses on the device."""
+        return self.engine.fusions(self.device.generation)
+
+    @property
     def all_reduce(self) -> AllReduce | None:
         """The engine's own all-reduce."""
         return None if self.kernel else self.engine.all_reduce
@@ -98,7 +105,7 @@ class Timing(NamedTuple):
         if found is None:
             return "bound"
         wanted = self.implementations(found.kind, found.format_key)
-        own = not wanted or found.kind == "stream" or found.implementation in wanted or self._is_own(found)
+        own = found.kind == "stream" or found.implementation in wanted or self._is_own(found)
         return "measured" if own and not found.is_substitute and found.fitted_on == self.device.id else "borrowed"
 
     def _is_own(self, found: Formula) -> bool:
@@ -133,13 +140,13 @@ class Timing(NamedTuple):
     ) -> list[Run]:  # fmt: skip
         """How the engine runs each operator, in order. `expect` gives the time of one without fusion."""
         alone = expect or (lambda operator, bound, kernels: self.expect(operator, bound, dtype, kernels))
-        fuses = self.engine.fuses
+        fuses = self.fuses
         extra = [kernels for _, kernels in zip(operators, self.extra_kernels(operators, code), strict=False)]
         if not fuses:
             return [alone(*each) for each in zip(operators, placed, extra, strict=True)]
         found: dict[int, Run] = {}
         groups = [*merge_groups(operators, fuses)]
-        after_all_reduce = False
+        after_all_reduce: Number = False  # whether the engine's own kernel reduced the input
         for group in groups:
             several, bounds = [operators[i] for i in group], [placed[i] for i in group]
             if runs := [*self._merged(several, bounds, dtype)]:
@@ -149,18 +156,20 @@ class Timing(NamedTuple):
             for place in group:
                 operator, bound = operators[place], placed[place]
                 run = alone(operator, bound, extra[place])
-                fusion = absorbs(operator, fuses, after_all_reduce)
+                fusion = absorbs(operator, fuses, after_all_reduce is not False)
                 if run.expected and fusion:
                     time = absorbed(operator, run.expected, bound, fusion, self.device)
+                    if fusion == "all_reduce_norm":
+                        time = Expected(*map(partial(either, after_all_reduce), time, run.expected))
                     run = Run(time, extra_kernels=run.extra_kernels, absorbed=fusion)
                 found[place] = run
-                is_reduced = operator.collective is not None and operator.collective.name == "all_reduce"
-                after_all_reduce = is_reduced or (after_all_reduce and fusion == "residual")
+                if fusion != "residual":
+                    after_all_reduce = runs_own_all_reduce(operator, self.device, self.all_reduce)
         return [found[place] for place in range(len(operators))]
 
     def _merged(self, several: Sequence[Operator], bounds: Sequence[Placement], dtype: str) -> Iterator[Run]:
         """The shares of a merged GEMM, or a GEMM whose input the previous kernel quantizes; nothing for others."""
-        quantizes = "quantize" in self.engine.fuses
+        quantizes = "quantize" in self.fuses
         if several[0].kind != "gemm" or (len(several) == 1 and not quantizes):
             return
         one = merged_gemms(several, self.device, dtype, self)

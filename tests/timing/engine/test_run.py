@@ -96,7 +96,7 @@ def test_the_down_projections_of_latent_attention_run_as_one_gemm() -> None:
 
 def test_a_norm_runs_in_the_kernel_of_the_all_reduce_before_it() -> None:
     engine = Engine.load("trtllm")
-    others = engine._replace(fuses=engine.fuses - {"all_reduce_norm"})
+    others = engine._replace(fuses={"any": engine.fuses["any"] - {"all_reduce_norm"}})
     device, arch = Device.load("h100"), load("llama-3.1-70b")
     (step,) = workload(arch, phase="decode", tp=8, batch=8)[0].steps()
     alone, fused = (
