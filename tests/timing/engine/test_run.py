@@ -334,3 +334,35 @@ def test_extra_kernels_use_the_format_of_the_tensors_not_of_the_gemms() -> None:
         return next(one for one in found.placed if one.operator.name == "attention.softmax")
 
     assert softmax(dtype="fp8", activations="fp16").expected == softmax(dtype="fp16").expected
+
+
+@pytest.mark.parametrize(
+    ("hw", "workload_options"),
+    [
+        ("a100", {"phase": "decode", "tp": 4}),  # vLLM fuses on Hopper and Blackwell only
+        ("rtx-pro-6000-server", {"phase": "decode", "tp": 4}),  # NCCL over PCIe
+        ("h100", {"phase": "prefill", "tp": 8, "batch": 8, "seq": 4096}),  # 268 MB: NCCL
+    ],
+)
+def test_a_norm_runs_in_a_kernel_of_its_own_where_the_engine_does_not_reduce(
+    hw: str, workload_options: dict[str, Any]
+) -> None:
+    (phase,) = estimate(load("llama-3.1-8b"), Device.load(hw), engine="vllm", **workload_options).phases
+    norm = next(one for one in phase.placed if one.operator.name == "norm.mlp")
+    assert norm.expected is not None
+    assert norm.expected.value > norm.placement.bound_seconds
+
+
+def test_a_set_for_which_the_engine_names_no_kernel_is_borrowed() -> None:
+    """vLLM's file has no GEMMs with int4 weights for an A100; TensorRT-LLM's are used."""
+    (phase,) = estimate(load("llama-3.1-8b"), Device.load("a100"), phase="decode", weights="int4").phases
+    gemm = next(one for one in phase.placed if one.operator.name == "mlp.down")
+    assert (gemm.run.evidence, gemm.run.formula is None) == ("borrowed", False)
+
+
+def test_a_host_schedules_each_microbatch_of_a_pipeline() -> None:
+    """Four stages with four microbatches: four steps of the host, 190 us each in vLLM."""
+    engine = Engine.load("vllm")
+    (phase,) = estimate(load("llama-3.1-8b"), Device.load("h100"), phase="decode", pp=4, batch=4, micro_batch=1).phases
+    assert phase.step.microbatches == 4
+    assert float(phase.host_seconds("decode")) == pytest.approx(4 * engine.host.step)
