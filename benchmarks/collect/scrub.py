@@ -186,7 +186,11 @@ def _visible_gpus() -> list[str]:
 
 def _sources() -> bytes:
     """The programs that write and read what is collected, and the devices' files: they contain its words."""
-    files = [*(ROOT / "roofmodel").rglob("*.py"), *Path(__file__).parent.glob("*.py"), *(ROOT / "hardware").iterdir()]
+    files = [
+        *(ROOT / "roofmodel").rglob("*.py"),
+        *Path(__file__).parent.glob("*.py"),
+        *(ROOT / "hardware").rglob("*.yaml"),
+    ]
     return b"\n".join(file.name.encode() + b"\n" + file.read_bytes() for file in files)
 
 

@@ -46,7 +46,8 @@ def summary(estimate: Estimate) -> list[Answer]:
 def _latencies(phase: PhaseEstimate) -> Iterator[Answer]:
     name = phase.step.phase
     if name != "generate":
-        yield Answer(LATENCY.get(name, "latency"), _latency(phase.bound_seconds, phase.expected))
+        latency = _latency(phase.bound_seconds, phase.expected, plain(phase.exposed_host_seconds))
+        yield Answer(LATENCY.get(name, "latency"), latency)
         return
     steps = _steps(phase)
     for label, time in latencies(phase).items():
@@ -60,13 +61,14 @@ def _steps(phase: PhaseEstimate) -> str:
     return f" · first decode {first}, last {last}"
 
 
-def _latency(bound: Number, expected: Expected | None) -> str:
-    """`11.7 ms bound    24.9 ms expected (22.5 ms to 29.1 ms)`."""
+def _latency(bound: Number, expected: Expected | None, host: Number = 0) -> str:
+    """`11.7 ms bound    24.9 ms expected (22.5 ms to 29.1 ms)`, and the part of it that the engine's host adds."""
     text = f"{units.seconds(plain(bound))} bound"
     if expected is None:
         return f"{text:<16} {UNKNOWN}"
     seconds, low, high = (units.seconds(plain(value)) for value in expected)
-    return f"{text:<16} {seconds} expected ({low} to {high})"
+    of_host = f"; host {units.seconds(float(host))}" if host else ""
+    return f"{text:<16} {seconds} expected ({low} to {high}){of_host}"
 
 
 def _rates(phases: tuple[PhaseEstimate, ...]) -> Iterator[Answer]:

@@ -283,21 +283,18 @@ def _subtotal(stage: str, found: Sequence[OperatorRow]) -> EstimateLine:
 
 
 def _totals(phase: PhaseEstimate) -> Iterator[EstimateLine]:
-    """The wait for other pipeline stages, what data-parallel training and the engine's host add, the total."""
+    """The wait for other pipeline stages, what data-parallel training adds, the total."""
     idle, pipelined = phase.idle, phase.step.parallel.pp > 1
     extra = [*replica_rows(phase)]
     if pipelined:
         yield _added(phase, "wait for other stages", idle.bound, idle.expected and float(idle.expected.value))
     for name, bound, expected in extra:
         yield _added(phase, name, bound or None, expected or None)
-    host = float(phase.exposed_host_seconds)
-    if host:
-        yield _added(phase, "host", None, host)
     kernels, waits = phase.work_seconds, idle.expected
     # the wait of a launch-bound pipeline consists of launches, the rows above of kernels: the two do not add up
-    together = None if pipelined and phase.host_bound else kernels and waits and kernels.value + waits.value + host
+    together = None if pipelined and phase.host_bound else kernels and waits and kernels.value + waits.value
     yield EstimateLine(
-        "kernels total" if phase.host_bound and not pipelined else "total",
+        "kernels total" if (phase.host_bound or phase.exposed_host_seconds) and not pipelined else "total",
         cost=phase.cost,
         seconds=phase.bound_seconds,
         expected=None if together is None else float(together),

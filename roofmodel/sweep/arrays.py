@@ -7,7 +7,9 @@ from typing import Any
 
 from roofmodel.sweep.case import NAMED_OPTIONS, RESULT_COLUMNS, Columns
 
-TEXT_COLUMNS = ("model", "hardware", "phase", *NAMED_OPTIONS, "bound", "note")
+TEXT_COLUMNS = (
+    "model", "hardware", "phase", *NAMED_OPTIONS, "engine_version", "engine_file", "runtime", "bound", "note"
+)  # fmt: skip
 """Columns of strings."""
 
 

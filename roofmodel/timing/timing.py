@@ -287,7 +287,7 @@ def _kernel(
     if kind == "gemm":
         matrices = gemm_work(operator, dtype)
         assert matrices is not None
-        if not is_just(winograd := has_winograd_shape(operator), False):
+        if (winograd := has_winograd_shape(operator)) is not False:
             share = either(winograd * runs_in_fp32_on_cuda_cores(operator, device, dtype), WINOGRAD_SHARE, 1)
             matrices = matrices._replace(k=share * matrices.k)
         if repeated:

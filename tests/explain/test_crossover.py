@@ -170,7 +170,7 @@ def test_operators_over_gpus_are_those_of_a_sharded_model() -> None:
     ("options", "message"),
     [
         ({"over": "batch", "dp": 2}, 'over="batch": dp=2 only splits the batch over replicas; use dp=1'),
-        ({"over": "width"}, "unknown variable 'width'; known: batch, seq, context, gpus"),
+        ({"over": "width"}, "unknown value 'width'; known: batch, seq, context, gpus"),
         ({"over": "context", "phase": "train"}, "train reads no KV cache"),
         ({"op": "nothing"}, "unknown operator 'nothing'"),
         ({"model": "resnet-18", "over": "context"}, 'forward reads no KV cache; use over="batch"'),

@@ -74,7 +74,10 @@ def test_strong_scaling_keeps_the_batch() -> None:
 
 
 def test_the_default_wrapper_and_the_same_wrapper_given_have_the_same_efficiency() -> None:
-    default, given_wrapper = (scaled(batch=8, **options).to_dict() for options in ({}, {"data_parallel": "ddp"}))
+    default, given_wrapper = (
+        scaled(batch=8, **options).to_dict()
+        for options in ({"engine": "torch"}, {"engine": "torch", "data_parallel": "ddp"})
+    )
     assert [row["data_parallel"] for row in given_wrapper["rows"]] == [None, "ddp", "ddp"]
     assert given_wrapper["rows"] == default["rows"]
     assert given_wrapper["scaling"]["fits"] == default["scaling"]["fits"]

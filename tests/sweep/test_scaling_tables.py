@@ -15,7 +15,14 @@ from roofmodel.sweep.scaling_tables import describe_fit, subtitle
 def test_the_table_has_model_measurement_and_serial_fractions(tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text("gpus,seconds\n1,0.1\n2,0.11\n4,0.12\n")
     report = roofmodel.sweep(
-        "gpt2", "a100", phase="train", batch=8, scaling="weak", gpus=[1, 2, 4], measured=tmp_path / "runs.csv"
+        "gpt2",
+        "a100",
+        phase="train",
+        batch=8,
+        engine="torch",
+        scaling="weak",
+        gpus=[1, 2, 4],
+        measured=tmp_path / "runs.csv",
     )
     console = Console(width=110, record=True, file=StringIO())
     console.print(report)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel.errors import WorkloadError
+from roofmodel.models.hub import load
 from roofmodel.steps.estimate import estimate
 from roofmodel.steps.stages import phase_totals
 from roofmodel.sweep import selection
@@ -108,9 +109,7 @@ def test_a_sweep_without_rows_is_a_result_with_a_note(tmp_path: Any) -> None:
 def test_latencies_and_rates_are_those_of_the_estimate(phase: Any, options: dict[str, int]) -> None:
     asked = {"batch": 8, "new_tokens": 16, **options} if phase == "generate" else {"batch": 8, **options}
     (row,) = roofmodel.sweep("gpt2", "h100", phase=phase, **asked).to_dict()["rows"]  # type: ignore[arg-type]
-    (found,) = estimate(
-        roofmodel.options.arguments.architecture("gpt2", None), roofmodel.Device.load("h100"), phase=phase, **asked
-    ).phases
+    (found,) = estimate(load("gpt2"), roofmodel.Device.load("h100"), phase=phase, **asked).phases
     totals, gpus = phase_totals(found), found.step.parallel.gpus
     if phase == "generate":
         names = [name for name in totals if re.search("ttft|tpot_seconds|e2e|per_gpu|per_user", name)]
