@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from roofmodel.engines import reader
 from roofmodel.engines.schema import (
@@ -53,11 +53,7 @@ class Engine(NamedTuple):
 
         Raises EngineError.
         """
-        if isinstance(name, Engine):
-            found = name
-        else:
-            path = find(name)
-            found = _shipped(path) if path.parent == FOLDER else _read(path)
+        found = name if isinstance(name, Engine) else _read(find(name))
         return found.with_settings(settings) if settings else found
 
     def __hash__(self) -> int:
@@ -164,8 +160,12 @@ REPLACED = {"current": "vllm", "trtllm-0.9": "trtllm@0.9"}
 """Former names of engines."""
 
 
-def find(name: str | os.PathLike[str]) -> Path:
-    """The file of an engine, by name or path. Raises EngineError for a name that is none."""
+def find(name: str | os.PathLike[str], before: tuple[Path, ...] = ()) -> Path:
+    """The file of an engine, by name or path. Raises EngineError for a name that is none.
+
+    `before` are the files whose `like` led here; the last one has the name in it. A path is relative to that file. A
+    name that both a user's and a packaged engine have means the packaged one where the user's would refer back.
+    """
     if not isinstance(name, str | os.PathLike):
         raise EngineError(
             Option("engine"), f": {shorten(name)} is no engine; give a name such as 'vllm' or a YAML file"
@@ -174,15 +174,20 @@ def find(name: str | os.PathLike[str]) -> Path:
     if text in REPLACED:
         raise EngineError(Option("engine", text), " has another name now; write ", Option("engine", REPLACED[text]))
     if text.lower().endswith((".yaml", ".yml")) or os.sep in text:
-        return Path(text).expanduser()
-    for folder in folders():
-        if (path := folder / f"{text.lower()}.yaml").is_file():
-            return path
+        path = Path(text).expanduser()
+        return before[-1].parent / path if before else path
+    searched = (FOLDER,) if before and before[-1].parent == FOLDER else folders()
+    files = [path for folder in searched if (path := folder / f"{text.lower()}.yaml").is_file()]
+    if not files and before and text == before[-1].stem:
+        files = [before[-1]]
+    if files:
+        return next((path for path in files if not _is_among(path, before)), files[0])
     base, at, version = text.lower().partition("@")
     if at and base in names():
-        engine = Engine.load(base)
+        path = find(base, before)
+        engine = _read(path, before)
         if version and f"{engine.version}.".startswith(f"{version}."):
-            return find(base)
+            return path
         others = [other for other in names() if other.startswith(f"{base}@")]
         raise EngineError(
             Option("engine", text), f": there is no file for this version of {engine.name}; ",
@@ -193,9 +198,24 @@ def find(name: str | os.PathLike[str]) -> Path:
     )
 
 
-def _read(path: Path) -> Engine:
-    fields = reader.read(path, lambda name: Engine.load(name)._asdict())
-    return Engine(**{"id": path.stem, "file": path.name if path.parent == FOLDER else str(path)} | fields)
+def _is_among(path: Path, files: tuple[Path, ...]) -> bool:
+    return path.exists() and any(path.samefile(each) for each in files)
 
 
-_shipped = cache(_read)
+def _read(path: Path, before: tuple[Path, ...] = ()) -> Engine:
+    """The engine of a file. Raises EngineError, also where the file is one of those whose `like` led to it."""
+    if _is_among(path, before):
+        raise EngineError(f"like refers back to {'this file' if path.samefile(before[-1]) else path}")
+    if path.parent == FOLDER:
+        return _packaged(path)
+    return Engine(**{"id": path.stem, "file": str(path)} | _fields(path, before))
+
+
+@cache
+def _packaged(path: Path) -> Engine:
+    return Engine(**{"id": path.stem, "file": path.name} | _fields(path, ()))
+
+
+def _fields(path: Path, before: tuple[Path, ...]) -> dict[str, Any]:
+    files = (*before, path)
+    return reader.read(path, lambda name: _read(find(name, files), files)._asdict())

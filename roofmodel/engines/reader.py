@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from roofmodel.engines.schema import ANY, FUSIONS, KINDS, AllReduce, Host, LaunchTime
 from roofmodel.errors import EngineError, choices
 from roofmodel.files.text_files import YamlValue, read_yaml
 from roofmodel.numbers import units
+from roofmodel.options.values import ComputeFormat, StorageFormat
 
 KEYS = (
     "like", "name", "version", "launch", "extra_kernels", "kernels", "fuses", "collectives", "host", "options",
     "source",
 )  # fmt: skip
+REQUIRED = ("name", "version", "kernels", "launch")  # without `like`
 CODES = ("transformers", "megatron")
 OPTIONS = ("launch", "autocast")
 GENERATIONS = ("Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", ANY)
@@ -30,9 +32,14 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
     entries = root.mapping(KEYS)
     base: Mapping[str, Any] = {}
     if "like" in entries:
-        base = {**_base(entries["like"], path, load), "name": path.stem}
+        base = {**_base(entries["like"], load), "name": path.stem}
     else:
-        root.mapping(KEYS, required=("name", "version", "kernels", "launch"))
+        for key in REQUIRED:
+            if key not in entries:
+                raise root.error(
+                    f"the file lacks the key {key!r}; add 'like: vllm' to take the rest from another engine, or state "
+                    f"{', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}"
+                )
     found: dict[str, Any] = {name: value for name, value in base.items() if name not in ("id", "file", "settings")}
     for key, entry in entries.items():
         if key in ("name", "version"):
@@ -42,7 +49,9 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
         elif key == "extra_kernels":
             found[key] = _one_of(entry, CODES)
         elif key == "kernels":
-            found[key] = {**found.get(key, {}), **_kernels(entry)}
+            own = entry.mapping(KINDS)
+            of_base = {rule: listed for rule, listed in found.get(key, {}).items() if rule[0] not in own}
+            found[key] = of_base | _kernels(own)
         elif key == "fuses":
             found[key] = _fuses(entry)
         elif key == "collectives":
@@ -57,12 +66,9 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
     return found
 
 
-def _base(value: YamlValue, path: Path, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any]:
-    name = value.text()
-    if name == path.stem:
-        raise value.error(f"an engine cannot be like itself: {name}")
+def _base(value: YamlValue, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any]:
     try:
-        return load(name)
+        return load(value.text())
     except EngineError as error:
         raise value.error(error.message) from None
 
@@ -92,7 +98,11 @@ def _launch(value: YamlValue) -> LaunchTime | None:
             raise value.error(f"launch is {value.text()!r}; it must be graph, or a mapping with seconds, low and high")
         return None
     entries = value.mapping(LaunchTime._fields, required=LaunchTime._fields)
-    return LaunchTime(*(_seconds(entries[field]) for field in LaunchTime._fields))
+    seconds, low, high = (_seconds(entries[field]) for field in LaunchTime._fields)
+    if not low <= seconds <= high:
+        low_text, text, high_text = (entries[field].text() for field in ("low", "seconds", "high"))
+        raise value.error(f"launch has the interval {low_text} to {high_text}, which must contain seconds, {text}")
+    return LaunchTime(seconds, low, high)
 
 
 def _host(value: YamlValue) -> Host:
@@ -114,13 +124,15 @@ def _collectives(value: YamlValue) -> dict[str, Any]:
     return found
 
 
-def _kernels(value: YamlValue) -> dict[tuple[str, str, str], tuple[str, ...]]:
+def _kernels(kinds: Mapping[str, YamlValue]) -> dict[tuple[str, str, str], tuple[str, ...]]:
     """The names by kind, generation and formats: a list for all of them, or mappings by generation or formats."""
     found: dict[tuple[str, str, str], tuple[str, ...]] = {}
-    for kind, of_kind in value.mapping(KINDS).items():
+    for kind, of_kind in kinds.items():
         for generation, of_generation in _levels(of_kind, GENERATIONS).items():
             for formats, listed in _levels(of_generation, None).items():
                 found[kind, generation, formats] = tuple(item.text() for item in listed.items())
+                if not found[kind, generation, formats]:
+                    raise listed.error(f"{listed.path} names no kernel")
     return found
 
 
@@ -135,8 +147,23 @@ def _levels(value: YamlValue, known: tuple[str, ...] | None) -> dict[str, YamlVa
     if not value.is_mapping:
         return {ANY: value}
     keys = value.mapping()
-    if known is not None and all("/" in key for key in keys):
-        return {ANY: value}
-    if known is None and (wrong := [key for key in keys if "/" not in key and key != ANY]):
-        raise keys[wrong[0]].error(f"{wrong[0]!r} is no pair of formats such as fp16/fp8")
-    return value.mapping(known)
+    if not keys:
+        raise value.error(f"{value.path} names no kernel")
+    if known is not None:
+        return {ANY: value} if all("/" in key for key in keys) else value.mapping(known)
+    for key, entry in keys.items():
+        if key != ANY:
+            _check_formats(key, entry)
+    return keys
+
+
+def _check_formats(key: str, entry: YamlValue) -> None:
+    """Raises EngineError for a key that is no pair of a compute format and a stored format."""
+    names = key.split("/")
+    if len(names) != 2:
+        raise entry.error(f"{key!r} is no pair of formats such as fp16/fp8")
+    if "bf16" in names:
+        raise entry.error(f"{key!r}: write {key.replace('bf16', 'fp16')!r}, which stands for bf16, too")
+    for name, formats in zip(names, (ComputeFormat, StorageFormat), strict=True):
+        if name not in (known := get_args(formats)):
+            raise entry.error(f"{key!r} has the unknown format {name!r}{choices(name, known)}")

@@ -150,7 +150,10 @@ def test_a_users_engine_differs_from_the_one_that_it_is_like_by_its_entries(tmp_
     mine, vllm = Engine.load(file), Engine.load("vllm")
     assert (mine.id, mine.name, mine.version, mine.file) == ("mine", "mine", "0.99", str(file))
     assert mine.kernels["gemm", "any", "fp16/fp16"] == ("sglang_torch_linear",)
-    assert mine.kernels["gemm", "any", "fp8/fp8"] == vllm.kernels["gemm", "any", "fp8/fp8"]
+    assert mine.implementations("gemm", "fp8/fp8", "Hopper") == ()
+    assert mine.implementations("context", "fp16/fp16", "Hopper") == vllm.implementations(
+        "context", "fp16/fp16", "Hopper"
+    )
     assert mine.all_reduce == vllm.all_reduce
     report = roofmodel.estimate("llama-3.1-8b", "h100", phase="decode", engine=file).to_dict()
     assert report["workload"]["engine"] == "mine"
@@ -159,6 +162,50 @@ def test_a_users_engine_differs_from_the_one_that_it_is_like_by_its_entries(tmp_
     assert ops["residual.mlp"]["implementation"] == "add"  # not fused
     kernels = sum(row["count"] * row["expected_seconds"] for row in ops.values())
     assert report["phases"][0]["totals"]["expected_seconds"] == pytest.approx(kernels + 2e-3)
+
+
+def test_a_kind_that_a_file_names_replaces_all_entries_of_the_other_engine(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("like: vllm\nkernels: {gemm: [cudnn], context: {Hopper: [fa3]}}\n")
+    mine = Engine.load(file)
+    assert mine.implementations("gemm", "fp16/fp16", "Hopper") == ("cudnn",)
+    assert mine.implementations("context", "fp16/fp16", "Hopper") == ("fa3",)
+    assert mine.implementations("context", "fp16/fp16", "Blackwell") == ()
+
+
+def test_an_engine_with_the_name_of_a_packaged_one_can_be_like_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "roofmodel" / "engines"
+    folder.mkdir(parents=True)
+    packaged, older = Engine.load("vllm"), Engine.load("vllm@0.12")
+    for name in ("vllm", "vllm@0.24"):
+        for file in (folder / "vllm.yaml", tmp_path / "vllm.yaml"):
+            file.write_text(f"like: {name}\nhost: {{step: 3 ms}}\n")
+            mine = Engine.load(file)
+            assert (mine.kernels, mine.host.step) == (packaged.kernels, 3e-3)
+        assert Engine.load("vllm").host.step == 3e-3
+    assert Engine.load("vllm@0.12") == older  # packaged files are like packaged ones
+
+
+def test_a_path_in_like_is_relative_to_its_file(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("like: vllm\nhost: {step: 3 ms}\n")
+    (tmp_path / "mine.yaml").write_text("like: base.yaml\n")
+    assert Engine.load(tmp_path / "mine.yaml").host.step == 3e-3
+
+
+def test_like_that_refers_back_is_an_error_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "roofmodel" / "engines"
+    folder.mkdir(parents=True)
+    for name, other in [("a", "b"), ("b", "a"), ("c", "c"), ("d", "./d.yaml")]:
+        (folder / f"{name}.yaml").write_text(f"\nlike: {other}\n")
+    for name in "cd":
+        with pytest.raises(EngineError, match=f"/{name}.yaml:2: like refers back to this file"):
+            Engine.load(name)
+    with pytest.raises(EngineError, match=r"/a.yaml:2: .*/b.yaml:2: like refers back to .*/a.yaml"):
+        Engine.load("a")
 
 
 def test_engines_in_the_users_folder_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,11 +222,19 @@ def test_engines_in_the_users_folder_have_names(tmp_path: Path, monkeypatch: pyt
     [
         ("like: vllm\nkernel: {}\n", "2: unknown key 'kernel'; did you mean 'kernels'"),
         ("like: vlm\n", "1: engine: unknown engine 'vlm'; did you mean 'vllm'"),
-        ("like: mine\n", "1: an engine cannot be like itself: mine"),
-        ("name: x\nversion: 1\nlaunch: graph\n", "1: the file lacks the key 'kernels'"),
+        ("like: mine\n", "1: like refers back to this file"),
+        ("name: x\nversion: 1\nlaunch: graph\n", "1: the file lacks the key 'kernels'; add 'like: vllm' to take"),
         ("like: vllm\nlaunch: often\n", "2: launch is 'often'; it must be graph, or a mapping"),
         ("like: vllm\nlaunch: {seconds: 40, low: 20 us, high: 60 us}\n", "2: launch.seconds: "),
         ("like: vllm\nlaunch: {seconds: 40 us}\n", "2: launch lacks the key 'low'"),
+        (
+            "like: vllm\nlaunch: {seconds: 9 us, low: 20 us, high: 60 us}\n",
+            "2: launch has the interval 20 us to 60 us, which must contain seconds, 9 us",
+        ),
+        ("like: vllm\nkernels: {gemm: []}\n", "2: kernels.gemm names no kernel"),
+        ("like: vllm\nkernels: {gemm: {}}\n", "2: kernels.gemm names no kernel"),
+        ("like: vllm\nkernels: {gemm: {fp16/fp7: [a]}}\n", "2: 'fp16/fp7' has the unknown format 'fp7'; did you"),
+        ("like: vllm\nkernels: {gemm: {bf16/bf16: [a]}}\n", "2: 'bf16/bf16': write 'fp16/fp16', which"),
         ("like: vllm\nfuses: [qkv, gate]\n", "2: unknown fuses 'gate'; did you mean 'gate_up'"),
         ("like: vllm\nkernels: {gem: [a]}\n", "2: unknown key 'gem'; did you mean 'gemm'"),
         ("like: vllm\nkernels: {gemm: {fp16: [a]}}\n", "2: unknown key 'fp16'"),
