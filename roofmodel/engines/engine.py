@@ -20,7 +20,7 @@ from roofmodel.engines.schema import (
     Kernels,
     LaunchTime,
 )
-from roofmodel.errors import EngineError, Option, choices, shorten
+from roofmodel.errors import SWEEP, EngineError, Option, choices, shorten
 from roofmodel.numbers import units
 
 
@@ -82,8 +82,16 @@ class Engine(NamedTuple):
     def implementations(self, kind: str, formats: str, generation: str | None) -> tuple[str, ...]:
         """The kernels of a kind for formats such as `fp16/fp8` on GPUs of a generation, the preferred one first."""
         where = [(g, f) for g in (generation or ANY, ANY) for f in (formats, ANY)]
-        names = (name for generation_, format_ in where for name in self.kernels.get((kind, generation_, format_), ()))
-        return tuple(dict.fromkeys(names))
+        listed = (name for generation_, format_ in where for name in self.kernels.get((kind, generation_, format_), ()))
+        names = dict.fromkeys(listed)
+        for key, value in self.settings:
+            if kind in CHOICES.get(key, ()):
+                return tuple(sorted(names, key=lambda name: not is_chosen(name, value)))
+        return tuple(names)
+
+    def names(self, *kinds: str) -> list[str]:
+        """The kernels of some kinds, for all generations and formats."""
+        return list(dict.fromkeys(name for rule, listed in self.kernels.items() if rule[0] in kinds for name in listed))
 
     def fusions(self, generation: str | None) -> frozenset[str]:
         """What it fuses on GPUs of a generation."""
@@ -94,7 +102,11 @@ class Engine(NamedTuple):
         found = self._replace(settings=tuple(dict((*self.settings, *settings)).items()))
         for key, value in settings:
             if key in CHOICES and any(kind in CHOICES[key] for kind, _, _ in self.kernels):
-                found = found._replace(kernels=_preferring(found, key, value))
+                known = self.names(*CHOICES[key])
+                if not any(is_chosen(name, value) for name in known):
+                    raise EngineError(
+                        Option("engine_option"), f": {self.name} has no {key} kernel {value!r}{choices(value, known)}"
+                    )
             elif key in self.options:
                 found = _with_launch(found, value) if key == "launch" else _with_autocast(found, value)
             else:
@@ -106,20 +118,9 @@ class Engine(NamedTuple):
 FOLDER = Path(__file__).parent
 
 
-def _preferring(engine: Engine, key: str, value: str) -> Kernels:
-    """The kernels with those whose name contains the value first in each list of the kinds of the option."""
-
-    def chosen(name: str) -> bool:
-        return value.lower() in name.lower()
-
-    of_option = {rule: listed for rule, listed in engine.kernels.items() if rule[0] in CHOICES[key]}
-    known = list(dict.fromkeys(name for listed in of_option.values() for name in listed))
-    if not value or not any(map(chosen, known)):
-        raise EngineError(
-            Option("engine_option"), f": {engine.name} has no {key} kernel {value!r}{choices(value, known)}"
-        )
-    first = {rule: tuple(sorted(listed, key=lambda name: not chosen(name))) for rule, listed in of_option.items()}
-    return {**engine.kernels, **first}
+def is_chosen(kernel: str, value: str) -> bool:
+    """Whether the value of an option that chooses a kernel is a part of this kernel's name."""
+    return value.lower() in kernel.lower()
 
 
 def _with_launch(engine: Engine, value: str) -> Engine:
@@ -166,6 +167,10 @@ def find(name: str | os.PathLike[str], before: tuple[Path, ...] = ()) -> Path:
     `before` are the files whose `like` led here; the last one has the name in it. A path is relative to that file. A
     name that both a user's and a packaged engine have means the packaged one where the user's would refer back.
     """
+    if isinstance(name, list | tuple) or (isinstance(name, str) and "," in name and not Path(name).exists()):
+        raise EngineError(
+            Option("engine"), f" is {shorten(name)}; one engine is expected; ", SWEEP, " compares several"
+        )
     if not isinstance(name, str | os.PathLike):
         raise EngineError(
             Option("engine"), f": {shorten(name)} is no engine; give a name such as 'vllm' or a YAML file"

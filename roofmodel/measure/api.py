@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from roofmodel.devices.device import Device, Hardware
+from roofmodel.errors import Option, WorkloadError
 from roofmodel.measure.report import CalibrationReport, MeasureReport, ValidationReport
 from roofmodel.options import arguments
 from roofmodel.options.arguments import Model, PathLike, ProgressCallback, no_progress
@@ -35,6 +36,8 @@ def validate(
     from roofmodel.measure.validate import validate as study
     from roofmodel.options.workload import valid
 
+    if engine_option and engine is None:
+        raise WorkloadError(Option("engine_option"), " needs ", Option("engine"))
     found = None if engine is None else Engine.load(engine, valid("engine_option", engine_option or ()))
     return ValidationReport(study(arguments.path("table", table), Device.load(hw), found))
 

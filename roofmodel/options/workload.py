@@ -186,8 +186,8 @@ class Options(NamedTuple):
         EngineOption | None,
         Declared(
             WORKLOAD,
-            "KEY=VALUE, a choice that the engine has: gemm, attention or moe=part of a kernel's name; for torch also "
-            "launch=8us (time per operator), launch=graph (a CUDA graph) and autocast=bf16 (fp32 weights).",
+            "KEY=VALUE. attention=, gemm= and moe= choose a kernel by a part of its name. torch and megatron also have "
+            "launch=8us (host time per operator) or launch=graph; torch has autocast=bf16 (fp32 weights).",
         ),
     ] = None
     logits: Annotated[
@@ -366,30 +366,49 @@ def check_size(option: str, value: object, low: int, high: int) -> None:
 
 
 def _settings(option: str, value: object) -> tuple[tuple[str, str], ...]:
-    """Pairs of a key and a value, from a mapping, text such as `launch=graph`, or several texts."""
+    """Pairs of a key and a value, from a mapping, text such as `launch=graph`, or several texts.
+
+    A number for `launch` is a time in seconds.
+    """
+    given: list[Any]
     if isinstance(value, Mapping):
-        return tuple((str(key), str(each)) for key, each in value.items())
-    given = [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
-    found = []
+        given = [*value.items()]
+    else:
+        given = [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
+    found: dict[str, str] = {}
     for each in [part for one in given for part in (one.split(",") if isinstance(one, str) else [one])]:
         pair = each if isinstance(each, tuple) else str(each).split("=", 1)
-        if len(pair) != 2 or not all(pair):
+        if len(pair) != 2 or "" in pair:
             raise WorkloadError(
                 Option(option), f" is {shorten(each)}; it must be KEY=VALUE, such as ", Option(option, "launch=graph")
             )
-        found.append((str(pair[0]).strip(), str(pair[1]).strip()))
-    return tuple(found)
+        key = str(pair[0]).strip()
+        text = _seconds_text(pair[1]) if key == "launch" else str(pair[1]).strip()
+        if found.setdefault(key, text) != text:
+            raise WorkloadError(Option(option), f": {key} is given twice, with {found[key]} and {text}")
+    return tuple(found.items())
+
+
+def _seconds_text(value: object) -> str:
+    """A number of seconds as text with a unit; text as it is."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value * 1e6:.12g}us" if is_number else str(value).strip()  # type: ignore[operator]
 
 
 REMOVED = ("runtime", "launch")
-"""Former options, which have another name now."""
+"""Former options."""
 
 
 def removed(name: str, value: object) -> WorkloadError:
     """The error for a former option, with what to write instead."""
     torch = Option("engine", "torch")
     if name == "launch":
-        new = Message(torch, " ", Option("engine_option", f"launch={value}"))
+        try:
+            seconds_of(name, value, "8us", highest=1)
+            text = _seconds_text(value)
+        except WorkloadError:
+            text = "8us"
+        new = Message(torch, " ", Option("engine_option", f"launch={text}"))
     else:
         new = {
             "eager": Message(torch),
@@ -399,7 +418,7 @@ def removed(name: str, value: object) -> WorkloadError:
             Option("engine", "vllm"), " (the default) for the inference of a decoder, otherwise ", torch, " ",
             Option("engine_option", "launch=graph"),
         )  # fmt: skip
-    return WorkloadError(Option(name, value), " has another name now; write ", new)
+    return WorkloadError(Option(name), " was removed; write ", new)
 
 
 def _share(option: str, value: object) -> float:

@@ -21,6 +21,7 @@ from roofmodel.steps.alternatives import fitting_notes
 from roofmodel.steps.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
 from roofmodel.steps.notes import (
     borrowed_notes,
+    choice_notes,
     device_notes,
     eager_notes,
     format_notes,
@@ -107,6 +108,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *timing_notes(device, found),
             *format_notes(Timing(device, work.engine), _operators(found), work.widths.compute),
             *borrowed_notes(Timing(device, work.engine), found),
+            *choice_notes(Timing(device, work.engine), found),
             *straggler_notes(device, work),
             *utilization_notes(found),
             *launch_notes(found),

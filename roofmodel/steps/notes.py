@@ -14,8 +14,8 @@ from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
-from roofmodel.engines.engine import Engine
-from roofmodel.engines.schema import KINDS
+from roofmodel.engines.engine import Engine, is_chosen
+from roofmodel.engines.schema import CHOICES, KINDS
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
@@ -392,6 +392,23 @@ def borrowed_notes(timing: Timing, found: Sequence[PhaseEstimate]) -> Iterator[A
             f"{', '.join(names)} kernels of {engine.name} have no parameters for {device.id}; those of "
             f"{implementation!r} are used"
         )
+
+
+def choice_notes(timing: Timing, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
+    """The kernels that an option of the engine chose, where none of them has parameters."""
+    engine, device = timing.engine, timing.device
+    formulas = [placed.run.formula for phase in found for placed in phase.placed if placed.run.formula is not None]
+    for key, value in engine.settings:
+        used = {by.kind: by.implementation for by in formulas if by.kind in CHOICES.get(key, ())}
+        chosen = [name for name in engine.names(*used) if is_chosen(name, value)]
+        others = dict.fromkeys(used.values())
+        what = "these formats and this head size" if key == "attention" else "these formats"
+        if chosen and not any(is_chosen(name, value) for name in others):
+            yield AnswerNote(
+                Option("engine_option", f"{key}={value}"),
+                f": {engine.name}'s {', '.join(chosen)} {'has' if len(chosen) == 1 else 'have'} no parameters on "
+                f"{device.id} for {what}; {' and '.join(others)} {'is' if len(others) == 1 else 'are'} used",
+            )
 
 
 def _has_unscaled_fp4(kind: str, format_key: str) -> bool:

@@ -23,6 +23,7 @@ from roofmodel.options.values import RoutingMode
 from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, removed, valid
 from roofmodel.steps.notes import (  # fmt: skip
     borrowed_notes,
+    choice_notes,
     device_notes,
     exceeds_positions,
     format_notes,
@@ -282,7 +283,8 @@ def _case(
     timed = (
         *timing_notes(device, [phase]),
         *format_notes(Timing(device, work.engine), phase.operators, work.widths.compute),
-        *borrowed_notes(Timing(device, work.engine), [phase]), *utilization_notes([phase]),
+        *borrowed_notes(Timing(device, work.engine), [phase]), *choice_notes(Timing(device, work.engine), [phase]),
+        *utilization_notes([phase]),
     )  # fmt: skip
     notes |= dict.fromkeys([*remarks, *device_notes(device, work), *formats, *routed, *timed])
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})

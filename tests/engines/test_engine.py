@@ -103,13 +103,26 @@ def test_an_unknown_engine_is_an_error_with_a_name_that_works(name: Any, message
         ("vllm", "launch=8us", "vLLM has no option 'launch'; known: gemm, attention, moe"),
         ("vllm", "attention=fa7", "vLLM has no attention kernel 'fa7'; known: vllm_flash_attn_fa3"),
         ("torch", "launch=8", "launch: '8' has no unit|launch: "),
+        ("vllm", "attention=fa3,attention=fa4", "attention is given twice, with fa3 and fa4"),
         ("torch", "launch=2s", "launch is '2s'; it must be a time of at most 1 s"),
         ("torch", "autocast=fp8", "autocast has no format 'fp8'; known: bf16, fp16"),
     ],
 )
 def test_an_option_that_an_engine_lacks_is_an_error(engine: str, option: str, message: str) -> None:
-    with pytest.raises(EngineError, match=message):
+    with pytest.raises((EngineError, WorkloadError), match=message):
         roofmodel.estimate("gpt2", "a100", engine=engine, engine_option=option)
+
+
+@pytest.mark.parametrize(("value", "launch"), [(8e-6, "8us"), ("40us", "40us"), (12, "8us"), (None, "8us")])
+def test_the_former_option_of_launches_suggests_one_that_works(value: Any, launch: str) -> None:
+    message = f'launch was removed; write engine="torch" engine_option="launch={launch}"'
+    with pytest.raises(WorkloadError, match=message):
+        roofmodel.estimate("gpt2", "a100", launch=value)
+
+
+def test_a_number_of_an_option_is_a_launch_time_in_seconds() -> None:
+    report = roofmodel.estimate("gpt2", "a100", engine="torch", engine_option={"launch": 8e-6})
+    assert report.to_dict()["workload"]["launch_seconds"] == pytest.approx(8e-6)
 
 
 def test_an_option_prefers_the_kernels_whose_names_contain_it() -> None:
@@ -119,6 +132,24 @@ def test_an_option_prefers_the_kernels_whose_names_contain_it() -> None:
     assert engine.implementations("gemm", "fp16/fp16", "Hopper") == Engine.load("vllm").implementations(
         "gemm", "fp16/fp16", "Hopper"
     )
+
+
+def test_an_option_prefers_a_kernel_that_is_listed_for_any_generation() -> None:
+    engine = Engine.load("vllm", (("attention", "flashinfer"),))
+    assert engine.implementations("context", "fp16/fp16", "Hopper")[0] == "vllm_flashinfer_fiprefill"
+
+
+def test_a_note_states_that_a_chosen_kernel_is_not_fitted() -> None:
+    def notes(hw: str, option: str) -> list[str]:
+        report = roofmodel.estimate("llama-3.1-8b", hw, engine_option=option)
+        return [str(note) for note in report.to_dict()["notes"] if "engine_option" in str(note)]
+
+    assert notes("h100", "attention=fa4") == [
+        'engine_option="attention=fa4": vLLM\'s vllm_flash_attn_fa4 has no parameters on h100-sxm for these formats '
+        "and this head size; vllm_flash_attn_fa3 is used"
+    ]
+    assert notes("h100", "attention=fa3") == []
+    assert notes("b200", "attention=trtllmdecode") == []
 
 
 def test_kernels_of_the_generation_and_format_come_first() -> None:
