@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
+from roofmodel.devices import library
 from roofmodel.devices.calibration import (
     BatchedTiming,
     Calibration,
@@ -82,7 +83,10 @@ def read(
     """
     entries = sets.mapping((*TIMINGS, "like")) if sets else {}
     if "like" in entries:
-        raise entries["like"].error(f"write 'like: {entries['like'].text()}' in the first column, not in a section")
+        name = entries["like"].text()
+        raise entries["like"].error(
+            f"'like' is now a key of the file: replace 'calibration: {{like: {name}}}' by 'like: {name}'"
+        )
     if like is None and sets is None:
         return None
     own: dict[str, Any] = {kind: _sets(entries[kind], TIMINGS[kind]) for kind in kinds if kind in entries}
@@ -98,16 +102,25 @@ def read(
     return Calibration(device.id, {source: missing} if missing else {}, **own, **others)
 
 
+class _RefersBackError(DeviceError):
+    """The parameters of the device `like` are those of the device itself; the message has one file only."""
+
+
 def _transferred(device: CalibratedDevice, like: YamlValue, load: Load, kinds: tuple[str, ...]) -> Calibration:
     """The sets of some kinds of the device that a file names by `like`."""
+    name = like.text()
+    refers_back = _RefersBackError(*like.error(f"like refers back to this file: {name}").args)
+    if name == device.id:
+        raise refers_back
     try:
-        found = load(like.text(), kinds) if like.text() != device.id else device
-    except RecursionError:
-        raise like.error(f"{like.path} is {like.text()!r}, whose parameters are those of this device") from None
+        found = load(name, kinds)
+    except (RecursionError, _RefersBackError):
+        raise refers_back from None
     except DeviceError as error:
         raise like.error(f"{like.path}: ", *error.args) from None
     if found.calibration is None:
-        raise like.error(f"{like.path} is {like.text()!r}, which is not another, calibrated device")
+        known = [each for each in library.names() if library.fitted_file(library.find(each))]
+        raise like.error(f"{like.path}: {name} has no fitted parameters; calibrated devices: {', '.join(known)}")
     return transferred(device, found, kinds)
 
 

@@ -102,5 +102,6 @@ def test_an_interval_may_end_at_the_expected_time(tmp_path: Path) -> None:
 def test_like_in_the_section_is_refused_with_the_line_to_write(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(f"{LEAST}  like: a100\n", encoding="utf-8")
-    with pytest.raises(DeviceError, match=r"mine\.yaml:7: write 'like: a100' in the first column, not in a section"):
+    message = "'like' is now a key of the file: replace 'calibration: {like: a100}' by 'like: a100'"
+    with pytest.raises(DeviceError, match=rf"mine\.yaml:7: {message}"):
         Device.load(path)

@@ -270,7 +270,12 @@ def test_sets_without_source_and_date_have_those_of_their_kind(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ("like: examples/toy-gpu.yaml", "which is not another, calibrated device"),
+        (
+            "like: examples/toy-gpu.yaml",
+            "like: examples/toy-gpu.yaml has no fitted parameters; calibrated devices: a100",
+        ),
+        ("like: mine", "like refers back to this file: mine"),
+        ("like: [a100]", ": like must be text"),
         ("like: nothing", "unknown device 'nothing'"),
         ("calibration:\n  gemm: {any: {fp16/fp16: {latency: 3}}}", "lacks the key 'fill'"),
         *(
@@ -292,6 +297,7 @@ def test_an_invalid_calibration_is_refused(tmp_path: Path, section: str, message
     with pytest.raises(DeviceError) as caught:
         Device.load(path)
     assert message in str(caught.value)
+    assert str(caught.value).count("mine.yaml") == 1
 
 
 def test_a_table_with_too_few_rows_is_refused(tmp_path: Path) -> None:
@@ -426,7 +432,7 @@ def test_two_devices_that_refer_to_each_other_are_refused(tmp_path: Path) -> Non
     first, second = tmp_path / "one.yaml", tmp_path / "other.yaml"
     first.write_text(f"{text}\nlike: {second}\n")
     second.write_text(f"{text}\nlike: {first}\n")
-    with pytest.raises(DeviceError, match="whose parameters are those of this device"):
+    with pytest.raises(DeviceError, match=rf"^{first}:\d+: like refers back to this file: {second}$"):
         Device.load(first)
 
 
