@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from roofmodel.counting.routing import UNIFORM
 from roofmodel.counting.workload import PromptChunk
+from roofmodel.engines.schema import Host
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
 from roofmodel.plan.layouts import Formats, Layout, divisors, is_possible
@@ -95,7 +96,10 @@ def generation_times(
 
 
 def draft_engine(served: ServingReplica, speculation: Speculation) -> ServingReplica:
-    """The engine of the draft model, on the GPUs of an engine. Module and model have the same formats."""
+    """The engine of the draft model, on the GPUs of an engine. Module and model have the same formats.
+
+    The pass of the model has the host's time of the step, so that those of the draft model have none.
+    """
     draft, share = speculation.draft, served.work.options.memory_utilization
     if speculation.is_mtp:
         layout = served.layout._replace(pp=1)
@@ -105,7 +109,8 @@ def draft_engine(served: ServingReplica, speculation: Speculation) -> ServingRep
     if routing.shares and not speculation.is_mtp:
         routing = UNIFORM  # a file describes the experts of the model, not those of the draft model
     form = own if speculation.is_mtp else Formats(own.activations or own.dtype)
-    return replica(draft, served.device, layout, form, share, routing)
+    engine = served.work.engine._replace(host=Host())
+    return replica(draft, served.device, layout, form, share, routing, engine)
 
 
 def stored_with_draft(

@@ -11,6 +11,7 @@ from roofmodel.counting import memory, passes, phases
 from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.counting.workload import PromptChunk, Step, Workload
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import EngineName
@@ -85,7 +86,8 @@ class ServingReplica(NamedTuple):
 
 def replica(
     arch: Architecture, device: Device, layout: Layout, form: Formats, memory_utilization: float,
-    routing: Routing = UNIFORM, engine: EngineName = DEFAULT_ENGINE, engine_option: tuple[tuple[str, str], ...] = (),
+    routing: Routing = UNIFORM, engine: EngineName | Engine = DEFAULT_ENGINE,
+    engine_option: tuple[tuple[str, str], ...] = (),
 ) -> ServingReplica:  # fmt: skip
     """A replica of this layout in an engine. Raises WorkloadError where the model or the device does not support it."""
     work, _ = workload(

@@ -2,18 +2,22 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from roofmodel.counting.phases import operators
+from roofmodel.counting.workload import PromptChunk
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
+from roofmodel.engines.schema import Host
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.models.architecture import Architecture
 from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.plan import plan
-from roofmodel.plan.speculation import Speculation, draft_engine, prediction_module
-from roofmodel.plan.step_times import replica, stored_weights
+from roofmodel.plan.speculation import Speculation, draft_engine, generation_times, prediction_module
+from roofmodel.plan.step_times import ServingReplica, replica, stored_weights
 from roofmodel.steps.options import workload
 from roofmodel.timing.roofline import place
 from roofmodel.timing.timing import formula
@@ -69,6 +73,25 @@ def test_a_module_of_multi_token_prediction_is_sharded_like_its_model() -> None:
     attention = 7168 * (1536 + 576) + 1536 * 128 * 192 + 512 * 128 * 256 + 128 * 128 * 7168
     layer = experts + shared + attention
     assert layer + vocabulary < each < 1.01 * (layer + 2 * vocabulary)
+
+
+@pytest.mark.parametrize("draft", [Speculation(SMALL, 3, 0.7), Speculation(prediction_module(MODEL), 3, 0.7, True)])
+def test_a_step_with_drafts_has_the_engine_of_the_model_and_its_host_time_once(draft: Speculation) -> None:
+    settings, batch, chunk = (("attention", "flashinfer"),), np.array([1, 16]), PromptChunk(np.array([[1]]), 128, 64)
+    engine = Engine.load("vllm", settings)
+    assert engine.host == Host(step=engine.host.step)
+    assert engine.host.step > 0
+
+    def served(one: Engine) -> ServingReplica:
+        return replica(MODEL, Device.load("h100"), Layout(), Formats("bf16"), 0.9, engine=one)
+
+    drafter = draft_engine(served(engine), draft).work.engine
+    assert (drafter.id, drafter.settings, drafter.kernels) == ("vllm", settings, engine.kernels)
+    own, without = (
+        generation_times(served(one), draft, (512, 128), batch) for one in (engine, engine._replace(host=Host()))
+    )
+    assert own.decode.seconds - without.decode.seconds == pytest.approx(engine.host.step)
+    assert own.mixed(chunk).seconds - without.mixed(chunk).seconds == pytest.approx(engine.host.step)
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "llama-3.1-8b"])
