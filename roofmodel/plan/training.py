@@ -47,6 +47,7 @@ from roofmodel.steps.options import (
     auto_dtype,
     auto_dtype_notes,
     check_training_format,
+    check_trains,
     default_engine,
     half_dtype,
     workload,
@@ -139,7 +140,7 @@ def plan_training(
     run = _run(arch, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
     settings = valid("engine_option", engine_option or ())
     run = run._replace(engine=engine or default_engine(arch, ("train",), Options(dp=gpus)), engine_option=settings)
-    Engine.load(run.engine, run.engine_option)
+    check_trains(Engine.load(run.engine, run.engine_option))
     check_whole_number("top", top, 1, MAX_VALUE)
     restricted = layout_restrictions(given, "training")
     recomputing = _recomputation(recompute, attention)

@@ -146,12 +146,18 @@ def _engine(arch: Architecture, phases: tuple[Phase, ...], options: Options) -> 
     """The engine of the options, or the default one. Raises EngineError, and WorkloadError if it does not train."""
     settings: Any = options.engine_option or ()
     engine = Engine.load(options.engine or default_engine(arch, phases, options), settings)
-    if phases == ("train",) and not engine.extra_kernels:
+    if phases == ("train",):
+        check_trains(engine)
+    return engine
+
+
+def check_trains(engine: Engine) -> None:
+    """Raises WorkloadError for an engine that only serves."""
+    if not engine.extra_kernels:
         raise WorkloadError(
             Option("engine", engine.id), f": {engine.name} does not train; try ", Option("engine", "torch"), " or ",
             Option("engine", "megatron"),
         )  # fmt: skip
-    return engine
 
 
 def _checked(options: Options) -> Options:

@@ -270,6 +270,7 @@ def test_numbers_of_tokens_have_letters_for_powers_of_thousand(text: float | str
         ({"dtype": "fp8"}, 'dtype="fp8": training with a format below 16 bits is not modeled; try dtype="bf16"'),
         ({"dtype": "fp4"}, 'dtype="fp4": training with a format below 16 bits is not modeled; try dtype="bf16"'),
         ({"dtype": "fp15"}, "dtype: unknown value 'fp15'; did you mean 'fp16'"),
+        ({"engine": "vllm"}, 'engine="vllm": vLLM does not train; try engine="torch" or engine="megatron"'),
         ({"dtype": "bf16,fp16"}, "dtype is 'bf16,fp16'; give one format such as bf16"),
     ],
 )
