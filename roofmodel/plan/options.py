@@ -11,7 +11,7 @@ from roofmodel.errors import AnswerNote, Option, Text, WorkloadError, choices, j
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.numbers import units
 from roofmodel.options.values import check_one_of, check_whole_number, seconds_of
-from roofmodel.options.workload import DECLARED, MAX_VALUE, PlanKind, valid
+from roofmodel.options.workload import DECLARED, MAX_VALUE, REMOVED, PlanKind, removed, valid
 from roofmodel.plan.candidate import Targets
 from roofmodel.plan.search import Service
 from roofmodel.plan.serving import RequestLengths
@@ -143,6 +143,8 @@ def layout_restrictions(given: Mapping[str, Any], plan: PlanKind = "service") ->
     """The values of the options that restrict the search of a plan."""
     found: dict[str, list[Any]] = {}
     for option, values in given.items():
+        if option in REMOVED:
+            raise removed(option, values)
         if option not in DECLARED or plan not in DECLARED[option].plans:
             known = [name for name, declared in DECLARED.items() if plan in declared.plans]
             raise WorkloadError(f"unknown option {option!r}{choices(option, known)}")
