@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofmodel.engines.engine import Engine
+from roofmodel.options.values import EngineName
 from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.columns import CANDIDATES
 from roofmodel.plan.plan import ServingPlan
 from roofmodel.plan.search import Shortage
+from roofmodel.steps.options import engine_figures
 
 
 def document(plan: ServingPlan) -> dict[str, Any]:
@@ -20,6 +23,7 @@ def document(plan: ServingPlan) -> dict[str, Any]:
         "workload": {
             "gpus": plan.service.gpus, "isl": traffic.isl, "osl": traffic.osl,
             "memory_utilization": plan.service.memory_utilization,
+            **engine_keys(plan.service.engine, plan.service.engine_option),
             "modes": list(plan.service.modes),
             "routing": plan.service.routing and plan.service.routing.name,
             "speculation": _speculation(plan),
@@ -35,6 +39,12 @@ def document(plan: ServingPlan) -> dict[str, Any]:
         "shortage": plan.shortage and shortage(plan.shortage),
         "warnings": [str(note) for note in plan.notes],
     }  # fmt: skip
+
+
+def engine_keys(name: EngineName, option: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """The engine with its options, as in the document of an estimate."""
+    engine = Engine.load(name, option)
+    return {"engine": engine.id, "engine_option": dict(engine.settings) or None, **engine_figures(engine)}
 
 
 def point(one: Candidate) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from roofmodel.engines.engine import Engine
 from roofmodel.files import output_files
 from roofmodel.numbers import units
 from roofmodel.plan.columns import TRAINING_CANDIDATES as CANDIDATES
-from roofmodel.plan.data import shortage
+from roofmodel.plan.data import engine_keys, shortage
 from roofmodel.plan.table import ties_legend
 from roofmodel.plan.training import TrainingPlan
 from roofmodel.report.encoding import as_json
@@ -64,7 +64,7 @@ def document(plan: TrainingPlan) -> dict[str, Any]:
         "workload": {
             "phase": "train", "gpus": run.gpus, "tokens": run.tokens, "batch": run.batch, "seq": run.seq,
             "steps": run.steps, "dtype": run.dtype, "attention": run.attention,
-            "memory_utilization": run.memory_utilization,
+            "memory_utilization": run.memory_utilization, **engine_keys(run.engine, run.engine_option),
         },
         "searched": plan.searched,
         "layouts": plan.layouts,

@@ -218,8 +218,26 @@ def test_candidates_state_their_engine() -> None:
     for engine in ("vllm", "sglang"):
         report = roofmodel.plan("llama-3.1-8b", "h100", gpus=1, isl=64, osl=8, engine=engine, dtype="bf16", top=1)
         assert [row["engine"] for row in report.to_dict()["candidates"]] == [engine]
-    report = roofmodel.plan_training("gpt2", "a100", gpus=2, tokens="1B", batch=2, seq=64, tp=1, dp=2, top=1)
-    assert [row["engine"] for row in report.to_dict()["candidates"]] == ["megatron"]
+    trained = roofmodel.plan_training("gpt2", "a100", gpus=2, tokens="1B", batch=2, seq=64, tp=1, dp=2, top=1)
+    assert [row["engine"] for row in trained.to_dict()["candidates"]] == ["megatron"]
+
+
+def test_documents_state_the_version_and_the_options_of_the_engine_as_those_of_an_estimate() -> None:
+    keys = ("engine", "engine_version", "engine_file", "engine_option", "runtime", "launch_seconds")
+    trained: dict[str, Any] = {"engine": "torch", "engine_option": "launch=8us"}
+    served: dict[str, Any] = {"engine": "trtllm@0.9", "dtype": "fp16", "kv": "fp16"}
+    for found, alike in (
+        (
+            roofmodel.plan_training("gpt2", "a100", gpus=1, tokens="1B", batch=2, seq=64, top=1, **trained),
+            roofmodel.estimate("gpt2", "a100", phase="train", **trained),
+        ),
+        (
+            roofmodel.plan("gpt2", "a100", gpus=1, isl=64, osl=8, mode="mixed", top=1, **served),
+            roofmodel.estimate("gpt2", "a100", phase="decode", **served),
+        ),
+    ):
+        own, other = (each.to_dict()["workload"] for each in (found, alike))
+        assert {key: own[key] for key in keys} == {key: other[key] for key in keys}
 
 
 def warning(**options: Any) -> str:
