@@ -63,7 +63,8 @@ def plan(
         draft_tokens: Tokens drafted per step (default: 3).
         acceptance: Probability that a draft token is right (default: 0.7).
         routing: How tokens of an MoE model choose experts, as for estimate: uniform, same or a FILE (default: uniform).
-        engine: Engine that serves (default: vllm), as for estimate.
+        engine: What runs the model, as for estimate (default: vllm for a service; for training megatron on several
+            GPUs, else torch).
         engine_option: KEY=VALUE, a choice that the engine has, as for estimate.
         family: Read an unknown model_type as this family, such as llama.
         top: Number of candidates to show, at least one per device.
@@ -124,7 +125,7 @@ def plan_training(
         seq: Tokens of a sequence (default: 4096, or the model's limit).
         attention: flash or eager.
         dtype: Compute format (default: bf16 or fp16).
-        engine: What trains the model, as for estimate (default: megatron on several GPUs).
+        engine: What trains the model, as for estimate (default: megatron on several GPUs, else torch).
         engine_option: KEY=VALUE, a choice that the engine has, as for estimate.
         **search: The options of `estimate` of which only these values are searched.
 
