@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from roofmodel.counting import phases
 from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
@@ -38,13 +37,13 @@ from roofmodel.plan.partial_load import FullBatches, fewest_engines
 from roofmodel.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
 from roofmodel.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
 from roofmodel.plan.step_times import DEFAULT_ENGINE, replica
-from roofmodel.steps.notes import format_notes
+from roofmodel.steps.notes import kernel_notes
 from roofmodel.steps.options import auto_dtype_notes
 from roofmodel.steps.parallelism import has_experts
+from roofmodel.steps.pipeline import slowest_stage
 from roofmodel.steps.routing import check_routing, read_routing, routing_notes
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device
-from roofmodel.timing.engine.run import Timing
 
 SHOWN = 8
 """Candidates that a plan reports."""
@@ -139,7 +138,7 @@ def plan(
         searched=pairs + sum(one.points for one in found), layouts=len(pieces), notes=(),
     )  # fmt: skip
     remarks = (*_notes(result, pieces, prices, full), *device_notes(devices, searched))
-    remarks = (*remarks, *dict.fromkeys(_kernel_format_notes(arch, comparable(searched), result)))
+    remarks = (*remarks, *dict.fromkeys(_kernel_notes(arch, comparable(searched), result)))
     if "auto" in restricted.get("dtype", ()):
         remarks = (*auto_dtype_notes(arch), *remarks)
     return result._replace(notes=(*arch.notes, *routing_remarks, *remarks))
@@ -243,18 +242,20 @@ def _notes(
     yield from _request_notes(pieces[0].arch, found.service)
 
 
-def _kernel_format_notes(arch: Architecture, devices: Sequence[Device], found: ServingPlan) -> Iterator[Text]:
-    """The kernels of the candidates whose parameters were fitted to other formats; a layout does not change them."""
-    by_id = {device.id: device for device in devices}
-    for device, form in dict.fromkeys((one.candidate.device, one.candidate.formats) for one in found.ranked):
-        service = found.service
+def _kernel_notes(arch: Architecture, devices: Sequence[Device], found: ServingPlan) -> Iterator[Text]:
+    """The notes of an estimate on the parameters of the candidates' kernels; `device_notes` names a device without."""
+    by_id, service = {device.id: device for device in devices if device.calibration}, found.service
+    several = ((one.candidate.device, one.candidate.layout.engine, one.candidate.formats) for one in found.ranked)
+    for where, layout, form in dict.fromkeys(several):
+        if (device := by_id.get(where)) is None:
+            continue
         served = replica(
-            arch, by_id[device], Layout(), form, service.memory_utilization, engine=service.engine,
+            arch, device, layout, form, service.memory_utilization, engine=service.engine,
             engine_option=service.engine_option,
         )  # fmt: skip
-        prefill = served.step._replace(phase="prefill", tokens=found.service.traffic.isl, context=0)
-        operators = [*phases.operators(arch, prefill), *phases.operators(arch, served.step)]
-        yield from format_notes(Timing(by_id[device], served.work.engine), operators, served.work.widths.compute)
+        prefill = served.step._replace(phase="prefill", tokens=service.traffic.isl, context=0)
+        steps = [slowest_stage(arch, device, step, served.work.engine) for step in (prefill, served.step)]
+        yield from kernel_notes(device, served.work, steps)
 
 
 def _described(one: Candidate) -> str:

@@ -42,7 +42,7 @@ from roofmodel.plan.search import Shortage
 from roofmodel.plan.training_candidate import Choices, TrainingCandidate, TrainingRun
 from roofmodel.plan.training_ranking import RankedTraining, by_merit, ranked_training
 from roofmodel.steps.capacity import usable_memory
-from roofmodel.steps.notes import straggler_note
+from roofmodel.steps.notes import kernel_notes, straggler_note
 from roofmodel.steps.options import (
     auto_dtype,
     auto_dtype_notes,
@@ -54,7 +54,7 @@ from roofmodel.steps.options import (
 )
 from roofmodel.steps.parallelism import NO_REPLICAS
 from roofmodel.steps.phase import PhaseEstimate
-from roofmodel.steps.pipeline import estimates_by_stage
+from roofmodel.steps.pipeline import estimates_by_stage, slowest_stage
 from roofmodel.steps.similar_steps import SimilarSteps
 from roofmodel.sweep import grid
 from roofmodel.sweep.case import slowest_totals
@@ -176,6 +176,7 @@ def plan_training(
         notes=(
             *arch.notes, *(auto_dtype_notes(arch) if dtype == "auto" else ()), *_zero_notes(zero, pieces),
             *_notes(nearest), *price_notes(prices, searched), *device_notes(devices, searched),
+            *dict.fromkeys(_kernel_notes(arch, comparable(searched), ranked)),
             *_straggler_notes(ranked, comparable(searched)),
         ),
     )  # fmt: skip
@@ -235,15 +236,8 @@ def evaluate(group: TrainingGroup) -> list[TrainingFound]:
     """The candidates of each piece of a group."""
     found, similar = [], None
     for piece in group.pieces:
-        run, layout = piece.run, piece.layout
         try:
-            work, _ = workload(
-                piece.arch, phase="train", batch=run.batch, micro_batch=1, seq=run.seq, dtype=run.dtype,
-                engine=run.engine, engine_option=run.engine_option, attention=run.attention,
-                data_parallel="sequential",  # buckets of gradients are not searched as arrays
-                memory_utilization=run.memory_utilization,
-                **layout._asdict(), **piece.choices._asdict(),
-            )  # fmt: skip
+            work = _workload(piece.arch, piece.run, piece.layout, piece.choices)
         except WorkloadError:  # such as sequence parallelism of a model that does not allow it
             found.append(TrainingFound())
             continue
@@ -252,6 +246,17 @@ def evaluate(group: TrainingGroup) -> list[TrainingFound]:
         similar = similar or SimilarSteps(piece.arch, piece.device, step, work.engine)
         found.append(_best(piece, group.micro_batches, work, step, similar))
     return found
+
+
+def _workload(arch: Architecture, run: TrainingRun, layout: Layout, choices: Choices) -> Workload:
+    """A training step with microbatches of one sequence. Raises WorkloadError where the model does not allow it."""
+    work, _ = workload(
+        arch, phase="train", batch=run.batch, micro_batch=1, seq=run.seq, dtype=run.dtype, engine=run.engine,
+        engine_option=run.engine_option, attention=run.attention,
+        data_parallel="sequential",  # buckets of gradients are not searched as arrays
+        memory_utilization=run.memory_utilization, **layout._asdict(), **choices._asdict(),
+    )  # fmt: skip
+    return work
 
 
 def _best(
@@ -347,6 +352,15 @@ def _run(
 def _zero_notes(given: object, pieces: Sequence[TrainingPiece]) -> Iterator[Text]:
     if given is not None and 1 in grid.numbers("zero", given, 0, 1) and all(one.layout.dp == 1 for one in pieces):
         yield ignored("zero", NO_REPLICAS)
+
+
+def _kernel_notes(arch: Architecture, devices: Sequence[Device], ranked: Sequence[RankedTraining]) -> Iterator[Text]:
+    """The notes of an estimate on the parameters of the candidates' kernels; `device_notes` names a device without."""
+    by_id = {device.id: device for device in devices if device.calibration}
+    for one in (each.candidate for each in ranked if each.candidate.device in by_id):
+        device, work = by_id[one.device], _workload(arch, one.run, one.layout, one.choices)
+        (step,) = work.steps()
+        yield from kernel_notes(device, work, [slowest_stage(arch, device, step, work.engine)])
 
 
 def _straggler_notes(ranked: Sequence[RankedTraining], devices: Sequence[Device]) -> Iterator[Text]:

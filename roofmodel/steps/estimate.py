@@ -20,17 +20,14 @@ from roofmodel.options.workload import MAX_VALUE
 from roofmodel.steps.alternatives import fitting_notes
 from roofmodel.steps.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
 from roofmodel.steps.notes import (
-    borrowed_notes,
-    choice_notes,
     device_notes,
     eager_notes,
-    format_notes,
+    kernel_notes,
     launch_notes,
     matmul_format_notes,
     memory_notes,
     model_notes,
     straggler_notes,
-    timing_notes,
     utilization_notes,
     weight_format_notes,
 )
@@ -38,7 +35,6 @@ from roofmodel.steps.options import workload
 from roofmodel.steps.phase import PhaseEstimate, StageTime, pass_time
 from roofmodel.steps.pipeline import slowest_stage, without_cache
 from roofmodel.steps.routing import routing_notes
-from roofmodel.timing.engine.run import Timing
 
 if TYPE_CHECKING:
     from roofmodel.steps.input_pipeline import InputPipeline, Loader
@@ -105,10 +101,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *routing_notes(arch, work.routing, work.parallel.ep),
             *fitting_notes(arch, device, work, needed, options, walk),
             *memory_notes(device, work, needed.total),
-            *timing_notes(device, found),
-            *format_notes(Timing(device, work.engine), _operators(found), work.widths.compute),
-            *borrowed_notes(Timing(device, work.engine), found),
-            *choice_notes(Timing(device, work.engine), found),
+            *kernel_notes(device, work, found),
             *straggler_notes(device, work),
             *utilization_notes(found),
             *launch_notes(found),
@@ -119,11 +112,6 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
         largest_context=None if arch.image else usable and largest_context(formula, needed, usable, MAX_VALUE),
         input_pipeline=pipeline,
     )
-
-
-def _operators(found: Sequence[PhaseEstimate]) -> Iterator[Operator]:
-    """The operators of all phases."""
-    return (operator for phase in found for operator in phase.operators)
 
 
 def _with_loader(

@@ -252,6 +252,15 @@ def gpus_per_node(device: Device) -> int:
     return device.network.beyond or DEFAULT_GPUS_PER_NODE if device.network else DEFAULT_GPUS_PER_NODE
 
 
+def kernel_notes(device: Device, work: Workload, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
+    """The basis of expected times, and kernels with parameters of other formats or other kernels."""
+    timing = Timing(device, work.engine)
+    yield from timing_notes(device, found)
+    yield from format_notes(timing, (each for phase in found for each in phase.operators), work.widths.compute)
+    yield from borrowed_notes(timing, found)
+    yield from choice_notes(timing, found)
+
+
 def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
     """The basis of expected times, or why there are none."""
     operators = [placed for phase in found for placed in phase.placed]
@@ -340,7 +349,7 @@ def straggler_note(gpus: int, which: str) -> AnswerNote:
     )
 
 
-def format_notes(timing: Timing, operators: Iterable[Operator], dtype: str) -> Iterator[Text]:
+def format_notes(timing: Timing, operators: Iterable[Operator], dtype: str) -> Iterator[AnswerNote]:
     """The kinds of kernels whose parameters were fitted to other formats than those of the operators.
 
     `dtype` is the compute format of GEMMs. bf16 and fp16 have the same parameters.

@@ -22,12 +22,9 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import RoutingMode
 from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, removed, valid
 from roofmodel.steps.notes import (  # fmt: skip
-    borrowed_notes,
-    choice_notes,
     device_notes,
     exceeds_positions,
-    format_notes,
-    timing_notes,
+    kernel_notes,
     utilization_notes,
     weight_format_notes,
 )
@@ -50,7 +47,6 @@ from roofmodel.sweep.case import (
 )
 from roofmodel.sweep.conditions import Order, RowCondition
 from roofmodel.sweep.scaling_laws import Scaling
-from roofmodel.timing.engine.run import Timing
 
 MAX_CASES = 10_000
 """Limit of the combinations of models, devices and options other than batch and lengths. Each takes some 10 ms."""
@@ -280,13 +276,10 @@ def _case(
         return GridCase(labels, tuple(lengths.get(name, ()) for name in LENGTHS), arch, device, refused=str(error))
     formats = weight_format_notes(arch, work, phase.operators)
     routed = routing_notes(arch, work.routing, work.parallel.ep)
-    timed = (
-        *timing_notes(device, [phase]),
-        *format_notes(Timing(device, work.engine), phase.operators, work.widths.compute),
-        *borrowed_notes(Timing(device, work.engine), [phase]), *choice_notes(Timing(device, work.engine), [phase]),
-        *utilization_notes([phase]),
-    )  # fmt: skip
-    notes |= dict.fromkeys([*remarks, *device_notes(device, work), *formats, *routed, *timed])
+    timed = kernel_notes(device, work, [phase])
+    notes |= dict.fromkeys(
+        [*remarks, *device_notes(device, work), *formats, *routed, *timed, *utilization_notes([phase])]
+    )
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
     if slowest_stage(arch, device, smallest.steps()[0], work.engine).host_bound:
         notes[

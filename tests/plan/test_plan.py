@@ -20,6 +20,7 @@ from roofmodel.plan.plan import ServingPlan, plan
 from roofmodel.plan.ranking import ranked, reason, ties
 from roofmodel.plan.serving import batches, chunks
 from roofmodel.plan.training import plan_training
+from roofmodel.steps.estimate import estimate
 from roofmodel.steps.options import workload
 from roofmodel.timing.timing import Expected
 
@@ -240,6 +241,21 @@ def test_documents_state_the_version_and_the_options_of_the_engine_as_those_of_a
         assert {key: own[key] for key in keys} == {key: other[key] for key in keys}
 
 
+def test_kernels_without_parameters_of_their_own_are_noted_as_in_an_estimate() -> None:
+    def of_kernels(notes: Any) -> set[str]:
+        return {str(note) for note in notes if " kernels " in str(note)}
+
+    h100, v100 = Device.load("h100"), Device.load("v100")
+    served = plan(hub.load(MODEL), [h100], gpus=1, isl=512, osl=64, mode="mixed", dtype="fp8", kv="fp8", top=1)
+    alike = estimate(hub.load(MODEL), h100, seq=512, dtype="fp8", activations="bf16", kv="fp8")
+    assert of_kernels(served.notes) == of_kernels(alike.notes)
+    assert any("prefill attention kernels of vLLM have no parameters for h100-sxm" in str(n) for n in served.notes)
+    trained = plan_training(hub.load("gpt2"), [v100], gpus=2, tokens="1B", batch=2, seq=64, dtype="fp16", tp=2, top=1)
+    alike = estimate(hub.load("gpt2"), v100, phase="train", batch=2, seq=64, dtype="fp16", tp=2)
+    assert of_kernels(trained.notes) == of_kernels(alike.notes)
+    assert any("collective kernels are not calibrated on v100" in str(note) for note in trained.notes)
+
+
 def warning(**options: Any) -> str:
     return next(str(note) for note in planned(**options).notes if "no layout meets the targets" in str(note))
 
@@ -337,7 +353,7 @@ def test_a_device_without_candidates_does_not_turn_the_times_of_others_into_boun
     found, alone = (plan(hub.load("gpt2"), devices, **options) for devices in ([h100, tpu], [h100]))
     assert found.ranked == alone.ranked
     assert found.ranked[0].candidate.tpot.low < found.ranked[0].candidate.tpot.high
-    assert not any("not calibrated" in str(note) for note in found.notes)
+    assert not any("lower bounds" in str(note) for note in found.notes)
     assert "tpu-v4 is left out: it has no pipe for the formats of the search; it has bf16, int8" in map(
         str, found.notes
     )
