@@ -148,6 +148,8 @@ class PhaseEstimate(NamedTuple):
         if self.host == Host() or self.busy is None:
             return 0.0
         parts = self.stages if self.step.phase == "generate" else ()
+        if not self.host.overlapped:
+            return sum(map(self.host_seconds, parts or (self.step.phase,)))
         kernels = [running(self.of_stage(part), self.launch) for part in parts] or [self.work_seconds]
         return self.busy.value - sum(each.value for each in kernels if each)
 

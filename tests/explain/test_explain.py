@@ -263,7 +263,9 @@ def test_the_derivation_names_the_parameter_set_in_its_device_file(
     found = roofmodel.explain("llama-3.1-8b", device, op="mlp.down", phase="decode", timing=True, **options)
     chosen = found.to_dict()["phases"][0]["ops"][0]["expected_by"]["parameter_set"]
     assert (chosen["device"], chosen["kind"], chosen["formats"]) == (file, "gemm", formats)
-    sets = yaml.safe_load(library.find(file).read_text())["calibration"]["gemm"]
+    fitted = library.fitted_file(library.find(file))
+    assert fitted is not None
+    sets = yaml.safe_load(fitted.read_text())["gemm"]
     assert formats in sets[chosen["implementation"]]
     text = " ".join(found.to_markdown().replace("\\", "").split())
     assert f"gemm, {chosen['implementation']}, {formats}" in text
@@ -422,8 +424,8 @@ def test_derivations_of_the_same_operator_name_their_layers() -> None:
 
 def test_an_operator_has_only_the_ceilings_that_apply_to_it() -> None:
     for op, ceilings in (
-        ("mlp.up", "fp16; ceilings: 989.4 TFLOP/s (tensor_fp16), 3.35 TB/s DRAM, ridge point 295 FLOP/B\n"),
-        ("norm.mlp", "fp16; ceilings: 67 TFLOP/s (fp32), 3.35 TB/s DRAM, ridge point 20 FLOP/B\n"),
-        ("mlp.all_reduce", "fp16; ceilings: 3.35 TB/s DRAM\n"),
+        ("mlp.up", "fp16; vLLM 0.24; ceilings: 989.4 TFLOP/s (tensor_fp16), 3.35 TB/s DRAM, ridge point 295 FLOP/B\n"),
+        ("norm.mlp", "fp16; vLLM 0.24; ceilings: 67 TFLOP/s (fp32), 3.35 TB/s DRAM, ridge point 20 FLOP/B\n"),
+        ("mlp.all_reduce", "fp16; vLLM 0.24; ceilings: 3.35 TB/s DRAM\n"),
     ):
         assert ceilings in roofmodel.explain("gpt2", "h100", op=op, tp=2, phase="decode").to_markdown()

@@ -190,6 +190,11 @@ def test_some_counts_need_more_than_64_bits() -> None:
     assert_equals_estimate(row, hub.load("llama-3.1-405b"), A100)
 
 
+def rounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """To 12 digits: sums of arrays of other lengths round differently."""
+    return [{name: float(f"{v:.12g}") if isinstance(v, float) else v for name, v in row.items()} for row in rows]
+
+
 def test_rows_are_in_the_order_of_the_grid_for_any_size_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     found = sweep([hub.load("gpt2")], [A100], batch=[3, 1, 2], seq=[7, 1, 5], context=[0, 4, 9], phase="prefill")
     places = [(b, s, c) for b in (3, 1, 2) for s in (7, 1, 5) for c in (0, 4, 9)]
@@ -199,7 +204,8 @@ def test_rows_are_in_the_order_of_the_grid_for_any_size_of_blocks(monkeypatch: p
     for most in (1, 2, 4, 10):
         pieces = tuple(case.blocks(most))
         assert all(piece.points <= most for piece in pieces)
-        assert list(points(found._replace(cases=pieces))) == whole
+        rows = list(points(found._replace(cases=pieces)))
+        assert rounded(rows) == rounded(whole)
 
 
 def test_with_prefill_and_decode_a_given_context_applies_to_the_decode() -> None:
