@@ -42,7 +42,7 @@ from benchmarks.errors import RelativeErrors, by_name
 from roofmodel.counting.workload import PromptChunk
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
-from roofmodel.engines.schema import ANY, Host
+from roofmodel.engines.schema import Host
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.hub import load
 from roofmodel.plan.layouts import Formats, Layout
@@ -128,7 +128,7 @@ def default_kernels(engine: Engine) -> Engine:
 
 def own_kernels(engine: Engine) -> Engine:
     """With NCCL, and without further fusions."""
-    return without_host(engine)._replace(all_reduce=None, fuses={ANY: COMMON_FUSIONS})
+    return without_host(engine)._replace(all_reduce=None, fuses=COMMON_FUSIONS)
 
 
 def without_host(engine: Engine) -> Engine:

@@ -4,7 +4,6 @@ Its file names the kernels that it runs, what it fuses, its collectives, and wha
 """
 
 import os
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +39,7 @@ class Engine(NamedTuple):
     launch: LaunchTime | None = None
     extra_kernels: str = ""
     autocast: str = ""
-    fuses: Mapping[str, frozenset[str]] = {}  # by GPU generation or `any`
+    fuses: frozenset[str] = frozenset()
     collectives: str = ""
     all_reduce: AllReduce | None = None
     host: Host = Host()
@@ -92,10 +91,6 @@ class Engine(NamedTuple):
     def names(self, *kinds: str) -> list[str]:
         """The kernels of some kinds, for all generations and formats."""
         return list(dict.fromkeys(name for rule, listed in self.kernels.items() if rule[0] in kinds for name in listed))
-
-    def fusions(self, generation: str | None) -> frozenset[str]:
-        """What it fuses on GPUs of a generation."""
-        return self.fuses.get(ANY, frozenset()) | self.fuses.get(generation or ANY, frozenset())
 
     def with_settings(self, settings: tuple[tuple[str, str], ...]) -> "Engine":
         """The engine with options set. Raises EngineError for an option or a value that it does not have."""

@@ -53,7 +53,7 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
             of_base = {rule: listed for rule, listed in found.get(key, {}).items() if rule[0] not in own}
             found[key] = of_base | _kernels(own)
         elif key == "fuses":
-            found[key] = _fuses(entry)
+            found[key] = frozenset(_one_of(item, FUSIONS) for item in entry.items())
         elif key == "collectives":
             found |= _collectives(entry)
         elif key == "host":
@@ -134,12 +134,6 @@ def _kernels(kinds: Mapping[str, YamlValue]) -> dict[tuple[str, str, str], tuple
                 if not found[kind, generation, formats]:
                     raise listed.error(f"{listed.path} names no kernel")
     return found
-
-
-def _fuses(value: YamlValue) -> dict[str, frozenset[str]]:
-    """The fusions by generation: a list for all of them, or a mapping."""
-    by_generation = _levels(value, GENERATIONS).items()
-    return {name: frozenset(_one_of(item, FUSIONS) for item in listed.items()) for name, listed in by_generation}
 
 
 def _levels(value: YamlValue, known: tuple[str, ...] | None) -> dict[str, YamlValue]:

@@ -145,12 +145,11 @@ class PhaseEstimate(NamedTuple):
     @property
     def exposed_host_seconds(self) -> Number:
         """What a serving engine's host adds to the expected time of the kernels."""
-        if self.host == Host() or self.busy is None:
+        if self.busy is None:
             return 0.0
         parts = self.stages if self.step.phase == "generate" else ()
-        if not self.host.overlapped:
-            return sum(map(self.host_seconds, parts or (self.step.phase,)))
-        kernels = [running(self.of_stage(part), self.launch) for part in parts] or [self.work_seconds]
+        alone = [running(self.of_stage(part), self.launch) for part in parts]
+        kernels = alone or [_longer(self.work_seconds, self.kernels * self.launch)]
         return self.busy.value - sum(each.value for each in kernels if each)
 
     @property

@@ -179,13 +179,21 @@ def _exchange(
     return found and _applied(of_kind, collectives.DESCRIPTION, collectives.seconds, (work, bandwidth), found)
 
 
+PCIE_BANDWIDTH = 256e9
+"""Bytes per second, both directions, of the fastest PCIe link (6.0, 16 lanes); NVLink has more since Volta."""
+
+
 def runs_own_all_reduce(operator: Operator, device: Device, own: AllReduce | None) -> Number:
     """Whether an engine's own kernel reduces: an all-reduce over NVLink inside a node, of a message that it takes."""
     collective = operator.collective
     path = route(collective, device) if collective and collective.name == "all_reduce" and own else None
-    if own is None or path is None or device.inside is None or device.inside.parameters != "any":
+    if own is None or path is None or device.inside is None:
         return False
-    return either(path.leaves, False, operator.exchanged_bytes <= own.up_to)
+    over_nvlink = device.inside.bandwidth > PCIE_BANDWIDTH
+    if over_nvlink is False:
+        return False
+    found = either(path.leaves, False, operator.exchanged_bytes <= own.up_to)
+    return found if over_nvlink is True else found * over_nvlink
 
 
 def _either(condition: Number, yes: ParameterSet | None, no: ParameterSet | None) -> ParameterSet | None:

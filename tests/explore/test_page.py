@@ -202,7 +202,9 @@ def test_the_tooltip_shows_the_formula_of_the_mark_under_the_mouse(page: Any) ->
 
 
 def test_bound_and_expected_time_are_separate_cards(page: Any) -> None:
-    found = moved(page, model="openai-community/gpt2", hw="h100-sxm", phase="decode", batch=1, context=16)
+    found = moved(
+        page, model="openai-community/gpt2", hw="h100-sxm", phase="decode", engine="torch", batch=1, context=16
+    )
     cards = [card.text for card in page.find_elements("css selector", "#figures .card")]
     assert cards[0].startswith("TPOT, bound")
     assert cards[1].startswith("TPOT, expected")

@@ -78,11 +78,6 @@ class Timing(NamedTuple):
         return (*named, *self.engine.implementations(kind, "/".join(key.split("/")[:2]), self.device.generation))
 
     @property
-    def fuses(self) -> frozenset[str]:
-        """What the engine fuses on the device."""
-        return self.engine.fusions(self.device.generation)
-
-    @property
     def all_reduce(self) -> AllReduce | None:
         """The engine's own all-reduce."""
         return None if self.kernel else self.engine.all_reduce
@@ -140,7 +135,7 @@ class Timing(NamedTuple):
     ) -> list[Run]:  # fmt: skip
         """How the engine runs each operator, in order. `expect` gives the time of one without fusion."""
         alone = expect or (lambda operator, bound, kernels: self.expect(operator, bound, dtype, kernels))
-        fuses = self.fuses
+        fuses = self.engine.fuses
         extra = [kernels for _, kernels in zip(operators, self.extra_kernels(operators, code), strict=False)]
         if not fuses:
             return [alone(*each) for each in zip(operators, placed, extra, strict=True)]
@@ -169,7 +164,7 @@ class Timing(NamedTuple):
 
     def _merged(self, several: Sequence[Operator], bounds: Sequence[Placement], dtype: str) -> Iterator[Run]:
         """The shares of a merged GEMM, or a GEMM whose input the previous kernel quantizes; nothing for others."""
-        quantizes = "quantize" in self.fuses
+        quantizes = "quantize" in self.engine.fuses
         if several[0].kind != "gemm" or (len(several) == 1 and not quantizes):
             return
         one = merged_gemms(several, self.device, dtype, self)

@@ -96,7 +96,7 @@ def test_the_down_projections_of_latent_attention_run_as_one_gemm() -> None:
 
 def test_a_norm_runs_in_the_kernel_of_the_all_reduce_before_it() -> None:
     engine = Engine.load("trtllm")
-    others = engine._replace(fuses={"any": engine.fuses["any"] - {"all_reduce_norm"}})
+    others = engine._replace(fuses=engine.fuses - {"all_reduce_norm"})
     device, arch = Device.load("h100"), load("llama-3.1-70b")
     (step,) = workload(arch, phase="decode", tp=8, batch=8)[0].steps()
     alone, fused = (
@@ -339,7 +339,6 @@ def test_extra_kernels_use_the_format_of_the_tensors_not_of_the_gemms() -> None:
 @pytest.mark.parametrize(
     ("hw", "workload_options"),
     [
-        ("a100", {"phase": "decode", "tp": 4}),  # vLLM fuses on Hopper and Blackwell only
         ("rtx-pro-6000-server", {"phase": "decode", "tp": 4}),  # NCCL over PCIe
         ("h100", {"phase": "prefill", "tp": 8, "batch": 8, "seq": 4096}),  # 268 MB: NCCL
     ],
@@ -347,7 +346,7 @@ def test_extra_kernels_use_the_format_of_the_tensors_not_of_the_gemms() -> None:
 def test_a_norm_runs_in_a_kernel_of_its_own_where_the_engine_does_not_reduce(
     hw: str, workload_options: dict[str, Any]
 ) -> None:
-    (phase,) = estimate(load("llama-3.1-8b"), Device.load(hw), engine="vllm", **workload_options).phases
+    (phase,) = estimate(load("llama-3.1-8b"), Device.load(hw), engine="trtllm", **workload_options).phases
     norm = next(one for one in phase.placed if one.operator.name == "norm.mlp")
     assert norm.expected is not None
     assert norm.expected.value > norm.placement.bound_seconds
