@@ -60,7 +60,7 @@ def sweep(
     Examples:
         >>> sweep("gpt2", ["a100", "h100"], phase="decode", batch=[1, 8, 64])
         <SweepReport of 6 points>
-        >>> sweep("gpt2", "a100", phase="decode", batch="1:64:*8", where="tpot<1ms", sort="-tokens/s")
+        >>> sweep("gpt2", "a100", phase="decode", batch="1:64:*8", where="tpot<1.5ms", sort="-tokens/s")
         <SweepReport of 2 of 3 points>
         >>> scaled = sweep("gpt2", "a100", phase="train", batch=8, scaling="weak", gpus=[1, 2, 4])
         >>> scaled.to_frame()["efficiency"].is_monotonic_decreasing
