@@ -419,7 +419,7 @@ def test_batches_and_chunks_cover_the_range() -> None:
         ({"dtype": "int8"}, None),
         ({"dtype": "fp5"}, "dtype: unknown value 'fp5'"),
         ({"top": 0}, "top is 0"),
-        ({"runtime": "megatron"}, 'runtime="megatron" has another name now; write engine="megatron"'),
+        ({"runtime": "megatron"}, 'runtime was removed; write engine="megatron"'),
     ],
 )  # fmt: skip
 def test_an_invalid_option_is_refused_with_a_value_that_works(options: dict[str, Any], said: str | None) -> None:

@@ -271,7 +271,7 @@ def test_numbers_of_tokens_have_letters_for_powers_of_thousand(text: float | str
         ({"dtype": "fp4"}, 'dtype="fp4": training with a format below 16 bits is not modeled; try dtype="bf16"'),
         ({"dtype": "fp15"}, "dtype: unknown value 'fp15'; did you mean 'fp16'"),
         ({"engine": "vllm"}, 'engine="vllm": vLLM does not train; try engine="torch" or engine="megatron"'),
-        ({"launch": "8us"}, 'launch="8us" has another name now; write engine="torch" engine_option="launch=8us"'),
+        ({"launch": "8us"}, 'launch was removed; write engine="torch" engine_option="launch=8us"'),
         ({"dtype": "bf16,fp16"}, "dtype is 'bf16,fp16'; give one format such as bf16"),
     ],
 )

@@ -140,8 +140,9 @@ def test_the_bubble_equals_narayanan(p: int, v: int, m: int) -> None:
 
 def test_decodes_need_one_microbatch_per_stage_to_keep_stages_busy() -> None:
     llama = hub.load("Meta-Llama-3-8B")
+    graph: dict[str, Any] = {"engine": "torch", "engine_option": "launch=graph"}  # without a host
     one, several, many = (
-        estimate(llama, A100, phase="decode", batch=batch, pp=4, micro_batch=4, engine="vllm").phases[0]
+        estimate(llama, A100, phase="decode", batch=batch, pp=4, micro_batch=4, **graph).phases[0]
         for batch in (4, 12, 64)
     )
     assert several.expected == pytest.approx(
@@ -150,7 +151,7 @@ def test_decodes_need_one_microbatch_per_stage_to_keep_stages_busy() -> None:
     assert many.idle.bound == 0
     assert many.idle.expected == NO_TIME
     assert many.bound_seconds == total_seconds(many.placed)
-    alone = estimate(llama, A100, phase="decode", batch=4, engine="vllm").phases[0]
+    alone = estimate(llama, A100, phase="decode", batch=4, **graph).phases[0]
     hops = 3 * (4 * 4096 * 2) / 300e9  # 4 rows of the hidden size, in 16 bits
     # one microbatch takes the time of one GPU, plus three transfers
     assert one.bound_seconds == pytest.approx(alone.bound_seconds + hops)
