@@ -96,8 +96,7 @@ class Engine(NamedTuple):
         """The engine with options set. Raises EngineError for an option or a value that it does not have."""
         found = self._replace(settings=tuple(dict((*self.settings, *settings)).items()))
         for key, value in settings:
-            if key in CHOICES and any(kind in CHOICES[key] for kind, _, _ in self.kernels):
-                known = self.names(*CHOICES[key])
+            if known := self.names(*CHOICES.get(key, ())):
                 if not any(is_chosen(name, value) for name in known):
                     raise EngineError(
                         Option("engine_option"), f": {self.name} has no {key} kernel {value!r}{choices(value, known)}"
@@ -105,7 +104,7 @@ class Engine(NamedTuple):
             elif key in self.options:
                 found = _with_launch(found, value) if key == "launch" else _with_autocast(found, value)
             else:
-                known = [*self.options, *(key for key in CHOICES if any(k in CHOICES[key] for k, _, _ in self.kernels))]
+                known = [*self.options, *(name for name, kinds in CHOICES.items() if self.names(*kinds))]
                 raise EngineError(Option("engine_option"), f": {self.name} has no option {key!r}{choices(key, known)}")
         return found
 

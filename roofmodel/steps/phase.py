@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from operator import or_
+from operator import add, or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roofmodel.counting import phases
@@ -119,10 +119,14 @@ class PhaseEstimate(NamedTuple):
 
         For generation, of each stage: no decode is launched before the prefill has computed the first token.
         """
+        return _sum([self.with_host(seconds, part) for part, seconds in self._without_host])
+
+    @property
+    def _without_host(self) -> list[tuple[str, Expected | None]]:
+        """The parts that run one after another, with the time of each without a serving engine's host."""
         if self.step.phase != "generate":
-            return self.with_host(_longer(self.work_seconds, self.kernels * self.launch), self.step.phase)
-        prefill, decodes = (self.with_host(running(self.of_stage(stage), self.launch), stage) for stage in self.stages)
-        return prefill and decodes and prefill + decodes
+            return [(self.step.phase, _longer(self.work_seconds, self.kernels * self.launch))]
+        return [(stage, running(self.of_stage(stage), self.launch)) for stage in self.stages]
 
     def host_seconds(self, part: str) -> Number:
         """Seconds of a serving engine's host in a part: a phase, or the prefill or the decodes of generation."""
@@ -145,12 +149,8 @@ class PhaseEstimate(NamedTuple):
     @property
     def exposed_host_seconds(self) -> Number:
         """What a serving engine's host adds to the expected time of the kernels."""
-        if self.busy is None:
-            return 0.0
-        parts = self.stages if self.step.phase == "generate" else ()
-        alone = [running(self.of_stage(part), self.launch) for part in parts]
-        kernels = alone or [_longer(self.work_seconds, self.kernels * self.launch)]
-        return self.busy.value - sum(each.value for each in kernels if each)
+        busy, kernels = self.busy, _sum([seconds for _, seconds in self._without_host])
+        return busy.value - kernels.value if busy and kernels else 0.0
 
     @property
     def work_seconds(self) -> Expected | None:
@@ -269,6 +269,12 @@ def running(placed: Sequence[Placed], launch: Expected) -> Expected | None:
 def is_launch_bound(kernel_seconds: Expected | None, launch_seconds: Expected) -> Any:
     """Whether the launches of kernels take longer than the kernels; elementwise for arrays."""
     return kernel_seconds is not None and launch_seconds.value > kernel_seconds.value
+
+
+def _sum(times: Sequence[Expected | None]) -> Expected | None:
+    """The sum of times; None where one is unknown."""
+    known = [time for time in times if time]
+    return reduce(add, known) if len(known) == len(times) else None
 
 
 def _longer(kernels: Expected | None, launches: Expected) -> Expected | None:
