@@ -22,9 +22,11 @@ FILES = sorted((Path(__file__).parents[2] / "hardware").glob("*.yaml"))
 
 
 def sources(file: Path) -> dict[str, str]:
-    """Kind of parameters -> source device, as the file states it."""
-    node: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")).get("calibration", {})
-    return {kind: node[kind]["like"] for kind in TIMINGS if "like" in node.get(kind, {})}
+    """Kind of parameters -> source device: the file's `like`, for the kinds that were not fitted on the device."""
+    like = yaml.safe_load(file.read_text(encoding="utf-8")).get("like")
+    own = file.parent / "fitted" / file.name
+    fitted: dict[str, Any] = yaml.safe_load(own.read_text(encoding="utf-8")) if own.exists() else {}
+    return {kind: like for kind in TIMINGS if kind not in fitted} if like else {}
 
 
 TRANSFERS = [(file.stem, kind, source) for file in FILES for kind, source in sources(file).items()]
