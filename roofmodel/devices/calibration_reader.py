@@ -1,8 +1,7 @@
-"""Reader of the `calibration` section of a device's file; `calibration_writer.py` writes it."""
+"""Reader of a device's parameter sets: `hardware/fitted/DEVICE.yaml`, or the section `calibration` of a user's file."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
@@ -20,14 +19,16 @@ from roofmodel.devices.calibration import (
     GemmTiming,
     GenerationTiming,
     LatentGenerationTiming,
+    Parameter,
     RecurrenceTiming,
     Sets,
     StreamTiming,
     TiledTiming,
     Timing,
+    parameters,
 )
 from roofmodel.devices.transfer import CalibratedDevice, DeferredSets, sets_of_kind, transferred
-from roofmodel.errors import DeviceError, shorten
+from roofmodel.errors import DeviceError
 from roofmodel.files.text_files import YamlValue
 
 TIMINGS: dict[str, Any] = {
@@ -46,81 +47,54 @@ TIMINGS: dict[str, Any] = {
     "chunks": ChunkTiming,
     "recurrence": RecurrenceTiming,
 }
-SECONDS = (
-    "latency", "step", "split", "ramp", "row", "cast", "host", "convert", "column", "dot", "wave", "alone", "single",
-    "expert", "pair", "routing", "late", "part", "token", "block", "chunk", "start", "serial",
-    "cluster_latency", "cluster_wave", "narrow_wave",
-)  # fmt: skip
-POSITIVE = (
-    "pipe", "dram", "l2", "store", "parts", "stream", "rows", "early", "bandwidth", "height", "tile", "splits", "kept",
-    "column_blocks", "cluster_pipe", "padded", "large",
-)  # fmt: skip
-"""Parameters that a formula divides by, unless their default is 0."""
-LEAST_DIVISOR = 1e-6  # of these parameters; times with much smaller ones overflow
-CHOICES = {"elsewhere": (0, 1, 2, 3), "balanced": (0, 1)}
-"""The values of parameters that select a formula."""
-_HEAD_SIZE = re.compile("[1-9][0-9]{0,5}")
+LEAST_DIVISOR = 1e-6  # of the parameters that are no times: a formula may divide by them
 SHARED = ("source", "date")  # of the fits of a kind
 Load = Callable[[str, tuple[str, ...]], CalibratedDevice]
 """Returns a device by its name, with its parameter sets of some kinds."""
 
 
 def read(
-    node: YamlValue,
+    sets: YamlValue | None,
+    like: YamlValue | None,
     device: CalibratedDevice,
     load: Load,
     kinds: tuple[str, ...] = tuple(TIMINGS),
     deferred: bool = False,
-) -> Calibration:
-    """The parameter sets of `kinds` in a device's file, and those of other devices that the file names by `like`.
+) -> Calibration | None:
+    """The parameter sets of `kinds` of a device; None where it has none.
 
-    `like: a100-sxm-80gb` takes the sets of that device, for all kinds or for one kind, with wider intervals. Only these
-    kinds of the other device are loaded, so that two devices can use different kinds of each other. `transfer.py`
-    scales the parameters. Raises DeviceError; with `deferred`, errors in the other files are raised when these sets are
+    `sets` are those that were fitted to measurements on the device. All other kinds are those of the device `like`,
+    with wider intervals; only they are loaded, so that two devices can use different kinds of each other. `transfer.py`
+    scales the parameters. Raises DeviceError; with `deferred`, errors in the other file are raised when these sets are
     first used (see `DeferredSets`).
     """
-    entries = node.mapping(("like", *TIMINGS))
-    device_id = device.id
-
-    def like(of: YamlValue, kinds: tuple[str, ...]) -> CalibratedDevice:
-        try:
-            found = load(of.text(), kinds) if of.text() != device_id else device
-        except RecursionError:
-            raise of.error(f"{of.path} is {of.text()!r}, whose calibration refers back to this device") from None
-        except DeviceError as error:
-            raise of.error(f"{of.path}: ", *error.args) from None
-        if found.calibration is None:
-            raise of.error(f"{of.path} is {of.text()!r}, which is not another, calibrated device")
-        return found
-
-    if "like" in entries:
-        if len(entries) > 1:
-            raise entries["like"].error(f"{node.path} has both 'like' and its own parameter sets; keep one of them")
-        return transferred(device, like(entries["like"], kinds), kinds)
-    sets, transferred_kinds = {}, {}
-    by_source: dict[str, dict[str, YamlValue]] = {}
-    for kind in kinds:
-        if kind in entries:
-            if same := entries[kind].mapping().get("like"):
-                by_source.setdefault(same.text(), {})[kind] = same
-            else:
-                sets[kind] = _sets(entries[kind], TIMINGS[kind])
-    for name, wanted in by_source.items():
-        find = cache(partial(_transferred_kinds, device, like, wanted))
-        transferred_kinds[name if deferred else find().device] = list(wanted)
-        reads = {kind: partial(sets_of_kind, find, kind) for kind in wanted}
-        sets |= {kind: DeferredSets(read) if deferred else read()[0] for kind, read in reads.items()}
-    return Calibration(device_id, transferred_kinds, **sets)
+    entries = sets.mapping(tuple(TIMINGS)) if sets else {}
+    if like is None and sets is None:
+        return None
+    own: dict[str, Any] = {kind: _sets(entries[kind], TIMINGS[kind]) for kind in kinds if kind in entries}
+    if like is None:
+        return Calibration(device.id, **own)
+    missing = tuple(kind for kind in kinds if kind not in entries)
+    find = cache(partial(_transferred, device, like, load, missing))
+    if not entries:
+        return find()
+    reads = {kind: partial(sets_of_kind, find, kind) for kind in missing}
+    others: dict[str, Any] = {kind: DeferredSets(read) if deferred else read()[0] for kind, read in reads.items()}
+    source = like.text() if deferred or not missing else find().device
+    return Calibration(device.id, {source: missing} if missing else {}, **own, **others)
 
 
-def _transferred_kinds(
-    device: CalibratedDevice,
-    like: Callable[[YamlValue, tuple[str, ...]], CalibratedDevice],
-    wanted: Mapping[str, YamlValue],
-) -> Calibration:
-    """The sets of the `wanted` kinds of one other device; the values name this device, with their line in the file."""
-    kinds = tuple(wanted)
-    return transferred(device, like(wanted[kinds[0]], kinds), kinds)
+def _transferred(device: CalibratedDevice, like: YamlValue, load: Load, kinds: tuple[str, ...]) -> Calibration:
+    """The sets of some kinds of the device that a file names by `like`."""
+    try:
+        found = load(like.text(), kinds) if like.text() != device.id else device
+    except RecursionError:
+        raise like.error(f"{like.path} is {like.text()!r}, whose parameters are those of this device") from None
+    except DeviceError as error:
+        raise like.error(f"{like.path}: ", *error.args) from None
+    if found.calibration is None:
+        raise like.error(f"{like.path} is {like.text()!r}, which is not another, calibrated device")
+    return transferred(device, found, kinds)
 
 
 def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
@@ -128,34 +102,19 @@ def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
     entries = node.mapping()
     shared = entries.pop("fit").mapping(SHARED) if "fit" in entries else {}
     return {
-        name: {_form(form, one): _fitted(one, timing, shared) for form, one in forms.mapping().items()}
+        name: {form: _fitted(one, timing, shared) for form, one in forms.mapping().items()}
         for name, forms in entries.items()
     }
 
 
-def _form(key: str, node: YamlValue) -> str:
-    """A format key of a set, whose third part is a head size."""
-    for size in key.split("/")[2:]:
-        if not _HEAD_SIZE.fullmatch(size):
-            raise node.error(
-                f"the key {shorten(key)} has the head size {shorten(size)}; "
-                "it must be a positive whole number, as in 'fp16/fp16/128'"
-            )
-    return key
-
-
 def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValue]) -> Fitted[Timing]:
-    usual = timing._field_defaults
-    wanted = (*timing._fields, "fit")
-    entries = node.mapping(wanted, required=[name for name in wanted if name not in usual])
-    values = [_read(entries[n], timing, n) if n in entries else usual[n] for n in timing._fields]
+    declared = parameters(timing)
+    entries = node.mapping((*declared, "fit"), required=("fit",))
+    values = [
+        _value(entries[name], parameter) if name in entries else timing._field_defaults.get(name, parameter.start)
+        for name, parameter in declared.items()
+    ]
     fit = {**shared, **entries["fit"].mapping(Fit._fields, [name for name in Fit._fields if name not in shared])}
-    for name, value in zip(timing._fields, values, strict=True):
-        if name in POSITIVE and value < LEAST_DIVISOR and value != usual.get(name):
-            raise entries[name].error(f"{entries[name].path} is {value:g}; it must be at least {LEAST_DIVISOR:g}")
-        if name in CHOICES and value not in CHOICES[name]:
-            *others, last = map(str, CHOICES[name])
-            raise entries[name].error(f"{entries[name].path} is {value:g}; it must be {', '.join(others)} or {last}")
     low, high = fit["low"].number(), fit["high"].number()
     if not low <= 1 <= high:  # factors on the expected time
         raise entries["fit"].error(
@@ -170,11 +129,16 @@ def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValu
     )  # fmt: skip
 
 
-def _read(node: YamlValue, timing: type[Any], name: str) -> float:
-    nothing = name in timing._field_defaults and node.text() == "0"
-    return 0.0 if nothing else node.quantity("s") if is_seconds(timing, name) else node.number()
+def _value(node: YamlValue, parameter: Parameter) -> float:
+    """The value of a parameter: a time with its unit, or a number."""
+    if is_seconds(parameter):
+        return 0.0 if node.text() == "0" else node.quantity("s")
+    value = node.number()
+    if value < LEAST_DIVISOR and value not in parameter.values:
+        raise node.error(f"{node.path} is {value:g}; it must be at least {LEAST_DIVISOR:g}")
+    return value
 
 
-def is_seconds(timing: type[Timing], name: str) -> bool:
-    """Whether a parameter is a time, which has a unit in the file."""
-    return name in SECONDS or (name == "fill" and timing is GemmTiming)
+def is_seconds(parameter: Parameter) -> bool:
+    """Whether a parameter is a time, which has a unit in files."""
+    return parameter.unit.startswith("s")

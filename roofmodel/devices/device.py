@@ -16,6 +16,7 @@ from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.parts import Level, Link, Measured, Pipe
 from roofmodel.devices.schema import DeviceFile
 from roofmodel.errors import LIST_HARDWARE, DeviceError, WorkloadError
+from roofmodel.files.text_files import read_yaml
 from roofmodel.numbers.algebra import maximum
 
 
@@ -198,6 +199,7 @@ def _read(path: Path, kinds: tuple[str, ...], deferred: bool = False) -> Device:
         measured=file.measured(),
         sources=file.sources,
     )
-    if file.calibration is None:
-        return device
-    return replace(device, calibration=calibration_reader.read(file.calibration, device, _load, kinds, deferred))
+    fitted = library.fitted_file(path)
+    sets = read_yaml(fitted, DeviceError, "a file of parameter sets") if fitted else file.calibration
+    calibration = calibration_reader.read(sets, file.like, device, _load, kinds, deferred)
+    return replace(device, calibration=calibration) if calibration else device

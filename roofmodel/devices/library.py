@@ -37,6 +37,12 @@ def find(name: str | os.PathLike[str]) -> Path:
     return expand(name)
 
 
+def fitted_file(path: Path) -> Path | None:
+    """The file of the parameters that were fitted on a device that comes with roofmodel."""
+    found = path.parent / "fitted" / path.name
+    return found if path.parent == shipped_folder() and found.is_file() else None
+
+
 def names() -> list[str]:
     """The stems of all device files, including the user's."""
     return sorted({path.stem for folder in folders() for path in folder.glob("*.yaml")})

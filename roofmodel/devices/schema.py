@@ -20,7 +20,7 @@ _CAPABILITY = re.compile(r"\d{1,2}\.\d")
 
 _TOP = (
     "name", "vendor", "generation", "compute_capability", "form_factor", "multiprocessors", "clocks",
-    "pipes", "sparse_pipes", "memory", "links", "measured", "sources", "calibration",
+    "pipes", "sparse_pipes", "memory", "links", "measured", "sources", "like", "calibration",
 )  # fmt: skip
 _PIPE = ("peak", "per_multiprocessor", "per_clock", "clock", "accumulator", "source")
 _LEVEL = {
@@ -44,6 +44,7 @@ class DeviceFile:
         if not self.pipes:
             raise top["pipes"].error("pipes is empty; give at least one, such as tensor_fp16")
         self.name = top["name"].text()
+        self.like = top.get("like")
         self.calibration = top.get("calibration")
 
     def text(self, key: str) -> str | None:

@@ -1,8 +1,7 @@
 """Calibration: fit the parameters of the timing model to tables of measurements, and validate them on held-out rows.
 
-`fitting.py` fits. A third of the cells of shapes is held out, so that most held-out rows have no fitted row of nearly
-the same shape: in the tables of 16-bit GEMMs on A100, H100 and L40S, 14 to 40 % have one within 26 % in each size.
-Errors and intervals are those of the held-out rows. Rows that are faster than their bound and sets with too few rows
+`fitting.py` fits. A third of the models is held out, with all their rows: of the matrices of GEMMs, the heads of
+attention, the experts of MoE layers (`table.MODEL_COLUMNS`). Errors and intervals are those of the held-out rows. Rows that are faster than their bound and sets with too few rows
 are not fitted; remarks list them.
 """
 
@@ -27,22 +26,13 @@ from roofmodel.devices.calibration import (
     Fitted,
     Sets,
     Timing,
+    parameters,
 )
+from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
-from roofmodel.measure.fitting import LEAST_GAIN, MAX_FIT_ROWS, MAX_SEARCH_ROWS, FitRows, Space, fit
+from roofmodel.measure.fitting import MAX_FIT_ROWS, MAX_SEARCH_ROWS, FitRows, fit
 from roofmodel.measure.residency import copies, least_seconds, repeated
-from roofmodel.measure.search_space import (
-    COMBINED,
-    DISCRETE,
-    INITIAL,
-    STARTS,
-    TINY,
-    WITHOUT_CHOICE,
-    upper_limits,
-    without_ineffective,
-    without_unused,
-)
 from roofmodel.measure.table import (
     HOST_CLOCK,
     Array,
@@ -66,8 +56,6 @@ from roofmodel.timing.timing import formula
 ROWS_PER_PARAMETER = 3  # at least, else the set is not fitted
 MIN_BOUND_FRACTION = 0.95  # a time below this fraction of its bound is wrong; clocks differ by less
 DEFAULT_FORMATS = "fp16/fp16"
-# Rows with a sliding window from which on a fit chooses whether the kernel skips the tiles outside of the window.
-LEAST_WINDOWED_ROWS = 10
 # The modules whose formulas are a minimum over candidates, by kind of parameters.
 CHOICES = {"gemm": gemm, "generation": attention, "experts": experts}
 # Example lines of a device's file for fields that the timing model needs.
@@ -125,11 +113,12 @@ def calibrate(
     source: str,
     third: int = 0,
     progress: Callable[[str, int, int | None], None] = lambda what, done, total: None,
+    kinds: Sequence[str] = tuple(TIMINGS),
 ) -> Calibrated:
-    """Fit a parameter set for each operation and format of the tables; `third` (0, 1 or 2) of the cells is held out.
+    """Fit a parameter set for each operation and format of the tables; `third` (0, 1 or 2) of the models is held out.
 
-    It needs scipy. A set takes up to some minutes; `progress` is called before each fit with its name and number of
-    rows, the number of finished fits, and None. Raises ProfileError if a file is not a table of measurements,
+    It needs scipy. A set takes some seconds; `progress` is called before each fit with its name and number of
+    rows, the number of finished fits, and None. Only sets of `kinds` are fitted. Raises ProfileError if a file is not a table of measurements,
     DeviceError if the device's file lacks a field of the timing model, WorkloadError if nothing can be fitted.
     """
     if find_spec("scipy") is None:
@@ -147,18 +136,16 @@ def calibrate(
         progress(what, next(fits), None)
 
     found, fitter = _samples(paths, device, third, remarks), _Fitter(device, source, remarks, begin)
-    kinds: dict[str, Any] = {kind: fitter.sets(kind, found[kind], start) for kind, start in INITIAL.items()}
-    if not any(kinds.values()):
+    sets: dict[str, Any] = {kind: fitter.sets(kind, found[kind], TIMINGS[kind]) for kind in kinds}
+    if not any(sets.values()):
         raise WorkloadError("; ".join(("nothing to fit", *(remarks or ["the tables have no valid row"]))))
-    fitted = Calibration(device.id, **kinds)
-    transferred_kinds = (
-        {kind for kinds in device.calibration.transferred.values() for kind in kinds} if device.calibration else ()
-    )
-    for kind, sets in kinds.items():
+    fitted, before = Calibration(device.id, **sets), device.calibration
+    others = {kind for of_device in before.transferred.values() for kind in of_device} if before else set()
+    for kind in TIMINGS:
         # Another device's collectives remain for links that were not measured; its kernels do not run here.
-        if kind == "collectives" or kind not in transferred_kinds:
-            kinds[kind] = _with_previous(sets, getattr(device.calibration, kind, {}))
-    return Calibrated(Calibration(device.id, **kinds), fitted, tuple(remarks))
+        if before and (kind not in others or (kind == "collectives" and sets.get(kind))):
+            sets[kind] = _with_previous(sets.get(kind, {}), getattr(before, kind))
+    return Calibrated(Calibration(device.id, **sets), fitted, tuple(remarks))
 
 
 def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -> dict[str, list[Sample]]:
@@ -180,9 +167,9 @@ def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -
             if suspect.any():
                 lines = line_numbers(row_line[group.rows[suspect]].tolist())
                 remarks.append(f"{name}: {lines}: not fitted, because more than 5 % faster than the bound")
-            sample = Sample(group, times[group.rows], held_out(group.shape, third))
+            sample = Sample(group, times[group.rows], held_out(group.op, group.shape, third))
             measured.setdefault(_kind(group), []).append(sample.select(np.flatnonzero(~suspect)))
-    found: dict[str, list[Sample]] = {kind: measured.get(kind, []) for kind in INITIAL}
+    found: dict[str, list[Sample]] = {kind: measured.get(kind, []) for kind in TIMINGS}
     found["stream"] = [
         sample
         if sample.group.kernel.endswith(HOST_CLOCK)
@@ -198,11 +185,8 @@ def _kind(group: RowGroup) -> str:
 
 
 def _with_previous(found: Sets[Timing], before: Sets[Timing]) -> Sets[Timing]:
-    """The fitted sets of a kind, then the device's previous sets for kernels, formats and links that were not fitted.
-
-    Empty if nothing of this kind was fitted.
-    """
-    names = dict.fromkeys([*found, *before]) if found else ()
+    """The fitted sets of a kind, then the device's previous sets for kernels, formats and links that were not fitted."""
+    names = dict.fromkeys([*found, *before])
     return {name: {**found.get(name, {}), **before.get(name, {}), **found.get(name, {})} for name in names}
 
 
@@ -226,7 +210,7 @@ class _Fitter(NamedTuple):
     remarks: list[str]
     begin: Callable[[str], None]
 
-    def sets(self, kind: str, samples: list[Sample], start: Timing) -> Sets[Timing]:
+    def sets(self, kind: str, samples: list[Sample], model: type[Timing]) -> Sets[Timing]:
         """The fitted sets of a kind by implementation and formats, the default implementation first."""
         named: dict[str, dict[str, list[Sample]]] = {"any": {}} if kind == "gemm" else {}
         for form, sample in (each for mixed in samples for each in _by_form(mixed, self.device)):
@@ -240,11 +224,10 @@ class _Fitter(NamedTuple):
         found: dict[str, dict[str, Fitted[Timing]]] = {}
         for name, forms in named.items():
             for form, form_samples in sorted(forms.items()):
-                rows, required = sum(len(s.measured) for s in form_samples), ROWS_PER_PARAMETER * len(start)
+                rows, required = sum(len(s.measured) for s in form_samples), ROWS_PER_PARAMETER * len(model._fields)
                 if rows >= required:
                     self.begin(f"{kind} {name} {form}: {rows} rows")
-                before = getattr(self.device.calibration, kind, {}).get(name, {}).get(form)
-                if fitted := self.fit(form_samples, start, kind, before and before.timing):
+                if fitted := self.fit(form_samples, model, kind):
                     found.setdefault(name, {})[form] = fitted
                     if fitted.fit.error > MAX_TRANSFER_ERROR:
                         self.remarks.append(
@@ -275,55 +258,27 @@ class _Fitter(NamedTuple):
             in_file = {name: place for place, name in enumerate(getattr(self.device.calibration, kind))}
         return sorted(found, key=lambda name: (name not in ("any", "add"), in_file.get(name, inf), ranks[name]))
 
-    def fit(
-        self, samples: list[Sample], start: Timing, kind: str, before: Timing | None = None
-    ) -> Fitted[Timing] | None:
-        """A fitted set with its errors; None if there are too few rows.
-
-        The search also starts from `before`, the parameters that the device's file has, and keeps them unless it finds
-        lower errors. Calibrating again from the same tables therefore usually keeps the sets.
-        """
-        if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(start):
+    def fit(self, samples: list[Sample], model: type[Timing], kind: str) -> Fitted[Timing] | None:
+        """A fitted set with its errors; None if there are too few rows."""
+        if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(model._fields):
             return None
         fitted, few = (_thinned(samples, limit) for limit in (MAX_FIT_ROWS, MAX_SEARCH_ROWS))
         unseen = [s.select(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
         if not fitted or not unseen:
             return None
-        without = WITHOUT_CHOICE.get(kind, ()) + (() if _windowed_rows(samples) >= LEAST_WINDOWED_ROWS else ("masked",))
-        without += self._kernels_of_other_chips()
-        choices = {name: values for name, values in DISCRETE.items() if name not in without}
-        start, combined = (
-            without_unused(start, [(s.group.operator, s.group.compute) for s in fitted]),
-            [together for together in COMBINED.get(kind, ()) if together.keys().isdisjoint(without)],
-        )
-        if before is not None:
-            used = {name: value for name, value in before._asdict().items() if name in choices or getattr(start, name)}
-            combined.append({name: value or TINY * (name not in choices) for name, value in used.items()})
-        limits = upper_limits(kind, fitted[0].group.operator)
-        space = Space(start, limits, choices, STARTS, combined)
-        found = without_ineffective(fit(self._rows(fitted, kind, start), self._rows(few, kind, start), space))
-        if before is not None and self._error(fitted, found, kind) > self._error(fitted, before, kind) - LEAST_GAIN:
-            found = before
+        found = fit(self._rows(fitted, kind, model), self._rows(few, kind, model), model)
         rows = sum(int((~s.held_out).sum()) for s in samples)
         return self._with_errors(rows, fitted, unseen, found, kind)
-
-    def _kernels_of_other_chips(self) -> tuple[str, ...]:
-        """The parameters of TensorRT-LLM's latent attention that other compute capabilities have."""
-        major = (self.device.compute_capability or "").partition(".")[0]
-        return tuple(name for name, only in {"cluster_heads": "12", "narrow_heads": "10"}.items() if major != only)
-
-    def _error(self, samples: list[Sample], timing: Timing, kind: str) -> float:
-        """The mean absolute error of the expected times with these parameters."""
-        return float(np.abs(self._ratios(samples, timing, kind) - 1).mean())
 
     def _bound_fraction(self, samples: list[Sample]) -> float:
         """The mean of bound / measured."""
         placed = [(place(s.group.operator.cost, self.device, s.group.compute), s.measured) for s in samples]
         return float(np.concatenate([each.bound_seconds / measured for each, measured in placed]).mean())
 
-    def _rows(self, samples: list[Sample], kind: str, timing: Timing) -> list[FitRows]:
+    def _rows(self, samples: list[Sample], kind: str, model: type[Timing]) -> list[FitRows]:
         """The formulas of the samples as functions of the parameters."""
-        only: dict[str, Any] = {kind: {"any": {"any": Fitted(timing, _NO_FIT)}}}
+        start = model._make(parameter.start for parameter in parameters(model).values())
+        only: dict[str, Any] = {kind: {"any": {"any": Fitted(start, _NO_FIT)}}}
         device = replace(self.device, calibration=Calibration(self.device.id, **only))
         choices = CHOICES.get(kind)
         found = []
@@ -347,7 +302,7 @@ class _Fitter(NamedTuple):
 
     def _ratios(self, samples: list[Sample], timing: Timing, kind: str) -> Array:
         """Expected / measured of every row with these parameters."""
-        return np.concatenate([rows.ratios(timing) for rows in self._rows(samples, kind, timing)])
+        return np.concatenate([rows.ratios(timing) for rows in self._rows(samples, kind, type(timing))])
 
     def _with_errors(
         self, rows: int, fitted: list[Sample], unseen: list[Sample], timing: Timing, kind: str
@@ -376,11 +331,6 @@ def _candidate_applied(
 ) -> Array:
     work, *others = arguments
     return function(work, candidate, *others, timing)
-
-
-def _windowed_rows(samples: list[Sample]) -> int:
-    """The number of rows whose sliding window is shorter than their sequence."""
-    return int(sum(np.broadcast_to(s.group.operator.sizes.get("hides", 0), s.measured.shape).sum() for s in samples))
 
 
 def _thinned(samples: list[Sample], limit: int) -> list[Sample]:
