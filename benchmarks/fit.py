@@ -20,6 +20,7 @@ from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.calibration_writer import fitted_file
 from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
 from roofmodel.measure.calibrate import calibrate
 
 AICONFIGURATOR = "aiconfigurator@095f58a5"
@@ -49,11 +50,20 @@ def refit(folder: Path, name: str, kinds: tuple[str, ...]) -> list[str]:
             found[kind].setdefault(kernel, {})[key] = one
     for source, patterns in sources.items():
         paths = [str(path) for pattern in patterns for path in sorted(folder.glob(pattern))]
-        fitted = calibrate(paths, replace(device, calibration=None), source, kinds=kinds)
+        try:
+            fitted = calibrate(paths, replace(device, calibration=None), source, kinds=kinds)
+        except WorkloadError as error:  # these tables have no operations of the kinds
+            remarks.append(f"{source}: {error}")
+            continue
         remarks += fitted.remarks
         for kind in kinds:
             for kernel, forms in getattr(fitted.fitted, kind).items():
                 found[kind][kernel] = {**forms, **found[kind].get(kernel, {})}
+    for kind in kinds:  # the default implementation stays the first
+        before = [*getattr(device.calibration, kind, {})]
+        found[kind] = dict(
+            sorted(found[kind].items(), key=lambda item: before.index(item[0]) if item[0] in before else 99)
+        )
     calibration = Calibration(name, **found)
     path = library.shipped_folder() / "fitted" / f"{name}.yaml"
     path.write_text(fitted_file(name, calibration), encoding="utf-8")

@@ -276,7 +276,11 @@ class ExpertsTiming(NamedTuple):
     """Parameters of a fused MoE layer's experts (`timing/experts.py`)."""
 
     latency: Annotated[
-        float, Parameter("time of the smallest fused MoE layer: launches, sorting and summing", "s", 3e-05)
+        float, Parameter("time of the smallest fused MoE layer: launches, routing, activation and sum", "s", 3e-05)
+    ]
+    routing: Annotated[
+        float,
+        Parameter("additional time to sort the tokens by expert, if there are more tokens than experts", "s", 5e-06),
     ]
     expert: Annotated[float, Parameter("time per expert that has at least one row", "s", 1e-07)]
     pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.6, high=1.05)]
@@ -286,74 +290,32 @@ class ExpertsTiming(NamedTuple):
         float,
         Parameter("bandwidth of tokens and rows between the kernels, as a multiple of the DRAM bandwidth", "", 0.6),
     ]
-    elsewhere: Annotated[
-        float,
-        Parameter(
-            "token-expert pairs whose expert is on another GPU: 0 skipped; 1 moved; 2 moved and multiplied, for tokens that also have an expert on this GPU; 3 moved and multiplied, for all tokens",
-            "",
-            0.0,
-            values=(0.0, 1.0, 2.0, 3.0),
-        ),
-    ]
-    resident: Annotated[
-        float,
-        Parameter(
-            "fraction of L2 that keeps the weights of a repeated layer; 0: all from DRAM",
-            "",
-            0.0,
-            values=(0.0, 0.4, 0.65, 0.75, 0.9, 0.95, 1.0),
-        ),
-    ] = 0.0
-    pair: Annotated[float, Parameter("time per token-expert pair that the GPU routes and sorts", "s", 1e-10)] = 0.0
-    kept: Annotated[
-        float,
-        Parameter(
-            "fraction of the rows between kernels that L2 keeps if they fit; 0: all go to DRAM",
-            "",
-            0.0,
-            values=(0.0, 0.5, 0.75, 0.9),
-        ),
-    ] = 0.0
-    default_tiles: Annotated[
-        float, Parameter("1: Triton's default tiles; 0: the fastest tiles", "", 0.0, values=(0.0, 1.0))
-    ] = 0.0
-    large: Annotated[
-        float,
-        Parameter(
-            "with 64 and more rows, fraction of `dram` that Triton's default tiles reach",
-            "",
-            1.0,
-            values=(1.0, 0.75, 0.6),
-        ),
-    ] = 1.0
     fill: Annotated[
-        float, Parameter("elements of K that take as long as the start and the end of a tile", "", 300.0)
-    ] = 0.0
-    routing: Annotated[
-        float, Parameter("time that routing and sorting take longer for many pairs than for few", "s", 5e-06)
-    ] = 0.0
-    padded: Annotated[
         float,
-        Parameter("rows and columns of the stored weights are multiples of this number", "", 1.0, values=(1.0, 128.0)),
-    ] = 1.0
+        Parameter("start and end of a tile, as the number of steps along K that take as long", "elements of K", 300.0),
+    ]
+    tile_rows: Annotated[
+        float,
+        Parameter("least height of a tile, if there are more tokens than experts", "rows", 16.0, values=(16.0, 64.0)),
+    ]
 
 
 class CollectiveTiming(NamedTuple):
     """Parameters of a collective over links of one kind (`timing/collectives.py`)."""
 
-    latency: Annotated[float, Parameter("time of the smallest collective", "s", 7e-06)]
-    step: Annotated[float, Parameter("time per step around the ring", "s", 1e-06)]
-    early: Annotated[
-        float, Parameter("fraction of the link's bandwidth in one direction for short messages", "", 0.4, high=1.0)
+    latency: Annotated[float, Parameter("time of the smallest collective, without its steps", "s", 7e-06)]
+    hop: Annotated[float, Parameter("latency of a step of the ring or tree", "s", 1e-06)]
+    low_latency_bandwidth: Annotated[
+        float, Parameter("fraction of the link's bandwidth of the low-latency protocol", "", 0.4, high=1.0)
     ]
-    late: Annotated[float, Parameter("additional time before long messages reach their bandwidth", "s", 2.6e-05)]
+    startup: Annotated[float, Parameter("time until the high-bandwidth protocol sends at full rate", "s", 2.6e-05)]
     bandwidth: Annotated[
-        float, Parameter("fraction of the link's bandwidth in one direction for long messages", "", 0.76, high=1.0)
+        float, Parameter("fraction of the link's bandwidth of the high-bandwidth protocol", "", 0.76, high=1.0)
     ]
 
 
-class StreamTiming(NamedTuple):
-    """Parameters of kernels that only move data: elementwise, norms, softmax (`timing/stream.py`)."""
+class ElementwiseTiming(NamedTuple):
+    """Parameters of kernels that only move data: elementwise, norms, softmax (`timing/elementwise.py`)."""
 
     latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 3e-06)]
     dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
@@ -508,30 +470,19 @@ class BatchedTiming(NamedTuple):
     ] = 0.0
 
 
-class FilterTiming(NamedTuple):
+class CausalConvolutionTiming(NamedTuple):
     """Parameters of a causal convolution over the tokens of a prefill (`timing/recurrent.py`)."""
 
     latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 2e-06)]
-    token: Annotated[float, Parameter("time per token of a block, one after another", "s", 2e-07)]
-    block: Annotated[float, Parameter("time of an SM per block", "s", 2e-08)]
+    token: Annotated[float, Parameter("time per token of a thread block, one after another", "s", 2e-08)]
+    block: Annotated[float, Parameter("time of an SM per thread block", "s", 2e-08)]
     dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.7, high=1.0)]
     l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.2)]
-    tiles: Annotated[
-        float,
-        Parameter(
-            "1: a block filters 8 tokens of 256 channels; 0: all tokens of one channel of a sequence",
-            "",
-            1.0,
-            values=(1.0, 0.0),
-        ),
-    ] = 1.0
-    unaligned: Annotated[
-        float, Parameter("slowdown of these blocks where 8 does not divide the tokens: 1 means twice", "", 0.3)
-    ] = 0.0
+    block_tokens: Annotated[float, Parameter("tokens of a thread block", "tokens", 8.0, values=(8.0, 1024.0))]
 
 
-class ChunkTiming(NamedTuple):
-    """Parameters of the kernels of a delta rule in chunks (`timing/recurrent.py`)."""
+class DeltaRuleTiming(NamedTuple):
+    """Parameters of the kernels of a delta rule over the tokens of a prefill (`timing/recurrent.py`)."""
 
     latency: Annotated[float, Parameter("time from the first launch to the end of the smallest call", "s", 2e-05)]
     token: Annotated[float, Parameter("additional time per token of the first chunk", "s", 1e-07)]
@@ -539,15 +490,15 @@ class ChunkTiming(NamedTuple):
     row: Annotated[float, Parameter("time of an SM per token of a head", "s", 1e-07)]
     start: Annotated[float, Parameter("time to start and end the loop over the chunks of a sequence", "s", 1e-06)]
     serial: Annotated[float, Parameter("time per chunk of a sequence, one after another", "s", 1.5e-06)]
-    spill: Annotated[
-        float, Parameter("bytes between DRAM and kernels per token and head, where they do not fit in L2", "", 4000.0)
+    intermediate: Annotated[
+        float, Parameter("bytes that kernels write and read again per token and head, without L2", "B", 4000.0)
     ]
-    kept: Annotated[
-        float, Parameter("bytes per token and head that have to fit in L2 so that none are spilled", "", 2000.0)
+    live: Annotated[
+        float, Parameter("bytes per token and head that have to fit in L2 so that it holds all of these", "B", 1500.0)
     ]
 
 
-class RecurrenceTiming(NamedTuple):
+class StateUpdateTiming(NamedTuple):
     """Parameters of kernels that update a state by one token per sequence (`timing/recurrent.py`)."""
 
     latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 2e-06)]
@@ -622,15 +573,15 @@ class Calibration(NamedTuple):
     generation: Sets[GenerationTiming] = NOTHING
     experts: Sets[ExpertsTiming] = NOTHING
     collectives: Sets[CollectiveTiming] = NOTHING
-    stream: Sets[StreamTiming] = NOTHING
+    elementwise: Sets[ElementwiseTiming] = NOTHING
     encoder: Sets[TiledTiming] = NOTHING
     latent_context: Sets[TiledTiming] = NOTHING
     latent_generation: Sets[LatentGenerationTiming] = NOTHING
     latent_products: Sets[BatchedTiming] = NOTHING
-    filter: Sets[FilterTiming] = NOTHING
-    filter_update: Sets[RecurrenceTiming] = NOTHING
-    chunks: Sets[ChunkTiming] = NOTHING
-    recurrence: Sets[RecurrenceTiming] = NOTHING
+    causal_convolution: Sets[CausalConvolutionTiming] = NOTHING
+    causal_convolution_update: Sets[StateUpdateTiming] = NOTHING
+    delta_rule_prefill: Sets[DeltaRuleTiming] = NOTHING
+    delta_rule_decode: Sets[StateUpdateTiming] = NOTHING
 
     def sets(self) -> Iterator[tuple[str, str, str, Fitted[Any]]]:
         """Kind, kernel, formats and parameters of each set, without the kinds that are taken from another device."""

@@ -47,10 +47,10 @@ from roofmodel.measure.table import (
     skipped,
 )
 from roofmodel.timing import attention, experts, gemm, layer_kernels
+from roofmodel.timing.elementwise import elementwise_kind
 from roofmodel.timing.links import route
 from roofmodel.timing.parameter_sets import operator_format_key
 from roofmodel.timing.roofline import place
-from roofmodel.timing.stream import stream_kind
 from roofmodel.timing.timing import formula
 
 ROWS_PER_PARAMETER = 3  # at least, else the set is not fitted
@@ -170,18 +170,18 @@ def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -
             sample = Sample(group, times[group.rows], held_out(group.op, group.shape, third))
             measured.setdefault(_kind(group), []).append(sample.select(np.flatnonzero(~suspect)))
     found: dict[str, list[Sample]] = {kind: measured.get(kind, []) for kind in TIMINGS}
-    found["stream"] = [
+    found["elementwise"] = [
         sample
         if sample.group.kernel.endswith(HOST_CLOCK)
-        else sample._replace(group=sample.group._replace(kernel=stream_kind(sample.group.operator)))
-        for sample in found.get("stream", ())
+        else sample._replace(group=sample.group._replace(kernel=elementwise_kind(sample.group.operator)))
+        for sample in found.get("elementwise", ())
     ]
     return found
 
 
 def _kind(group: RowGroup) -> str:
     """The kind of parameters of a group."""
-    return KINDS.get(group.op) or layer_kernels.kind(group.operator) or "stream"
+    return KINDS.get(group.op) or layer_kernels.kind(group.operator) or "elementwise"
 
 
 def _with_previous(found: Sets[Timing], before: Sets[Timing]) -> Sets[Timing]:
@@ -250,7 +250,7 @@ class _Fitter(NamedTuple):
         """
         rows = {name: sum(each.fit.rows for each in forms.values()) for name, forms in found.items()}
         ranks: dict[str, float] = {name: -count for name, count in rows.items()}
-        if kind not in ("gemm", "experts", "collectives", "stream"):
+        if kind not in ("gemm", "experts", "collectives", "elementwise"):
             speed = {name: self._bound_fraction([s for some in named[name].values() for s in some]) for name in rows}
             ranks = {name: -speed[name] * (rows[name] > max(rows.values()) / 10) for name in rows}
         in_file: dict[str, int] = {}

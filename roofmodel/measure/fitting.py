@@ -83,7 +83,7 @@ def fit(rows: Sequence[FitRows], search_rows: Sequence[FitRows], model: Any) -> 
     for scale in LOSS_SCALES:
         best = _descend(rows, best.timing, scale, STEPS)
     return type(best.timing)._make(
-        value if value == parameter.start else float(f"{value:.3g}")
+        value if parameter.values or value == parameter.start else float(f"{value:.3g}")
         for value, parameter in zip(best.timing, declared.values(), strict=True)
     )
 

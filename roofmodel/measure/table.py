@@ -20,6 +20,7 @@ from roofmodel.measure.operations import (
     OLDER_VERSIONS,
     OPERATIONS,
     PRECISIONS,
+    REACHED_TOKENS,
     routes_by_groups,
     widths,
     with_groups,
@@ -186,6 +187,7 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
                 "framework",
                 "gates",
                 "groups",
+                "reached",
                 "engine",
                 *sorted(more),
             )
@@ -197,6 +199,7 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
         "framework": ["host" if _HOST_TIMED.search(cell) else "" for cell in table.get("framework", ())],
         "gates": ["all" if cell in OLDER_VERSIONS else "" for cell in table.get("framework", ())],
         "groups": ["all" if routes_by_groups(cell) else "" for cell in table.get("framework", ())],
+        "reached": ["all" if cell in REACHED_TOKENS else "" for cell in table.get("framework", ())],
         "engine": [
             cell.partition(" ")[0].lower() if op in OPERATIONS and OPERATIONS[op].by_engine else ""
             for op, cell in zip(table["op"], table.get("framework", ()), strict=False)

@@ -27,11 +27,11 @@ from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.devices.transfer import transferred
 from roofmodel.numbers.algebra import Number, either, minimum
+from roofmodel.timing.elementwise import elementwise_kind
 from roofmodel.timing.formula import PORT, chip
 from roofmodel.timing.layer_kernels import is_decode
 from roofmodel.timing.links import route
 from roofmodel.timing.roofline import Placement
-from roofmodel.timing.stream import stream_kind
 from roofmodel.timing.timing import (
     Expected,
     Formula,
@@ -200,4 +200,4 @@ def _input(operator: Operator) -> object:
 
 
 def _is_absorbed(operator: Operator) -> bool:
-    return operator.kind == "elementwise" and stream_kind(operator) in ("add", "rotary")
+    return operator.kind == "elementwise" and elementwise_kind(operator) in ("add", "rotary")

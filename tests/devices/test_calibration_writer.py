@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from roofmodel.devices.calibration import Calibration, Fit, Fitted, StreamTiming
+from roofmodel.devices.calibration import Calibration, Fit, Fitted, ElementwiseTiming
 from roofmodel.devices.calibration_writer import device_file
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError
 
-FITTED = Fitted(StreamTiming(1e-6, 0.8, 0.2), Fit(9, 4, 0.1, 0.9, 1, "new", "2026-01-02"))
+FITTED = Fitted(ElementwiseTiming(1e-6, 0.8, 0.2), Fit(9, 4, 0.1, 0.9, 1, "new", "2026-01-02"))
 NEW = Calibration("mine", stream={"add": {"fp16/fp16": FITTED}})
 SECTION = """\
 # Fitted by `roof calibrate`. roofmodel/devices/calibration.py explains the parameters.
