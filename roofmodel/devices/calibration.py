@@ -20,8 +20,8 @@ class Parameter(NamedTuple):
     """A parameter of a kernel model, declared once: `name: Annotated[float, Parameter(...)]`.
 
     A fit starts at `start` and stays between `low` and `high`; without them within a factor of 100 of the start. It
-    tries each of `values`, where a parameter has one of a few physical values, such as the rows of a tile. A set that
-    does not state a parameter has its start: no measurement of the set depends on it.
+    tries each of `values`, where a parameter has one of a few physical values, such as the rows of a tile. A parameter on
+    which no measurement of a set depends keeps its start.
     """
 
     meaning: str
