@@ -7,7 +7,6 @@ bandwidth. The formulas are in `roofmodel/timing`; `roof explain` prints the mea
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from math import exp, hypot, inf, log
 from types import MappingProxyType
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
@@ -37,8 +36,7 @@ class Parameter(NamedTuple):
         return max(self.low, self.start / 100), min(self.high, self.start * 100)
 
 
-@cache
-def parameters(timing: Any) -> Mapping[str, Parameter]:
+def parameters(timing: type[Any]) -> Mapping[str, Parameter]:
     """The parameters of a kernel model, by name."""
     return {name: hint.__metadata__[0] for name, hint in timing.__annotations__.items()}
 
