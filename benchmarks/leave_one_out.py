@@ -1,7 +1,7 @@
 """The accuracy on GPUs without measurements of their own: `python benchmarks/leave_one_out.py FOLDER`.
 
 Each measured device is predicted as if its file had no parameters: with those of another measured device and its own
-datasheet, as `calibration: {like: …}` does. FOLDER has aiconfigurator's tables of operations. The rows are those of the
+datasheet, as `like: …` does. FOLDER has aiconfigurator's tables of operations. The rows are those of the
 kernels that the device's own file uses by default; the parameters are the other device's defaults.
 `--into docs/accuracy.md` updates the page.
 """

@@ -7,7 +7,6 @@ bandwidth. The formulas are in `roofmodel/timing`; `roof explain` prints the mea
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from math import exp, hypot, inf, log
 from types import MappingProxyType
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
@@ -20,8 +19,8 @@ class Parameter(NamedTuple):
     """A parameter of a kernel model, declared once: `name: Annotated[float, Parameter(...)]`.
 
     A fit starts at `start` and stays between `low` and `high`; without them within a factor of 100 of the start. It
-    tries each of `values`, where a parameter has one of a few physical values, such as the rows of a tile. A set that
-    does not state a parameter has its start: no measurement of the set depends on it.
+    tries each of `values`, where a parameter has one of a few physical values, such as the rows of a tile. A parameter on
+    which no measurement of a set depends keeps its start.
     """
 
     meaning: str
@@ -37,8 +36,7 @@ class Parameter(NamedTuple):
         return max(self.low, self.start / 100), min(self.high, self.start * 100)
 
 
-@cache
-def parameters(timing: Any) -> Mapping[str, Parameter]:
+def parameters(timing: type[Any]) -> Mapping[str, Parameter]:
     """The parameters of a kernel model, by name."""
     return {name: hint.__metadata__[0] for name, hint in timing.__annotations__.items()}
 

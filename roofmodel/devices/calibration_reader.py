@@ -68,7 +68,9 @@ def read(
     scales the parameters. Raises DeviceError; with `deferred`, errors in the other file are raised when these sets are
     first used (see `DeferredSets`).
     """
-    entries = sets.mapping(tuple(TIMINGS)) if sets else {}
+    entries = sets.mapping((*TIMINGS, "like")) if sets else {}
+    if "like" in entries:
+        raise entries["like"].error(f"write 'like: {entries['like'].text()}' in the first column, not in a section")
     if like is None and sets is None:
         return None
     own: dict[str, Any] = {kind: _sets(entries[kind], TIMINGS[kind]) for kind in kinds if kind in entries}
@@ -109,11 +111,9 @@ def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
 
 def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValue]) -> Fitted[Timing]:
     declared = parameters(timing)
-    entries = node.mapping((*declared, "fit"), required=("fit",))
-    values = [
-        _value(entries[name], parameter) if name in entries else timing._field_defaults.get(name, parameter.start)
-        for name, parameter in declared.items()
-    ]
+    defaults = timing._field_defaults
+    entries = node.mapping((*declared, "fit"), required=[name for name in (*declared, "fit") if name not in defaults])
+    values = [_value(entries[name], declared[name]) if name in entries else defaults[name] for name in declared]
     fit = {**shared, **entries["fit"].mapping(Fit._fields, [name for name in Fit._fields if name not in shared])}
     low, high = fit["low"].number(), fit["high"].number()
     if not low <= 1 <= high:  # factors on the expected time

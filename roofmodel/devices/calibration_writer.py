@@ -71,12 +71,12 @@ def sections(calibration: Calibration) -> dict[str, list[str]]:
 
 
 def _set(one: Fitted[Any], shared: tuple[tuple[str, str], ...]) -> str:
-    """A set without the parameters that have their default value, and without the source and date of the kind."""
+    """A set, without the source and date of the kind."""
     declared, defaults = parameters(type(one.timing)), one.timing._field_defaults
     stated = [
         (name, _value(is_seconds(declared[name]), value))
         for name, value in one.timing._asdict().items()
-        if value != defaults.get(name, declared[name].start)
+        if value != defaults.get(name)
     ]
     fit = [(n, str(v)) for n, v in one.fit._asdict().items() if n not in SHARED]
     fit += [each for each in _origin(one) if each not in shared]

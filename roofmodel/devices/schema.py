@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from roofmodel.devices.parts import Level, Link, Measured, Pipe
 from roofmodel.errors import DeviceError, shorten
@@ -20,7 +21,7 @@ _CAPABILITY = re.compile(r"\d{1,2}\.\d")
 
 _TOP = (
     "name", "vendor", "generation", "compute_capability", "form_factor", "multiprocessors", "clocks",
-    "pipes", "sparse_pipes", "memory", "links", "measured", "sources", "like", "calibration",
+    "pipes", "sparse_pipes", "memory", "links", "measured", "source", "sources", "like", "calibration",
 )  # fmt: skip
 _PIPE = ("peak", "per_multiprocessor", "per_clock", "clock", "accumulator", "source")
 _LEVEL = {
@@ -40,6 +41,7 @@ class DeviceFile:
         self.clocks = {n: p.quantity("Hz") for n, p in top["clocks"].mapping().items()} if "clocks" in top else {}
         self.multiprocessors = top["multiprocessors"].integer() if "multiprocessors" in top else None
         self.sources = {n: p.text() for n, p in top["sources"].mapping().items()} if "sources" in top else {}
+        self._sources = _Sources(self.sources, _Sources(self.sources).name(top))
         self.pipes, self.sparse_pipes = self._pipes("pipes"), self._pipes("sparse_pipes")
         if not self.pipes:
             raise top["pipes"].error("pipes is empty; give at least one, such as tensor_fp16")
@@ -64,25 +66,25 @@ class DeviceFile:
     def levels(self) -> dict[str, Level]:
         """The memory levels."""
         return {
-            n: _level(n, p, self.clocks, self.multiprocessors, self.sources)
+            n: _level(n, p, self.clocks, self.multiprocessors, self._sources)
             for n, p in self._top["memory"].mapping(LEVELS, required=("dram",)).items()
         }
 
     def links(self) -> dict[str, Link]:
         """The links to other devices and to the host."""
-        return _links(self._top["links"], self.sources) if "links" in self._top else {}
+        return _links(self._top["links"], self._sources) if "links" in self._top else {}
 
     def measured(self) -> tuple[Measured, ...]:
         """The measured ceilings."""
         return (
-            tuple(_measured(p, self.sources) for p in self._top["measured"].items()) if "measured" in self._top else ()
+            tuple(_measured(p, self._sources) for p in self._top["measured"].items()) if "measured" in self._top else ()
         )
 
     def _pipes(self, section: str) -> dict[str, Pipe]:
         if section not in self._top:
             return {}
         found = self._top[section].mapping(PIPES)
-        return {n: _pipe(n, p, self.clocks, self.multiprocessors, self.sources) for n, p in found.items()}
+        return {n: _pipe(n, p, self.clocks, self.multiprocessors, self._sources) for n, p in found.items()}
 
 
 def _clock(entries: dict[str, YamlValue], clocks: dict[str, float]) -> float | None:
@@ -97,20 +99,24 @@ def _clock(entries: dict[str, YamlValue], clocks: dict[str, float]) -> float | N
     raise entries["clock"].error(f"clock {name!r} is not among clocks: {', '.join(clocks) or 'none are named'}")
 
 
-def _source(entries: dict[str, YamlValue], sources: dict[str, str]) -> str | None:
-    if "source" not in entries:
-        return None
-    name = entries["source"].text()
-    if name not in sources:
-        raise entries["source"].error(
-            f"source {name!r} is not defined under 'sources', which has: {', '.join(sources) or 'nothing'}"
-        )
-    return name
+class _Sources(NamedTuple):
+    """The sources of a file by name, and the one of all figures that do not name theirs."""
+
+    texts: dict[str, str]
+    usual: str | None = None
+
+    def name(self, entries: dict[str, YamlValue]) -> str | None:
+        """The name of the source of a figure."""
+        if "source" not in entries:
+            return self.usual
+        name = entries["source"].text()
+        if name not in self.texts:
+            known = ", ".join(self.texts) or "nothing"
+            raise entries["source"].error(f"source {name!r} is not defined under 'sources', which has: {known}")
+        return name
 
 
-def _pipe(
-    name: str, node: YamlValue, clocks: dict[str, float], multiprocessors: int | None, sources: dict[str, str]
-) -> Pipe:
+def _pipe(name: str, node: YamlValue, clocks: dict[str, float], multiprocessors: int | None, sources: _Sources) -> Pipe:
     entries = node.mapping(_PIPE, required=("peak",))
     rate, device_rate = entries.get("per_multiprocessor"), entries.get("per_clock")
     if rate and device_rate:
@@ -121,7 +127,7 @@ def _pipe(
         per_multiprocessor=rate.quantity("FLOP/clock") if rate else None,
         clock=_clock(entries, clocks),
         accumulator=entries["accumulator"].text() if "accumulator" in entries else None,
-        source=_source(entries, sources),
+        source=sources.name(entries),
         per_clock=device_rate.quantity("FLOP/clock") if device_rate else None,
     )
     _plausible(entries["peak"], pipe.peak, pipe.computed(multiprocessors), HOW_PEAK)
@@ -129,7 +135,7 @@ def _pipe(
 
 
 def _level(
-    name: str, node: YamlValue, clocks: dict[str, float], multiprocessors: int | None, sources: dict[str, str]
+    name: str, node: YamlValue, clocks: dict[str, float], multiprocessors: int | None, sources: _Sources
 ) -> Level:
     entries = node.mapping(_LEVEL[name], required=("bandwidth",) if name == "dram" else ())
     clock = _clock(entries, clocks)
@@ -159,7 +165,7 @@ def _level(
         bus_bits=_at_least_one(entries.get("bus"), bus),
         clock=clock,
         transfers_per_clock=entries["transfers_per_clock"].integer() if "transfers_per_clock" in entries else None,
-        source=_source(entries, sources),
+        source=sources.name(entries),
     )
     if "bandwidth" in entries and bandwidth is not None:
         _plausible(entries["bandwidth"], bandwidth, level.data_rate, HOW_BANDWIDTH)
@@ -183,14 +189,14 @@ def _at_least_one(node: YamlValue | None, value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _links(node: YamlValue, sources: dict[str, str]) -> dict[str, Link]:
+def _links(node: YamlValue, sources: _Sources) -> dict[str, Link]:
     found = {name: _link(name, entry, sources) for name, entry in node.mapping().items()}
     if len(networks := [name for name, link in found.items() if link.beyond is not None]) > 1:
         raise node.error(f"{node.path} has several networks between nodes, {', '.join(networks)}; keep one")
     return found
 
 
-def _link(name: str, node: YamlValue, sources: dict[str, str]) -> Link:
+def _link(name: str, node: YamlValue, sources: _Sources) -> Link:
     entries = node.mapping(("bandwidth", "joins", "beyond", "to", "source"), required=("bandwidth",))
     joins, beyond = (entries[key].integer() if key in entries else None for key in ("joins", "beyond"))
     if joins is not None and beyond is not None:
@@ -205,14 +211,14 @@ def _link(name: str, node: YamlValue, sources: dict[str, str]) -> Link:
             raise to.error(f"{to.path} is {to.text()}; the only value is host, for a link to the CPU")
         if joins is not None or beyond is not None:
             raise to.error(f"{node.path} goes to the host, so it has neither joins nor beyond")
-    return Link(name, entries["bandwidth"].quantity("B/s"), _source(entries, sources), joins, beyond, to is not None)
+    return Link(name, entries["bandwidth"].quantity("B/s"), sources.name(entries), joins, beyond, to is not None)
 
 
-def _measured(node: YamlValue, sources: dict[str, str]) -> Measured:
+def _measured(node: YamlValue, sources: _Sources) -> Measured:
     entries = node.mapping(("ceiling", "by", "value", "source"), required=("ceiling", "by", "value"))
     ceiling = entries["ceiling"].text()
     if ceiling not in PIPES + LEVELS:
         known = ", ".join(LEVELS + PIPES)
         raise entries["ceiling"].error(f"ceiling {ceiling!r} is neither a pipe nor a memory level: {known}")
     unit = "B/s" if ceiling in LEVELS else "FLOP/s"
-    return Measured(ceiling, entries["by"].text(), entries["value"].quantity(unit), _source(entries, sources))
+    return Measured(ceiling, entries["by"].text(), entries["value"].quantity(unit), sources.name(entries))

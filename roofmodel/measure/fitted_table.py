@@ -31,7 +31,8 @@ def table(device: Device, fitted: Calibration, calibration: Calibration) -> Rend
     `calibration` also has the sets that come from the device's file, because the tables have too few rows of them. They
     are counted only.
     """
-    others = len([*calibration.sets()]) - len([*fitted.sets()])
+    kinds = {kind for kind, *_ in fitted.sets()}
+    others = sum(kind in kinds for kind, *_ in calibration.sets()) - len([*fitted.sets()])
     return Group(
         Text.assemble((device.name, "bold"), f" ({device.id})"),
         SETS.terminal(fitted.sets()),

@@ -350,10 +350,10 @@ def held_out(op: str, shape: Mapping[str, Array], third: int = 0) -> Array:
     to the same powers of two.
     """
     columns = [name for name in MODEL_COLUMNS.get(op, ()) if name in shape]
-    by_model = _third([shape[name] for name in columns]) == third if columns else None
-    if by_model is not None and 0 < by_model.sum() < len(by_model):
-        return by_model
-    return _third([np.round(np.log2(np.maximum(shape[name], 1))) for name in sorted(shape)]) == third
+    by_model = _third([shape[name] for name in columns]) == third if columns else np.zeros(0, bool)
+    if 0 < by_model.sum() < len(by_model):
+        return np.asarray(by_model)
+    return np.asarray(_third([np.round(np.log2(np.maximum(shape[name], 1))) for name in sorted(shape)]) == third)
 
 
 def _third(columns: Sequence[Array]) -> Array:

@@ -106,9 +106,18 @@ def test_every_number_names_a_source_that_is_listed(file: Path) -> None:
     content = raw(file)
     sections = [content["pipes"], content.get("sparse_pipes", {}), content["memory"], content.get("links", {})]
     rows = [row for section in sections for row in section.values()] + content.get("measured", [])
-    assert all(row["source"] in content["sources"] for row in rows)
-    assert {row["source"] for row in rows} == set(content["sources"])  # no unused source
+    named = {row.get("source", content.get("source")) for row in rows}
+    assert named == set(content["sources"])  # no number without a source, and no unused source
     assert all(str(source).strip() for source in content["sources"].values())
+
+
+@by_file
+def test_a_device_file_can_be_read_aloud(file: Path) -> None:
+    """Without fitted parameters, on one screen."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 70
+    assert max(map(len, lines)) <= 120
+    assert "calibration" not in raw(file)
 
 
 @by_file

@@ -67,7 +67,7 @@ def test_a_device_file_needs_at_least_a_name_a_pipe_and_a_bandwidth(tmp_path: Pa
     assert (device.capacity, device.multiprocessors, device.clocks, device.links) == (None, None, {}, {})
     unsourced = ["pipe fp32: no source", "memory dram: no source"]
     assert doubtful_entries(device) == unsourced
-    with_like = Device.load(write(tmp_path, f"{least}calibration:\n  like: a100-sxm-80gb\n"))
+    with_like = Device.load(write(tmp_path, f"{least}like: a100-sxm-80gb\n"))
     assert doubtful_entries(with_like) == [
         *unsourced, "calibration: no expected times without multiprocessors and clocks: boost"
     ]  # fmt: skip
@@ -89,8 +89,8 @@ BAD: list[tuple[str, str, str, int, list[str]]] = [
     ("key of another level", "l2: {capacity:", "l2: {bus: 1 bit, capacity:", 10, ["unknown key 'bus'", "bandwidth"]),
     ("capability without a point", "multiprocessors: 100", "compute_capability: 95", 2,
      ["compute_capability is '95'", '"9.0"']),
-    ("calibration of an unknown device", "sources:", "calibration: {like: nosuch}\nsources:", 16,
-     ["calibration.like: unknown device 'nosuch'"]),
+    ("calibration of an unknown device", "sources:", "like: nosuch\nsources:", 16,
+     ["like: unknown device 'nosuch'"]),
     ("peak without a unit", "100 TFLOP/s", "100", 6, ["pipes.tensor_fp16.peak", "'100'", "'312 TFLOP/s'"]),
     ("bandwidth without a unit", "2000 GB/s", "2000", 9, ["memory.dram.bandwidth", "'2000'", "'2039 GB/s'"]),
     ("clock without a unit", "boost: 1000 MHz", "boost: 1000", 4, ["clocks.boost", "'1000'", "'1410 MHz'"]),

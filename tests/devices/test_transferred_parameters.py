@@ -100,7 +100,7 @@ def test_a_device_with_transferred_sets_can_be_pickled() -> None:
 def test_an_error_in_the_source_device_of_a_users_file_is_raised_when_the_file_is_read(tmp_path: Path) -> None:
     text = (FILES[0].parent / "a100-sxm-80gb.yaml").read_text(encoding="utf-8")
     file = tmp_path / "user.yaml"
-    file.write_text(text.replace("encoder:\n    like: h100-sxm", "encoder:\n    like: h1000"), encoding="utf-8")
+    file.write_text(text.replace("\nlike: h100-sxm", "\nlike: h1000"), encoding="utf-8")
     with pytest.raises(DeviceError, match="unknown device 'h1000'"):
         Device.load(str(file))
 

@@ -39,7 +39,7 @@ multiprocessors: 100
 clocks: {boost: 1000 MHz}
 pipes: {tensor_fp16: {peak: 100 TFLOP/s}, fp32: {peak: 10 TFLOP/s}}
 memory: {dram: {bandwidth: 1000 GB/s, capacity: 24 GiB}, l2: {capacity: 4 MiB}}
-calibration: {like: a100-sxm-80gb}
+like: a100-sxm-80gb
 """
 
 
