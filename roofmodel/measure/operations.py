@@ -92,10 +92,9 @@ REACHED_TOKENS = ("sglang 0.5.9", "sglang 0.5.10")
 """Frameworks whose benchmarks, with experts on several GPUs, run all pairs of the tokens that have an expert on the
 GPU; those of others run only the pairs whose expert is on the GPU. Inferred from the measured times."""
 
-KERNELS_OF_ALL_PAIRS = ("fused_moe", "triton_", "marlin")
-"""Parts of the names of kernels whose tensors between the GEMMs have a row for each token-expert pair, also for those
-whose expert is on another GPU: the Triton and Marlin kernels of SGLang and vLLM. CUTLASS's and TensorRT-LLM's kernels
-have the rows of the GPU's own experts only."""
+KERNELS_OF_OWN_PAIRS = ("cutlass",)
+"""Parts of the names of kernels whose tensors between the GEMMs have rows for the GPU's own experts only; those of
+others have a row for each token-expert pair, also for those whose expert is on another GPU."""
 
 GROUPED = (256, 7168, 2048, 8)
 """experts, hidden, inter and topk of DeepSeek V3, whose router limits each token to 4 of 8 groups of experts."""
@@ -153,8 +152,9 @@ def moe(c: Columns, widths: Widths) -> Operator:
     ]
     fused = fuse("moe", "moe", inside, kind="moe")
     even = int(distribution == "balanced" and groups is None)
-    moves_all = any(name in c.get("kernel", "") for name in KERNELS_OF_ALL_PAIRS)
-    return replace(fused, sizes={**fused.sizes, "b:t:X": pairs if moves_all else load.rows, "even": even})
+    if any(name in c.get("kernel", "") for name in KERNELS_OF_OWN_PAIRS):
+        pairs = load.rows
+    return replace(fused, sizes={**fused.sizes, "b:t:X": pairs, "even": even})
 
 
 def collective(c: Columns, widths: Widths) -> Operator:

@@ -21,14 +21,14 @@ DESCRIPTION = FormulaDescription(
         ),
         (
             "low_latency",
-            "bytes / (link × low_latency_bandwidth): NCCL's LL and LL128 protocols, or reads from the other GPU's memory",
+            "bytes / (link × low_latency_bandwidth): NCCL's LL and LL128 protocols, or reads from the other GPU",
         ),
         ("high_bandwidth", "startup + bytes / (link × bandwidth): NCCL's Simple protocol, or two-shot kernels"),
     ),
     notes=(
         "Bytes are those that pass one GPU's link in each direction, as nccl-tests counts them for its bus bandwidth.",
-        "The low-latency protocol sends flags with the data, which wastes bandwidth. The other one starts later and then "
-        "sends at the bandwidth of the link: at half of it, `startup` included, for startup × link × bandwidth bytes.",
+        "The low-latency protocol sends flags with the data, which wastes bandwidth. The other one starts later: "
+        "messages of startup × link × bandwidth bytes reach half of its bandwidth.",
         "Two bridged pairs of GPUs that communicate over PCIe use a tree for an all-reduce from 64 MiB: 2/3 of a "
         "ring's bytes pass the PCIe link (NCCL, src/graph/tuning.cc).",
     ),

@@ -48,8 +48,8 @@ DELTA_RULE = FormulaDescription(
     ),
     notes=(
         "With one decay per element of a key (Kimi), the kernels read and write decayed keys and queries as well. "
-        "CHANNEL_COST is counted from flash-linear-attention's kernels, not measured: 1.5 times the work, 1.8 times the "
-        "bytes.",
+        "CHANNEL_COST is counted from flash-linear-attention's kernels, not measured: 1.5 times the work of an SM, 1.8 "
+        "times the bytes.",
     ),
     source="Kernels: flash-linear-attention, chunk_gated_delta_rule; arXiv 2412.06464, section 3.3. Parameters: "
     f"DeltaRuleTiming, fitted by `roof calibrate`. Constants: {UNFITTED}",

@@ -1,7 +1,7 @@
 """Expected time of an operator on a device, from parameters that were fitted to measurements on that device.
 
-Each kind of kernel has its own formula (`gemm`, `attention`, `experts`, `collectives`, `elementwise`), which takes ints and
-arrays. An expected time is never below its bound.
+Each kind of kernel has its own formula (`gemm`, `attention`, `experts`, `collectives`, `elementwise`), which takes
+ints and arrays. An expected time is never below its bound.
 """
 
 from __future__ import annotations

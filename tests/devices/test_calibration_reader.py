@@ -69,10 +69,10 @@ def test_like_in_the_section_is_refused_with_the_line_to_write(tmp_path: Path) -
 
 @pytest.mark.parametrize(("low", "high"), [(2, 0.5), (1.1, 1.2), (0.8, 0.9)])
 def test_an_interval_without_the_expected_time_is_refused(tmp_path: Path, low: float, high: float) -> None:
-    message = refusal(tmp_path, "stream", fit=FIT._replace(low=low, high=high))
-    path = "calibration.stream.any.fp16/fp16.fit"
+    message = refusal(tmp_path, "elementwise", fit=FIT._replace(low=low, high=high))
+    path = "calibration.elementwise.any.fp16/fp16.fit"
     assert message == f":7: {path} has the interval {low:g} to {high:g}, which must contain 1, such as 0.9 to 1.1"
 
 
 def test_an_interval_may_end_at_the_expected_time(tmp_path: Path) -> None:
-    assert load(tmp_path, "stream", fit=FIT._replace(low=1, high=1)).fit.high == 1
+    assert load(tmp_path, "elementwise", fit=FIT._replace(low=1, high=1)).fit.high == 1

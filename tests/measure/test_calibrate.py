@@ -114,7 +114,7 @@ def test_remarks_list_sets_that_were_not_fitted_or_have_a_large_error(synthetic_
     assert synthetic_fit.begun == ["gemm any fp16/fp16: 892 rows", "gemm any fp8/fp8: 280 rows"]
     remarks = "\n".join(synthetic_fit.found.remarks)
     assert re.search(r"gemm any fp8/fp8: error \d+% on held-out rows; other kernels, formats and devices", remarks)
-    assert "stream add fp16/fp16: not fitted: it has 1 rows; it needs 9" in remarks
+    assert "elementwise add fp16/fp16: not fitted: it has 1 rows; it needs 9" in remarks
     assert "sums.csv: line 3: unknown op 'sum'" in remarks
 
 
@@ -178,7 +178,7 @@ def test_a_device_without_multiprocessors_or_boost_clock_cannot_be_calibrated(
     assert Device.load(tmp_path / "complete.yaml").multiprocessors
 
 
-def test_the_fit_finds_the_cost_of_experts_on_other_gpus(tmp_path: Path) -> None:
+def test_the_fit_finds_the_tiles_of_an_moe(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     ranges = {
         "tokens": (0, 12),
@@ -198,7 +198,7 @@ def test_the_fit_finds_the_cost_of_experts_on_other_gpus(tmp_path: Path) -> None
         cells = zip(*shape.values(), expected.value * 1e6, strict=True)
         writer.writerows(("moe", "bfloat16", "mine", "balanced", *row) for row in cells)
     found = calibrate([str(tmp_path / "moe.csv")], H100, "synthetic").calibration.experts["mine"]["fp16/fp16"]
-    assert found.timing.elsewhere == 1
+    assert found.timing.tile_rows == 64
     assert found.fit.error < 0.02
 
 
@@ -235,17 +235,17 @@ def test_sets_without_source_and_date_have_those_of_their_kind(tmp_path: Path) -
     path = tmp_path / "h100-sxm.yaml"
 
     def streams(*lines: str) -> dict[str, tuple[str, str]]:
-        path.write_text("\n    ".join((f"{text}\ncalibration:\n  stream:", *lines)) + "\n")
+        path.write_text("\n    ".join((f"{text}\ncalibration:\n  elementwise:", *lines)) + "\n")
         calibration = Device.load(path).calibration
         assert calibration is not None
-        return {name: forms["fp16/fp16"].fit[-2:] for name, forms in calibration.stream.items()}
+        return {name: forms["fp16/fp16"].fit[-2:] for name, forms in calibration.elementwise.items()}
 
     with_default = f"add: {{fp16/fp16: {{{timing}, fit: {{{fit}}}}}}}"
     with_own = f"norm: {{fp16/fp16: {{{timing}, fit: {{{fit}, source: theirs, date: 2025-01-02}}}}}}"
     default = streams("fit: {source: ours, date: 2026-01-02}", with_default, with_own)
     assert default == {"add": ("ours", "2026-01-02"), "norm": ("theirs", "2025-01-02")}
     assert streams(with_own) == {"norm": default["norm"]}  # files of earlier versions
-    with pytest.raises(DeviceError, match=r"calibration\.stream\.add\.fp16/fp16\.fit lacks the key 'source'"):
+    with pytest.raises(DeviceError, match=r"calibration\.elementwise\.add\.fp16/fp16\.fit lacks the key 'source'"):
         streams(with_default, with_own)
 
 

@@ -95,7 +95,7 @@ def test_a_layer_with_more_tokens_than_experts_sorts_them_in_further_kernels() -
 
 
 def test_l2_keeps_the_weights_of_a_repeated_layer_that_fit() -> None:
-    """2 MB of weights at 1 TB/s: half of them from DRAM where L2 has 2 MB, hardly any where it has ten times as much."""
+    """2 MB at 1 TB/s: half of it from DRAM where L2 has 2 MB, hardly any where it has ten times as much."""
     work = MoeWork((GroupedGemmWork(experts=1, rows=1, n=1000, k=1000),), moved=0, repeated=1)
     timing = FREE._replace(dram=1.0)
     times = [experts.seconds(work, PLAIN._replace(l2=l2), timing) for l2 in (0.0, 2e6, 2e7)]
@@ -113,7 +113,7 @@ def test_the_time_of_an_moe_depends_on_launch_experts_and_rows() -> None:
 
 
 @pytest.mark.parametrize(("kernel", "rows"), [("sglang_fused_moe_triton", 16), ("moe_torch_flow_cutlass", 2)])
-def test_triton_kernels_move_a_row_for_each_pair_of_all_gpus(kernel: str, rows: int) -> None:
+def test_all_kernels_but_those_of_cutlass_move_a_row_for_each_pair_of_all_gpus(kernel: str, rows: int) -> None:
     """2 tokens with 8 pairs each, of which an eighth is on this GPU: 2 rows here, 16 in all."""
     row = {"tokens": 2, "hidden": 64, "inter": 32, "topk": 8, "experts": 64, "moe_ep": 8, "distribution": "balanced"}
     found = moe_work(OPERATIONS["moe"].operator(row | {"kernel": kernel}, BF16), "bf16")
