@@ -46,7 +46,7 @@ from roofmodel.measure.table import (
     seconds,
     skipped,
 )
-from roofmodel.timing import attention, experts, gemm, layer_kernels
+from roofmodel.timing import attention, gemm, layer_kernels
 from roofmodel.timing.elementwise import elementwise_kind
 from roofmodel.timing.links import route
 from roofmodel.timing.parameter_sets import operator_format_key
@@ -57,7 +57,7 @@ ROWS_PER_PARAMETER = 3  # at least, else the set is not fitted
 MIN_BOUND_FRACTION = 0.95  # a time below this fraction of its bound is wrong; clocks differ by less
 DEFAULT_FORMATS = "fp16/fp16"
 # The modules whose formulas are a minimum over candidates, by kind of parameters.
-CHOICES = {"gemm": gemm, "generation": attention, "experts": experts}
+CHOICES = {"gemm": gemm, "generation": attention}
 # Example lines of a device's file for fields that the timing model needs.
 FIELD_EXAMPLES = {"multiprocessors": "multiprocessors: 108", "clocks: boost": "clocks: {boost: 1410 MHz}"}
 # The kind of parameters by operation of the table; the operator decides for all others (`layer_kernels.kind`).

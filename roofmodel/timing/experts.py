@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from typing import Annotated, NamedTuple
 
 from roofmodel.devices.calibration import ExpertsTiming
@@ -52,7 +51,7 @@ class GroupedGemmWork(NamedTuple):
     k: Annotated[Number, "length of the contraction"]
     a: Annotated[float, "bytes per element of A in the multiplication"] = 2.0
     b: Annotated[float, "bytes per element of B"] = 2.0
-    few: Annotated[Number, "whether the layer has at most as many tokens as this GPU has experts"] = False
+    small_batch: Annotated[Number, "whether the layer has at most as many tokens as this GPU has experts"] = False
     even: Annotated[Number, "whether all experts have the same number of rows"] = False
 
 
@@ -64,36 +63,17 @@ class MoeWork(NamedTuple):
     repeated: Annotated[int, "1: a benchmark repeats the layer with the same weights; 0: the weights are new"] = 0
 
 
-CANDIDATES = tuple(product(TILE_ROWS, repeat=2))
-"""Rows of the tiles of the two GEMMs among which a library chooses."""
-
-
 def seconds(work: MoeWork, chip: Chip, timing: ExpertsTiming) -> Number:
     """Seconds of a fused MoE layer, by DESCRIPTION; elementwise for arrays."""
-    outside, streamed = _outside_gemms(work, chip, timing)
-    return outside + sum(gemm_seconds(gemm, chip, timing, streamed) for gemm in work.gemms)
-
-
-def candidate_seconds(work: MoeWork, candidate: Sequence[Number], chip: Chip, timing: ExpertsTiming) -> Number:
-    """Seconds with tiles of `candidate` rows, one number or array for each of the GEMMs.
-
-    The minimum over CANDIDATES is `seconds`.
-    """
-    outside, streamed = _outside_gemms(work, chip, timing)
-    gemms = zip(work.gemms, candidate, strict=False)
-    return outside + sum(_tile_seconds(gemm, rows, chip, timing, streamed) for gemm, rows in gemms)
-
-
-def _outside_gemms(work: MoeWork, chip: Chip, timing: ExpertsTiming) -> tuple[Number, Number]:
-    """Seconds outside the GEMMs, and the share of the weights that comes from DRAM."""
     weights = sum(gemm.experts * gemm.n * gemm.k * gemm.b for gemm in work.gemms)
     streamed = miss_rate(weights, chip) if work.repeated else 1
-    return _fixed_seconds(work.gemms[0], timing) + work.moved / (timing.rows * chip.bandwidth), streamed
+    outside = _fixed_seconds(work.gemms[0], timing) + work.moved / (timing.rows * chip.bandwidth)
+    return outside + sum(gemm_seconds(gemm, chip, timing, streamed) for gemm in work.gemms)
 
 
 def _fixed_seconds(work: GroupedGemmWork, timing: ExpertsTiming) -> Number:
     """Seconds of launches, routing and sorting."""
-    return timing.latency + either(work.few, 0, timing.routing) + work.experts * timing.expert
+    return timing.latency + either(work.small_batch, 0, timing.routing) + work.experts * timing.expert
 
 
 @formula
@@ -117,7 +97,7 @@ def gemm_seconds(work: GroupedGemmWork, chip: Chip, timing: ExpertsTiming, strea
 def _tile_seconds(work: GroupedGemmWork, rows: Number, chip: Chip, timing: ExpertsTiming, streamed: Number) -> Number:
     """Seconds of a GEMM with tiles of this height, or of the least height of the implementation."""
     stream = part("stream", work.experts * work.n * work.k * work.b * streamed / (timing.dram * chip.bandwidth), "s")
-    tile_rows = part("tile_rows", either(work.few, TILE_ROWS[0], maximum(rows, timing.tile_rows)))
+    tile_rows = part("tile_rows", either(work.small_batch, TILE_ROWS[0], maximum(rows, timing.tile_rows)))
     rows_per_expert = part("rows_per_expert", work.rows / work.experts)
     tiles_per_expert = either(work.even, ceil_div(rows_per_expert, tile_rows), 1 / -expm1(-tile_rows / rows_per_expert))
     tiles = part("tiles", work.experts * tiles_per_expert * ceil_div(work.n, TILE_COLUMNS))

@@ -417,8 +417,8 @@ def grouped_gemm_work(operator: Operator, dtype: str) -> GroupedGemmWork | None:
     touched = operator.touched.get(b.name, b.elements(sizes)) / each
     k = product(sizes[axis] for axis in operator.lines[0].contracted if axis != "x")
     narrow = min(compute_format(operator, dtype).bits, widths.format(a).bits) / 8
-    few = sizes["b"] * sizes["t"] <= sizes["x"]
-    return GroupedGemmWork(touched, plain(sizes["b:t:x"]), each / k, k, narrow, widths.format(b).bits / 8, few)
+    small_batch = sizes["b"] * sizes["t"] <= sizes["x"]
+    return GroupedGemmWork(touched, plain(sizes["b:t:x"]), each / k, k, narrow, widths.format(b).bits / 8, small_batch)
 
 
 def moe_work(operator: Operator, dtype: str) -> MoeWork:

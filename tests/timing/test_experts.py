@@ -79,7 +79,7 @@ def test_a_layer_with_more_tokens_than_experts_has_higher_tiles() -> None:
     """8 experts of 1 row: 8 tiles of 64 columns each, in 64 of 100 SMs. A tile of 16 rows, or of 64."""
     timing = FREE._replace(pipe=1.0, tile_rows=64.0)
     few, many = (
-        experts.gemm_seconds(GroupedGemmWork(experts=8, rows=8, n=512, k=640, few=few), PLAIN, timing)
+        experts.gemm_seconds(GroupedGemmWork(experts=8, rows=8, n=512, k=640, small_batch=few), PLAIN, timing)
         for few in (True, False)
     )
     assert few == pytest.approx((64 / 100 + 0.5) * 2 * 16 * 64 * 640 / 1e12, rel=1e-6)
@@ -89,7 +89,7 @@ def test_a_layer_with_more_tokens_than_experts_has_higher_tiles() -> None:
 def test_a_layer_with_more_tokens_than_experts_sorts_them_in_further_kernels() -> None:
     product = GroupedGemmWork(experts=1, rows=1, n=1, k=1)
     timing = FREE._replace(latency=30e-6, routing=8e-6)
-    few, many = (MoeWork((product._replace(few=few),), moved=0) for few in (True, False))
+    few, many = (MoeWork((product._replace(small_batch=few),), moved=0) for few in (True, False))
     assert experts.seconds(few, PLAIN, timing) == pytest.approx(30e-6, rel=1e-6)
     assert experts.seconds(many, PLAIN, timing) == pytest.approx(38e-6, rel=1e-6)
 
@@ -135,7 +135,7 @@ def test_the_traffic_of_a_fused_moe_besides_weights_equals_its_operators() -> No
     row = {"tokens": 3, "hidden": 64, "inter": 32, "topk": 2, "experts": 8, "distribution": "balanced"}
     found = moe_work(OPERATIONS["moe"].operator(row, BF16), "bf16")
     assert found.moved == 6 * 2 * (64 + 64 + 32 + 32 + 64 + 64 + 1) + 2 * 2 * 3 * 64
-    up, down = (GroupedGemmWork(6, 6, 64, k, few=True, even=True) for k in (64, 32))  # few: 3 tokens
+    up, down = (GroupedGemmWork(6, 6, 64, k, small_batch=True, even=True) for k in (64, 32))  # few: 3 tokens
     assert found.gemms == [up, down]
 
 
