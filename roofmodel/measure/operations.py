@@ -89,8 +89,11 @@ OLDER_VERSIONS = ("sglang 0.5.9", "sglang 0.5.10", "trtllm 1.0.0", "vllm 0.14.0"
 """Frameworks whose benchmarks gave all experts a gate and ignored groups of experts."""
 
 REACHED_TOKENS = ("sglang 0.5.9", "sglang 0.5.10")
-"""Frameworks whose benchmarks, with experts on several GPUs, run all pairs of the tokens that have an expert on the
-GPU; those of others run only the pairs whose expert is on the GPU. Inferred from the measured times."""
+"""Frameworks whose benchmarks, with experts on several GPUs, multiply all pairs of the tokens that have an expert on
+the GPU; those of others multiply only the pairs whose expert is on the GPU. Inferred from the measured times."""
+
+KERNELS_OF_ALL_PAIRS = ("moe_torch_flow_triton",)
+"""Kernels that multiply all pairs on each GPU: TensorRT-LLM's Triton kernel. Inferred from the measured times."""
 
 KERNELS_OF_OWN_PAIRS = ("cutlass",)
 """Parts of the names of kernels whose tensors between the GEMMs have rows for the GPU's own experts only; those of
@@ -137,9 +140,10 @@ def moe(c: Columns, widths: Widths) -> Operator:
     distribution = c.get("distribution", "")
     groups = GROUPS if c.get("groups") == "all" and np.any(with_groups(c)) else None
     load = busiest_gpu(distribution, c["tokens"], c["topk"], c["experts"], gpus, groups)
-    tokens = c["tokens"]
+    tokens, kernel = c["tokens"], c.get("kernel", "")
     if c.get("reached") == "all":
         pairs = pairs * (1 - (1 - minimum(load.rows / pairs, 1)) ** c["topk"])
+    if c.get("reached") == "all" or kernel.startswith(KERNELS_OF_ALL_PAIRS):
         load, tokens = load._replace(rows=pairs), pairs / minimum(c["topk"], experts_per_gpu)
     expert = MLP(c["inter"] / c.get("moe_tp", 1), "silu" if gated else "relu2", gated=gated, fused=True)
     step = Step("forward", 1, tokens, 0, "flash", 1, widths)
@@ -152,7 +156,7 @@ def moe(c: Columns, widths: Widths) -> Operator:
     ]
     fused = fuse("moe", "moe", inside, kind="moe")
     even = int(distribution == "balanced" and groups is None)
-    if any(name in c.get("kernel", "") for name in KERNELS_OF_OWN_PAIRS):
+    if any(name in kernel for name in KERNELS_OF_OWN_PAIRS):
         pairs = load.rows
     return replace(fused, sizes={**fused.sizes, "b:t:X": pairs, "even": even})
 
