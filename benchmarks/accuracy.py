@@ -130,7 +130,7 @@ def unseen(found: Validation, name: str) -> Array:
     """The rows that no fit used: a third of the cells of shapes, or all rows of a new table."""
     rows = np.full(len(found.expected), name in NEW)
     for group in groups(found.table)[0]:
-        rows[group.rows] |= held_out(group.shape)
+        rows[group.rows] |= held_out(group.op, group.shape)
     return np.flatnonzero(rows & ~np.isnan(found.expected))
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.placed import Placed
-from roofmodel.timing.stream import stream_kind
+from roofmodel.timing.elementwise import elementwise_kind
 
 # Kinds of operators with their own kernel in every framework, always in the model's order.
 ANCHORS = {
@@ -47,7 +47,7 @@ class Occurrence(NamedTuple):
         if operator.kind == "elementwise":
             if operator.name.endswith("combine"):
                 return "combine"
-            return "activation" if operator.group == "activation" else stream_kind(operator)
+            return "activation" if operator.group == "activation" else elementwise_kind(operator)
         return operator.kind
 
     @property

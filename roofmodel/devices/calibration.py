@@ -7,7 +7,7 @@ bandwidth. The formulas are in `roofmodel/timing`; `roof explain` prints the mea
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import exp, hypot, log
+from math import exp, hypot, inf, log
 from types import MappingProxyType
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
@@ -15,255 +15,502 @@ MAX_TRANSFER_ERROR = 1 / 3  # a set with a larger mean error replaces a missing 
 MAX_SUBSTITUTE_FACTOR = 3.0  # how far `Fit.wider` moves the ends of an interval, as a factor
 
 
+class Parameter(NamedTuple):
+    """A parameter of a kernel model, declared once: `name: Annotated[float, Parameter(...)]`.
+
+    A fit starts at `start` and stays between `low` and `high`; without them within a factor of 100 of the start. It
+    tries each of `values`, where a parameter has one of a few physical values, such as the rows of a tile. A parameter
+    on which no measurement of a set depends keeps its start.
+    """
+
+    meaning: str
+    unit: str  # "s" for a time, which has a unit in files; "" for a fraction of a ceiling; else such as "rows"
+    start: float
+    low: float = 0.0
+    high: float = inf
+    values: tuple[float, ...] = ()
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The limits of a fit."""
+        return max(self.low, self.start / 100), min(self.high, self.start * 100)
+
+
+def parameters(timing: type[Any]) -> Mapping[str, Parameter]:
+    """The parameters of a kernel model, by name."""
+    return {name: hint.__metadata__[0] for name, hint in timing.__annotations__.items()}
+
+
 class GemmTiming(NamedTuple):
     """Parameters of a GEMM in tiles (`timing/gemm.py`)."""
 
-    latency: Annotated[float, "seconds from launch to end of the smallest GEMM"]
-    fill: Annotated[float, "seconds to fill the pipeline of loads of a tile; less for small K"]
-    step: Annotated[float, "least seconds per element of K and tile, for tiles of any size"]
-    split: Annotated[float, "seconds to add the partial sums of a GEMM with split K"]
-    pipe: Annotated[float, "factor on the pipe's peak in short GEMMs"]
-    sustained: Annotated[float, "slowdown of long GEMMs by lower clocks and contention: 0.2 means 20 % more time"]
-    l2: Annotated[float, "factor on the L2 ports' bandwidth for tile loads; above 1 where blocks share loads"]
-    store: Annotated[float, "factor on the L2 port's bandwidth, at which an SM stores its tile"]
-    dram: Annotated[float, "fraction of the DRAM bandwidth in long streams"]
-    ramp: Annotated[float, "seconds until a long stream reaches that bandwidth"]
-    row: Annotated[float, "seconds per row of A that an SM quantizes; 0 where the number of rows does not matter"] = 0.0
-    spill: Annotated[float, "slowdown of quantization where A does not fit in L2: 1 means twice the time"] = 0.0
-    tall: Annotated[float, "least tile height in rows, for GEMMs of at least as many rows; 0: no limit"] = 0.0
-    host: Annotated[float, "least seconds of any GEMM, launched from the host; 0: the latency covers it"] = 0.0
-    parts: Annotated[float, "largest number of parts of K"] = 32.0
-    convert: Annotated[float, "seconds per element of K to convert narrower weights to the compute format"] = 0.0
-    few: Annotated[float, "largest number of rows of the dot-product kernel; 0: the library has none"] = 0.0
-    column: Annotated[float, "least seconds of that kernel per column of an SM"] = 0.0
-    dot: Annotated[float, "least seconds of that kernel per element of K"] = 0.0
-    part: Annotated[float, "additional seconds per part of K"] = 0.0
-    late: Annotated[float, "additional seconds of a GEMM with many tiles, whose thread blocks start later"] = 0.0
-    resident: Annotated[float, "fraction of L2 that keeps operands from launch to launch; 0: all come from DRAM"] = 0.0
-    cast: Annotated[float, "seconds per element of A that an SM quantizes; 0 where DRAM or `row` limit"] = 0.0
-    balanced: Annotated[float, "1: the SMs share the tiles of the last wave (stream-K); 0: whole tiles"] = 0.0
-    cached: Annotated[float, "time to stream a byte that L2 keeps, relative to a byte of DRAM"] = 0.0
-    written: Annotated[float, "time to write a byte of C that L2 keeps, relative to a byte of DRAM"] = 1.0
+    latency: Annotated[float, Parameter("time from launch to end of the smallest GEMM", "s", 2.5e-06)]
+    fill: Annotated[float, Parameter("time to fill the pipeline of loads of a tile; less for small K", "s", 5e-07)]
+    step: Annotated[float, Parameter("least time per element of K and tile, for tiles of any size", "s", 3e-09)]
+    split: Annotated[float, Parameter("time to add the partial sums of a GEMM with split K", "s", 2.5e-06)]
+    pipe: Annotated[float, Parameter("factor on the pipe's peak in short GEMMs", "", 0.9, high=1.05)]
+    sustained: Annotated[
+        float, Parameter("slowdown of long GEMMs by lower clocks and contention: 0.2 means 20 % more time", "", 0.2)
+    ]
+    l2: Annotated[
+        float, Parameter("factor on the L2 ports' bandwidth for tile loads; above 1 where blocks share loads", "", 0.8)
+    ]
+    store: Annotated[float, Parameter("factor on the L2 port's bandwidth, at which an SM stores its tile", "", 0.3)]
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth in long streams", "", 0.85, high=1.0)]
+    ramp: Annotated[float, Parameter("time until a long stream reaches that bandwidth", "s", 1e-05)]
+    row: Annotated[
+        float,
+        Parameter("time per row of A that an SM quantizes; 0 where the number of rows does not matter", "s", 2e-07),
+    ] = 0.0
+    spill: Annotated[
+        float, Parameter("slowdown of quantization where A does not fit in L2: 1 means twice the time", "", 0.5)
+    ] = 0.0
+    tall: Annotated[
+        float,
+        Parameter(
+            "least tile height in rows, for GEMMs of at least as many rows; 0: no limit",
+            "",
+            0.0,
+            values=(0.0, 64.0, 128.0, 256.0),
+        ),
+    ] = 0.0
+    host: Annotated[
+        float, Parameter("least time of any GEMM, launched from the host; 0: the latency covers it", "s", 2e-05)
+    ] = 0.0
+    parts: Annotated[float, Parameter("largest number of parts of K", "", 32.0, values=(32.0, 7.0, 1.0))] = 32.0
+    convert: Annotated[
+        float, Parameter("time per element of K to convert narrower weights to the compute format", "s", 1e-09)
+    ] = 0.0
+    few: Annotated[
+        float,
+        Parameter(
+            "largest number of rows of the dot-product kernel; 0: the library has none", "", 0.0, values=(0.0, 4.0, 1.0)
+        ),
+    ] = 0.0
+    column: Annotated[float, Parameter("least time of that kernel per column of an SM", "s", 5e-08)] = 0.0
+    dot: Annotated[float, Parameter("least time of that kernel per element of K", "s", 1e-09)] = 0.0
+    part: Annotated[float, Parameter("additional time per part of K", "s", 3e-08)] = 0.0
+    late: Annotated[
+        float, Parameter("additional time of a GEMM with many tiles, whose thread blocks start later", "s", 5e-07)
+    ] = 0.0
+    resident: Annotated[
+        float,
+        Parameter(
+            "fraction of L2 that keeps operands from launch to launch; 0: all come from DRAM",
+            "",
+            0.0,
+            values=(0.0, 0.4, 0.65, 0.75, 0.9, 0.95, 1.0),
+        ),
+    ] = 0.0
+    cast: Annotated[
+        float, Parameter("time per element of A that an SM quantizes; 0 where DRAM or `row` limit", "s", 2e-10)
+    ] = 0.0
+    balanced: Annotated[
+        float,
+        Parameter("1: the SMs share the tiles of the last wave (stream-K); 0: whole tiles", "", 0.0, values=(0.0, 1.0)),
+    ] = 0.0
+    cached: Annotated[
+        float, Parameter("time to stream a byte that L2 keeps, relative to a byte of DRAM", "", 0.4, high=1.0)
+    ] = 0.0
+    written: Annotated[
+        float, Parameter("time to write a byte of C that L2 keeps, relative to a byte of DRAM", "", 0.8, high=1.0)
+    ] = 1.0
     unsplit: Annotated[
         float,
-        "0: K may be split; 1: a short K and the K of a small GEMM are not split; 2: K of a GEMM of few rows is not "
-        "split, and its tiles have at least 128 columns; 3: as 1, and K of a GEMM of few rows is not split if it is "
-        "shorter than the number of columns; 4: as 3 for few rows or few columns, if K is shorter than four times "
-        "the larger of the two numbers",
+        Parameter(
+            "0: K may be split; 1: a short K and the K of a small GEMM are not split; 2: K of a GEMM of few rows is "
+            "not split, and its tiles have at least 128 columns; 3: as 1, and K of a GEMM of few rows is not split "
+            "if it is shorter than the number of columns; 4: as 3 for few rows or few columns, if K is shorter than "
+            "four times the larger of the two numbers",
+            "",
+            0.0,
+            values=(0.0, 1.0, 2.0, 3.0, 4.0),
+        ),
     ] = 0.0
-    intermediate: Annotated[float, "1: there are tiles with heights between the powers of two; 0: there are not"] = 0.0
+    intermediate: Annotated[
+        float,
+        Parameter(
+            "1: there are tiles with heights between the powers of two; 0: there are not", "", 0.0, values=(0.0, 1.0)
+        ),
+    ] = 0.0
 
 
 class ContextTiming(NamedTuple):
     """Parameters of fused attention in a prefill (`timing/attention.py`)."""
 
-    latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
-    pipe: Annotated[float, "factor on the pipe's peak"]
-    softmax: Annotated[float, "work of the softmax per score, in elements of a head"]
-    fill: Annotated[float, "overhead of a query tile, in keys"]
-    tail: Annotated[float, "fraction of the longest tile's time during which not all SMs are busy at the end"]
-    dram: Annotated[float, "fraction of the DRAM bandwidth"]
+    latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 9e-06)]
+    pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.7, high=1.05)]
+    softmax: Annotated[float, Parameter("work of the softmax per score, in elements of a head", "", 20.0)]
+    fill: Annotated[float, Parameter("overhead of a query tile, in keys", "", 60.0)]
+    tail: Annotated[
+        float,
+        Parameter(
+            "fraction of the longest tile's time during which not all SMs are busy at the end", "", 0.5, high=1.0
+        ),
+    ]
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.5, high=1.0)]
     packed: Annotated[
         float,
-        "1: a tile holds the queries of all heads that share a key-value head; 0: of one head; 0.5: of all these heads "
-        "where a sequence has one query",
+        Parameter(
+            "1: a tile holds the queries of all heads that share a key-value head; 0: of one head; 0.5: of all these "
+            "heads where a sequence has one query",
+            "",
+            1.0,
+            values=(1.0, 0.0, 0.5),
+        ),
     ]
-    resident: Annotated[float, "fraction of L2 that keeps the tensors of a repeated attention; 0: all from DRAM"] = 0.0
-    height: Annotated[float, "query rows of a tile"] = 128.0
+    resident: Annotated[
+        float,
+        Parameter(
+            "fraction of L2 that keeps the tensors of a repeated attention; 0: all from DRAM",
+            "",
+            0.0,
+            values=(0.0, 0.4, 0.65, 0.75, 0.9, 0.95, 1.0),
+        ),
+    ] = 0.0
+    height: Annotated[float, Parameter("query rows of a tile", "", 128.0, values=(128.0, 64.0, 32.0, 16.0, 256.0))] = (
+        128.0
+    )
     masked: Annotated[
-        float, "with a sliding window: 1: tiles outside the window are computed and masked; 0: they are skipped"
+        float,
+        Parameter(
+            "with a sliding window: 1: tiles outside the window are computed and masked; 0: they are skipped",
+            "",
+            0.0,
+            values=(0.0, 1.0),
+        ),
     ] = 0.0
     append: Annotated[
-        float, "1: another kernel first appends the new keys and values to the KV cache; 0: the time is without it"
+        float,
+        Parameter(
+            "1: another kernel first appends the new keys and values to the KV cache; 0: the time is without it",
+            "",
+            0.0,
+            values=(0.0, 1.0),
+        ),
     ] = 0.0
 
 
 class GenerationTiming(NamedTuple):
     """Parameters of fused attention in a decode (`timing/attention.py`)."""
 
-    latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
-    wave: Annotated[float, "seconds per wave of blocks"]
-    split: Annotated[float, "seconds to combine the parts of a split KV cache"]
-    stream: Annotated[float, "factor on an SM's L2 port bandwidth, at which one block reads"]
-    dram: Annotated[float, "fraction of the DRAM bandwidth"]
+    latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 9e-06)]
+    wave: Annotated[float, Parameter("time per wave of blocks", "s", 2e-06)]
+    split: Annotated[float, Parameter("time to combine the parts of a split KV cache", "s", 3e-06)]
+    stream: Annotated[float, Parameter("factor on an SM's L2 port bandwidth, at which one block reads", "", 0.4)]
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
     group: Annotated[
         float,
-        "largest number of query heads per key-value head of the grouped kernel; 0: no limit. With more, or with one, "
-        "another kernel gives each query head its own block",
+        Parameter(
+            "largest number of query heads per key-value head of the grouped kernel; 0: no limit. With more, or with "
+            "one, another kernel gives each query head its own block",
+            "",
+            0.0,
+            values=(0.0, 1000.0, 32.0),
+        ),
     ]
-    queue: Annotated[float, "1: an SM runs one block at a time; 0: several"] = 0.0
-    row: Annotated[float, "additional seconds per wave for each query head of a block"] = 0.0
-    alone: Annotated[float, "latency in seconds of the kernel with one head per block; 0: the same"] = 0.0
-    single: Annotated[float, "seconds per wave of the kernel with one head per block; 0: the same"] = 0.0
-    resident: Annotated[float, "fraction of L2 that keeps the tensors of a repeated attention; 0: all from DRAM"] = 0.0
+    queue: Annotated[float, Parameter("1: an SM runs one block at a time; 0: several", "", 0.0, values=(0.0, 1.0))] = (
+        0.0
+    )
+    row: Annotated[float, Parameter("additional time per wave for each query head of a block", "s", 5e-08)] = 0.0
+    alone: Annotated[
+        float, Parameter("latency in seconds of the kernel with one head per block; 0: the same", "s", 7e-06)
+    ] = 0.0
+    single: Annotated[
+        float, Parameter("time per wave of the kernel with one head per block; 0: the same", "s", 1e-06)
+    ] = 0.0
+    resident: Annotated[
+        float,
+        Parameter(
+            "fraction of L2 that keeps the tensors of a repeated attention; 0: all from DRAM",
+            "",
+            0.0,
+            values=(0.0, 0.4, 0.65, 0.75, 0.9, 0.95, 1.0),
+        ),
+    ] = 0.0
     windowed: Annotated[
         float,
-        "each query head has its own block: 1 with a sliding window; 2 where a window hides keys; 0 in neither case",
+        Parameter(
+            "each query head has its own block: 1 with a sliding window; 2 where a window hides keys; 0 in neither "
+            "case",
+            "",
+            0.0,
+            values=(0.0, 1.0, 2.0),
+        ),
     ] = 0.0
     least: Annotated[
         float,
-        "smallest number of query heads per key-value head of the grouped kernel; fewer share one block of the other",
+        Parameter(
+            "smallest number of query heads per key-value head of the grouped kernel; fewer share one block of the "
+            "other",
+            "",
+            2.0,
+            values=(2.0, 4.0),
+        ),
     ] = 2.0
     occupied: Annotated[
-        float, "1: the grouped kernel needs at least one part of 128 keys for every four SMs; 0: it always runs"
+        float,
+        Parameter(
+            "1: the grouped kernel needs at least one part of 128 keys for every four SMs; 0: it always runs",
+            "",
+            0.0,
+            values=(0.0, 1.0),
+        ),
     ] = 0.0
-    tile: Annotated[float, "keys that a block processes at a time"] = 64.0
-    whole: Annotated[float, "1: the kernel with one head per block does not split the KV cache; 0: it does"] = 0.0
+    tile: Annotated[float, Parameter("keys that a block processes at a time", "", 64.0, values=(64.0, 128.0, 16.0))] = (
+        64.0
+    )
+    whole: Annotated[
+        float,
+        Parameter(
+            "1: the kernel with one head per block does not split the KV cache; 0: it does", "", 0.0, values=(0.0, 1.0)
+        ),
+    ] = 0.0
     transposes: Annotated[
-        float, "1: other kernels transpose queries and outputs for the grouped kernel; 0: it reads them as they are"
+        float,
+        Parameter(
+            "1: other kernels transpose queries and outputs for the grouped kernel; 0: it reads them as they are",
+            "",
+            0.0,
+            values=(0.0, 1.0),
+        ),
     ] = 0.0
 
 
 class ExpertsTiming(NamedTuple):
     """Parameters of a fused MoE layer's experts (`timing/experts.py`)."""
 
-    latency: Annotated[float, "seconds of the smallest fused MoE layer: launches, sorting and summing"]
-    expert: Annotated[float, "seconds per expert that has at least one row"]
-    pipe: Annotated[float, "factor on the pipe's peak"]
-    l2: Annotated[float, "factor on the L2 ports' bandwidth for tile loads"]
-    dram: Annotated[float, "fraction of the DRAM bandwidth for the weights"]
-    rows: Annotated[float, "bandwidth of tokens and rows between the kernels, as a multiple of the DRAM bandwidth"]
-    elsewhere: Annotated[
-        float,
-        "token-expert pairs whose expert is on another GPU: 0 skipped; 1 moved; 2 moved and multiplied, for tokens "
-        "that also have an expert on this GPU; 3 moved and multiplied, for all tokens",
+    latency: Annotated[
+        float, Parameter("time of the smallest fused MoE layer: launches, routing, activation and sum", "s", 3e-05)
     ]
-    resident: Annotated[float, "fraction of L2 that keeps the weights of a repeated layer; 0: all from DRAM"] = 0.0
-    pair: Annotated[float, "seconds per token-expert pair that the GPU routes and sorts"] = 0.0
-    kept: Annotated[float, "fraction of the rows between kernels that L2 keeps if they fit; 0: all go to DRAM"] = 0.0
-    default_tiles: Annotated[float, "1: Triton's default tiles; 0: the fastest tiles"] = 0.0
-    large: Annotated[float, "with 64 and more rows, fraction of `dram` that Triton's default tiles reach"] = 1.0
-    fill: Annotated[float, "elements of K that take as long as the start and the end of a tile"] = 0.0
-    routing: Annotated[float, "seconds that routing and sorting take longer for many pairs than for few"] = 0.0
-    padded: Annotated[float, "rows and columns of the stored weights are multiples of this number"] = 1.0
+    routing: Annotated[
+        float,
+        Parameter("additional time to sort the tokens by expert, if there are more tokens than experts", "s", 5e-06),
+    ]
+    expert: Annotated[float, Parameter("time per expert that has at least one row", "s", 1e-07)]
+    pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.6, high=1.05)]
+    l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth for tile loads", "", 0.8)]
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth for the weights", "", 0.9, high=1.0)]
+    rows: Annotated[
+        float,
+        Parameter("bandwidth of tokens and rows between the kernels, as a multiple of the DRAM bandwidth", "", 0.6),
+    ]
+    fill: Annotated[
+        float,
+        Parameter("start and end of a tile, as the number of steps along K that take as long", "elements of K", 300.0),
+    ]
+    tile_rows: Annotated[
+        float,
+        Parameter("least height of a tile, if there are more tokens than experts", "rows", 16.0, values=(16.0, 64.0)),
+    ]
 
 
 class CollectiveTiming(NamedTuple):
     """Parameters of a collective over links of one kind (`timing/collectives.py`)."""
 
-    latency: Annotated[float, "seconds of the smallest collective"]
-    step: Annotated[float, "seconds per step around the ring"]
-    early: Annotated[float, "fraction of the link's bandwidth in one direction for short messages"]
-    late: Annotated[float, "additional seconds before long messages reach their bandwidth"]
-    bandwidth: Annotated[float, "fraction of the link's bandwidth in one direction for long messages"]
+    latency: Annotated[float, Parameter("time of the smallest collective, without its steps", "s", 7e-06)]
+    hop: Annotated[float, Parameter("latency of a step of the ring or tree", "s", 1e-06)]
+    low_latency_bandwidth: Annotated[
+        float, Parameter("fraction of the link's bandwidth of the low-latency protocol", "", 0.4, high=1.0)
+    ]
+    startup: Annotated[float, Parameter("time until the high-bandwidth protocol sends at full rate", "s", 2.6e-05)]
+    bandwidth: Annotated[
+        float, Parameter("fraction of the link's bandwidth of the high-bandwidth protocol", "", 0.76, high=1.0)
+    ]
 
 
-class StreamTiming(NamedTuple):
-    """Parameters of kernels that only move data: elementwise, norms, softmax (`timing/stream.py`)."""
+class ElementwiseTiming(NamedTuple):
+    """Parameters of kernels that only move data: elementwise, norms, softmax (`timing/elementwise.py`)."""
 
-    latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
-    dram: Annotated[float, "fraction of the DRAM bandwidth"]
-    l2: Annotated[float, "factor on the L2 ports' bandwidth, where all data fits in L2"]
+    latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 3e-06)]
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
+    l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, where all data fits in L2", "", 0.2)]
 
 
 class TiledTiming(NamedTuple):
     """Parameters of attention kernels whose tiles are fitted (`timing/tiled_attention.py`)."""
 
-    latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
-    pipe: Annotated[float, "factor on the pipe's peak"]
-    softmax: Annotated[float, "work of the softmax per score, in elements of a head"]
-    fill: Annotated[float, "overhead of a query tile, in keys"]
-    tail: Annotated[float, "fraction of the longest tile's time during which not all SMs are busy at the end"]
-    dram: Annotated[float, "fraction of the DRAM bandwidth"]
-    l2: Annotated[float, "factor on the L2 ports' bandwidth, for data in L2"]
-    height: Annotated[float, "query rows of a tile"] = 128.0
+    latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 9e-06)]
+    pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.7, high=1.05)]
+    softmax: Annotated[float, Parameter("work of the softmax per score, in elements of a head", "", 20.0)]
+    fill: Annotated[float, Parameter("overhead of a query tile, in keys", "", 60.0)]
+    tail: Annotated[
+        float,
+        Parameter(
+            "fraction of the longest tile's time during which not all SMs are busy at the end", "", 0.5, high=1.0
+        ),
+    ]
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.7, high=1.0)]
+    l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.3)]
+    height: Annotated[float, Parameter("query rows of a tile", "", 128.0, values=(128.0, 64.0, 32.0, 16.0, 256.0))] = (
+        128.0
+    )
     absorbed: Annotated[
-        float, "latent attention: 1: the kernel runs on the latents, for all heads; 0: on keys and values of each head"
+        float,
+        Parameter(
+            "latent attention: 1: the kernel runs on the latents, for all heads; 0: on keys and values of each head",
+            "",
+            0.0,
+        ),
     ] = 0.0
-    packed: Annotated[float, "1: a tile holds the queries of all heads; 0: of one head"] = 0.0
+    packed: Annotated[float, Parameter("1: a tile holds the queries of all heads; 0: of one head", "", 0.0)] = 0.0
     reread: Annotated[
-        float, "1: where keys and values do not fit in L2, tiles read them again from DRAM; 0: tiles share the reads"
+        float,
+        Parameter(
+            "1: where keys and values do not fit in L2, tiles read them again from DRAM; 0: tiles share the reads",
+            "",
+            0.0,
+            values=(0.0, 1.0),
+        ),
     ] = 0.0
-    host: Annotated[float, "least seconds of any call, launched from the host; 0: the latency covers it"] = 0.0
+    host: Annotated[
+        float, Parameter("least time of any call, launched from the host; 0: the latency covers it", "s", 2e-05)
+    ] = 0.0
 
 
 class LatentGenerationTiming(NamedTuple):
     """Parameters of latent attention in a decode, absorbed (`timing/latent_attention.py`)."""
 
-    latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
-    wave: Annotated[float, "seconds per wave of blocks"]
-    split: Annotated[float, "seconds to combine the parts of a split cache; with `adaptive`, per part"]
-    pipe: Annotated[float, "factor on the pipe's peak"]
-    dram: Annotated[float, "fraction of the DRAM bandwidth"]
-    l2: Annotated[float, "factor on the L2 ports' bandwidth, for data in L2"]
-    height: Annotated[float, "query heads of a block"] = 64.0
-    splits: Annotated[float, "largest number of parts of a cache"] = 128.0
-    fixed: Annotated[float, "number of parts of every cache; 0: the best number up to `splits`"] = 0.0
+    latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 9e-06)]
+    wave: Annotated[float, Parameter("time per wave of blocks", "s", 2e-06)]
+    split: Annotated[
+        float, Parameter("time to combine the parts of a split cache; with `adaptive`, per part", "s", 2e-06)
+    ]
+    pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.6, high=1.05)]
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
+    l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.3)]
+    height: Annotated[float, Parameter("query heads of a block", "", 64.0, values=(128.0, 64.0, 32.0, 16.0, 256.0))] = (
+        64.0
+    )
+    splits: Annotated[
+        float, Parameter("largest number of parts of a cache", "", 128.0, values=(128.0, 1.0, 4.0, 8.0, 16.0))
+    ] = 128.0
+    fixed: Annotated[
+        float,
+        Parameter(
+            "number of parts of every cache; 0: the best number up to `splits`", "", 0.0, values=(0.0, 4.0, 8.0, 16.0)
+        ),
+    ] = 0.0
     casts: Annotated[
-        float, "1: another kernel first converts a narrower cache to the compute format; 0: blocks convert it"
+        float,
+        Parameter(
+            "1: another kernel first converts a narrower cache to the compute format; 0: blocks convert it",
+            "",
+            0.0,
+            values=(0.0, 1.0),
+        ),
     ] = 0.0
     reread: Annotated[
-        float, "1: further blocks of heads read the latents again, from DRAM where they do not fit in L2; 0: they share"
+        float,
+        Parameter(
+            "1: further blocks of heads read the latents again, from DRAM where they do not fit in L2; 0: they share",
+            "",
+            0.0,
+            values=(0.0, 1.0),
+        ),
     ] = 0.0
-    host: Annotated[float, "least seconds of any call, launched from the host; 0: the latency covers it"] = 0.0
+    host: Annotated[
+        float, Parameter("least time of any call, launched from the host; 0: the latency covers it", "s", 2e-05)
+    ] = 0.0
     adaptive: Annotated[
-        float, "1: a cache has as many parts as fill the SMs (SGLang's Triton backend); 0: `fixed`, or the best number"
+        float,
+        Parameter(
+            "1: a cache has as many parts as fill the SMs (SGLang's Triton backend); 0: `fixed`, or the best number",
+            "",
+            0.0,
+            values=(0.0, 1.0),
+        ),
     ] = 0.0
-    block: Annotated[float, "seconds of an SM per launched block, also without keys, with `adaptive`"] = 0.0
-    column_blocks: Annotated[float, "blocks that share the output columns of the same heads"] = 1.0
-    uncached: Annotated[float, "additional time per key from DRAM, as a fraction of the time per key from L2"] = 0.0
+    block: Annotated[
+        float, Parameter("time of an SM per launched block, also without keys, with `adaptive`", "s", 3e-07)
+    ] = 0.0
+    column_blocks: Annotated[
+        float, Parameter("blocks that share the output columns of the same heads", "", 1.0, values=(1.0, 2.0, 3.0, 4.0))
+    ] = 1.0
+    uncached: Annotated[
+        float, Parameter("additional time per key from DRAM, as a fraction of the time per key from L2", "", 0.1)
+    ] = 0.0
     cluster_heads: Annotated[
-        float, "query heads from which a cluster of SMs processes all heads of a sequence, in another kernel; 0: never"
+        float,
+        Parameter(
+            "query heads from which a cluster of SMs processes all heads of a sequence, in another kernel; 0: never",
+            "",
+            0.0,
+            values=(0.0, 128.0),
+        ),
     ] = 0.0
-    cluster_latency: Annotated[float, "seconds from launch to end of the smallest such kernel"] = 0.0
-    cluster_wave: Annotated[float, "seconds per wave of clusters"] = 0.0
+    cluster_latency: Annotated[float, Parameter("time from launch to end of the smallest such kernel", "s", 1e-05)] = (
+        0.0
+    )
+    cluster_wave: Annotated[float, Parameter("time per wave of clusters", "s", 2e-06)] = 0.0
     cluster_pipe: Annotated[
-        float, "factor on the pipe's peak in this kernel; above 1 where it multiplies in a narrower format"
+        float,
+        Parameter(
+            "factor on the pipe's peak in this kernel; above 1 where it multiplies in a narrower format", "", 0.5
+        ),
     ] = 1.0
     narrow_heads: Annotated[
         float,
-        "largest number of query heads for which a kernel with blocks of 16 heads always runs; more heads use it for "
-        "short caches; 0: never",
+        Parameter(
+            "largest number of query heads for which a kernel with blocks of 16 heads always runs; more heads use it "
+            "for short caches; 0: never",
+            "",
+            0.0,
+            values=(0.0, 32.0),
+        ),
     ] = 0.0
-    narrow_wave: Annotated[float, "seconds per wave of blocks of this kernel"] = 0.0
+    narrow_wave: Annotated[float, Parameter("time per wave of blocks of this kernel", "s", 2e-06)] = 0.0
 
 
 class BatchedTiming(NamedTuple):
     """Parameters of batched GEMMs with the weights of each head (`timing/batched_gemm.py`)."""
 
-    latency: Annotated[float, "seconds from launch to end of the smallest batched GEMM"]
-    wave: Annotated[float, "seconds per wave of tiles"]
-    pipe: Annotated[float, "factor on the pipe's peak"]
-    l2: Annotated[float, "factor on the L2 ports' bandwidth"]
-    dram: Annotated[float, "fraction of the DRAM bandwidth"]
-    row: Annotated[float, "seconds per row of A that an SM quantizes; 0: A is not quantized"] = 0.0
-    tall: Annotated[float, "least tile height in rows; 0: no limit"] = 0.0
+    latency: Annotated[float, Parameter("time from launch to end of the smallest batched GEMM", "s", 4e-06)]
+    wave: Annotated[float, Parameter("time per wave of tiles", "s", 3e-07)]
+    pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.7, high=1.05)]
+    l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth", "", 0.4)]
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
+    row: Annotated[float, Parameter("time per row of A that an SM quantizes; 0: A is not quantized", "s", 1e-08)] = 0.0
+    tall: Annotated[
+        float, Parameter("least tile height in rows; 0: no limit", "", 0.0, values=(0.0, 64.0, 128.0, 256.0))
+    ] = 0.0
 
 
-class FilterTiming(NamedTuple):
+class CausalConvolutionTiming(NamedTuple):
     """Parameters of a causal convolution over the tokens of a prefill (`timing/recurrent.py`)."""
 
-    latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
-    token: Annotated[float, "seconds per token of a block, one after another"]
-    block: Annotated[float, "seconds of an SM per block"]
-    dram: Annotated[float, "fraction of the DRAM bandwidth"]
-    l2: Annotated[float, "factor on the L2 ports' bandwidth, for data in L2"]
-    tiles: Annotated[
-        float, "1: a block filters 8 tokens of 256 channels; 0: all tokens of one channel of a sequence"
-    ] = 1.0
-    unaligned: Annotated[float, "slowdown of these blocks where 8 does not divide the tokens: 1 means twice"] = 0.0
+    latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 2e-06)]
+    token: Annotated[float, Parameter("time per token of a thread block, one after another", "s", 2e-08)]
+    block: Annotated[float, Parameter("time of an SM per thread block", "s", 2e-08)]
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.7, high=1.0)]
+    l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.2)]
+    block_tokens: Annotated[float, Parameter("tokens of a thread block", "tokens", 8.0, values=(8.0, 1024.0))]
 
 
-class ChunkTiming(NamedTuple):
-    """Parameters of the kernels of a delta rule in chunks (`timing/recurrent.py`)."""
+class DeltaRuleTiming(NamedTuple):
+    """Parameters of the kernels of a delta rule over the tokens of a prefill (`timing/recurrent.py`)."""
 
-    latency: Annotated[float, "seconds from the first launch to the end of the smallest call"]
-    token: Annotated[float, "additional seconds per token of the first chunk"]
-    chunk: Annotated[float, "seconds of an SM per chunk of a head, at any number of tokens"]
-    row: Annotated[float, "seconds of an SM per token of a head"]
-    start: Annotated[float, "seconds to start and end the loop over the chunks of a sequence"]
-    serial: Annotated[float, "seconds per chunk of a sequence, one after another"]
-    spill: Annotated[float, "bytes between DRAM and kernels per token and head, where they do not fit in L2"]
-    kept: Annotated[float, "bytes per token and head that have to fit in L2 so that none are spilled"]
+    latency: Annotated[float, Parameter("time from the first launch to the end of the smallest call", "s", 2e-05)]
+    token: Annotated[float, Parameter("additional time per token of the first chunk", "s", 1e-07)]
+    chunk: Annotated[float, Parameter("time of an SM per chunk of a head, at any number of tokens", "s", 5e-06)]
+    row: Annotated[float, Parameter("time of an SM per token of a head", "s", 1e-07)]
+    start: Annotated[float, Parameter("time to start and end the loop over the chunks of a sequence", "s", 1e-06)]
+    serial: Annotated[float, Parameter("time per chunk of a sequence, one after another", "s", 1.5e-06)]
+    intermediate: Annotated[
+        float, Parameter("bytes that kernels write and read again per token and head, without L2", "B", 4000.0)
+    ]
+    live: Annotated[
+        float, Parameter("bytes per token and head that have to fit in L2 so that it holds all of these", "B", 1500.0)
+    ]
 
 
-class RecurrenceTiming(NamedTuple):
+class StateUpdateTiming(NamedTuple):
     """Parameters of kernels that update a state by one token per sequence (`timing/recurrent.py`)."""
 
-    latency: Annotated[float, "seconds from launch to end of the smallest kernel"]
-    block: Annotated[float, "seconds of an SM per head, or per 256 channels, of a sequence"]
-    dram: Annotated[float, "fraction of the DRAM bandwidth"]
-    l2: Annotated[float, "factor on the L2 ports' bandwidth, for data in L2"]
+    latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 2e-06)]
+    block: Annotated[float, Parameter("time of an SM per head, or per 256 channels, of a sequence", "s", 2e-08)]
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
+    l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.3)]
 
 
 class Fit(NamedTuple):
@@ -332,15 +579,15 @@ class Calibration(NamedTuple):
     generation: Sets[GenerationTiming] = NOTHING
     experts: Sets[ExpertsTiming] = NOTHING
     collectives: Sets[CollectiveTiming] = NOTHING
-    stream: Sets[StreamTiming] = NOTHING
+    elementwise: Sets[ElementwiseTiming] = NOTHING
     encoder: Sets[TiledTiming] = NOTHING
     latent_context: Sets[TiledTiming] = NOTHING
     latent_generation: Sets[LatentGenerationTiming] = NOTHING
     latent_products: Sets[BatchedTiming] = NOTHING
-    filter: Sets[FilterTiming] = NOTHING
-    filter_update: Sets[RecurrenceTiming] = NOTHING
-    chunks: Sets[ChunkTiming] = NOTHING
-    recurrence: Sets[RecurrenceTiming] = NOTHING
+    causal_convolution: Sets[CausalConvolutionTiming] = NOTHING
+    causal_convolution_update: Sets[StateUpdateTiming] = NOTHING
+    delta_rule_prefill: Sets[DeltaRuleTiming] = NOTHING
+    delta_rule_decode: Sets[StateUpdateTiming] = NOTHING
 
     def sets(self) -> Iterator[tuple[str, str, str, Fitted[Any]]]:
         """Kind, kernel, formats and parameters of each set, without the kinds that are taken from another device."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
@@ -11,24 +10,26 @@ from roofmodel.devices import library
 from roofmodel.devices.calibration import (
     BatchedTiming,
     Calibration,
-    ChunkTiming,
+    CausalConvolutionTiming,
     CollectiveTiming,
     ContextTiming,
+    DeltaRuleTiming,
+    ElementwiseTiming,
     ExpertsTiming,
-    FilterTiming,
     Fit,
     Fitted,
     GemmTiming,
     GenerationTiming,
     LatentGenerationTiming,
-    RecurrenceTiming,
+    Parameter,
     Sets,
-    StreamTiming,
+    StateUpdateTiming,
     TiledTiming,
     Timing,
+    parameters,
 )
 from roofmodel.devices.transfer import CalibratedDevice, DeferredSets, sets_of_kind, transferred
-from roofmodel.errors import DeviceError, shorten
+from roofmodel.errors import DeviceError
 from roofmodel.files.text_files import YamlValue
 
 TIMINGS: dict[str, Any] = {
@@ -37,30 +38,17 @@ TIMINGS: dict[str, Any] = {
     "generation": GenerationTiming,
     "experts": ExpertsTiming,
     "collectives": CollectiveTiming,
-    "stream": StreamTiming,
+    "elementwise": ElementwiseTiming,
     "encoder": TiledTiming,
     "latent_context": TiledTiming,
     "latent_generation": LatentGenerationTiming,
     "latent_products": BatchedTiming,
-    "filter": FilterTiming,
-    "filter_update": RecurrenceTiming,
-    "chunks": ChunkTiming,
-    "recurrence": RecurrenceTiming,
+    "causal_convolution": CausalConvolutionTiming,
+    "causal_convolution_update": StateUpdateTiming,
+    "delta_rule_prefill": DeltaRuleTiming,
+    "delta_rule_decode": StateUpdateTiming,
 }
-SECONDS = (
-    "latency", "step", "split", "ramp", "row", "cast", "host", "convert", "column", "dot", "wave", "alone", "single",
-    "expert", "pair", "routing", "late", "part", "token", "block", "chunk", "start", "serial",
-    "cluster_latency", "cluster_wave", "narrow_wave",
-)  # fmt: skip
-POSITIVE = (
-    "pipe", "dram", "l2", "store", "parts", "stream", "rows", "early", "bandwidth", "height", "tile", "splits", "kept",
-    "column_blocks", "cluster_pipe", "padded", "large",
-)  # fmt: skip
-"""Parameters that a formula divides by, unless their default is 0."""
-LEAST_DIVISOR = 1e-6  # of these parameters; times with much smaller ones overflow
-CHOICES = {"elsewhere": (0, 1, 2, 3), "balanced": (0, 1)}
-"""The values of parameters that select a formula."""
-_HEAD_SIZE = re.compile("[1-9][0-9]{0,5}")
+LEAST_DIVISOR = 1e-6  # of the parameters that are no times: a formula may divide by them
 SHARED = ("source", "date")  # of the fits of a kind
 Load = Callable[[str, tuple[str, ...]], CalibratedDevice]
 """Returns a device by its name, with its parameter sets of some kinds."""
@@ -129,34 +117,17 @@ def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
     entries = node.mapping()
     shared = entries.pop("fit").mapping(SHARED) if "fit" in entries else {}
     return {
-        name: {_form(form, one): _fitted(one, timing, shared) for form, one in forms.mapping().items()}
+        name: {form: _fitted(one, timing, shared) for form, one in forms.mapping().items()}
         for name, forms in entries.items()
     }
 
 
-def _form(key: str, node: YamlValue) -> str:
-    """A format key of a set, whose third part is a head size."""
-    for size in key.split("/")[2:]:
-        if not _HEAD_SIZE.fullmatch(size):
-            raise node.error(
-                f"the key {shorten(key)} has the head size {shorten(size)}; "
-                "it must be a positive whole number, as in 'fp16/fp16/128'"
-            )
-    return key
-
-
 def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValue]) -> Fitted[Timing]:
-    usual = timing._field_defaults
-    wanted = (*timing._fields, "fit")
-    entries = node.mapping(wanted, required=[name for name in wanted if name not in usual])
-    values = [_read(entries[n], timing, n) if n in entries else usual[n] for n in timing._fields]
+    declared = parameters(timing)
+    defaults = timing._field_defaults
+    entries = node.mapping((*declared, "fit"), required=[name for name in (*declared, "fit") if name not in defaults])
+    values = [_value(entries[name], declared[name]) if name in entries else defaults[name] for name in declared]
     fit = {**shared, **entries["fit"].mapping(Fit._fields, [name for name in Fit._fields if name not in shared])}
-    for name, value in zip(timing._fields, values, strict=True):
-        if name in POSITIVE and value < LEAST_DIVISOR and value != usual.get(name):
-            raise entries[name].error(f"{entries[name].path} is {value:g}; it must be at least {LEAST_DIVISOR:g}")
-        if name in CHOICES and value not in CHOICES[name]:
-            *others, last = map(str, CHOICES[name])
-            raise entries[name].error(f"{entries[name].path} is {value:g}; it must be {', '.join(others)} or {last}")
     low, high = fit["low"].number(), fit["high"].number()
     if not low <= 1 <= high:  # factors on the expected time
         raise entries["fit"].error(
@@ -171,11 +142,16 @@ def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValu
     )  # fmt: skip
 
 
-def _read(node: YamlValue, timing: type[Any], name: str) -> float:
-    nothing = name in timing._field_defaults and node.text() == "0"
-    return 0.0 if nothing else node.quantity("s") if is_seconds(timing, name) else node.number()
+def _value(node: YamlValue, parameter: Parameter) -> float:
+    """The value of a parameter: a time with its unit, or a number."""
+    if is_seconds(parameter):
+        return 0.0 if node.text() == "0" else node.quantity("s")
+    value = node.number()
+    if value < LEAST_DIVISOR and value not in parameter.values:
+        raise node.error(f"{node.path} is {value:g}; it must be at least {LEAST_DIVISOR:g}")
+    return value
 
 
-def is_seconds(timing: type[Timing], name: str) -> bool:
-    """Whether a parameter is a time, which has a unit in the file."""
-    return name in SECONDS or (name == "fill" and timing is GemmTiming)
+def is_seconds(parameter: Parameter) -> bool:
+    """Whether a parameter is a time, which has a unit in files."""
+    return parameter.unit.startswith("s")

@@ -205,7 +205,7 @@ def _transferred_sets(kind: str, sets: Sets[Any], changes: _Changes) -> Sets[Any
     return DeferredSets(read) if sets else sets
 
 
-STREAMING = ("stream", "filter", "filter_update", "recurrence")
+STREAMING = ("elementwise", "causal_convolution", "causal_convolution_update", "delta_rule_decode")
 """Kinds of kernels that move data and compute little: their `dram` depends on the device's SMs (`dram_fraction.py`)."""
 ATTENTION = ("context", "generation")
 """Kinds of parameters of attention on keys and values of each head, with a set for each head size."""

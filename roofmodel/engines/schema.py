@@ -16,7 +16,7 @@ FUSIONS = {
 """What an engine can fuse. `roofmodel/timing/engine/fusion.py` has the time of each."""
 KINDS = (
     "gemm", "context", "generation", "experts", "encoder", "latent_context", "latent_generation", "latent_products",
-    "filter", "filter_update", "chunks", "recurrence",
+    "causal_convolution", "causal_convolution_update", "delta_rule_prefill", "delta_rule_decode",
 )  # fmt: skip
 """Kinds of kernels of which an engine has its own, as in a device's calibration. Elementwise kernels are the same in
 all engines."""

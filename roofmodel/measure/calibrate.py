@@ -1,9 +1,8 @@
 """Calibration: fit the parameters of the timing model to tables of measurements, and validate them on held-out rows.
 
-`fitting.py` fits. A third of the cells of shapes is held out, so that most held-out rows have no fitted row of nearly
-the same shape: in the tables of 16-bit GEMMs on A100, H100 and L40S, 14 to 40 % have one within 26 % in each size.
-Errors and intervals are those of the held-out rows. Rows that are faster than their bound and sets with too few rows
-are not fitted; remarks list them.
+`fitting.py` fits. A third of the models is held out, with all their rows: of the matrices of GEMMs, the heads of
+attention, the experts of MoE layers (`table.MODEL_COLUMNS`). Errors and intervals are those of the held-out rows. Rows
+that are faster than their bound and sets with too few rows are not fitted; remarks list them.
 """
 
 from __future__ import annotations
@@ -27,22 +26,13 @@ from roofmodel.devices.calibration import (
     Fitted,
     Sets,
     Timing,
+    parameters,
 )
+from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
-from roofmodel.measure.fitting import LEAST_GAIN, MAX_FIT_ROWS, MAX_SEARCH_ROWS, FitRows, Space, fit
+from roofmodel.measure.fitting import MAX_FIT_ROWS, MAX_SEARCH_ROWS, FitRows, fit
 from roofmodel.measure.residency import copies, least_seconds, repeated
-from roofmodel.measure.search_space import (
-    COMBINED,
-    DISCRETE,
-    INITIAL,
-    STARTS,
-    TINY,
-    WITHOUT_CHOICE,
-    upper_limits,
-    without_ineffective,
-    without_unused,
-)
 from roofmodel.measure.table import (
     HOST_CLOCK,
     Array,
@@ -56,20 +46,18 @@ from roofmodel.measure.table import (
     seconds,
     skipped,
 )
-from roofmodel.timing import attention, experts, gemm, layer_kernels
+from roofmodel.timing import attention, gemm, layer_kernels
+from roofmodel.timing.elementwise import elementwise_kind
 from roofmodel.timing.links import route
 from roofmodel.timing.parameter_sets import operator_format_key
 from roofmodel.timing.roofline import place
-from roofmodel.timing.stream import stream_kind
 from roofmodel.timing.timing import formula
 
 ROWS_PER_PARAMETER = 3  # at least, else the set is not fitted
 MIN_BOUND_FRACTION = 0.95  # a time below this fraction of its bound is wrong; clocks differ by less
 DEFAULT_FORMATS = "fp16/fp16"
-# Rows with a sliding window from which on a fit chooses whether the kernel skips the tiles outside of the window.
-LEAST_WINDOWED_ROWS = 10
 # The modules whose formulas are a minimum over candidates, by kind of parameters.
-CHOICES = {"gemm": gemm, "generation": attention, "experts": experts}
+CHOICES = {"gemm": gemm, "generation": attention}
 # Example lines of a device's file for fields that the timing model needs.
 FIELD_EXAMPLES = {"multiprocessors": "multiprocessors: 108", "clocks: boost": "clocks: {boost: 1410 MHz}"}
 # The kind of parameters by operation of the table; the operator decides for all others (`layer_kernels.kind`).
@@ -125,12 +113,14 @@ def calibrate(
     source: str,
     third: int = 0,
     progress: Callable[[str, int, int | None], None] = lambda what, done, total: None,
+    kinds: Sequence[str] = tuple(TIMINGS),
 ) -> Calibrated:
-    """Fit a parameter set for each operation and format of the tables; `third` (0, 1 or 2) of the cells is held out.
+    """Fit a parameter set for each operation and format of the tables; `third` (0, 1 or 2) of the models is held out.
 
-    It needs scipy. A set takes up to some minutes; `progress` is called before each fit with its name and number of
-    rows, the number of finished fits, and None. Raises ProfileError if a file is not a table of measurements,
-    DeviceError if the device's file lacks a field of the timing model, WorkloadError if nothing can be fitted.
+    It needs scipy. A set takes some seconds; `progress` is called before each fit with its name and number of rows, the
+    number of finished fits, and None. Only sets of `kinds` are fitted. Raises ProfileError if a file is not a table of
+    measurements, DeviceError if the device's file lacks a field of the timing model, WorkloadError if nothing can be
+    fitted.
     """
     if find_spec("scipy") is None:
         raise WorkloadError("calibrating needs scipy: pip install scipy")
@@ -147,16 +137,16 @@ def calibrate(
         progress(what, next(fits), None)
 
     found, fitter = _samples(paths, device, third, remarks), _Fitter(device, source, remarks, begin)
-    kinds: dict[str, Any] = {kind: fitter.sets(kind, found[kind], start) for kind, start in INITIAL.items()}
-    if not any(kinds.values()):
+    sets: dict[str, Any] = {kind: fitter.sets(kind, found[kind], TIMINGS[kind]) for kind in kinds}
+    if not any(sets.values()):
         raise WorkloadError("; ".join(("nothing to fit", *(remarks or ["the tables have no valid row"]))))
-    fitted, before = Calibration(device.id, **kinds), device.calibration
+    fitted, before = Calibration(device.id, **sets), device.calibration
     others = {kind for of_device in before.transferred.values() for kind in of_device} if before else set()
-    for kind, sets in kinds.items():
+    for kind in TIMINGS:
         # Another device's collectives remain for links that were not measured; its kernels do not run here.
-        if before and (kind not in others or (kind == "collectives" and sets)):
-            kinds[kind] = _with_previous(sets, getattr(before, kind))
-    return Calibrated(Calibration(device.id, **kinds), fitted, tuple(remarks))
+        if before and (kind not in others or (kind == "collectives" and sets.get(kind))):
+            sets[kind] = _with_previous(sets.get(kind, {}), getattr(before, kind))
+    return Calibrated(Calibration(device.id, **sets), fitted, tuple(remarks))
 
 
 def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -> dict[str, list[Sample]]:
@@ -178,21 +168,21 @@ def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -
             if suspect.any():
                 lines = line_numbers(row_line[group.rows[suspect]].tolist())
                 remarks.append(f"{name}: {lines}: not fitted, because more than 5 % faster than the bound")
-            sample = Sample(group, times[group.rows], held_out(group.shape, third))
+            sample = Sample(group, times[group.rows], held_out(group.op, group.shape, third))
             measured.setdefault(_kind(group), []).append(sample.select(np.flatnonzero(~suspect)))
-    found: dict[str, list[Sample]] = {kind: measured.get(kind, []) for kind in INITIAL}
-    found["stream"] = [
+    found: dict[str, list[Sample]] = {kind: measured.get(kind, []) for kind in TIMINGS}
+    found["elementwise"] = [
         sample
         if sample.group.kernel.endswith(HOST_CLOCK)
-        else sample._replace(group=sample.group._replace(kernel=stream_kind(sample.group.operator)))
-        for sample in found.get("stream", ())
+        else sample._replace(group=sample.group._replace(kernel=elementwise_kind(sample.group.operator)))
+        for sample in found.get("elementwise", ())
     ]
     return found
 
 
 def _kind(group: RowGroup) -> str:
     """The kind of parameters of a group."""
-    return KINDS.get(group.op) or layer_kernels.kind(group.operator) or "stream"
+    return KINDS.get(group.op) or layer_kernels.kind(group.operator) or "elementwise"
 
 
 def _with_previous(found: Sets[Timing], before: Sets[Timing]) -> Sets[Timing]:
@@ -221,7 +211,7 @@ class _Fitter(NamedTuple):
     remarks: list[str]
     begin: Callable[[str], None]
 
-    def sets(self, kind: str, samples: list[Sample], start: Timing) -> Sets[Timing]:
+    def sets(self, kind: str, samples: list[Sample], model: type[Timing]) -> Sets[Timing]:
         """The fitted sets of a kind by implementation and formats, the default implementation first."""
         named: dict[str, dict[str, list[Sample]]] = {"any": {}} if kind == "gemm" else {}
         for form, sample in (each for mixed in samples for each in _by_form(mixed, self.device)):
@@ -235,11 +225,10 @@ class _Fitter(NamedTuple):
         found: dict[str, dict[str, Fitted[Timing]]] = {}
         for name, forms in named.items():
             for form, form_samples in sorted(forms.items()):
-                rows, required = sum(len(s.measured) for s in form_samples), ROWS_PER_PARAMETER * len(start)
+                rows, required = sum(len(s.measured) for s in form_samples), ROWS_PER_PARAMETER * len(model._fields)
                 if rows >= required:
                     self.begin(f"{kind} {name} {form}: {rows} rows")
-                before = getattr(self.device.calibration, kind, {}).get(name, {}).get(form)
-                if fitted := self.fit(form_samples, start, kind, before and before.timing):
+                if fitted := self.fit(form_samples, model, kind):
                     found.setdefault(name, {})[form] = fitted
                     if fitted.fit.error > MAX_TRANSFER_ERROR:
                         self.remarks.append(
@@ -262,7 +251,7 @@ class _Fitter(NamedTuple):
         """
         rows = {name: sum(each.fit.rows for each in forms.values()) for name, forms in found.items()}
         ranks: dict[str, float] = {name: -count for name, count in rows.items()}
-        if kind not in ("gemm", "experts", "collectives", "stream"):
+        if kind not in ("gemm", "experts", "collectives", "elementwise"):
             speed = {name: self._bound_fraction([s for some in named[name].values() for s in some]) for name in rows}
             ranks = {name: -speed[name] * (rows[name] > max(rows.values()) / 10) for name in rows}
         in_file: dict[str, int] = {}
@@ -270,55 +259,27 @@ class _Fitter(NamedTuple):
             in_file = {name: place for place, name in enumerate(getattr(self.device.calibration, kind))}
         return sorted(found, key=lambda name: (name not in ("any", "add"), in_file.get(name, inf), ranks[name]))
 
-    def fit(
-        self, samples: list[Sample], start: Timing, kind: str, before: Timing | None = None
-    ) -> Fitted[Timing] | None:
-        """A fitted set with its errors; None if there are too few rows.
-
-        The search also starts from `before`, the parameters that the device's file has, and keeps them unless it finds
-        lower errors. Calibrating again from the same tables therefore usually keeps the sets.
-        """
-        if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(start):
+    def fit(self, samples: list[Sample], model: type[Timing], kind: str) -> Fitted[Timing] | None:
+        """A fitted set with its errors; None if there are too few rows."""
+        if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(model._fields):
             return None
         fitted, few = (_thinned(samples, limit) for limit in (MAX_FIT_ROWS, MAX_SEARCH_ROWS))
         unseen = [s.select(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
         if not fitted or not unseen:
             return None
-        without = WITHOUT_CHOICE.get(kind, ()) + (() if _windowed_rows(samples) >= LEAST_WINDOWED_ROWS else ("masked",))
-        without += self._kernels_of_other_chips()
-        choices = {name: values for name, values in DISCRETE.items() if name not in without}
-        start, combined = (
-            without_unused(start, [(s.group.operator, s.group.compute) for s in fitted]),
-            [together for together in COMBINED.get(kind, ()) if together.keys().isdisjoint(without)],
-        )
-        if before is not None:
-            used = {name: value for name, value in before._asdict().items() if name in choices or getattr(start, name)}
-            combined.append({name: value or TINY * (name not in choices) for name, value in used.items()})
-        limits = upper_limits(kind, fitted[0].group.operator)
-        space = Space(start, limits, choices, STARTS, combined)
-        found = without_ineffective(fit(self._rows(fitted, kind, start), self._rows(few, kind, start), space))
-        if before is not None and self._error(fitted, found, kind) > self._error(fitted, before, kind) - LEAST_GAIN:
-            found = before
+        found = fit(self._rows(fitted, kind, model), self._rows(few, kind, model), model)
         rows = sum(int((~s.held_out).sum()) for s in samples)
         return self._with_errors(rows, fitted, unseen, found, kind)
-
-    def _kernels_of_other_chips(self) -> tuple[str, ...]:
-        """The parameters of TensorRT-LLM's latent attention that other compute capabilities have."""
-        major = (self.device.compute_capability or "").partition(".")[0]
-        return tuple(name for name, only in {"cluster_heads": "12", "narrow_heads": "10"}.items() if major != only)
-
-    def _error(self, samples: list[Sample], timing: Timing, kind: str) -> float:
-        """The mean absolute error of the expected times with these parameters."""
-        return float(np.abs(self._ratios(samples, timing, kind) - 1).mean())
 
     def _bound_fraction(self, samples: list[Sample]) -> float:
         """The mean of bound / measured."""
         placed = [(place(s.group.operator.cost, self.device, s.group.compute), s.measured) for s in samples]
         return float(np.concatenate([each.bound_seconds / measured for each, measured in placed]).mean())
 
-    def _rows(self, samples: list[Sample], kind: str, timing: Timing) -> list[FitRows]:
+    def _rows(self, samples: list[Sample], kind: str, model: type[Timing]) -> list[FitRows]:
         """The formulas of the samples as functions of the parameters."""
-        only: dict[str, Any] = {kind: {"any": {"any": Fitted(timing, _NO_FIT)}}}
+        start = model._make(parameter.start for parameter in parameters(model).values())
+        only: dict[str, Any] = {kind: {"any": {"any": Fitted(start, _NO_FIT)}}}
         device = replace(self.device, calibration=Calibration(self.device.id, **only))
         choices = CHOICES.get(kind)
         found = []
@@ -342,7 +303,7 @@ class _Fitter(NamedTuple):
 
     def _ratios(self, samples: list[Sample], timing: Timing, kind: str) -> Array:
         """Expected / measured of every row with these parameters."""
-        return np.concatenate([rows.ratios(timing) for rows in self._rows(samples, kind, timing)])
+        return np.concatenate([rows.ratios(timing) for rows in self._rows(samples, kind, type(timing))])
 
     def _with_errors(
         self, rows: int, fitted: list[Sample], unseen: list[Sample], timing: Timing, kind: str
@@ -371,11 +332,6 @@ def _candidate_applied(
 ) -> Array:
     work, *others = arguments
     return function(work, candidate, *others, timing)
-
-
-def _windowed_rows(samples: list[Sample]) -> int:
-    """The number of rows whose sliding window is shorter than their sequence."""
-    return int(sum(np.broadcast_to(s.group.operator.sizes.get("hides", 0), s.measured.shape).sum() for s in samples))
 
 
 def _thinned(samples: list[Sample], limit: int) -> list[Sample]:

@@ -19,7 +19,7 @@ from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import product
 from roofmodel.steps.options import workload
-from roofmodel.timing.stream import stream_kind
+from roofmodel.timing.elementwise import elementwise_kind
 from roofmodel.timing.timing import attention_work
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8")
@@ -152,7 +152,7 @@ def operator_case(operator: Operator) -> tuple[str, dict[str, int]] | None:
         return "emb", dict(tokens=rows, hidden=width)
     if operator.kind == "elementwise":
         same_shape = {tensor.axes for tensor in operator.reads} == {operator.writes[0].axes}
-        kind = stream_kind(operator)
+        kind = elementwise_kind(operator)
         if kind == "activation" and len(operator.reads) == 1:
             is_gelu = operator.vector_flops / (rows * width) in _GELU
             return ("gelu", dict(m=rows, n=width)) if is_gelu else None

@@ -1,30 +1,27 @@
-"""Fit of the parameters of a timing formula to measured times: Levenberg-Marquardt from several starts.
+"""Fit of the parameters of a kernel model to measured times, with `scipy.optimize.least_squares`.
 
-The loss is soft L1 of expected / measured - 1, over the logarithms of the parameters, each within a factor of its
-start. A formula is a minimum over candidates (tiles, splits). Its gradient is that of the best candidate, so that
-derivatives are taken with the candidate of each row fixed, which costs little. The formulas have kinks and many local
-minima: the fit tries all values of the discrete parameters, then random changes of the others, with a fixed seed.
+The loss is soft L1 of expected / measured - 1, over the logarithms of the parameters. A formula is a minimum over
+candidates (tiles, splits). Its gradient is that of the best candidate, so that derivatives are taken with the candidate
+of each row fixed, which costs little. The formulas have kinks and local minima: the fit starts from several points,
+drawn with a fixed seed, on some of the rows, and ends on all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel.devices.calibration import Timing
+from roofmodel.devices.calibration import parameters
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-MAX_FIT_ROWS = 1500  # rows of a set that a fit uses at most; more rows do not change the result
-MAX_SEARCH_ROWS = 1000  # rows that suffice to choose discrete parameters and a start
-SPAN = 100.0  # each parameter stays within this factor of its start
-LOSS_SCALES = (0.03, 0.01)  # residuals below it are squared in the loss; the second one ends close to the mean error
-ITERATIONS, SEARCH_ITERATIONS = 25, 10
-RANDOM_STARTS = 24
-CHANGED_SHARE = 0.35  # of the parameters, in a random start
-LEAST_GAIN = 2e-4  # of the mean error, for other values of parameters
+MAX_FIT_ROWS, MAX_SEARCH_ROWS = 1500, 400
+"""Rows of a set that a fit uses at most, and those that suffice to choose a start."""
+LOSS_SCALES = (0.1, 0.03)
+"""Residuals below it are squared in the loss; the second one ends close to the mean error."""
+RANDOM_STARTS, SEARCH_STEPS, STEPS = 6, 12, 40
 
 
 class FitRows(NamedTuple):
@@ -59,123 +56,76 @@ class FitRows(NamedTuple):
         return np.asarray(np.maximum(self.candidate_seconds(candidate, timing), self.least) / self.measured)
 
 
-class Space(NamedTuple):
-    """The start of the parameters, upper limits by name, values of discrete parameters, and further starts.
+class _Point(NamedTuple):
+    """Parameters, and the mean absolute error of the expected times."""
 
-    `combined` has values of several discrete parameters that belong together, such as the rules of one library.
+    timing: Any
+    error: float
+
+
+def fit(rows: Sequence[FitRows], search_rows: Sequence[FitRows], model: Any) -> Any:
+    """The fitted parameters of a kernel model, to three digits; `search_rows` are some of the rows.
+
+    A parameter on which no row depends keeps its start.
     """
-
-    start: Any
-    upper: Mapping[str, float]
-    discrete: Mapping[str, Sequence[float]]
-    starts: Mapping[str, Sequence[float]]
-    combined: Sequence[Mapping[str, float]] = ()
-
-    @property
-    def free(self) -> list[str]:
-        """The names of the continuous parameters; those that start at 0 stay 0."""
-        return [name for name, value in self.start._asdict().items() if value and name not in self.discrete]
-
-
-def fit(rows: Sequence[FitRows], search_rows: Sequence[FitRows], space: Space) -> Any:
-    """The fitted parameters; `search_rows` are some of the rows, for the search of a start."""
-    random = np.random.default_rng(0)
-    free = np.array(space.free)
-    best, error = _descend(search_rows, space.start, space, LOSS_SCALES[0], ITERATIONS)
-
-    def attempt(start: Any, gain: float = 0.0) -> None:
-        nonlocal best, error
-        found, reached = _descend(search_rows, start, space, LOSS_SCALES[0], SEARCH_ITERATIONS)
-        if reached < error - gain:
-            best, error = found, reached
-
-    for together in space.combined:
-        attempt(space.start._replace(**together))
-    for name, values in {**space.starts, **space.discrete}.items():
-        for value in values:
-            if name in best._fields and getattr(best, name) != value and (name in space.discrete or name in free):
-                attempt(best._replace(**{name: value}), LEAST_GAIN)
+    declared, random = parameters(model), np.random.default_rng(0)
+    start: Any = model._make(parameter.start for parameter in declared.values())
+    free = [name for name, parameter in declared.items() if not parameter.values]
+    best = _descend(search_rows, start, LOSS_SCALES[0], SEARCH_STEPS)
     for _ in range(RANDOM_STARTS):
-        chosen = free[random.random(len(free)) < CHANGED_SHARE]
-        factors = np.exp(random.normal(size=len(chosen)))
-        attempt(best._replace(**{n: getattr(best, n) * f for n, f in zip(chosen.tolist(), factors, strict=True)}))
-    for name, values in space.discrete.items():
-        for value in values:
-            if name in best._fields and getattr(best, name) != value:
-                attempt(best._replace(**{name: value}), LEAST_GAIN)
+        factors = np.exp(random.normal(size=len(free))).tolist()
+        moved = {name: getattr(start, name) * factor for name, factor in zip(free, factors, strict=True)}
+        best = min(best, _descend(search_rows, best.timing._replace(**moved), *_SEARCH), key=_error)
+    for name, parameter in declared.items():
+        others = [value for value in parameter.values if value != getattr(best.timing, name)]
+        tried = [_descend(search_rows, best.timing._replace(**{name: value}), *_SEARCH) for value in others]
+        best = min([best, *tried], key=_error)
     for scale in LOSS_SCALES:
-        best, _ = _descend(rows, best, space, scale, ITERATIONS)
-    return type(best)._make(float(f"{value:.3g}") for value in best)
+        best = _descend(rows, best.timing, scale, STEPS)
+    return type(best.timing)._make(
+        value if parameter.values or value == parameter.start else float(f"{value:.3g}")
+        for value, parameter in zip(best.timing, declared.values(), strict=True)
+    )
 
 
-def _descend(rows: Sequence[FitRows], start: Timing, space: Space, scale: float, iterations: int) -> tuple[Any, float]:
-    """Parameters at a local minimum of the loss, and their mean absolute error."""
-    names = space.free
-    origin = np.log([getattr(space.start, name) for name in names])
-    limits = np.log([space.upper.get(name, np.inf) for name in names])
-    low, high = origin - np.log(SPAN), np.minimum(origin + np.log(SPAN), limits)
+_SEARCH = (LOSS_SCALES[0], SEARCH_STEPS)
+
+
+def _error(point: _Point) -> float:
+    return point.error
+
+
+def _descend(rows: Sequence[FitRows], start: Any, scale: float, steps: int) -> _Point:
+    """The parameters at a local minimum of the loss; those without an effect on these rows stay as they are."""
+    from scipy.optimize import least_squares
+
+    declared = parameters(type(start))
+    names = [name for name, parameter in declared.items() if not parameter.values]
+    low, high = (np.log([declared[name].limits[end] for name in names]) for end in (0, 1))
+    point = np.clip(np.log([getattr(start, name) for name in names]), low + 1e-6, high - 1e-6)
 
     def timing(point: Array) -> Any:
         return start._replace(**dict(zip(names, np.exp(point).tolist(), strict=True)))
 
-    def loss(residuals: Array) -> float:
-        return float((np.sqrt(1 + (residuals / scale) ** 2) - 1).mean())
-
-    def residuals_at(point: Array) -> Array:
+    def residuals(point: Array) -> Array:
         return np.concatenate([each.ratios(timing(point)) for each in rows]) - 1
 
-    point = np.clip(np.log([getattr(start, name) or getattr(space.start, name) for name in names]), low, high)
-    residuals = residuals_at(point)
-    value, damping = loss(residuals), 1e-2
-    for _ in range(iterations):
-        slopes = _slopes(rows, timing, point, high)
-        weights = 1 / np.sqrt(1 + (residuals / scale) ** 2)
-        matrix, gradient = (slopes * weights[:, None]).T @ slopes, slopes.T @ (weights * residuals)
-        diagonal = np.diag(matrix) + 1e-6 * np.diag(matrix).max() + 1e-12
-        for _ in range(6):
-            tried = _step(point, matrix + damping * np.diag(diagonal), gradient, low, high)
-            found = residuals_at(tried)
-            if loss(found) < value:
-                break
-            damping *= 4
-        else:
-            break
-        gain, value = 1 - loss(found) / value, loss(found)
-        point, residuals, damping = tried, found, max(damping / 5, 1e-5)
-        if gain < 1e-4:
-            break
-    return timing(point), float(np.abs(residuals).mean())
+    def slopes(point: Array) -> Array:
+        here = timing(point)
+        best = [each.best(here) for each in rows]
 
+        def ratios(at: Array) -> Array:
+            found = timing(at)
+            return np.concatenate([each.ratios_of(one, found) for each, one in zip(rows, best, strict=True)])
 
-def _slopes(rows: Sequence[FitRows], timing: Callable[[Array], Any], point: Array, high: Array) -> Array:
-    """The derivatives of expected / measured by the parameters, with the candidate of each row fixed."""
-    here = timing(point)
-    candidates = [each.best(here) for each in rows]
+        base, steps = ratios(point), 1e-3 * np.eye(len(point))
+        return np.stack([(ratios(point + step) - base) / 1e-3 for step in steps], axis=1)
 
-    def ratios(at: Array) -> Array:
-        found = timing(at)
-        return np.concatenate([each.ratios_of(best, found) for each, best in zip(rows, candidates, strict=True)])
-
-    base, slopes = ratios(point), []
-    for i in range(len(point)):
-        step = 1e-3 if point[i] + 1e-3 <= high[i] else -1e-3
-        moved = point.copy()
-        moved[i] += step
-        slopes.append((ratios(moved) - base) / step)
-    return np.stack(slopes, axis=1)
-
-
-def _step(point: Array, matrix: Array, gradient: Array, low: Array, high: Array) -> Array:
-    """The point after a damped step; parameters at a limit that the step would cross stay there."""
-    at_limit = np.zeros(len(point), bool)
-    step = np.zeros(len(point))
-    for _ in range(3):
-        step[:] = 0
-        step[~at_limit] = -np.linalg.solve(matrix[np.ix_(~at_limit, ~at_limit)], gradient[~at_limit])
-        outside = ((point + step < low) & (point <= low + 1e-9)) | ((point + step > high) & (point >= high - 1e-9))
-        if not (outside & ~at_limit).any():
-            break
-        at_limit |= outside
-        if at_limit.all():
-            return point
-    return np.asarray(np.clip(point + np.clip(step, -1.5, 1.5), low, high))
+    found = least_squares(
+        residuals, point, slopes, (low, high), loss="soft_l1", f_scale=scale, max_nfev=steps, ftol=1e-4, xtol=1e-4
+    )
+    moved = dict(zip(names, np.exp(found.x).tolist(), strict=True))
+    without_effect = [name for name, slope in zip(names, found.jac.T, strict=True) if not np.abs(slope).any()]
+    moved |= {name: getattr(start, name) for name in without_effect}
+    best = start._replace(**moved)
+    return _Point(best, float(np.abs(np.concatenate([each.ratios(best) for each in rows]) - 1).mean()))

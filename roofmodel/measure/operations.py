@@ -32,6 +32,7 @@ from roofmodel.measure.routing import ExpertGroups, busiest_gpu
 from roofmodel.models.attention import Attention
 from roofmodel.models.layers import MLP, MoE
 from roofmodel.models.norms_and_activations import Norm
+from roofmodel.numbers.algebra import minimum
 
 
 class Precision(NamedTuple):
@@ -87,6 +88,17 @@ Super computes its experts in a latent space of 1024.
 OLDER_VERSIONS = ("sglang 0.5.9", "sglang 0.5.10", "trtllm 1.0.0", "vllm 0.14.0")
 """Frameworks whose benchmarks gave all experts a gate and ignored groups of experts."""
 
+REACHED_TOKENS = ("sglang 0.5.9", "sglang 0.5.10")
+"""Frameworks whose benchmarks, with experts on several GPUs, multiply all pairs of the tokens that have an expert on
+the GPU; those of others multiply only the pairs whose expert is on the GPU. Inferred from the measured times."""
+
+KERNELS_OF_ALL_PAIRS = ("moe_torch_flow_triton",)
+"""Kernels that multiply all pairs on each GPU: TensorRT-LLM's Triton kernel. Inferred from the measured times."""
+
+KERNELS_OF_OWN_PAIRS = ("cutlass",)
+"""Parts of the names of kernels whose tensors between the GEMMs have rows for the GPU's own experts only; those of
+others have a row for each token-expert pair, also for those whose expert is on another GPU."""
+
 GROUPED = (256, 7168, 2048, 8)
 """experts, hidden, inter and topk of DeepSeek V3, whose router limits each token to 4 of 8 groups of experts."""
 GROUPS = ExpertGroups(groups=8, chosen=4)
@@ -119,7 +131,8 @@ def moe(c: Columns, widths: Widths) -> Operator:
 
     `distribution` is the distribution of tokens over experts (`routing.py`). Experts are gated unless the kernel's name
     contains `nongated` or the sizes are those of a model without gates; all rows are of one kind. `gates` is `all`
-    where the benchmark gave all experts a gate, `groups` is `all` where it applied the groups of a model's router.
+    where the benchmark gave all experts a gate, `groups` is `all` where it applied the groups of a model's router,
+    `reached` is `all` where it ran all pairs of the tokens that have an expert on the GPU.
     """
     gpus = c.get("moe_ep", 1)
     gated = "nongated" not in c.get("kernel", "") and (c.get("gates") == "all" or not np.any(without_gates(c)))
@@ -127,9 +140,14 @@ def moe(c: Columns, widths: Widths) -> Operator:
     distribution = c.get("distribution", "")
     groups = GROUPS if c.get("groups") == "all" and np.any(with_groups(c)) else None
     load = busiest_gpu(distribution, c["tokens"], c["topk"], c["experts"], gpus, groups)
+    tokens, kernel = c["tokens"], c.get("kernel", "")
+    if c.get("reached") == "all":
+        pairs = pairs * (1 - (1 - minimum(load.rows / pairs, 1)) ** c["topk"])
+    if c.get("reached") == "all" or kernel.startswith(KERNELS_OF_ALL_PAIRS):
+        load, tokens = load._replace(rows=pairs), pairs / minimum(c["topk"], experts_per_gpu)
     expert = MLP(c["inter"] / c.get("moe_tp", 1), "silu" if gated else "relu2", gated=gated, fused=True)
-    step = Step("forward", 1, c["tokens"], 0, "flash", 1, widths)
-    layer = MoE(experts_per_gpu, load.rows / c["tokens"], expert)
+    step = Step("forward", 1, tokens, 0, "flash", 1, widths)
+    layer = MoE(experts_per_gpu, load.rows / tokens, expert)
     found = experts(layer, BlockContext(step, c["hidden"], causal=True, input="x[b t d]", output="m[b t d]"))
     inside = [
         with_touched_experts(op, load.touched, experts_per_gpu) if op.kind == "grouped_gemm" else op
@@ -138,6 +156,8 @@ def moe(c: Columns, widths: Widths) -> Operator:
     ]
     fused = fuse("moe", "moe", inside, kind="moe")
     even = int(distribution == "balanced" and groups is None)
+    if any(name in kernel for name in KERNELS_OF_OWN_PAIRS):
+        pairs = load.rows
     return replace(fused, sizes={**fused.sizes, "b:t:X": pairs, "even": even})
 
 

@@ -20,6 +20,7 @@ from roofmodel.measure.operations import (
     OLDER_VERSIONS,
     OPERATIONS,
     PRECISIONS,
+    REACHED_TOKENS,
     routes_by_groups,
     widths,
     with_groups,
@@ -186,6 +187,7 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
                 "framework",
                 "gates",
                 "groups",
+                "reached",
                 "engine",
                 *sorted(more),
             )
@@ -197,6 +199,7 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
         "framework": ["host" if _HOST_TIMED.search(cell) else "" for cell in table.get("framework", ())],
         "gates": ["all" if cell in OLDER_VERSIONS else "" for cell in table.get("framework", ())],
         "groups": ["all" if routes_by_groups(cell) else "" for cell in table.get("framework", ())],
+        "reached": ["all" if cell in REACHED_TOKENS else "" for cell in table.get("framework", ())],
         "engine": [
             cell.partition(" ")[0].lower() if op in OPERATIONS and OPERATIONS[op].by_engine else ""
             for op, cell in zip(table["op"], table.get("framework", ()), strict=False)
@@ -327,10 +330,33 @@ def _numbers(cells: Sequence[str]) -> Array:
     return np.array([number(cell) for cell in cells], dtype=float)
 
 
-def held_out(shape: Mapping[str, Array], third: int = 0) -> Array:
-    """Mask of the rows in one of three thirds (0, 1 or 2) of the cells of shapes.
+MODEL_COLUMNS = {
+    "gemm": ("n", "k"),
+    "attn_context": ("heads", "kv_heads", "head_dim"),
+    "attn_generation": ("heads", "kv_heads", "head_dim"),
+    "attn_encoder": ("heads", "head_dim"),
+    "moe": ("hidden", "inter", "experts", "topk"),
+    "gdn": ("d_model", "k_heads", "v_heads"),
+    "mamba2": ("d_model", "heads"),
+}
+"""The columns of an operation that belong to a model: its matrices, heads or experts. A row that was not in a fit is a
+row of a model that was not in the fit, since users ask about other models rather than about other batches."""
 
-    A cell is all shapes that round to the same powers of two, so that similar shapes are in the same third.
+
+def held_out(op: str, shape: Mapping[str, Array], third: int = 0) -> Array:
+    """Mask of the rows in one of three thirds (0, 1 or 2) of the models.
+
+    Operations without such columns, and rows of too few models, are divided by cells of shapes: all shapes that round
+    to the same powers of two.
     """
-    cells = np.stack([np.round(np.log2(np.maximum(shape[name], 1))).astype(int) for name in sorted(shape)])
-    return np.array([zlib.crc32(cell.tobytes()) % 3 == third for cell in np.ascontiguousarray(cells.T)])
+    columns = [name for name in MODEL_COLUMNS.get(op, ()) if name in shape]
+    by_model = _third([shape[name] for name in columns]) == third if columns else np.zeros(0, bool)
+    if 0 < by_model.sum() < len(by_model):
+        return np.asarray(by_model)
+    return np.asarray(_third([np.round(np.log2(np.maximum(shape[name], 1))) for name in sorted(shape)]) == third)
+
+
+def _third(columns: Sequence[Array]) -> Array:
+    """A number from 0 to 2 for each row, equal for rows that are equal in these columns."""
+    rows = np.ascontiguousarray(np.stack(columns).astype(int).T)
+    return np.array([zlib.crc32(row.tobytes()) % 3 for row in rows])

@@ -220,8 +220,8 @@ def _formats(by: Formula) -> str:
 
 
 def _use_in_fit(group: RowGroup, by: Formula, device: Device, source: Array) -> Array:
-    """UseInFit of each row: `roof calibrate` holds out the same cells of shapes in each table."""
-    known = np.where(held_out(group.shape), UseInFit.HELD_OUT, UseInFit.FITTED)
+    """UseInFit of each row: `roof calibrate` holds out the same models in each table."""
+    known = np.where(held_out(group.op, group.shape), UseInFit.HELD_OUT, UseInFit.FITTED)
     return np.where((source == by.fit.source) & (by.fitted_on == device.id), known, UseInFit.OTHER)
 
 

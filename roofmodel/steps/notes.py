@@ -38,10 +38,11 @@ ECC_SHARE = 1 / 16
 
 KERNEL_KINDS = {
     "gemm": "GEMM", "context": "prefill attention", "generation": "decode attention", "experts": "MoE",
-    "collectives": "collective", "stream": "elementwise", "encoder": "encoder attention",
+    "collectives": "collective", "elementwise": "elementwise", "encoder": "encoder attention",
     "latent_context": "latent prefill attention", "latent_generation": "latent decode attention",
-    "latent_products": "absorbed projection", "filter": "causal convolution", "filter_update": "causal convolution",
-    "chunks": "delta-rule", "recurrence": "delta-rule",
+    "latent_products": "absorbed projection", "causal_convolution": "causal convolution",
+    "causal_convolution_update": "causal convolution", "delta_rule_prefill": "delta-rule",
+    "delta_rule_decode": "delta-rule",
 }  # fmt: skip
 """The kinds of kernels in a device's calibration, by their names in its file."""
 CACHED = ("context", "generation", "encoder", "latent_context", "latent_generation")

@@ -11,21 +11,24 @@ from roofmodel.timing.formula import FormulaDescription
 DESCRIPTION = FormulaDescription(
     name="collectives",
     title="collectives",
-    summary="Time of a collective: a latency, a time per step, and the bytes that pass each GPU's link.",
-    equation="latency + steps × step + min(short, long)",
+    summary="Time of a collective: a latency, one per step, and the bytes that pass each GPU's link.",
+    equation="latency + steps × hop + min(low_latency, high_bandwidth)",
     terms=(
         (
             "steps",
             "within a node: n - 1 around a ring of n GPUs, twice as many for an all-reduce, 1 for an all-to-all; "
             "between nodes: up and down a tree, so the number grows with log2(nodes)",
         ),
-        ("short", "bytes / (link × early): NCCL's LL and LL128 protocols, or reads from the other GPU's memory"),
-        ("long", "late + bytes / (link × bandwidth)"),
+        (
+            "low_latency",
+            "bytes / (link × low_latency_bandwidth): NCCL's LL and LL128 protocols, or reads from the other GPU",
+        ),
+        ("high_bandwidth", "startup + bytes / (link × bandwidth): NCCL's Simple protocol, or two-shot kernels"),
     ),
     notes=(
         "Bytes are those that pass one GPU's link in each direction, as nccl-tests counts them for its bus bandwidth.",
-        "Short messages carry their flags with the data, which wastes bandwidth. Long messages pay a start-up time and "
-        "then run at the bandwidth of the link.",
+        "The low-latency protocol sends flags with the data, which wastes bandwidth. The other one starts later: "
+        "messages of startup × link × bandwidth bytes reach half of its bandwidth.",
         "Two bridged pairs of GPUs that communicate over PCIe use a tree for an all-reduce from 64 MiB: 2/3 of a "
         "ring's bytes pass the PCIe link (NCCL, src/graph/tuning.cc).",
     ),
@@ -47,6 +50,6 @@ def seconds(work: CollectiveWork, link: Number, timing: CollectiveTiming) -> Num
     around = work.rounds * (work.gpus - 1) if work.rounds else 1
     across = work.rounds * doublings(work.nodes) if work.rounds else 1
     steps = part("steps", either(work.nodes > 1, across, around))
-    short = part("short", work.bytes / (link * timing.early), "s")
-    long = part("long", timing.late + work.bytes / (link * timing.bandwidth), "s")
-    return timing.latency + steps * timing.step + minimum(short, long)
+    low_latency = part("low_latency", work.bytes / (link * timing.low_latency_bandwidth), "s")
+    high_bandwidth = part("high_bandwidth", timing.startup + work.bytes / (link * timing.bandwidth), "s")
+    return timing.latency + steps * timing.hop + minimum(low_latency, high_bandwidth)

@@ -90,6 +90,7 @@ class FormulaDescription(NamedTuple):
 
 
 def meanings(owner: type | ModuleType) -> dict[str, str]:
-    """Name -> meaning of a record's fields or a module's constants that are declared as `Annotated[type, meaning]`."""
+    """Name -> meaning of a record's fields or a module's constants: `Annotated[type, meaning]`, or a `Parameter`."""
     hints = get_type_hints(owner, include_extras=True)
-    return {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
+    declared = {name: hint.__metadata__[0] for name, hint in hints.items() if get_origin(hint) is Annotated}
+    return {name: getattr(found, "meaning", found) for name, found in declared.items()}

@@ -20,8 +20,8 @@ class KernelFormula(NamedTuple):
 
 
 KINDS = (
-    "encoder", "latent_context", "latent_generation", "latent_products", "filter", "filter_update", "chunks",
-    "recurrence",
+    "encoder", "latent_context", "latent_generation", "latent_products", "causal_convolution",
+    "causal_convolution_update", "delta_rule_prefill", "delta_rule_decode",
 )  # fmt: skip
 """The kinds of parameters of these kernels."""
 
@@ -31,7 +31,7 @@ def kernel_formula(kind: str) -> KernelFormula:
     from roofmodel.timing import batched_gemm, latent_attention, recurrent, tiled_attention
 
     tiled = KernelFormula(tiled_attention.DESCRIPTION, tiled_attention.seconds, tiled_attention.work)
-    update = KernelFormula(recurrent.RECURRENCE, recurrent.recurrence_seconds, recurrent.update_work)
+    update = KernelFormula(recurrent.STATE_UPDATE, recurrent.update_seconds, recurrent.update_work)
     return {
         "encoder": tiled,
         "latent_context": tiled,
@@ -39,10 +39,14 @@ def kernel_formula(kind: str) -> KernelFormula:
             latent_attention.DESCRIPTION, latent_attention.seconds, latent_attention.work
         ),
         "latent_products": KernelFormula(batched_gemm.DESCRIPTION, batched_gemm.seconds, None),
-        "filter": KernelFormula(recurrent.FILTER, recurrent.filter_seconds, recurrent.filter_work),
-        "filter_update": update,
-        "chunks": KernelFormula(recurrent.CHUNKS, recurrent.chunk_seconds, recurrent.chunk_work),
-        "recurrence": update,
+        "causal_convolution": KernelFormula(
+            recurrent.CAUSAL_CONVOLUTION, recurrent.convolution_seconds, recurrent.convolution_work
+        ),
+        "causal_convolution_update": update,
+        "delta_rule_prefill": KernelFormula(
+            recurrent.DELTA_RULE, recurrent.delta_rule_seconds, recurrent.delta_rule_work
+        ),
+        "delta_rule_decode": update,
     }[kind]
 
 
@@ -83,9 +87,9 @@ def kind(operator: Operator) -> str:
     if operator.kind == "bmm" and operator.parameters and operator.gemm is not None:
         return "latent_products"
     if _is_filter(operator):
-        return "filter_update" if _is_update(operator) else "filter"
+        return "causal_convolution_update" if _is_update(operator) else "causal_convolution"
     if _is_delta_rule(operator):
-        return "recurrence" if _is_update(operator) else "chunks"
+        return "delta_rule_decode" if _is_update(operator) else "delta_rule_prefill"
     return ""
 
 

@@ -1,7 +1,7 @@
 """Expected time of an operator on a device, from parameters that were fitted to measurements on that device.
 
-Each kind of kernel has its own formula (`gemm`, `attention`, `experts`, `collectives`, `stream`), which takes ints and
-arrays. An expected time is never below its bound.
+Each kind of kernel has its own formula (`gemm`, `attention`, `experts`, `collectives`, `elementwise`), which takes
+ints and arrays. An expected time is never below its bound.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Link
 from roofmodel.engines.schema import AllReduce
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, minimum, plain, power, product, trace_branches
-from roofmodel.timing import attention, gemm, layer_kernels, stream
+from roofmodel.timing import attention, elementwise, gemm, layer_kernels
 from roofmodel.timing.attention import AttentionWork
+from roofmodel.timing.elementwise import elementwise_kind
 from roofmodel.timing.formula import Chip, FormulaDescription, chip
 from roofmodel.timing.gemm import GemmWork
 from roofmodel.timing.links import route, tree_share
@@ -31,7 +32,6 @@ from roofmodel.timing.parameter_sets import (
     operator_format_key,
 )
 from roofmodel.timing.roofline import Placement, place
-from roofmodel.timing.stream import stream_kind
 
 if TYPE_CHECKING:
     from roofmodel.timing.experts import GroupedGemmWork, MoeWork
@@ -250,10 +250,10 @@ def _already_quantized(work: GemmWork) -> GemmWork:
 def expect_elementwise(data: Number, device: Device, dtype: str) -> Expected | None:
     """The expected time of an elementwise kernel that reads and writes `data` bytes, and that no operator counts."""
     ceilings = chip(device, dtype)
-    chosen = device.calibration and choose_set(device.calibration.stream, "add", format_key(dtype, dtype))
+    chosen = device.calibration and choose_set(device.calibration.elementwise, "add", format_key(dtype, dtype))
     if not chosen or ceilings is None:
         return None
-    seconds = stream.seconds(plain(data), 0, ceilings, chosen.timing)
+    seconds = elementwise.seconds(plain(data), 0, ceilings, chosen.timing)
     return Expected(seconds, chosen.fit.low * seconds, chosen.fit.high * seconds)
 
 
@@ -289,7 +289,6 @@ def _kernel(
             return found(experts.DESCRIPTION, experts.seconds, moe_work(operator, dtype)._replace(repeated=repeated))
         grouped = grouped_gemm_work(operator, dtype)
         assert grouped is not None
-        grouped = grouped._replace(pairs=plain(operator.sizes.get("b:t:X", grouped.rows)))
         moved = placed.cost.bytes - placed.cost.weight_bytes
         return found(experts.DESCRIPTION, experts.separate_gemm_seconds, grouped, moved)
     if kind == "gemm":
@@ -301,7 +300,7 @@ def _kernel(
         if repeated:
             matrices = matrices._replace(copies_a=copies[0], copies_b=copies[1])
         return found(gemm.DESCRIPTION, gemm.seconds, matrices)
-    return found(stream.DESCRIPTION, stream.seconds, plain(placed.cost.bytes), placed.compute_seconds)
+    return found(elementwise.DESCRIPTION, elementwise.seconds, plain(placed.cost.bytes), placed.compute_seconds)
 
 
 class KernelParameters(NamedTuple):
@@ -323,10 +322,10 @@ def kernel_parameters(
     names = names_of(implementation, kind, key)
     if kind in layer_kernels.KINDS:
         names = tuple(layer_kernels.similar_kernel(name, sets) for name in names)
-    elif kind == "stream":
+    elif kind == "elementwise":
         tensors = operator.widths.dtype.name  # the format of the tensors: 16 bits also where GEMMs compute in fp8
         key = format_key(tensors, tensors)
-        names = (*(name for name in names if name and name in sets), stream_kind(operator))
+        names = (*(name for name in names if name and name in sets), elementwise_kind(operator))
     elif operator.kind == "conv":
         names = (*filter(None, names if isinstance(implementation, str) else ()), CONVOLUTION_LIBRARY, *names)
     return KernelParameters(kind, key, choose_set(sets, names, key))
@@ -341,7 +340,7 @@ def _kernel_kind(operator: Operator, calibration: Calibration) -> str:
         return "generation" if layer_kernels.is_decode(operator) else "context"
     if operator.kind == "moe" or _is_grouped_gemm(operator):
         return "experts"
-    return "gemm" if _is_gemm(operator) else "stream"
+    return "gemm" if _is_gemm(operator) else "elementwise"
 
 
 CONVOLUTION_LIBRARY = "cudnn"
@@ -437,25 +436,26 @@ def grouped_gemm_work(operator: Operator, dtype: str) -> GroupedGemmWork | None:
     touched = operator.touched.get(b.name, b.elements(sizes)) / each
     k = product(sizes[axis] for axis in operator.lines[0].contracted if axis != "x")
     narrow = min(compute_format(operator, dtype).bits, widths.format(a).bits) / 8
-    few = sizes["b"] * sizes["t"] <= sizes["x"]
-    return GroupedGemmWork(touched, plain(sizes["b:t:x"]), each / k, k, narrow, widths.format(b).bits / 8, few)
+    small_batch = sizes["b"] * sizes["t"] <= sizes["x"]
+    return GroupedGemmWork(touched, plain(sizes["b:t:x"]), each / k, k, narrow, widths.format(b).bits / 8, small_batch)
 
 
 def moe_work(operator: Operator, dtype: str) -> MoeWork:
     """The input of the formula of a fused MoE layer, from its operator."""
     from roofmodel.timing.experts import MoeWork
 
-    sizes, rows = operator.sizes, operator.sizes["b:t:x"]
-    token_bytes, row_bytes = 0, 0
+    sizes = operator.sizes
+    moved_rows = sizes.get("b:t:X", sizes["b:t:x"]) / sizes["b:t:x"]  # relative to the rows of this GPU's experts
+    moved: Number = 0
     for part in operator.parts:
         for tensor in (*part.reads, *part.writes):
             if "b:t:x" in tensor.axes:
-                row_bytes = row_bytes + part.bytes_of(tensor)
+                moved = moved + part.bytes_of(tensor) * moved_rows
             elif not tensor.is_parameter:
-                token_bytes = token_bytes + part.bytes_of(tensor)
+                moved = moved + part.bytes_of(tensor)
     even = sizes.get("even", 0)
     gemms = [found._replace(even=even) for part in operator.parts if (found := grouped_gemm_work(part, dtype))]
-    return MoeWork(gemms, sizes["b"] * sizes["t"], sizes.get("b:t:X", rows), token_bytes, row_bytes)
+    return MoeWork(gemms, moved)
 
 
 def attention_work(operator: Operator) -> AttentionWork:

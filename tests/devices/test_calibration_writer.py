@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from roofmodel.devices.calibration import Calibration, Fit, Fitted, StreamTiming
+from roofmodel.devices.calibration import Calibration, ElementwiseTiming, Fit, Fitted
 from roofmodel.devices.calibration_writer import device_file
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError
 
-FITTED = Fitted(StreamTiming(1e-6, 0.8, 0.2), Fit(9, 4, 0.1, 0.9, 1, "new", "2026-01-02"))
-NEW = Calibration("mine", stream={"add": {"fp16/fp16": FITTED}})
+FITTED = Fitted(ElementwiseTiming(1e-6, 0.8, 0.2), Fit(9, 4, 0.1, 0.9, 1, "new", "2026-01-02"))
+NEW = Calibration("mine", elementwise={"add": {"fp16/fp16": FITTED}})
 SECTION = """\
 # Fitted by `roof calibrate`. roofmodel/devices/calibration.py explains the parameters.
 calibration:
-  stream:
+  elementwise:
     fit: {source: "new", date: 2026-01-02}
     "add": {fp16/fp16: {latency: 1 us, dram: 0.8, l2: 0.2, fit: {rows: 9, held_out: 4, error: 0.1, low: 0.9, high: 1}}}
 """
@@ -35,7 +35,7 @@ OLD = f"""\
 calibration:
 
   # of the old driver
-  stream:
+  elementwise:
     fit: {{source: old, date: 2025-01-02}}
     add: {{fp16/fp16: {STREAM}}}
 """
@@ -61,7 +61,7 @@ def test_the_text_before_and_after_the_section_stays(tmp_path: Path, before: str
     device = load(tmp_path, written)
     assert device.sources == {"sheet": "a datasheet"}
     assert device.calibration is not None
-    assert device.calibration.stream == NEW.stream
+    assert device.calibration.elementwise == NEW.elementwise
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\n\n"])
@@ -72,7 +72,7 @@ def test_a_file_without_a_section_gets_one_at_its_end(end: str) -> None:
 def test_kinds_that_are_not_fitted_are_those_of_the_similar_device(tmp_path: Path) -> None:
     device = load(tmp_path, device_file(f"{LEAST}like: a100\n{SOURCES}", NEW))
     assert device.calibration is not None
-    assert device.calibration.stream == NEW.stream
+    assert device.calibration.elementwise == NEW.elementwise
     assert "gemm" in device.calibration.transferred["a100-sxm-80gb"]
 
 

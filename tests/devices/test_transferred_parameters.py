@@ -90,7 +90,7 @@ def test_the_file_of_a_source_device_is_read_when_its_sets_are_first_used(monkey
     assert opened == ["a100"]
     assert len(device.calibration.encoder) == len(device.calibration.encoder) > 0
     assert opened == ["a100", "h100-sxm"]
-    assert len(device.calibration.recurrence) > 0
+    assert len(device.calibration.delta_rule_decode) > 0
     assert opened == ["a100", "h100-sxm"]
 
 

@@ -18,7 +18,7 @@ from roofmodel.errors import EngineError, WorkloadError
 
 def test_kinds_of_kernels_are_those_of_a_devices_calibration() -> None:
     """Collectives have an entry of their own; elementwise kernels are the same in all engines."""
-    assert {*KINDS} == {*Calibration._fields[2:]} - {"collectives", "stream"}
+    assert {*KINDS} == {*Calibration._fields[2:]} - {"collectives", "elementwise"}
     assert {kind for kinds in CHOICES.values() for kind in kinds} <= {*KINDS}
 
 

@@ -12,9 +12,9 @@ from roofmodel.explore.nodes import UniqueRecords
 @pytest.mark.parametrize(
     ("kinds", "expected"),
     [
-        (["gemm", "stream"], "expected times are fitted to measurements of this device"),
+        (["gemm", "elementwise"], "expected times are fitted to measurements of this device"),
         (
-            ["gemm", "latent_context", "chunks", "recurrence"],
+            ["gemm", "latent_context", "delta_rule_prefill", "delta_rule_decode"],
             "expected times of these kernels use parameters of other devices: latent prefill attention, delta-rule "
             "from h100-sxm",
         ),

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -87,10 +87,7 @@ def synthetic_fit(tmp_path_factory: pytest.TempPathFactory) -> SyntheticFit:
 
 @pytest.fixture
 def quick_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fit without a search over discrete parameters and random starts."""
-    monkeypatch.setattr(calibrate_module, "DISCRETE", {})
-    monkeypatch.setattr(calibrate_module, "STARTS", {})
-    monkeypatch.setattr(calibrate_module, "COMBINED", {})
+    """Fit from one start."""
     monkeypatch.setattr(fitting, "RANDOM_STARTS", 0)
 
 
@@ -101,21 +98,6 @@ def test_a_fit_recovers_the_parameters_of_synthetic_measurements(synthetic_fit: 
     assert 0.2 < fit.held_out / 892 < 0.5
     assert 0.9 < fit.low < 0.97
     assert 1.03 < fit.high < 1.12
-
-
-@pytest.mark.usefixtures("quick_fit")
-def test_kernels_keep_the_order_of_the_devices_file(tmp_path: Path) -> None:
-    """The default kernel of the device's file stays the default when another kernel has more rows."""
-    rows = {"torch_flow": 290, "CutlassFP8ScaledMMLinearKernel": 310, "new": 330}
-    assert H100.calibration is not None
-    in_file = list(H100.calibration.gemm)
-    assert in_file.index("torch_flow") < in_file.index("CutlassFP8ScaledMMLinearKernel")
-    lines = synthetic_gemms(tmp_path, sum(rows.values())).read_text(encoding="utf-8").replace("bfloat16", "fp8").split()
-    kernels = [kernel for kernel, count in rows.items() for _ in range(count)]
-    table = tmp_path / "kernels.csv"
-    table.write_text("\n".join((f"{lines[0]},kernel", *map("{},{}".format, lines[1:], kernels))), encoding="utf-8")
-    found = calibrate([str(table)], H100, "synthetic").calibration.gemm
-    assert [name for name in found if name in rows] == [*rows]
 
 
 def test_rows_faster_than_their_bound_are_listed_and_not_fitted(synthetic_fit: SyntheticFit) -> None:
@@ -132,7 +114,7 @@ def test_remarks_list_sets_that_were_not_fitted_or_have_a_large_error(synthetic_
     assert synthetic_fit.begun == ["gemm any fp16/fp16: 892 rows", "gemm any fp8/fp8: 280 rows"]
     remarks = "\n".join(synthetic_fit.found.remarks)
     assert re.search(r"gemm any fp8/fp8: error \d+% on held-out rows; other kernels, formats and devices", remarks)
-    assert "stream add fp16/fp16: not fitted: it has 1 rows; it needs 9" in remarks
+    assert "elementwise add fp16/fp16: not fitted: it has 1 rows; it needs 9" in remarks
     assert "sums.csv: line 3: unknown op 'sum'" in remarks
 
 
@@ -153,7 +135,7 @@ def test_each_link_is_fitted_to_its_own_rows_and_other_links_keep_their_sets(tmp
     assert fitted["any"].fit.rows + fitted["any"].fit.held_out == 80
     assert fitted["pcie"].fit.rows + fitted["pcie"].fit.held_out == 80
     for form, steps in (("any", 2), ("pcie", 6)):  # 2 (n - 1) steps; with a single n, only the sum is determined
-        smallest = [sets[form].timing.latency + steps * sets[form].timing.step for sets in (fitted, before)]
+        smallest = [sets[form].timing.latency + steps * sets[form].timing.hop for sets in (fitted, before)]
         assert smallest[0] == pytest.approx(2 * smallest[1], rel=0.1)
     assert fitted["network"] == before["network"]
 
@@ -196,7 +178,7 @@ def test_a_device_without_multiprocessors_or_boost_clock_cannot_be_calibrated(
     assert Device.load(tmp_path / "complete.yaml").multiprocessors
 
 
-def test_the_fit_finds_the_cost_of_experts_on_other_gpus(tmp_path: Path) -> None:
+def test_the_fit_finds_the_tiles_of_an_moe(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     ranges = {
         "tokens": (0, 12),
@@ -216,7 +198,7 @@ def test_the_fit_finds_the_cost_of_experts_on_other_gpus(tmp_path: Path) -> None
         cells = zip(*shape.values(), expected.value * 1e6, strict=True)
         writer.writerows(("moe", "bfloat16", "mine", "balanced", *row) for row in cells)
     found = calibrate([str(tmp_path / "moe.csv")], H100, "synthetic").calibration.experts["mine"]["fp16/fp16"]
-    assert found.timing.elsewhere == 1
+    assert found.timing.tile_rows == 64
     assert found.fit.error < 0.02
 
 
@@ -253,17 +235,17 @@ def test_sets_without_source_and_date_have_those_of_their_kind(tmp_path: Path) -
     path = tmp_path / "h100-sxm.yaml"
 
     def streams(*lines: str) -> dict[str, tuple[str, str]]:
-        path.write_text("\n    ".join((f"{text}\ncalibration:\n  stream:", *lines)) + "\n")
+        path.write_text("\n    ".join((f"{text}\ncalibration:\n  elementwise:", *lines)) + "\n")
         calibration = Device.load(path).calibration
         assert calibration is not None
-        return {name: forms["fp16/fp16"].fit[-2:] for name, forms in calibration.stream.items()}
+        return {name: forms["fp16/fp16"].fit[-2:] for name, forms in calibration.elementwise.items()}
 
     with_default = f"add: {{fp16/fp16: {{{timing}, fit: {{{fit}}}}}}}"
     with_own = f"norm: {{fp16/fp16: {{{timing}, fit: {{{fit}, source: theirs, date: 2025-01-02}}}}}}"
     default = streams("fit: {source: ours, date: 2026-01-02}", with_default, with_own)
     assert default == {"add": ("ours", "2026-01-02"), "norm": ("theirs", "2025-01-02")}
     assert streams(with_own) == {"norm": default["norm"]}  # files of earlier versions
-    with pytest.raises(DeviceError, match=r"calibration\.stream\.add\.fp16/fp16\.fit lacks the key 'source'"):
+    with pytest.raises(DeviceError, match=r"calibration\.elementwise\.add\.fp16/fp16\.fit lacks the key 'source'"):
         streams(with_default, with_own)
 
 
@@ -278,16 +260,6 @@ def test_sets_without_source_and_date_have_those_of_their_kind(tmp_path: Path) -
         ("like: [a100]", ": like must be text"),
         ("like: nothing", "unknown device 'nothing'"),
         ("calibration:\n  gemm: {any: {fp16/fp16: {latency: 3}}}", "lacks the key 'fill'"),
-        *(
-            (
-                "calibration:\n  experts: {any: {fp16/fp16: {latency: 1 us, expert: 1 ns, pipe: 1, l2: 1, dram: 1, "
-                "rows: 1, "
-                f"elsewhere: {value}, fit: {{rows: 9, held_out: 4, error: 0.1, low: 0.9, high: 1.1, source: ours, "
-                "date: 2026-01-02}}}}",
-                f"calibration.experts.any.fp16/fp16.elsewhere is {value}; it must be 0, 1, 2 or 3",
-            )
-            for value in ("7", "4", "0.5")
-        ),
     ],
 )
 def test_an_invalid_calibration_is_refused(tmp_path: Path, section: str, message: str) -> None:
@@ -385,46 +357,6 @@ def test_sets_that_the_tables_do_not_measure_keep_their_parameters(tmp_path: Pat
         for form, one in forms.items():
             assert (name, form) == ("any", "fp16/fp16") or found.gemm[name][form] == one
     assert found.context == before.context
-
-
-@pytest.mark.usefixtures("quick_fit")
-def test_parameters_stay_if_a_new_fit_is_no_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = [str(synthetic_gemms(tmp_path))]
-    first = calibrate(tables, A100, "synthetic").calibration
-    fitted = first.gemm["any"]["fp16/fp16"].timing
-    similar = fitted._replace(latency=1.001 * fitted.latency)
-    monkeypatch.setattr(calibrate_module, "fit", lambda *_: similar)
-    again = calibrate(tables, replace(A100, calibration=first), "synthetic").calibration
-    assert again.gemm["any"]["fp16/fp16"].timing == fitted
-
-
-@pytest.mark.usefixtures("quick_fit")
-def test_the_search_also_starts_from_the_parameters_of_the_devices_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Here they generated the table, and the search returns its last start."""
-    monkeypatch.setattr(calibrate_module, "fit", lambda _, __, space: space.start._replace(**space.combined[-1]))
-    tables = [str(synthetic_gemms(tmp_path, noise=0))]
-    found = calibrate(tables, H100, "synthetic").calibration.gemm["any"]["fp16/fp16"]
-    assert found.fit.error < 0.01
-
-
-def test_the_largest_group_of_query_heads_is_not_fitted_beyond_the_measured_range(tmp_path: Path) -> None:
-    """Decodes with up to 8 query heads per KV head do not show that 33 would use another kernel."""
-    rng, path = np.random.default_rng(6), tmp_path / "decodes.csv"
-    shape: dict[str, Any] = {"batch": np.round(2 ** rng.uniform(0, 7, 200)), "kv_heads": rng.choice([1, 2, 4, 8], 200)}
-    shape |= {"heads": shape["kv_heads"] * rng.choice([2, 4, 8], 200)}
-    shape |= {"seq": np.ones(200), "kv_len": np.round(2 ** rng.uniform(6, 14, 200))}
-    operator = OPERATIONS["attn_generation"].operator(shape | {"head_dim": 128}, widths(PRECISIONS["bfloat16"]))
-    expected = expect(operator, H100, "bf16")
-    assert expected is not None
-    with path.open("w", newline="") as out:
-        writer = csv.writer(out)
-        writer.writerow(("op", "dtype", "head_dim", *shape, "latency_us"))
-        cells = zip(*(column.astype(int) for column in shape.values()), expected.value * 1e6, strict=True)
-        writer.writerows(("attn_generation", "bfloat16", 128, *row) for row in cells)
-    found = calibrate([str(path)], H100, "synthetic").calibration.generation["any"]["fp16/fp16/128"]
-    assert found.timing.group in (0, 1000)
 
 
 def test_two_devices_that_refer_to_each_other_are_refused(tmp_path: Path) -> None:

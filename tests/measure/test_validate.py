@@ -421,8 +421,8 @@ def fit_source(device: Device) -> str:
 
 
 def test_rows_of_the_fits_source_are_fitted_or_held_out(tmp_path: Path) -> None:
-    """All rows of a cell of shapes are in the same part; a third of the cells is held out."""
-    shapes = [GEMM | {"m": 2**a, "n": 2**b, "latency_us": 20} for a in range(4, 14) for b in range(6, 14)]
+    """All rows of a matrix (n, k) are in the same part; a third of the matrices is held out."""
+    shapes = [GEMM | {"m": 2**a, "n": 64 * b, "latency_us": 20} for a in range(4, 8) for b in range(1, 41)]
     twice = [row | {"m": int(row["m"]) + 1} for row in shapes]
     source = {"source": fit_source(H100), "kernel": "torch_flow"}
     once, both = (

@@ -22,7 +22,7 @@ from roofmodel.timing.roofline import place
 from roofmodel.timing.timing import expect
 
 A100, H100 = Device.load("a100"), Device.load("h100")
-TIMING = CollectiveTiming(latency=5e-6, step=1e-6, early=0.25, late=20e-6, bandwidth=0.8)
+TIMING = CollectiveTiming(latency=5e-6, hop=1e-6, low_latency_bandwidth=0.25, startup=20e-6, bandwidth=0.8)
 HALF = widths(PRECISIONS["half"])
 PCIE = Path(__file__).parents[2] / "benchmarks" / "pcie_all_reduce.csv"
 NETWORK = PCIE.with_name("network_collectives.csv")

@@ -25,11 +25,11 @@ from roofmodel.timing import (
     batched_gemm,
     collectives,
     derivation,
+    elementwise,
     experts,
     gemm,
     latent_attention,
     recurrent,
-    stream,
     tiled_attention,
     timing,
 )
@@ -41,7 +41,7 @@ from roofmodel.timing.formula import Chip, FormulaDescription, meanings
 from roofmodel.timing.gemm import GemmWork
 from roofmodel.timing.latent_attention import LatentDecodeWork
 from roofmodel.timing.parameter_sets import choose_set
-from roofmodel.timing.recurrent import ChunkWork, FilterWork, RecurrenceWork
+from roofmodel.timing.recurrent import ConvolutionWork, DeltaRuleWork, UpdateWork
 from roofmodel.timing.roofline import place
 from roofmodel.timing.tiled_attention import TiledAttentionWork
 from tests.numbers.test_derivation import evaluated
@@ -178,10 +178,10 @@ def test_every_input_and_constant_of_a_formula_has_a_meaning() -> None:
 
 RECORDS = (
     *dict.fromkeys(TIMINGS.values()), Chip, GemmWork, AttentionWork, CollectiveWork, GroupedGemmWork, MoeWork,
-    TiledAttentionWork, LatentDecodeWork, FilterWork, ChunkWork, RecurrenceWork,
+    TiledAttentionWork, LatentDecodeWork, ConvolutionWork, DeltaRuleWork, UpdateWork,
 )  # fmt: skip
 MODULES = (
-    attention, batched_gemm, collectives, experts, gemm, latent_attention, recurrent, stream, tiled_attention
+    attention, batched_gemm, collectives, elementwise, experts, gemm, latent_attention, recurrent, tiled_attention
 )  # fmt: skip
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from roofmodel.devices.calibration import Fit, Fitted, StreamTiming
+from roofmodel.devices.calibration import ElementwiseTiming, Fit, Fitted
 from roofmodel.timing.parameter_sets import choose_set
 
 
-def fitted(latency: float, error: float = 0.1) -> Fitted[StreamTiming]:
-    return Fitted(StreamTiming(latency, 1, 1), Fit(1, 1, error, 0.9, 1.2, "", ""))
+def fitted(latency: float, error: float = 0.1) -> Fitted[ElementwiseTiming]:
+    return Fitted(ElementwiseTiming(latency, 1, 1), Fit(1, 1, error, 0.9, 1.2, "", ""))
 
 
 def test_a_parameter_set_is_chosen_by_kernel_then_format_then_order() -> None:

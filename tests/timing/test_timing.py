@@ -17,14 +17,14 @@ from roofmodel.counting.operator import Builder, Operator
 from roofmodel.devices.calibration import (
     Calibration,
     ContextTiming,
+    ElementwiseTiming,
     Fit,
     GemmTiming,
     GenerationTiming,
-    StreamTiming,
 )
 from roofmodel.devices.device import Device
 from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
-from roofmodel.timing import attention, gemm, stream
+from roofmodel.timing import attention, elementwise, gemm
 from roofmodel.timing.attention import AttentionWork
 from roofmodel.timing.formula import Chip
 from roofmodel.timing.gemm import GemmWork
@@ -478,10 +478,10 @@ def test_the_grouped_kernel_needs_parts_for_a_quarter_of_the_sms() -> None:
 
 
 def test_data_that_fit_in_l2_move_at_its_bandwidth() -> None:
-    timing = StreamTiming(1e-6, 0.5, 2.0)
+    timing = ElementwiseTiming(1e-6, 0.5, 2.0)
     chip = PLAIN._replace(l2=1e6)
-    assert stream.seconds(1e6, 0.0, chip, timing) == pytest.approx(1e-6 + 1e6 / 2e12)
-    assert stream.seconds(2e6, 0.0, chip, timing) == pytest.approx(1e-6 + 2e6 / 0.5e12)
+    assert elementwise.seconds(1e6, 0.0, chip, timing) == pytest.approx(1e-6 + 1e6 / 2e12)
+    assert elementwise.seconds(2e6, 0.0, chip, timing) == pytest.approx(1e-6 + 2e6 / 0.5e12)
 
 
 @settings(deadline=None)

@@ -23,8 +23,8 @@ from typing import Any
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.numbers.algebra import Number, maximum, minimum
+from roofmodel.timing.elementwise import elementwise_kind
 from roofmodel.timing.roofline import Placement
-from roofmodel.timing.stream import stream_kind
 from roofmodel.timing.timing import Expected, Formula, clamp_to_bound
 
 
@@ -80,7 +80,9 @@ def absorbs(operator: Operator, fuses: frozenset[str], follows_all_reduce: bool)
     """The fusion by which an operator runs inside a neighboring kernel; empty if it does not."""
     if operator.kind == "elementwise":
         is_of_experts = operator.name.endswith("expert_activation")
-        fusion = "experts" if is_of_experts else {"add": "residual", "rotary": "rotary"}.get(stream_kind(operator), "")
+        fusion = (
+            "experts" if is_of_experts else {"add": "residual", "rotary": "rotary"}.get(elementwise_kind(operator), "")
+        )
     else:
         fusion = "all_reduce_norm" if operator.kind == "norm" and follows_all_reduce else ""
     return fusion if fusion in fuses else ""

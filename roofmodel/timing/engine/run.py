@@ -100,7 +100,7 @@ class Timing(NamedTuple):
         if found is None:
             return "bound"
         wanted = self.implementations(found.kind, found.format_key)
-        own = found.kind == "stream" or found.implementation in wanted or self._is_own(found)
+        own = found.kind == "elementwise" or found.implementation in wanted or self._is_own(found)
         return "measured" if own and not found.is_substitute and found.fitted_on == self.device.id else "borrowed"
 
     def _is_own(self, found: Formula) -> bool:

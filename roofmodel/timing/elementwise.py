@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from roofmodel.counting.operator import Operator
-from roofmodel.devices.calibration import StreamTiming
+from roofmodel.devices.calibration import ElementwiseTiming
 from roofmodel.numbers.algebra import Number, formula, maximum, part
 from roofmodel.timing.formula import Chip, FormulaDescription
 
 DESCRIPTION = FormulaDescription(
-    name="stream",
-    title="kernels that only move data",
+    name="elementwise",
+    title="elementwise kernels, and others that only move data",
     summary="Time of elementwise work, norms, softmax, lookups and copies: bytes over a bandwidth, or the arithmetic.",
     equation="latency + max(data / rate, compute_seconds)",
     terms=(
@@ -17,19 +17,19 @@ DESCRIPTION = FormulaDescription(
         ("compute_seconds", "vector FLOPs / CUDA-core peak"),
     ),
     notes=("Data that fits in L2 is read from there: the previous kernel has just written it.",),
-    source="Parameters: StreamTiming, fitted by `roof calibrate`.",
+    source="Parameters: ElementwiseTiming, fitted by `roof calibrate`.",
 )
 
 
 @formula
-def seconds(data: Number, compute_seconds: Number, chip: Chip, timing: StreamTiming) -> Number:
+def seconds(data: Number, compute_seconds: Number, chip: Chip, timing: ElementwiseTiming) -> Number:
     """Seconds to read and write `data` bytes, and at least `compute_seconds`; elementwise for arrays."""
     fits = data <= chip.l2
     bandwidth = part("rate", timing.l2 * chip.port * fits + timing.dram * chip.bandwidth * (1 - fits), "B/s")
     return timing.latency + maximum(data / bandwidth, compute_seconds)
 
 
-def stream_kind(operator: Operator) -> str:
+def elementwise_kind(operator: Operator) -> str:
     """The kind of a kernel that moves data: `norm`, `softmax`, `gather`, `scan`, `rotary`, `activation` or `add`."""
     if operator.kind in ("norm", "softmax", "gather", "scan"):
         return operator.kind
