@@ -1,9 +1,8 @@
 """How far measurements of the same operation agree, which limits any prediction: `python benchmarks/repeats.py FOLDER`.
 
 FOLDER has aiconfigurator's tables. The first table compares 16-bit GEMMs of the same shape under two frameworks on the
-same GPU, which call the same library. The second one shows the errors of the expected times by framework. The third one
-shows whether slow rows are slow on another chip of the same architecture as well. The fourth one shows that GPUs of the
-Blackwell generation start a CUDA graph only every 2.048 us. `--into docs/accuracy.md` updates the page.
+same GPU, which call the same library. The second one shows that GPUs of the Blackwell generation start a CUDA graph
+only every 2.048 us. `--into docs/accuracy.md` updates the page.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ import pandas as pd
 
 from benchmarks import pages
 from roofmodel.devices.device import Device
-from roofmodel.measure.table import held_out, read, seconds
+from roofmodel.measure.table import read, seconds
 from roofmodel.measure.validate import validate
-from roofmodel.numbers import units
 
 DEVICES = {
     "a100": "a100_sxm", "h100": "h100_sxm", "b200": "b200_sxm", "gb200": "gb200", "b300": "b300_sxm", "l40s": "l40s",
@@ -31,37 +29,24 @@ GEMMS = "\n".join((
     "| device | ordered pairs of frameworks, all shapes | other framework's time as prediction | expected time |",
     "|---|---:|---:|---:|",
 ))  # fmt: skip
-FRAMEWORKS = "\n".join((
-    "| device | framework | unseen rows | error | median error | wrong by over 20 % "
-    "| median error on the same shapes in other frameworks |",
-    "|---|---|---:|---:|---:|---:|---:|",
-))  # fmt: skip
-CHIPS = "\n".join((
-    "| device | framework | slow rows | also measured on | shapes | median of measured / expected there |",
-    "|---|---|---:|---|---:|---:|",
-))  # fmt: skip
-ONE_ARCHITECTURE = ("b200", "gb200", "b300")
 GRAPHS = "\n".join((
     "| device | framework | decode attention, rows under 32 µs | concentration at 2.048 µs | above the multiples |",
     "|---|---|---:|---:|---:|",
 ))  # fmt: skip
 INTERVAL = 2.048e-6  # seconds between the starts of CUDA graphs
-LONGEST = 32e-6  # seconds of the longest kernels in the fourth table
+LONGEST = 32e-6  # seconds of the longest kernels in the second table
 LEAST_ROWS = 100
-LEAST_SHAPES = 10  # that two chips share
-LARGE_ERROR = 0.2
 SHAPE = ("m", "n", "k")
 
 
 def gemms(folder: Path) -> dict[str, pd.DataFrame]:
-    """The measured and expected seconds of 16-bit GEMMs by device, with their shape, framework and `unseen`."""
+    """The measured and expected seconds of 16-bit GEMMs by device, with their shape and framework."""
     found = {}
     for name, part in DEVICES.items():
         validated = validate(str(folder / f"aic_{part}_gemm.csv.gz"), Device.load(name))
         rows = pd.DataFrame({column: validated.table[column] for column in ("dtype", "framework")})
         rows = rows.assign(**{size: pd.to_numeric(validated.table[size]) for size in SHAPE})
         rows["measured"], rows["expected"] = validated.measured, validated.expected
-        rows["unseen"] = held_out({size: rows[size].to_numpy(float) for size in SHAPE})
         found[name] = rows[rows.dtype.isin(("bfloat16", "float16"))]
     return found
 
@@ -82,42 +67,6 @@ def by_pair(gemms: dict[str, pd.DataFrame]) -> Iterator[str]:
             pairs.append(np.stack([np.abs(ratio / ratio.median() - 1), np.abs(by_model - 1)]))
         errors = np.concatenate(pairs, axis=1)
         yield f"| {name} | {errors.shape[1]} | {errors[0].mean():.1%} | {errors[1].mean():.1%} |"
-
-
-def by_framework(gemms: dict[str, pd.DataFrame]) -> Iterator[str]:
-    """By device and framework: the errors of the expected time on rows that no fit used.
-
-    The last column is about shapes, fitted or not, that are wrong by more than LARGE_ERROR and that another framework
-    measured as well: the median error of the expected time in the other frameworks, and the number of these shapes.
-    """
-    for name, rows in gemms.items():
-        errors = np.abs(rows.expected / rows.measured - 1)
-        elsewhere = rows.assign(error=errors).groupby([*SHAPE, "framework"])["error"].mean().unstack()
-        for framework, group in rows[rows.unseen].groupby("framework"):
-            unseen = errors[group.index]
-            others = elsewhere.drop(columns=framework)[elsewhere[framework] > LARGE_ERROR].mean(axis=1).dropna()
-            shares = f"{unseen.mean():.1%} | {unseen.median():.1%} | {(unseen > LARGE_ERROR).mean():.0%}"
-            elsewhere_too = f"{others.median():.0%} ({units.count(len(others), 'shape')})" if len(others) else "–"
-            yield f"| {name} | {framework} | {len(group)} | {shares} | {elsewhere_too} |"
-
-
-def by_chip(gemms: dict[str, pd.DataFrame]) -> Iterator[str]:
-    """By device and framework: the rows that took more than LARGE_ERROR longer than expected.
-
-    The last column shows these shapes under the same framework on another chip of the architecture, where at least
-    LEAST_SHAPES of them were measured.
-    """
-    ratios = {
-        name: rows.assign(ratio=rows.measured / rows.expected).groupby(["framework", *SHAPE])["ratio"].mean()
-        for name, rows in gemms.items()
-        if name in ONE_ARCHITECTURE
-    }
-    for name, other in permutations(ratios, 2):
-        slow = ratios[name][ratios[name] > 1 + LARGE_ERROR]
-        for framework, rows in slow.groupby("framework"):
-            there = ratios[other].reindex(rows.index).dropna()
-            if len(there) >= LEAST_SHAPES:
-                yield f"| {name} | {framework} | {len(rows)} | {other} | {len(there)} | {there.median():.2f} |"
 
 
 def graphs(folder: Path) -> Iterator[str]:
@@ -144,8 +93,6 @@ def main() -> None:
     measured = gemms(given.folder)
     tables = [
         "\n".join((GEMMS, *by_pair(measured))),
-        "\n".join((FRAMEWORKS, *by_framework(measured))),
-        "\n".join((CHIPS, *by_chip(measured))),
         "\n".join((GRAPHS, *graphs(given.folder))),
     ]
     sys.stdout.write("\n\n".join(tables) + "\n")
