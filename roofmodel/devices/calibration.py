@@ -514,10 +514,12 @@ class StateUpdateTiming(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The data of a fit, and its error on rows that the fit did not use.
+    """The data of a fit, and its error on models that the fit did not use.
 
-    `rows` counts the rows available to the fit, which uses at most 1500 of them, evenly spaced. `low` and `high` are
-    the 10th and 90th percentiles of measured / expected: the interval that contains 80 % of the measurements.
+    `rows` counts the rows available to the fit, which uses at most 1500 of them, evenly spaced. `held_out` counts the
+    rows that were predicted with parameters from other models: each third of the models with a fit to the other two.
+    `low` and `high` are the 10th and 90th percentiles of their measured / expected: the interval that contains 80 % of
+    the measurements.
     """
 
     rows: int

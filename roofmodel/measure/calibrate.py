@@ -1,8 +1,9 @@
 """Calibration: fit the parameters of the timing model to tables of measurements, and validate them on held-out rows.
 
 `fitting.py` fits. A third of the models is held out, with all their rows: of the matrices of GEMMs, the heads of
-attention, the experts of MoE layers (`table.MODEL_COLUMNS`). Errors and intervals are those of the held-out rows. Rows
-that are faster than their bound and sets with too few rows are not fitted; remarks list them.
+attention, the experts of MoE layers (`table.MODEL_COLUMNS`). Errors and intervals are those of all rows, each third
+with parameters that are fitted to the other two. Rows that are faster than their bound and sets with too few rows are
+not fitted; remarks list them.
 """
 
 from __future__ import annotations
@@ -31,20 +32,21 @@ from roofmodel.devices.calibration import (
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
-from roofmodel.measure.fitting import MAX_FIT_ROWS, MAX_SEARCH_ROWS, FitRows, fit
+from roofmodel.measure.fitting import MAX_FIT_ROWS, MAX_SEARCH_ROWS, FitRows, fit, refine
 from roofmodel.measure.residency import copies, least_seconds, repeated
 from roofmodel.measure.table import (
     HOST_CLOCK,
+    THIRDS,
     Array,
     RowGroup,
     groups,
-    held_out,
     line_numbers,
     read,
     reason_lines,
     row_lines,
     seconds,
     skipped,
+    thirds,
 )
 from roofmodel.timing import attention, gemm, layer_kernels
 from roofmodel.timing.elementwise import elementwise_kind
@@ -82,13 +84,13 @@ class Sample(NamedTuple):
 
     group: RowGroup
     measured: Array
-    held_out: Array  # mask of rows that the fit does not use
+    third: Array  # of the models, by row; the fit does not use the rows of third 0
 
     def select(self, rows: Array) -> Sample:
         """The sample with only these rows (numbers or mask)."""
         operator = _select_rows(self.group.operator, rows)
         return Sample(
-            self.group._replace(operator=operator, rows=self.group.rows[rows]), self.measured[rows], self.held_out[rows]
+            self.group._replace(operator=operator, rows=self.group.rows[rows]), self.measured[rows], self.third[rows]
         )
 
 
@@ -111,11 +113,10 @@ def calibrate(
     paths: list[str],
     device: Device,
     source: str,
-    third: int = 0,
     progress: Callable[[str, int, int | None], None] = lambda what, done, total: None,
     kinds: Sequence[str] = tuple(TIMINGS),
 ) -> Calibrated:
-    """Fit a parameter set for each operation and format of the tables; `third` (0, 1 or 2) of the models is held out.
+    """Fit a parameter set for each operation and format of the tables, with a third of the models held out.
 
     It needs scipy. A set takes some seconds; `progress` is called before each fit with its name and number of rows, the
     number of finished fits, and None. Only sets of `kinds` are fitted. Raises ProfileError if a file is not a table of
@@ -136,7 +137,7 @@ def calibrate(
     def begin(what: str) -> None:
         progress(what, next(fits), None)
 
-    found, fitter = _samples(paths, device, third, remarks), _Fitter(device, source, remarks, begin)
+    found, fitter = _samples(paths, device, remarks), _Fitter(device, source, remarks, begin)
     sets: dict[str, Any] = {kind: fitter.sets(kind, found[kind], TIMINGS[kind]) for kind in kinds}
     if not any(sets.values()):
         raise WorkloadError("; ".join(("nothing to fit", *(remarks or ["the tables have no valid row"]))))
@@ -149,8 +150,8 @@ def calibrate(
     return Calibrated(Calibration(device.id, **sets), fitted, tuple(remarks))
 
 
-def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -> dict[str, list[Sample]]:
-    """The measurements by kind of parameters, with their held-out rows; adds skipped and suspect rows to `remarks`."""
+def _samples(paths: list[str], device: Device, remarks: list[str]) -> dict[str, list[Sample]]:
+    """The measurements by kind of parameters; adds skipped and suspect rows to `remarks`."""
     measured: dict[str, list[Sample]] = {}
     for path in paths:
         table = read(path)
@@ -168,7 +169,7 @@ def _samples(paths: list[str], device: Device, third: int, remarks: list[str]) -
             if suspect.any():
                 lines = line_numbers(row_line[group.rows[suspect]].tolist())
                 remarks.append(f"{name}: {lines}: not fitted, because more than 5 % faster than the bound")
-            sample = Sample(group, times[group.rows], held_out(group.op, group.shape, third))
+            sample = Sample(group, times[group.rows], thirds(group.op, group.shape))
             measured.setdefault(_kind(group), []).append(sample.select(np.flatnonzero(~suspect)))
     found: dict[str, list[Sample]] = {kind: measured.get(kind, []) for kind in TIMINGS}
     found["elementwise"] = [
@@ -236,7 +237,7 @@ class _Fitter(NamedTuple):
                             "other kernels, formats and devices will not use this set"
                         )
                 elif name != "any" or list(named) == ["any"]:  # else the remark on its own name covers the rows
-                    why = f"it needs {required}" if rows < required else "none of them, or all, are held out"
+                    why = f"it needs {required}" if rows < required else "a third of their models has none"
                     self.remarks.append(f"{kind} {name} {form}: not fitted: it has {rows} rows; {why}")
         return {name: found[name] for name in self._default_first(kind, named, found)}
 
@@ -263,13 +264,20 @@ class _Fitter(NamedTuple):
         """A fitted set with its errors; None if there are too few rows."""
         if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(model._fields):
             return None
-        fitted, few = (_thinned(samples, limit) for limit in (MAX_FIT_ROWS, MAX_SEARCH_ROWS))
-        unseen = [s.select(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
-        if not fitted or not unseen:
+        number = np.concatenate([s.third for s in samples])
+        if len(np.unique(number)) < THIRDS:
             return None
-        found = fit(self._rows(fitted, kind, model), self._rows(few, kind, model), model)
-        rows = sum(int((~s.held_out).sum()) for s in samples)
-        return self._with_errors(rows, fitted, unseen, found, kind)
+        rows, few = (self._rows(_without(0, samples, limit), kind, model) for limit in (MAX_FIT_ROWS, MAX_SEARCH_ROWS))
+        timing = fit(rows, few, model)
+        of_thirds = [timing]
+        for third in range(1, THIRDS):
+            of_thirds.append(refine(self._rows(_without(third, samples, MAX_FIT_ROWS), kind, model), timing))
+        ratios = np.concatenate([self._unseen(third, samples, each, kind) for third, each in enumerate(of_thirds)])
+        low, high = np.quantile(1 / ratios, (0.1, 0.9), method="weibull")  # few rows: the smallest and largest
+        low, high = min(low, 1.0), max(high, 1.0)  # the interval contains the expected time
+        error, low, high = (float(f"{value:.3g}") for value in (np.abs(ratios - 1).mean(), low, high))
+        today = date.today().isoformat()
+        return Fitted(timing, Fit(int((number > 0).sum()), len(ratios), error, low, high, self.source, today))
 
     def _bound_fraction(self, samples: list[Sample]) -> float:
         """The mean of bound / measured."""
@@ -301,26 +309,10 @@ class _Fitter(NamedTuple):
             )
         return found
 
-    def _ratios(self, samples: list[Sample], timing: Timing, kind: str) -> Array:
-        """Expected / measured of every row with these parameters."""
-        return np.concatenate([rows.ratios(timing) for rows in self._rows(samples, kind, type(timing))])
-
-    def _with_errors(
-        self, rows: int, fitted: list[Sample], unseen: list[Sample], timing: Timing, kind: str
-    ) -> Fitted[Timing]:
-        """The parameters with the mean error and interval of the held-out rows; below 10 of them, the interval of all.
-
-        `rows` is the number of rows that are not held out.
-        """
-        ratios = self._ratios(unseen, timing, kind)
-        spread = ratios if len(ratios) >= 10 else np.concatenate((ratios, self._ratios(fitted, timing, kind)))
-        low, high = np.quantile(1 / spread, (0.1, 0.9), method="weibull")  # few rows: the smallest and largest
-        low, high = min(low, 1.0), max(high, 1.0)  # the interval contains the expected time
-        fit = Fit(
-            rows, len(ratios), float(f"{np.abs(ratios - 1).mean():.3g}"), float(f"{low:.3g}"),
-            float(f"{high:.3g}"), self.source, date.today().isoformat(),
-        )  # fmt: skip
-        return Fitted(timing, fit)
+    def _unseen(self, third: int, samples: list[Sample], timing: Timing, kind: str) -> Array:
+        """Expected / measured of the rows of a third."""
+        of_third = [s.select(np.flatnonzero(s.third == third)) for s in samples if (s.third == third).any()]
+        return np.concatenate([rows.ratios(timing) for rows in self._rows(of_third, kind, type(timing))])
 
 
 def _applied(function: Callable[..., Array], arguments: tuple[Any, ...], timing: Any) -> Array:
@@ -334,8 +326,8 @@ def _candidate_applied(
     return function(work, candidate, *others, timing)
 
 
-def _thinned(samples: list[Sample], limit: int) -> list[Sample]:
-    """At most `limit` rows that are not held out, in even steps."""
-    usable = [np.flatnonzero(~s.held_out) for s in samples]
+def _without(third: int, samples: list[Sample], limit: int) -> list[Sample]:
+    """At most `limit` rows of the other thirds, in even steps."""
+    usable = [np.flatnonzero(s.third != third) for s in samples]
     step = max(1, -(-sum(len(rows) for rows in usable) // limit))
     return [s.select(rows[::step]) for s, rows in zip(samples, usable, strict=True) if len(rows[::step])]

@@ -80,11 +80,17 @@ def fit(rows: Sequence[FitRows], search_rows: Sequence[FitRows], model: Any) -> 
         others = [value for value in parameter.values if value != getattr(best.timing, name)]
         tried = [_descend(search_rows, best.timing._replace(**{name: value}), *_SEARCH) for value in others]
         best = min([best, *tried], key=_error)
+    return refine(rows, best.timing)
+
+
+def refine(rows: Sequence[FitRows], start: Any) -> Any:
+    """The parameters at the local minimum next to `start`, to three digits."""
+    timing = start
     for scale in LOSS_SCALES:
-        best = _descend(rows, best.timing, scale, STEPS)
-    return type(best.timing)._make(
+        timing = _descend(rows, timing, scale, STEPS).timing
+    return type(timing)._make(
         value if parameter.values or value == parameter.start else float(f"{value:.3g}")
-        for value, parameter in zip(best.timing, declared.values(), strict=True)
+        for value, parameter in zip(timing, parameters(type(timing)).values(), strict=True)
     )
 
 

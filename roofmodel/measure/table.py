@@ -330,6 +330,7 @@ def _numbers(cells: Sequence[str]) -> Array:
     return np.array([number(cell) for cell in cells], dtype=float)
 
 
+THIRDS = 3
 MODEL_COLUMNS = {
     "gemm": ("n", "k"),
     "attn_context": ("heads", "kv_heads", "head_dim"),
@@ -343,20 +344,25 @@ MODEL_COLUMNS = {
 row of a model that was not in the fit, since users ask about other models rather than about other batches."""
 
 
-def held_out(op: str, shape: Mapping[str, Array], third: int = 0) -> Array:
-    """Mask of the rows in one of three thirds (0, 1 or 2) of the models.
+def held_out(op: str, shape: Mapping[str, Array]) -> Array:
+    """Mask of the rows that a fit does not use: the first of the `thirds`."""
+    return np.asarray(thirds(op, shape) == 0)
+
+
+def thirds(op: str, shape: Mapping[str, Array]) -> Array:
+    """The third of the models (0, 1 or 2) that each row belongs to.
 
     Operations without such columns, and rows of too few models, are divided by cells of shapes: all shapes that round
     to the same powers of two.
     """
     columns = [name for name in MODEL_COLUMNS.get(op, ()) if name in shape]
-    by_model = _third([shape[name] for name in columns]) == third if columns else np.zeros(0, bool)
-    if 0 < by_model.sum() < len(by_model):
-        return np.asarray(by_model)
-    return np.asarray(_third([np.round(np.log2(np.maximum(shape[name], 1))) for name in sorted(shape)]) == third)
+    by_model = _third([shape[name] for name in columns]) if columns else np.zeros(0)
+    if len(np.unique(by_model)) == THIRDS:
+        return by_model
+    return _third([np.round(np.log2(np.maximum(shape[name], 1))) for name in sorted(shape)])
 
 
 def _third(columns: Sequence[Array]) -> Array:
     """A number from 0 to 2 for each row, equal for rows that are equal in these columns."""
     rows = np.ascontiguousarray(np.stack(columns).astype(int).T)
-    return np.array([zlib.crc32(row.tobytes()) % 3 for row in rows])
+    return np.array([zlib.crc32(row.tobytes()) % THIRDS for row in rows])
