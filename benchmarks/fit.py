@@ -20,6 +20,7 @@ from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.calibration_writer import fitted_file
 from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
 from roofmodel.measure.calibrate import calibrate
 
 AICONFIGURATOR = "aiconfigurator@095f58a5"
@@ -49,7 +50,11 @@ def refit(folder: Path, name: str, kinds: tuple[str, ...]) -> list[str]:
             found[kind].setdefault(kernel, {})[key] = one
     for source, patterns in sources.items():
         paths = [str(path) for pattern in patterns for path in sorted(folder.glob(pattern))]
-        fitted = calibrate(paths, replace(device, calibration=None), source, kinds=kinds)
+        try:
+            fitted = calibrate(paths, replace(device, calibration=None), source, kinds=kinds)
+        except WorkloadError as error:  # tables without rows of these kinds
+            remarks.append(f"{name}: {source}: {error}")
+            continue
         remarks += fitted.remarks
         for kind in kinds:
             for kernel, forms in getattr(fitted.fitted, kind).items():

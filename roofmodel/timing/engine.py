@@ -27,6 +27,7 @@ from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.devices.transfer import transferred
 from roofmodel.numbers.algebra import Number, either, minimum
+from roofmodel.timing import attention
 from roofmodel.timing.formula import PORT, chip
 from roofmodel.timing.layer_kernels import is_decode
 from roofmodel.timing.links import route
@@ -35,7 +36,6 @@ from roofmodel.timing.stream import stream_kind
 from roofmodel.timing.timing import (
     Expected,
     Formula,
-    attention_work,
     clamp_to_bound,
     expect,
     merged_gemms,
@@ -150,7 +150,7 @@ def _decode_by_head(operator: Operator, device: Device, dtype: str, time: Expect
         return time
     if not is_decode(operator):
         return time
-    work = attention_work(operator)
+    work = attention.work(operator)
     width = operator.widths.kv.bits / 8
     per_element = width / BYTES_PER_CLOCK + work.queries / ELEMENTS_PER_CLOCK
     clocks = work.heads / work.kv_heads * work.kv_bytes / width * per_element

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Fit, Fitted, Sets, Timing
-from roofmodel.numbers.algebra import product
 
 
 class ParameterSet(NamedTuple):
@@ -25,8 +24,8 @@ def choose_set(sets: Sets[Timing], implementation: str, key: str) -> ParameterSe
     """The parameter set for an implementation and a format key, or the nearest one; None where there are no sets.
 
     Sets are ranked by, in this order: same formats; mean error of at most MAX_TRANSFER_ERROR; same compute format with
-    a stored format of similar width; same implementation; similar head size; order in the file, whose first set is the
-    default. A set for another format key gets a wider interval.
+    a stored format of similar width; same implementation; order in the file, whose first set is the default. A set for
+    another format key gets a wider interval.
     """
     if key in (named := sets.get(implementation, {})):
         return ParameterSet(*named[key], implementation, key)
@@ -37,13 +36,13 @@ def choose_set(sets: Sets[Timing], implementation: str, key: str) -> ParameterSe
     if not known:
         return None
 
-    def distance(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, bool, float]:
+    def distance(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, bool]:
         name, other, (_, fit) = candidate
         wanted, found = key.split("/"), other.split("/")
         same = wanted[0] == found[0]  # compute format
         width = _width_distance(*wanted[1:2], *found[1:2]) if same else inf
         poor = fit.error > MAX_TRANSFER_ERROR
-        return wanted[:2] != found[:2], poor, width, name != implementation, same * _head_size_ratio(key, other)
+        return wanted[:2] != found[:2], poor, width, name != implementation
 
     name, other, (timing, fit) = min(known, key=distance)
     if other == key:
@@ -57,16 +56,10 @@ def _width_distance(stored: str = "", other: str = "") -> float:
     return abs(log2(FORMATS[stored].bits / FORMATS[other].bits)) if known else 0.0
 
 
-def _head_size_ratio(key: str, other: str) -> float:
-    """The factor between the head sizes of two format keys; 1 where a key has none."""
-    sizes = [float(size) for name in (key, other) for size in name.split("/")[2:]]
-    return max(sizes) / min(sizes) if len(sizes) == 2 else 1.0
-
-
 def operator_format_key(operator: Operator, dtype: str) -> str:
     """The format key of an operator's kernel: compute format / weight format, such as `fp16/int4`.
 
-    For attention: compute format / KV cache format / head size, such as `fp16/fp8/128`.
+    For attention: compute format / KV cache format.
     """
     widths, is_attention = operator.widths, operator.kind == "attention"
     stored = widths.kv if is_attention else widths.weights
@@ -78,16 +71,9 @@ def operator_format_key(operator: Operator, dtype: str) -> str:
     elif widths.by_matrix:
         others = dict(widths.by_matrix)
         stored = next((others[tensor.name] for tensor in operator.parameters if tensor.name in others), stored)
-    if not is_attention:
-        return format_key(dtype, stored.name)
-    scores = [line for line in operator.lines if line.outputs == operator.lines[0].outputs]
-    head = sum(product(operator.sizes[axis] for axis in line.contracted) for line in scores)
-    return format_key(dtype, f"{stored.name}/{head}")
+    return format_key(dtype, stored.name)
 
 
 def format_key(dtype: str, stored: str) -> str:
-    """The key of a parameter set: compute format / stored format, such as `fp16/int4`; bf16 shares fp16's sets.
-
-    `stored` may end in a head size: `fp8/128`.
-    """
-    return "/".join("fp16" if name == "bf16" else name for name in (dtype, *stored.split("/")))
+    """The key of a parameter set: compute format / stored format, such as `fp16/int4`; bf16 shares fp16's sets."""
+    return "/".join("fp16" if name == "bf16" else name for name in (dtype, stored))

@@ -14,7 +14,7 @@ from roofmodel.explore.nodes import UniqueRecords
     [
         (["gemm", "stream"], "expected times are fitted to measurements of this device"),
         (
-            ["gemm", "latent_context", "chunks", "recurrence"],
+            ["gemm", "latent_prefill", "chunks", "recurrence"],
             "expected times of these kernels use parameters of other devices: latent prefill attention, delta-rule "
             "from h100-sxm",
         ),
