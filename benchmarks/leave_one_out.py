@@ -40,7 +40,12 @@ PAIRS = (
     ("l40s", "rtx-pro-6000-server"),
     ("rtx-pro-6000-server", "l40s"),
 )
-OPERATIONS = {"gemm": "gemm", "attn_context": "context", "attn_generation": "generation", "moe": "experts"}
+OPERATIONS = {
+    "gemm": "gemm",
+    "attn_context": "prefill_attention",
+    "attn_generation": "decode_attention",
+    "moe": "experts",
+}
 COLUMNS = ("GEMM, 16 bits", "GEMM, fp8", "prefill", "decode", "MoE")
 SAMPLE = 2000  # rows of a table, evenly spaced
 
@@ -100,7 +105,7 @@ def column_of(kind: str, key: str) -> str:
     """The column of the page for rows of a kind with a format key; empty for GEMMs in other formats."""
     if kind == "gemm":
         return {"fp16/fp16": "GEMM, 16 bits", "fp8/fp8": "GEMM, fp8"}.get(key, "")
-    return {"context": "prefill", "generation": "decode", "experts": "MoE"}[kind]
+    return {"prefill_attention": "prefill", "decode_attention": "decode", "experts": "MoE"}[kind]
 
 
 @cache

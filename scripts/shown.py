@@ -185,10 +185,7 @@ def large_errors() -> None:
     for device in map(Device.load, sorted(library.names())):
         for kind, kernel, key, (_, fit) in device.calibration.sets() if device.calibration else ():
             if fit.error > LARGE_ERROR:
-                *_, size = formats = key.split("/")
-                name = f"{device.id} {size if len(formats) == 3 else key}"
-                errors = found.setdefault((KERNEL_KINDS[kind], kernel), {})
-                errors[name] = max(fit.error, errors.get(name, 0.0))
+                found.setdefault((KERNEL_KINDS[kind], kernel), {})[f"{device.id} {key}"] = fit.error
     rows = [
         (kind, f"`{kernel}`", ", ".join(f"{name}: {error:.1%}" for name, error in errors.items()))
         for (kind, kernel), errors in sorted(found.items(), key=lambda item: [*KERNEL_KINDS.values()].index(item[0][0]))

@@ -135,146 +135,49 @@ class GemmTiming(NamedTuple):
     ] = 0.0
 
 
-class ContextTiming(NamedTuple):
-    """Parameters of fused attention in a prefill (`timing/attention.py`)."""
+class PrefillTiming(NamedTuple):
+    """Parameters of fused attention with many queries per sequence (`timing/attention.py`)."""
 
     latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 9e-06)]
     pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.7, high=1.05)]
-    softmax: Annotated[float, Parameter("work of the softmax per score, in elements of a head", "", 20.0)]
-    fill: Annotated[float, Parameter("overhead of a query tile, in keys", "", 60.0)]
-    tail: Annotated[
-        float,
-        Parameter(
-            "fraction of the longest tile's time during which not all SMs are busy at the end", "", 0.5, high=1.0
-        ),
+    unaligned: Annotated[
+        float, Parameter("factor on `pipe` for head sizes that are no multiple of MULTIPLY_DEPTH", "", 1.0, high=1.0)
     ]
-    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.5, high=1.0)]
-    packed: Annotated[
-        float,
-        Parameter(
-            "1: a tile holds the queries of all heads that share a key-value head; 0: of one head; 0.5: of all these "
-            "heads where a sequence has one query",
-            "",
-            1.0,
-            values=(1.0, 0.0, 0.5),
-        ),
-    ]
-    resident: Annotated[
-        float,
-        Parameter(
-            "fraction of L2 that keeps the tensors of a repeated attention; 0: all from DRAM",
-            "",
-            0.0,
-            values=(0.0, 0.4, 0.65, 0.75, 0.9, 0.95, 1.0),
-        ),
-    ] = 0.0
-    height: Annotated[float, Parameter("query rows of a tile", "", 128.0, values=(128.0, 64.0, 32.0, 16.0, 256.0))] = (
-        128.0
-    )
-    masked: Annotated[
-        float,
-        Parameter(
-            "with a sliding window: 1: tiles outside the window are computed and masked; 0: they are skipped",
-            "",
-            0.0,
-            values=(0.0, 1.0),
-        ),
-    ] = 0.0
+    fill: Annotated[float, Parameter("time to start and end a tile", "s", 2e-06)]
+    rows: Annotated[float, Parameter("query rows of a tile", "rows", 128.0, values=(128.0, 64.0, 256.0))]
     append: Annotated[
         float,
         Parameter(
-            "1: another kernel first appends the new keys and values to the KV cache; 0: the time is without it",
-            "",
-            0.0,
-            values=(0.0, 1.0),
-        ),
-    ] = 0.0
-
-
-class GenerationTiming(NamedTuple):
-    """Parameters of fused attention in a decode (`timing/attention.py`)."""
-
-    latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 9e-06)]
-    wave: Annotated[float, Parameter("time per wave of blocks", "s", 2e-06)]
-    split: Annotated[float, Parameter("time to combine the parts of a split KV cache", "s", 3e-06)]
-    stream: Annotated[float, Parameter("factor on an SM's L2 port bandwidth, at which one block reads", "", 0.4)]
-    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
-    group: Annotated[
-        float,
-        Parameter(
-            "largest number of query heads per key-value head of the grouped kernel; 0: no limit. With more, or with "
-            "one, another kernel gives each query head its own block",
-            "",
-            0.0,
-            values=(0.0, 1000.0, 32.0),
+            "how often other kernels move the new keys and values before, to append them to the KV cache", "", 1.0
         ),
     ]
-    queue: Annotated[float, Parameter("1: an SM runs one block at a time; 0: several", "", 0.0, values=(0.0, 1.0))] = (
-        0.0
-    )
-    row: Annotated[float, Parameter("additional time per wave for each query head of a block", "s", 5e-08)] = 0.0
-    alone: Annotated[
-        float, Parameter("latency in seconds of the kernel with one head per block; 0: the same", "s", 7e-06)
-    ] = 0.0
-    single: Annotated[
-        float, Parameter("time per wave of the kernel with one head per block; 0: the same", "s", 1e-06)
-    ] = 0.0
-    resident: Annotated[
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.6, high=1.0)]
+    l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.15)]
+
+
+class DecodeTiming(NamedTuple):
+    """Parameters of fused attention with one or a few queries per sequence (`timing/attention.py`)."""
+
+    latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 8e-06)]
+    wave: Annotated[float, Parameter("time per wave of thread blocks", "s", 2e-06)]
+    pipe: Annotated[
         float,
-        Parameter(
-            "fraction of L2 that keeps the tensors of a repeated attention; 0: all from DRAM",
-            "",
-            0.0,
-            values=(0.0, 0.4, 0.65, 0.75, 0.9, 0.95, 1.0),
-        ),
-    ] = 0.0
-    windowed: Annotated[
+        Parameter("factor on the pipe's peak; above 1 where it multiplies in a narrower format", "", 0.4, high=2.1),
+    ]
+    rows: Annotated[
+        float, Parameter("query rows that a block multiplies at once", "rows", 16.0, values=(16.0, 64.0, 128.0))
+    ]
+    heads: Annotated[
         float,
-        Parameter(
-            "each query head has its own block: 1 with a sliding window; 2 where a window hides keys; 0 in neither "
-            "case",
-            "",
-            0.0,
-            values=(0.0, 1.0, 2.0),
-        ),
-    ] = 0.0
-    least: Annotated[
-        float,
-        Parameter(
-            "smallest number of query heads per key-value head of the grouped kernel; fewer share one block of the "
-            "other",
-            "",
-            2.0,
-            values=(2.0, 4.0),
-        ),
-    ] = 2.0
-    occupied: Annotated[
-        float,
-        Parameter(
-            "1: the grouped kernel needs at least one part of 128 keys for every four SMs; 0: it always runs",
-            "",
-            0.0,
-            values=(0.0, 1.0),
-        ),
-    ] = 0.0
-    tile: Annotated[float, Parameter("keys that a block processes at a time", "", 64.0, values=(64.0, 128.0, 16.0))] = (
-        64.0
-    )
-    whole: Annotated[
-        float,
-        Parameter(
-            "1: the kernel with one head per block does not split the KV cache; 0: it does", "", 0.0, values=(0.0, 1.0)
-        ),
-    ] = 0.0
-    transposes: Annotated[
-        float,
-        Parameter(
-            "1: other kernels transpose queries and outputs for the grouped kernel; 0: it reads them as they are",
-            "",
-            0.0,
-            values=(0.0, 1.0),
-        ),
-    ] = 0.0
+        Parameter("most query heads of a key-value head that share a block", "heads", 128.0, values=(128.0, 32.0)),
+    ]
+    window_heads: Annotated[float, Parameter("the same with a sliding window", "heads", 128.0, values=(128.0, 1.0))]
+    splits: Annotated[
+        float, Parameter("most parts of a sequence's KV cache", "parts", 128.0, values=(128.0, 16.0, 1.0))
+    ]
+    combine: Annotated[float, Parameter("time to combine the parts of a split KV cache", "s", 3e-06)]
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
+    l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.2)]
 
 
 class ExpertsTiming(NamedTuple):
@@ -325,141 +228,6 @@ class ElementwiseTiming(NamedTuple):
     latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 3e-06)]
     dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
     l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, where all data fits in L2", "", 0.2)]
-
-
-class TiledTiming(NamedTuple):
-    """Parameters of attention kernels whose tiles are fitted (`timing/tiled_attention.py`)."""
-
-    latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 9e-06)]
-    pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.7, high=1.05)]
-    softmax: Annotated[float, Parameter("work of the softmax per score, in elements of a head", "", 20.0)]
-    fill: Annotated[float, Parameter("overhead of a query tile, in keys", "", 60.0)]
-    tail: Annotated[
-        float,
-        Parameter(
-            "fraction of the longest tile's time during which not all SMs are busy at the end", "", 0.5, high=1.0
-        ),
-    ]
-    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.7, high=1.0)]
-    l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.3)]
-    height: Annotated[float, Parameter("query rows of a tile", "", 128.0, values=(128.0, 64.0, 32.0, 16.0, 256.0))] = (
-        128.0
-    )
-    absorbed: Annotated[
-        float,
-        Parameter(
-            "latent attention: 1: the kernel runs on the latents, for all heads; 0: on keys and values of each head",
-            "",
-            0.0,
-        ),
-    ] = 0.0
-    packed: Annotated[float, Parameter("1: a tile holds the queries of all heads; 0: of one head", "", 0.0)] = 0.0
-    reread: Annotated[
-        float,
-        Parameter(
-            "1: where keys and values do not fit in L2, tiles read them again from DRAM; 0: tiles share the reads",
-            "",
-            0.0,
-            values=(0.0, 1.0),
-        ),
-    ] = 0.0
-    host: Annotated[
-        float, Parameter("least time of any call, launched from the host; 0: the latency covers it", "s", 2e-05)
-    ] = 0.0
-
-
-class LatentGenerationTiming(NamedTuple):
-    """Parameters of latent attention in a decode, absorbed (`timing/latent_attention.py`)."""
-
-    latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 9e-06)]
-    wave: Annotated[float, Parameter("time per wave of blocks", "s", 2e-06)]
-    split: Annotated[
-        float, Parameter("time to combine the parts of a split cache; with `adaptive`, per part", "s", 2e-06)
-    ]
-    pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.6, high=1.05)]
-    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
-    l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.3)]
-    height: Annotated[float, Parameter("query heads of a block", "", 64.0, values=(128.0, 64.0, 32.0, 16.0, 256.0))] = (
-        64.0
-    )
-    splits: Annotated[
-        float, Parameter("largest number of parts of a cache", "", 128.0, values=(128.0, 1.0, 4.0, 8.0, 16.0))
-    ] = 128.0
-    fixed: Annotated[
-        float,
-        Parameter(
-            "number of parts of every cache; 0: the best number up to `splits`", "", 0.0, values=(0.0, 4.0, 8.0, 16.0)
-        ),
-    ] = 0.0
-    casts: Annotated[
-        float,
-        Parameter(
-            "1: another kernel first converts a narrower cache to the compute format; 0: blocks convert it",
-            "",
-            0.0,
-            values=(0.0, 1.0),
-        ),
-    ] = 0.0
-    reread: Annotated[
-        float,
-        Parameter(
-            "1: further blocks of heads read the latents again, from DRAM where they do not fit in L2; 0: they share",
-            "",
-            0.0,
-            values=(0.0, 1.0),
-        ),
-    ] = 0.0
-    host: Annotated[
-        float, Parameter("least time of any call, launched from the host; 0: the latency covers it", "s", 2e-05)
-    ] = 0.0
-    adaptive: Annotated[
-        float,
-        Parameter(
-            "1: a cache has as many parts as fill the SMs (SGLang's Triton backend); 0: `fixed`, or the best number",
-            "",
-            0.0,
-            values=(0.0, 1.0),
-        ),
-    ] = 0.0
-    block: Annotated[
-        float, Parameter("time of an SM per launched block, also without keys, with `adaptive`", "s", 3e-07)
-    ] = 0.0
-    column_blocks: Annotated[
-        float, Parameter("blocks that share the output columns of the same heads", "", 1.0, values=(1.0, 2.0, 3.0, 4.0))
-    ] = 1.0
-    uncached: Annotated[
-        float, Parameter("additional time per key from DRAM, as a fraction of the time per key from L2", "", 0.1)
-    ] = 0.0
-    cluster_heads: Annotated[
-        float,
-        Parameter(
-            "query heads from which a cluster of SMs processes all heads of a sequence, in another kernel; 0: never",
-            "",
-            0.0,
-            values=(0.0, 128.0),
-        ),
-    ] = 0.0
-    cluster_latency: Annotated[float, Parameter("time from launch to end of the smallest such kernel", "s", 1e-05)] = (
-        0.0
-    )
-    cluster_wave: Annotated[float, Parameter("time per wave of clusters", "s", 2e-06)] = 0.0
-    cluster_pipe: Annotated[
-        float,
-        Parameter(
-            "factor on the pipe's peak in this kernel; above 1 where it multiplies in a narrower format", "", 0.5
-        ),
-    ] = 1.0
-    narrow_heads: Annotated[
-        float,
-        Parameter(
-            "largest number of query heads for which a kernel with blocks of 16 heads always runs; more heads use it "
-            "for short caches; 0: never",
-            "",
-            0.0,
-            values=(0.0, 32.0),
-        ),
-    ] = 0.0
-    narrow_wave: Annotated[float, Parameter("time per wave of blocks of this kernel", "s", 2e-06)] = 0.0
 
 
 class BatchedTiming(NamedTuple):
@@ -564,7 +332,7 @@ class Fitted(NamedTuple, Generic[Timing]):
 Sets = Mapping[str, Mapping[str, Fitted[Timing]]]
 """Implementation -> format key -> set. The first of each is the default.
 
-A format key is compute format / stored format, such as `fp16/int4`; attention adds the head size: `fp16/fp8/128`.
+A format key is compute format / stored format, such as `fp16/int4`. In attention, the KV cache has the stored format.
 """
 
 
@@ -577,14 +345,14 @@ class Calibration(NamedTuple):
     device: str
     transferred: Mapping[str, Sequence[str]] = NOTHING  # another device -> kinds of sets taken from it
     gemm: Sets[GemmTiming] = NOTHING
-    context: Sets[ContextTiming] = NOTHING
-    generation: Sets[GenerationTiming] = NOTHING
+    prefill_attention: Sets[PrefillTiming] = NOTHING
+    decode_attention: Sets[DecodeTiming] = NOTHING
     experts: Sets[ExpertsTiming] = NOTHING
     collectives: Sets[CollectiveTiming] = NOTHING
     elementwise: Sets[ElementwiseTiming] = NOTHING
-    encoder: Sets[TiledTiming] = NOTHING
-    latent_context: Sets[TiledTiming] = NOTHING
-    latent_generation: Sets[LatentGenerationTiming] = NOTHING
+    encoder_attention: Sets[PrefillTiming] = NOTHING
+    latent_prefill: Sets[PrefillTiming] = NOTHING
+    latent_decode: Sets[DecodeTiming] = NOTHING
     latent_products: Sets[BatchedTiming] = NOTHING
     causal_convolution: Sets[CausalConvolutionTiming] = NOTHING
     causal_convolution_update: Sets[StateUpdateTiming] = NOTHING

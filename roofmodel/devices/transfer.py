@@ -26,8 +26,6 @@ parameters of another one contain 77 to 88 % of the measurements.
 """
 TENSOR_INSTRUCTIONS = {"7": "mma.sync", "8": "mma.sync", "12": "mma.sync", "9": "wgmma", "10": "tcgen05"}
 """The PTX instructions of the fastest 16-bit GEMMs by the major compute capability."""
-SPECIAL_FUNCTION_RATES = {"10.3": 2.0}
-"""Exponentials per clock and SM, relative to other compute capabilities (NVIDIA, "Inside NVIDIA Blackwell Ultra")."""
 
 
 class CalibratedDevice(StreamingDevice, Protocol):
@@ -91,9 +89,8 @@ def transferred(device: CalibratedDevice, source: CalibratedDevice, kinds: tuple
     """The parameter sets of `source`, as a device without measurements of its own uses them.
 
     Parameters are fractions of the datasheet's ceilings, or times. Where the same GEMM benchmark ran on both devices,
-    their `pipe` is scaled (see `_peak_ratio`). `dram` of STREAMING kinds is scaled by the SMs per bandwidth, softmax
-    and overheads of attention tiles by the tensor cores (see `_scaled`). Where the source itself uses sets of another
-    device, the differences of both transfers widen its interval, each of them once.
+    their `pipe` is scaled (see `_peak_ratio`). `dram` of STREAMING kinds is scaled by the SMs per bandwidth. Where the
+    source itself uses sets of another device, the differences of both transfers widen its interval, each of them once.
     """
     found = source.calibration
     assert found is not None
@@ -139,23 +136,6 @@ class _Changes(NamedTuple):
         found = {"architecture": True, "instructions": self.other_instructions, "memory": other_memory}
         return frozenset({"device", *(name for name, differs in found.items() if differs)})
 
-    def tensor_ratio(self, dtype: str) -> float:
-        """The ratio of the multiplications per clock and SM in a format; 1 where one of the devices lacks it."""
-        rates = [_rate_per_clock(one, dtype) for one in self]
-        return rates[0] / rates[1] if rates[0] and rates[1] else 1.0
-
-    @property
-    def exponential_ratio(self) -> float:
-        """The ratio of the exponentials per clock and SM."""
-        rates = [SPECIAL_FUNCTION_RATES.get(one.compute_capability or "", 1.0) for one in self]
-        return rates[0] / rates[1]
-
-
-def _rate_per_clock(device: CalibratedDevice, dtype: str) -> float | None:
-    """Operations per clock and SM of the tensor cores in a format; None where the device's file does not state them."""
-    pipe = device.pipes.get(f"tensor_{dtype}")
-    return pipe.per_multiprocessor if pipe else None
-
 
 def _tensor_instructions(device: CalibratedDevice) -> str:
     """The tensor instructions of a device; its compute capability where they are not known."""
@@ -189,16 +169,15 @@ def _transferred_sets(kind: str, sets: Sets[Any], changes: _Changes) -> Sets[Any
 
     def one_set(form: str, one: Fitted[Any], peak_ratio: float, spread: float) -> Fitted[Any]:
         timing, fit = one
-        scaled = _scaled(timing, kind, form, changes, peak_ratio)
+        scaled = _scaled(timing, kind, changes, peak_ratio)
         return Fitted(scaled, fit if form in LINKS_OF_MACHINES else fit.with_spread(spread))
 
     def read() -> tuple[Sets[Any], frozenset[str]]:
         applied, peak_ratio = _differences(sets), _peak_ratio(changes.device, changes.source)
         remaining = _spread(changes.differences - applied)
-        kept = _of_default_implementations(sets) if kind in ATTENTION and changes.other_instructions else sets
         wider = {
             name: {form: one_set(form, one, peak_ratio, remaining) for form, one in forms.items()}
-            for name, forms in kept.items()
+            for name, forms in sets.items()
         }
         return wider, changes.differences | applied
 
@@ -207,45 +186,11 @@ def _transferred_sets(kind: str, sets: Sets[Any], changes: _Changes) -> Sets[Any
 
 STREAMING = ("elementwise", "causal_convolution", "causal_convolution_update", "delta_rule_decode")
 """Kinds of kernels that move data and compute little: their `dram` depends on the device's SMs (`dram_fraction.py`)."""
-ATTENTION = ("context", "generation")
-"""Kinds of parameters of attention on keys and values of each head, with a set for each head size."""
 
 
-def _of_default_implementations(sets: Sets[Timing]) -> Sets[Timing]:
-    """The sets of the first implementation for each compute and stored format.
-
-    Which implementation supports a head size depends on the libraries for a chip: SGLang uses its Triton kernels on a
-    B200 for heads of 192, because TensorRT-LLM's kernels do not have them. With other tensor instructions, other
-    libraries run, so that a similar head size of the default implementation is nearer.
-    """
-    first: dict[tuple[str, ...], str] = {}
-    for name, forms in sets.items():
-        for form in forms:
-            first.setdefault(_formats(form), name)
-    kept = {
-        name: {form: one for form, one in forms.items() if first[_formats(form)] == name}
-        for name, forms in sets.items()
-    }
-    return {name: forms for name, forms in kept.items() if forms}
-
-
-def _formats(form: str) -> tuple[str, ...]:
-    """Compute and stored format of a format key, without its head size."""
-    return tuple(form.split("/")[:2])
-
-
-def _scaled(timing: Timing, kind: str, form: str, changes: _Changes, peak_ratio: float) -> Timing:
-    """The parameters for the other device.
-
-    `softmax` and `fill` of attention tiles are times relative to the time of multiplications: the exponentials of a
-    score, and the start and end of a tile. An SM takes as many clocks for them with faster tensor cores.
-    """
+def _scaled(timing: Timing, kind: str, changes: _Changes, peak_ratio: float) -> Timing:
+    """The parameters for the other device."""
     values = timing._asdict()
     if kind in STREAMING:
         return timing._replace(dram=transferred_fraction(values["dram"], changes.device, changes.source))
-    scaled = {"pipe": peak_ratio * values["pipe"]} if "pipe" in values else {}
-    if "softmax" in values:
-        tensor_ratio = changes.tensor_ratio(form.partition("/")[0])
-        scaled["softmax"] = values["softmax"] * tensor_ratio / changes.exponential_ratio
-        scaled["fill"] = values["fill"] * tensor_ratio
-    return timing._replace(**scaled)
+    return timing._replace(pipe=peak_ratio * values["pipe"]) if "pipe" in values else timing

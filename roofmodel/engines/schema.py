@@ -15,14 +15,14 @@ FUSIONS = {
 }
 """What an engine can fuse. `roofmodel/timing/engine/fusion.py` has the time of each."""
 KINDS = (
-    "gemm", "context", "generation", "experts", "encoder", "latent_context", "latent_generation", "latent_products",
-    "causal_convolution", "causal_convolution_update", "delta_rule_prefill", "delta_rule_decode",
+    "gemm", "prefill_attention", "decode_attention", "experts", "encoder_attention", "latent_prefill", "latent_decode",
+    "latent_products", "causal_convolution", "causal_convolution_update", "delta_rule_prefill", "delta_rule_decode",
 )  # fmt: skip
 """Kinds of kernels of which an engine has its own, as in a device's calibration. Elementwise kernels are the same in
 all engines."""
 CHOICES = {
     "gemm": ("gemm",),
-    "attention": ("context", "generation", "encoder", "latent_context", "latent_generation"),
+    "attention": ("prefill_attention", "decode_attention", "encoder_attention", "latent_prefill", "latent_decode"),
     "moe": ("experts",),
 }
 """Options that choose a kernel among those of an engine's file, and the kinds that they apply to."""

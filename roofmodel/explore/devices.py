@@ -98,9 +98,9 @@ def sets_used(nodes: Sequence[Node]) -> list[tuple[str, str, str]]:
 def _sets(device: Device, kind: str, implementation: str, role: str, sets: UniqueRecords) -> Any:
     """The index of the parameter set by compute format and format of the role; None where none is fitted.
 
-    The role can have a head size, `kv/128`. For collectives it is a link, which has one set.
+    For collectives the role is a link, which has one set.
     """
-    known, (_, slash, head) = getattr(device.calibration, kind), role.partition("/")
+    known = getattr(device.calibration, kind)
 
     def index(wanted: str) -> int | None:
         fitted = choose_set(known, kernels_of(device, kind, implementation, wanted), wanted)
@@ -112,10 +112,7 @@ def _sets(device: Device, kind: str, implementation: str, role: str, sets: Uniqu
     if kind == "collectives":
         link = _links(device)[role]
         return link and index(link.parameters)
-    return {
-        dtype: {stored: index(format_key(dtype, f"{stored}{slash}{head}")) for stored in FORMATS}
-        for dtype in COMPUTE_FORMATS
-    }
+    return {dtype: {stored: index(format_key(dtype, stored)) for stored in FORMATS} for dtype in COMPUTE_FORMATS}
 
 
 def kernels_of(device: Device, kind: str, implementation: str, key: str) -> tuple[str, ...]:

@@ -151,7 +151,7 @@ function input(name) {
   }
   const [set, implementation, role, field] = keys;
   const sets = device().sets[`${set}|${implementation}|${role}`];
-  const index = (set === "collectives" ? sets : sets?.[state.dtype][format(role.split("/")[0])]) ?? null;
+  const index = (set === "collectives" ? sets : sets?.[state.dtype][format(role)]) ?? null;
   return index === null ? null : figure(data.sets[index][field]);
 }
 

@@ -15,9 +15,9 @@ Each combination of options that are not numbers (`Variant`, and the engine) has
     device|FIELD                              a figure of the device, or of its matmul or vector pipe; for
                                               `pairs_over_pcie` 1 or 0
     device|LINK|FIELD                         a figure of a link: `inside` a node, `bridge` or `network`
-    set|KIND|IMPLEMENTATION|ROLE|FIELD        a fitted parameter (`parameter_sets.choose_set`) for `dtype` and ROLE,
-                                              which may end with a head size; or for a LINK. An IMPLEMENTATION that is
-                                              an engine stands for its kernels on the device
+    set|KIND|IMPLEMENTATION|ROLE|FIELD        a fitted parameter (`parameter_sets.choose_set`) for `dtype` and ROLE
+                                              or for a LINK. An IMPLEMENTATION that is an engine stands for its
+                                              kernels on the device
 """
 
 from __future__ import annotations

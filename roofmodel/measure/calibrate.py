@@ -59,13 +59,12 @@ ROWS_PER_PARAMETER = 3  # at least, else the set is not fitted
 MIN_BOUND_FRACTION = 0.95  # a time below this fraction of its bound is wrong; clocks differ by less
 DEFAULT_FORMATS = "fp16/fp16"
 # The modules whose formulas are a minimum over candidates, by kind of parameters.
-CHOICES = {"gemm": gemm, "generation": attention}
+CHOICES = {"gemm": gemm, "decode_attention": attention, "latent_decode": attention}
 # Example lines of a device's file for fields that the timing model needs.
 FIELD_EXAMPLES = {"multiprocessors": "multiprocessors: 108", "clocks: boost": "clocks: {boost: 1410 MHz}"}
 # The kind of parameters by operation of the table; the operator decides for all others (`layer_kernels.kind`).
 KINDS = {
-    "gemm": "gemm", "attn_context": "context", "attn_generation": "generation", "moe": "experts",
-    "nccl": "collectives", "custom_allreduce": "collectives",
+    "gemm": "gemm", "moe": "experts", "nccl": "collectives", "custom_allreduce": "collectives",
 }  # fmt: skip
 
 _NO_FIT = Fit(0, 0, 0.0, 1.0, 1.0, "", "")
@@ -170,7 +169,8 @@ def _samples(paths: list[str], device: Device, remarks: list[str]) -> dict[str, 
                 lines = line_numbers(row_line[group.rows[suspect]].tolist())
                 remarks.append(f"{name}: {lines}: not fitted, because more than 5 % faster than the bound")
             sample = Sample(group, times[group.rows], thirds(group.op, group.shape))
-            measured.setdefault(_kind(group), []).append(sample.select(np.flatnonzero(~suspect)))
+            fitted = ~suspect & ~_has_single_tokens(group)
+            measured.setdefault(_kind(group), []).append(sample.select(np.flatnonzero(fitted)))
     found: dict[str, list[Sample]] = {kind: measured.get(kind, []) for kind in TIMINGS}
     found["elementwise"] = [
         sample
@@ -184,6 +184,12 @@ def _samples(paths: list[str], device: Device, remarks: list[str]) -> dict[str, 
 def _kind(group: RowGroup) -> str:
     """The kind of parameters of a group."""
     return KINDS.get(group.op) or layer_kernels.kind(group.operator) or "elementwise"
+
+
+def _has_single_tokens(group: RowGroup) -> Array:
+    """Mask of the prefills of one token: libraries run other kernels for them than for longer prompts."""
+    is_prefill = _kind(group) in layer_kernels.PREFILLS and "seq" in group.shape
+    return group.shape["seq"] == 1 if is_prefill else np.zeros(len(group.rows), bool)
 
 
 def _with_previous(found: Sets[Timing], before: Sets[Timing]) -> Sets[Timing]:

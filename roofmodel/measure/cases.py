@@ -19,8 +19,8 @@ from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers.algebra import product
 from roofmodel.steps.options import workload
+from roofmodel.timing import attention
 from roofmodel.timing.elementwise import elementwise_kind
-from roofmodel.timing.timing import attention_work
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8")
 TENSOR_DTYPES = ("fp32", "fp16", "bf16")  # formats of whole tensors; tf32 and fp8 apply to GEMMs only
@@ -165,7 +165,7 @@ def _attention(operator: Operator) -> tuple[str, dict[str, int]] | None:
     """The operation and columns of fused causal attention with one head size; None for other attention."""
     if "t:s" not in operator.sizes or not {"k", "g", "h"} <= set(operator.reads[0].axes):
         return None
-    fused = attention_work(operator)
+    fused = attention.work(operator)
     shape: dict[str, Any] = dict(
         batch=fused.batch, heads=fused.heads, kv_heads=fused.kv_heads, head_dim=operator.sizes["h"],
         seq=fused.queries, kv_len=fused.keys, window=0,

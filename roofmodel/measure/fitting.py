@@ -22,6 +22,8 @@ MAX_FIT_ROWS, MAX_SEARCH_ROWS = 1500, 400
 LOSS_SCALES = (0.1, 0.03)
 """Residuals below it are squared in the loss; the second one ends close to the mean error."""
 RANDOM_STARTS, SEARCH_STEPS, STEPS = 6, 12, 40
+LEAST_GAIN = 0.01
+"""Share of the error by which another value of a parameter with few values has to be better than its start."""
 
 
 class FitRows(NamedTuple):
@@ -79,7 +81,8 @@ def fit(rows: Sequence[FitRows], search_rows: Sequence[FitRows], model: Any) -> 
     for name, parameter in declared.items():
         others = [value for value in parameter.values if value != getattr(best.timing, name)]
         tried = [_descend(search_rows, best.timing._replace(**{name: value}), *_SEARCH) for value in others]
-        best = min([best, *tried], key=_error)
+        nearest = min(tried, key=_error, default=best)
+        best = nearest if nearest.error < (1 - LEAST_GAIN) * best.error else best
     return refine(rows, best.timing)
 
 
@@ -102,7 +105,7 @@ def _error(point: _Point) -> float:
 
 
 def _descend(rows: Sequence[FitRows], start: Any, scale: float, steps: int) -> _Point:
-    """The parameters at a local minimum of the loss; those without an effect on these rows stay as they are."""
+    """The parameters at a local minimum of the loss; those without an effect on these rows have their start."""
     from scipy.optimize import least_squares
 
     declared = parameters(type(start))
@@ -132,6 +135,6 @@ def _descend(rows: Sequence[FitRows], start: Any, scale: float, steps: int) -> _
     )
     moved = dict(zip(names, np.exp(found.x).tolist(), strict=True))
     without_effect = [name for name, slope in zip(names, found.jac.T, strict=True) if not np.abs(slope).any()]
-    moved |= {name: getattr(start, name) for name in without_effect}
+    moved |= {name: declared[name].start for name in without_effect}
     best = start._replace(**moved)
     return _Point(best, float(np.abs(np.concatenate([each.ratios(best) for each in rows]) - 1).mean()))

@@ -212,7 +212,6 @@ class TableOperation(NamedTuple):
     optional: tuple[str, ...] = ()
     text_columns: tuple[str, ...] = ()  # optional texts; rows that are counted together have the same
     required_texts: tuple[str, ...] = ()  # those of `columns` that are texts; such rows have the same, too
-    shared_columns: tuple[str, ...] = ()  # shape columns that have one value in rows that are counted together
     warm: bool = False  # the tables repeat each call on the same operands: what fits in L2 is read from there
     by_engine: bool = False  # frameworks have different kernels with the same name
     label: str = ""  # in the names of parameter sets, where another operation has kernels with the same names
@@ -238,11 +237,9 @@ _CAUSAL_FILTER = TableOperation(
 
 OPERATIONS: dict[str, TableOperation] = {
     "gemm": TableOperation(("m", "n", "k"), gemm),
-    "attn_context": TableOperation(_ATTENTION, attention_core, ("window",), shared_columns=("head_dim",)),
-    "attn_generation": TableOperation(_ATTENTION, attention_core, ("window",), shared_columns=("head_dim",)),
-    "attn_encoder": TableOperation(
-        ("batch", "heads", "head_dim", "seq"), encoder_attention, shared_columns=("head_dim",), warm=True
-    ),
+    "attn_context": TableOperation(_ATTENTION, attention_core, ("window",)),
+    "attn_generation": TableOperation(_ATTENTION, attention_core, ("window",)),
+    "attn_encoder": TableOperation(("batch", "heads", "head_dim", "seq"), encoder_attention, warm=True),
     "mla_context": TableOperation(_LATENT, latent_core, warm=True),
     "mla_generation": TableOperation(_LATENT, latent_core, warm=True),
     "mla_bmm": TableOperation(("tokens", "heads", "part"), latent_batched_gemm, required_texts=("part",), warm=True),

@@ -170,11 +170,7 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
     count = len(table["op"])
     notes, found = np.full(count, "", dtype=object), []
     rows_of: dict[tuple[str, ...], list[int]] = {}
-    more = {
-        name
-        for operation in OPERATIONS.values()
-        for name in (*operation.text_columns, *operation.required_texts, *operation.shared_columns)
-    }
+    more = {name for operation in OPERATIONS.values() for name in (*operation.text_columns, *operation.required_texts)}
     keys = tuple(
         dict.fromkeys(
             (
@@ -225,10 +221,9 @@ def groups(table: Table) -> tuple[list[RowGroup], Array]:
         try:
             shape, problems = _shape(table, here, op, dtype, kv)
             notes[here], valid = problems, problems == ""
-            shared = {name: int(shape[name][0]) for name in OPERATIONS[op].shared_columns if valid.any()}
             for some in _by_kernel(op, shape):
                 part = {name: values[some] for name, values in shape.items()}
-                operator = OPERATIONS[op].operator({**texts, **part, **shared}, widths(PRECISIONS[dtype], kv or None))
+                operator = OPERATIONS[op].operator({**texts, **part}, widths(PRECISIONS[dtype], kv or None))
                 named = " ".join(filter(None, (texts["engine"], OPERATIONS[op].label, kernel)))
                 found.append(
                     RowGroup(op, PRECISIONS[dtype].compute, named, l2, benchmark, here[valid][some], part, operator)

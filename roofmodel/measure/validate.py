@@ -199,7 +199,7 @@ def _predicted(
                 name = by.implementation
                 default = "" if name in (group.kernel, "any") else " (default)"
                 sets[group.rows] = f"{group.op}: {name}{default}"
-                formats[group.rows] = f"{group.op}: {name} {_formats(by)}{default}"
+                formats[group.rows] = f"{group.op}: {name} {by.format_key}{default}"
                 fit_sources.add(by.fit.source)
                 if source is not None:
                     uses[group.rows] = _use_in_fit(group, by, device, np.array(source, dtype=object)[group.rows])
@@ -212,11 +212,6 @@ def _predicted(
         except WorkloadError as error:
             notes[group.rows] = str(error)
     return _Predicted(bound, expected, low, high, sets, formats, uses, tuple(sorted(fit_sources)))
-
-
-def _formats(by: Formula) -> str:
-    """The formats of a parameter set, without the head size of attention: `fp16/fp8`."""
-    return "/".join(by.format_key.split("/")[:2])
 
 
 def _use_in_fit(group: RowGroup, by: Formula, device: Device, source: Array) -> Array:

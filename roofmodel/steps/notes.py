@@ -37,15 +37,15 @@ ECC_SHARE = 1 / 16
 """The share of GDDR memory that ECC takes: 6.25 % (NVIDIA, CUDA C++ best practices guide, on bandwidth)."""
 
 KERNEL_KINDS = {
-    "gemm": "GEMM", "context": "prefill attention", "generation": "decode attention", "experts": "MoE",
-    "collectives": "collective", "elementwise": "elementwise", "encoder": "encoder attention",
-    "latent_context": "latent prefill attention", "latent_generation": "latent decode attention",
-    "latent_products": "absorbed projection", "causal_convolution": "causal convolution",
-    "causal_convolution_update": "causal convolution", "delta_rule_prefill": "delta-rule",
-    "delta_rule_decode": "delta-rule",
+    "gemm": "GEMM", "prefill_attention": "prefill attention", "decode_attention": "decode attention",
+    "experts": "MoE", "collectives": "collective", "elementwise": "elementwise",
+    "encoder_attention": "encoder attention", "latent_prefill": "latent prefill attention",
+    "latent_decode": "latent decode attention", "latent_products": "absorbed projection",
+    "causal_convolution": "causal convolution", "causal_convolution_update": "causal convolution",
+    "delta_rule_prefill": "delta-rule", "delta_rule_decode": "delta-rule",
 }  # fmt: skip
 """The kinds of kernels in a device's calibration, by their names in its file."""
-CACHED = ("context", "generation", "encoder", "latent_context", "latent_generation")
+CACHED = ("prefill_attention", "decode_attention", "encoder_attention", "latent_prefill", "latent_decode")
 """The kinds whose stored format is that of the KV cache; of the others, it is that of the weights."""
 
 
@@ -427,13 +427,13 @@ def _has_unscaled_fp4(kind: str, format_key: str) -> bool:
 
 
 def _format_text(kind: str, format_key: str, half: str) -> str:
-    """The formats of a format key, without its head size: such as `fp16 with int4 weights`.
+    """The formats of a format key, such as `fp16 with int4 weights`.
 
     `half` is the 16-bit format of the workload.
     """
     if _has_unscaled_fp4(kind, format_key):
         return "fp4 weights without scales"
-    names = [half if name == "fp16" else name for name in format_key.split("/")[:2]]
+    names = [half if name == "fp16" else name for name in format_key.split("/")]
     if len(set(names)) == 1:
         return names[0]
     return f"{names[0]} with {names[1]} {'KV cache' if kind in CACHED else 'weights'}"

@@ -1,4 +1,4 @@
-"""Kernels with a timing formula of their own: attention of encoders, latent attention, delta rules, causal filters."""
+"""Kinds of kernels by operator: attention, absorbed projections, delta rules, causal filters."""
 
 from __future__ import annotations
 
@@ -19,25 +19,21 @@ class KernelFormula(NamedTuple):
     work: Callable[[Operator], Any] | None
 
 
+PREFILLS = ("prefill_attention", "encoder_attention", "latent_prefill")
+DECODES = ("decode_attention", "latent_decode")
+"""The kinds of parameters of fused attention (`attention.py`): many queries per sequence, and one or a few."""
 KINDS = (
-    "encoder", "latent_context", "latent_generation", "latent_products", "causal_convolution",
-    "causal_convolution_update", "delta_rule_prefill", "delta_rule_decode",
+    "latent_products", "causal_convolution", "causal_convolution_update", "delta_rule_prefill", "delta_rule_decode",
 )  # fmt: skip
-"""The kinds of parameters of these kernels."""
+"""The kinds of parameters of the other kernels."""
 
 
 def kernel_formula(kind: str) -> KernelFormula:
     """The formula of a kind of KINDS. Its modules are imported here, because few models have such kernels."""
-    from roofmodel.timing import batched_gemm, latent_attention, recurrent, tiled_attention
+    from roofmodel.timing import batched_gemm, recurrent
 
-    tiled = KernelFormula(tiled_attention.DESCRIPTION, tiled_attention.seconds, tiled_attention.work)
     update = KernelFormula(recurrent.STATE_UPDATE, recurrent.update_seconds, recurrent.update_work)
     return {
-        "encoder": tiled,
-        "latent_context": tiled,
-        "latent_generation": KernelFormula(
-            latent_attention.DESCRIPTION, latent_attention.seconds, latent_attention.work
-        ),
         "latent_products": KernelFormula(batched_gemm.DESCRIPTION, batched_gemm.seconds, None),
         "causal_convolution": KernelFormula(
             recurrent.CAUSAL_CONVOLUTION, recurrent.convolution_seconds, recurrent.convolution_work
@@ -77,10 +73,9 @@ def similar_kernel(implementation: str, known: Sets[Any]) -> str:
 
 
 def kind(operator: Operator) -> str:
-    """The kind of parameters of an operator with a formula here; empty for other operators.
+    """The kind of parameters of an operator: one of PREFILLS, DECODES and KINDS; empty for other operators.
 
-    Naive latent attention of a decode is attention with keys and values of each
-    head, as of other models.
+    Naive latent attention of a decode is attention with keys and values of each head, as of other models.
     """
     if operator.kind == "attention" and "t:s" in operator.sizes:
         return _attention_kind(operator)
@@ -114,13 +109,11 @@ def _is_update(operator: Operator) -> bool:
 def _attention_kind(operator: Operator) -> str:
     sizes = operator.sizes
     decodes = is_decode(operator)
-    if "zk" in sizes and "h'" in sizes:
-        if is_absorbed(operator):
-            return "latent_generation" if decodes else ""
-        return "" if decodes else "latent_context"
+    if "zk" in sizes and "h'" in sizes and decodes == is_absorbed(operator):
+        return "latent_decode" if decodes else "latent_prefill"
     if not decodes and {"k", "g"} <= sizes.keys() and not operator.causal:
-        return "encoder"
-    return ""
+        return "encoder_attention"
+    return "decode_attention" if decodes else "prefill_attention"
 
 
 def is_decode(operator: Operator) -> bool:

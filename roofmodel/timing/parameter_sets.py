@@ -9,7 +9,6 @@ from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Fit, Fitted, Sets, Timing
 from roofmodel.engines.schema import AllReduce
-from roofmodel.numbers.algebra import product
 
 
 class ParameterSet(NamedTuple):
@@ -45,8 +44,7 @@ def choose_set(sets: Sets[Timing], implementation: str | tuple[str, ...], key: s
 
     Several implementations are in order of preference. Sets are ranked by, in this order: same formats; mean error of
     at most MAX_TRANSFER_ERROR; same compute format with a stored format of similar width; preferred implementation;
-    similar head size; order in the file, whose first set is the default. A set for another format key gets a wider
-    interval.
+    order in the file, whose first set is the default. A set for another format key gets a wider interval.
     """
     wanted_names = (implementation,) if isinstance(implementation, str) else implementation
     for each in wanted_names:
@@ -61,14 +59,12 @@ def choose_set(sets: Sets[Timing], implementation: str | tuple[str, ...], key: s
 
     ranks = {each: rank for rank, each in reversed([*enumerate(wanted_names)])}
 
-    def distance(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, int, float]:
+    def distance(candidate: tuple[str, str, Fitted[Timing]]) -> tuple[bool, bool, float, int]:
         name, other, (_, fit) = candidate
         wanted, found = key.split("/"), other.split("/")
-        same = wanted[0] == found[0]  # compute format
-        width = _width_distance(*wanted[1:2], *found[1:2]) if same else inf
+        width = _width_distance(*wanted[1:2], *found[1:2]) if wanted[0] == found[0] else inf  # same compute format
         poor = fit.error > MAX_TRANSFER_ERROR
-        rank = ranks.get(name, len(wanted_names))
-        return wanted[:2] != found[:2], poor, width, rank, same * _head_size_ratio(key, other)
+        return wanted[:2] != found[:2], poor, width, ranks.get(name, len(wanted_names))
 
     name, other, (timing, fit) = min(known, key=distance)
     if other == key:
@@ -82,16 +78,10 @@ def _width_distance(stored: str = "", other: str = "") -> float:
     return abs(log2(FORMATS[stored].bits / FORMATS[other].bits)) if known else 0.0
 
 
-def _head_size_ratio(key: str, other: str) -> float:
-    """The factor between the head sizes of two format keys; 1 where a key has none."""
-    sizes = [float(size) for name in (key, other) for size in name.split("/")[2:]]
-    return max(sizes) / min(sizes) if len(sizes) == 2 else 1.0
-
-
 def operator_format_key(operator: Operator, dtype: str) -> str:
     """The format key of an operator's kernel: compute format / weight format, such as `fp16/int4`.
 
-    For attention: compute format / KV cache format / head size, such as `fp16/fp8/128`.
+    For attention: compute format / KV cache format.
     """
     widths, is_attention = operator.widths, operator.kind == "attention"
     stored = widths.kv if is_attention else widths.weights
@@ -103,16 +93,9 @@ def operator_format_key(operator: Operator, dtype: str) -> str:
     elif widths.by_matrix:
         others = dict(widths.by_matrix)
         stored = next((others[tensor.name] for tensor in operator.parameters if tensor.name in others), stored)
-    if not is_attention:
-        return format_key(dtype, stored.name)
-    scores = [line for line in operator.lines if line.outputs == operator.lines[0].outputs]
-    head = sum(product(operator.sizes[axis] for axis in line.contracted) for line in scores)
-    return format_key(dtype, f"{stored.name}/{head}")
+    return format_key(dtype, stored.name)
 
 
 def format_key(dtype: str, stored: str) -> str:
-    """The key of a parameter set: compute format / stored format, such as `fp16/int4`; bf16 shares fp16's sets.
-
-    `stored` may end in a head size: `fp8/128`.
-    """
-    return "/".join("fp16" if name == "bf16" else name for name in (dtype, *stored.split("/")))
+    """The key of a parameter set: compute format / stored format, such as `fp16/int4`; bf16 shares fp16's sets."""
+    return "/".join("fp16" if name == "bf16" else name for name in (dtype, stored))

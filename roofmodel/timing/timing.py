@@ -18,7 +18,6 @@ from roofmodel.devices.parts import Link
 from roofmodel.engines.schema import AllReduce
 from roofmodel.numbers.algebra import Number, either, is_just, maximum, minimum, plain, power, product, trace_branches
 from roofmodel.timing import attention, elementwise, gemm, layer_kernels
-from roofmodel.timing.attention import AttentionWork
 from roofmodel.timing.elementwise import elementwise_kind
 from roofmodel.timing.formula import Chip, FormulaDescription, chip
 from roofmodel.timing.gemm import GemmWork
@@ -277,11 +276,10 @@ def _kernel(
     if kind in layer_kernels.KINDS:
         description, function, make_work = layer_kernels.kernel_formula(kind)
         return found(description, function, make_work(operator) if make_work else gemm_work(operator, dtype))
-    if kind in ("context", "generation"):
-        work = attention_work(operator)._replace(repeated=repeated)
-        if kind == "generation":
-            return found(attention.DECODE, attention.generation_seconds, work)
-        return found(attention.PREFILL, attention.context_seconds, work)
+    if kind in layer_kernels.DECODES:
+        return found(attention.DECODE, attention.decode_seconds, attention.work(operator)._replace(repeated=repeated))
+    if kind in layer_kernels.PREFILLS:
+        return found(attention.PREFILL, attention.prefill_seconds, attention.work(operator)._replace(repeated=repeated))
     if kind == "experts":
         from roofmodel.timing import experts
 
@@ -336,8 +334,10 @@ def _kernel_kind(operator: Operator, calibration: Calibration) -> str:
     kind = layer_kernels.kind(operator)
     if kind and getattr(calibration, kind):
         return kind
-    if operator.kind == "attention" and "t:s" in operator.sizes:
-        return "generation" if layer_kernels.is_decode(operator) else "context"
+    if kind in layer_kernels.DECODES:
+        return "decode_attention"
+    if kind in layer_kernels.PREFILLS:
+        return "prefill_attention"
     if operator.kind == "moe" or _is_grouped_gemm(operator):
         return "experts"
     return "gemm" if _is_gemm(operator) else "elementwise"
@@ -456,23 +456,3 @@ def moe_work(operator: Operator, dtype: str) -> MoeWork:
     even = sizes.get("even", 0)
     gemms = [found._replace(even=even) for part in operator.parts if (found := grouped_gemm_work(part, dtype))]
     return MoeWork(gemms, moved)
-
-
-def attention_work(operator: Operator) -> AttentionWork:
-    """The input of the formulas of fused attention, from its operator."""
-    sizes, cost = operator.sizes, operator.cost
-    cache = [tensor for tensor in operator.reads if "s" in tensor.axes]  # keys and values
-    of_each_head = any("k" in tensor.axes for tensor in cache)
-    return AttentionWork(
-        batch=plain(sizes["b"]),
-        heads=product(sizes[axis] for axis in ("k", "g", "ki") if axis in sizes),  # ki: heads of an indexer
-        kv_heads=sizes["k"] if of_each_head else 1,
-        queries=plain(sizes["t"]),
-        keys=plain(sizes["s"]),
-        pairs=plain(sizes["t:s"]),
-        flops=plain(cost.matmul_flops),
-        bytes=plain(cost.bytes),
-        kv_bytes=plain(sum(operator.bytes_of(tensor) for tensor in cache)),
-        windowed=sizes.get("windowed", 0),
-        hides=sizes.get("hides", 0),
-    )

@@ -100,16 +100,3 @@ def attention_sizes(model: str, phase: Phase, tokens: int, context: int) -> list
 def test_only_a_decode_of_several_tokens_verifies_drafts(phase: Phase, tokens: int, drafts: int | None) -> None:
     for sizes in attention_sizes("gpt2", phase, tokens, 100):
         assert sizes.get("drafts") == drafts
-
-
-@pytest.mark.parametrize("model", ["gemma-2-2b", "Mistral-7B-v0.1"])  # windows of 4096 tokens
-@pytest.mark.parametrize(
-    ("phase", "tokens", "context"),
-    [("prefill", 4096, 0), ("prefill", 96, 4000), ("decode", 1, 4095), ("decode", 4, 4092)],
-)
-def test_sizes_state_whether_a_window_hides_keys(model: str, phase: Phase, tokens: int, context: int) -> None:
-    for more in range(3):
-        layers = [sizes for sizes in attention_sizes(model, phase, tokens, context + more) if sizes.get("windowed")]
-        assert len(layers) == 1
-        hidden = pairs(step(tokens, context + more), None, causal=True) - layers[0]["t:s"]
-        assert layers[0]["hides"] == (hidden > 0) == (more > 0)

@@ -16,7 +16,6 @@ from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.devices.transfer import transferred
 from roofmodel.errors import DeviceError
-from roofmodel.timing.parameter_sets import choose_set
 
 FILES = sorted((Path(__file__).parents[2] / "hardware").glob("*.yaml"))
 
@@ -53,8 +52,8 @@ def test_a_device_has_the_sets_of_its_source_device_with_intervals_at_least_as_w
     [
         ("a40", "a100-pcie-80gb", "a100-sxm-80gb", "gemm"),
         ("l40s", "h100-pcie", "h100-sxm", "gemm"),
-        ("a40", "gb200", "b200", "encoder"),
-        ("a40", "a100-sxm-80gb", "h100-sxm", "encoder"),
+        ("a40", "gb200", "b200", "encoder_attention"),
+        ("a40", "a100-sxm-80gb", "h100-sxm", "encoder_attention"),
     ],
 )
 def test_a_second_source_of_the_same_design_does_not_narrow_the_interval(
@@ -86,9 +85,9 @@ def test_the_file_of_a_source_device_is_read_when_its_sets_are_first_used(monkey
     device = Device.load("a100")
     assert device.calibration is not None
     assert opened == ["a100"]
-    assert device.calibration.encoder
+    assert device.calibration.encoder_attention
     assert opened == ["a100"]
-    assert len(device.calibration.encoder) == len(device.calibration.encoder) > 0
+    assert len(device.calibration.encoder_attention) == len(device.calibration.encoder_attention) > 0
     assert opened == ["a100", "h100-sxm"]
     assert len(device.calibration.delta_rule_decode) > 0
     assert opened == ["a100", "h100-sxm"]
@@ -105,44 +104,6 @@ def test_an_error_in_the_source_device_of_a_users_file_is_raised_when_the_file_i
     file.write_text(text.replace("\nlike: h100-sxm", "\nlike: h1000"), encoding="utf-8")
     with pytest.raises(DeviceError, match="unknown device 'h1000'"):
         Device.load(str(file))
-
-
-def test_softmax_and_tile_overheads_of_attention_take_as_many_clocks_with_other_tensor_cores() -> None:
-    """An SM of the H20 multiplies 1024 elements per clock in 16 bits, one of the H100 4096."""
-    fast, slow = (Device.load(name).calibration for name in ("h100", "h20"))
-    assert fast is not None
-    assert slow is not None
-    for key, forms in fast.context.items():
-        for form, (timing, _) in forms.items():
-            other = slow.context[key][form].timing
-            assert other.softmax == pytest.approx(timing.softmax / 4)
-            assert other.fill == pytest.approx(timing.fill / 4)
-            assert other._replace(softmax=0, fill=0, pipe=0) == timing._replace(softmax=0, fill=0, pipe=0)
-
-
-def test_a_blackwell_ultra_gpu_computes_twice_as_many_exponentials_per_clock() -> None:
-    sets = transferred(Device.load("b300"), Device.load("b200"), ("context",)).context
-    for key, forms in Device.load("b200").calibration.context.items():  # type: ignore[union-attr]
-        for form, (timing, _) in forms.items():
-            assert sets[key][form].timing.softmax == timing.softmax / 2
-            assert sets[key][form].timing.fill == timing.fill
-
-
-def test_with_other_tensor_instructions_the_default_kernels_of_another_head_size_are_nearer() -> None:
-    """SGLang runs Triton kernels for heads of 192 on the B200, but not on the H100."""
-    b200, same, other = (
-        Device.load("b200").calibration,
-        transferred(Device.load("b300"), Device.load("b200"), ("context",)),
-        transferred(Device.load("h100"), Device.load("b200"), ("context",)),
-    )
-    assert b200 is not None
-    keys = ("", "fp16/fp16/192")
-    assert choose_set(b200.context, *keys).implementation == "triton"  # type: ignore[union-attr]
-    assert choose_set(same.context, *keys).implementation == "triton"  # type: ignore[union-attr]
-    chosen = choose_set(other.context, *keys)
-    assert chosen is not None
-    assert (chosen.implementation, chosen.format_key) == ("trtllm_mha", "fp16/fp16/256")
-    assert chosen.is_substitute
 
 
 @pytest.mark.parametrize(

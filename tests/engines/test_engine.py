@@ -127,8 +127,8 @@ def test_a_number_of_an_option_is_a_launch_time_in_seconds() -> None:
 
 def test_an_option_prefers_the_kernels_whose_names_contain_it() -> None:
     engine = Engine.load("vllm", (("attention", "FA4"),))
-    assert engine.implementations("context", "fp16/fp16", "Hopper")[0] == "vllm_flash_attn_fa4"
-    assert engine.implementations("generation", "fp16/fp16", "Hopper")[0] == "vllm_flash_attn_fa4"
+    assert engine.implementations("prefill_attention", "fp16/fp16", "Hopper")[0] == "vllm_flash_attn_fa4"
+    assert engine.implementations("decode_attention", "fp16/fp16", "Hopper")[0] == "vllm_flash_attn_fa4"
     assert engine.implementations("gemm", "fp16/fp16", "Hopper") == Engine.load("vllm").implementations(
         "gemm", "fp16/fp16", "Hopper"
     )
@@ -136,7 +136,7 @@ def test_an_option_prefers_the_kernels_whose_names_contain_it() -> None:
 
 def test_an_option_prefers_a_kernel_that_is_listed_for_any_generation() -> None:
     engine = Engine.load("vllm", (("attention", "flashinfer"),))
-    assert engine.implementations("context", "fp16/fp16", "Hopper")[0] == "vllm_flashinfer_fiprefill"
+    assert engine.implementations("prefill_attention", "fp16/fp16", "Hopper")[0] == "vllm_flashinfer_fiprefill"
 
 
 def test_a_note_states_that_a_chosen_kernel_is_not_fitted() -> None:
@@ -154,9 +154,9 @@ def test_a_note_states_that_a_chosen_kernel_is_not_fitted() -> None:
 
 def test_kernels_of_the_generation_and_format_come_first() -> None:
     sglang = Engine.load("sglang")
-    assert sglang.implementations("context", "fp16/fp16", "Hopper")[0] == "fa3"
-    assert sglang.implementations("context", "fp16/fp16", "Blackwell")[0] == "trtllm_mha"
-    assert sglang.implementations("context", "fp16/fp16", None)[0] == "flash_attention"
+    assert sglang.implementations("prefill_attention", "fp16/fp16", "Hopper")[0] == "fa3"
+    assert sglang.implementations("prefill_attention", "fp16/fp16", "Blackwell")[0] == "trtllm_mha"
+    assert sglang.implementations("prefill_attention", "fp16/fp16", None)[0] == "flash_attention"
     assert sglang.implementations("experts", "fp8/mxfp4", "Blackwell")[0] == "sglang_mxfp4_flashinfer_trtllm_moe"
 
 
@@ -182,8 +182,8 @@ def test_a_users_engine_differs_from_the_one_that_it_is_like_by_its_entries(tmp_
     assert (mine.id, mine.name, mine.version, mine.file) == ("mine", "mine", "0.99", str(file))
     assert mine.kernels["gemm", "any", "fp16/fp16"] == ("sglang_torch_linear",)
     assert mine.implementations("gemm", "fp8/fp8", "Hopper") == ()
-    assert mine.implementations("context", "fp16/fp16", "Hopper") == vllm.implementations(
-        "context", "fp16/fp16", "Hopper"
+    assert mine.implementations("prefill_attention", "fp16/fp16", "Hopper") == vllm.implementations(
+        "prefill_attention", "fp16/fp16", "Hopper"
     )
     assert mine.all_reduce == vllm.all_reduce
     report = roofmodel.estimate("llama-3.1-8b", "h100", phase="decode", engine=file).to_dict()
@@ -197,11 +197,11 @@ def test_a_users_engine_differs_from_the_one_that_it_is_like_by_its_entries(tmp_
 
 def test_a_kind_that_a_file_names_replaces_all_entries_of_the_other_engine(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text("like: vllm\nkernels: {gemm: [cudnn], context: {Hopper: [fa3]}}\n")
+    file.write_text("like: vllm\nkernels: {gemm: [cudnn], prefill_attention: {Hopper: [fa3]}}\n")
     mine = Engine.load(file)
     assert mine.implementations("gemm", "fp16/fp16", "Hopper") == ("cudnn",)
-    assert mine.implementations("context", "fp16/fp16", "Hopper") == ("fa3",)
-    assert mine.implementations("context", "fp16/fp16", "Blackwell") == ()
+    assert mine.implementations("prefill_attention", "fp16/fp16", "Hopper") == ("fa3",)
+    assert mine.implementations("prefill_attention", "fp16/fp16", "Blackwell") == ()
 
 
 def test_an_engine_with_the_name_of_a_packaged_one_can_be_like_it(

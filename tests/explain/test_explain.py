@@ -17,7 +17,7 @@ from roofmodel.counting import memory, phases
 from roofmodel.counting.operator import Cost
 from roofmodel.counting.workload import NO_IMAGE, Workload
 from roofmodel.devices import library
-from roofmodel.devices.calibration import ContextTiming, ExpertsTiming, GemmTiming, LatentGenerationTiming
+from roofmodel.devices.calibration import DecodeTiming, ExpertsTiming, GemmTiming, PrefillTiming
 from roofmodel.devices.device import Device
 from roofmodel.explain.explain import explain, matching_names, symbolic_workload
 from roofmodel.models import hub
@@ -409,7 +409,7 @@ def test_extra_memory_traffic_is_stated_with_its_reason() -> None:
 
 
 def test_fitted_parameters_that_may_exceed_1_are_not_called_fractions() -> None:
-    for timing in (GemmTiming, ContextTiming, ExpertsTiming, LatentGenerationTiming):
+    for timing in (GemmTiming, PrefillTiming, ExpertsTiming, DecodeTiming):
         for name, meaning in get_type_hints(timing, include_extras=True).items():
             if name in ("l2", "pipe"):
                 assert meaning.__metadata__[0].startswith("factor on the")

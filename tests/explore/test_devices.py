@@ -14,7 +14,7 @@ from roofmodel.explore.nodes import UniqueRecords
     [
         (["gemm", "elementwise"], "expected times are fitted to measurements of this device"),
         (
-            ["gemm", "latent_context", "delta_rule_prefill", "delta_rule_decode"],
+            ["gemm", "latent_prefill", "delta_rule_prefill", "delta_rule_decode"],
             "expected times of these kernels use parameters of other devices: latent prefill attention, delta-rule "
             "from h100-sxm",
         ),

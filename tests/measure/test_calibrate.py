@@ -212,7 +212,7 @@ def test_a_device_file_changes_only_in_the_kinds_that_were_fitted(synthetic_fit:
     assert reread.pipes == H100.pipes
     assert reread.calibration is not None
     assert reread.calibration.gemm == calibration.gemm
-    assert reread.calibration.context == H100.calibration.context
+    assert reread.calibration.prefill_attention == H100.calibration.prefill_attention
     assert reread.calibration.experts == H100.calibration.experts
     assert reread.calibration.collectives == H100.calibration.collectives
     assert device_file(path.read_text(), calibration) == path.read_text()
@@ -328,9 +328,8 @@ def test_a_transferred_gemm_set_is_scaled_to_the_fraction_of_peak_that_the_devic
     scaled, source = l40s.gemm["any"]["fp16/fp16"].timing, a100.gemm["any"]["fp16/fp16"].timing
     assert scaled.pipe == pytest.approx(source.pipe * (fp16 + bf16) / 2)
     assert scaled == source._replace(pipe=scaled.pipe)
-    assert l40s.generation["flash_attention"]["fp16/fp16/128"].timing == (
-        a100.generation["flash_attention"]["fp16/fp16/128"].timing  # unchanged
-    )
+    decode, source = (each.decode_attention["flash_attention"]["fp16/fp16"].timing for each in (l40s, a100))
+    assert decode == source._replace(pipe=decode.pipe)
 
 
 def test_kinds_that_are_not_fitted_keep_the_sets_of_the_source_device(
@@ -345,7 +344,7 @@ def test_kinds_that_are_not_fitted_keep_the_sets_of_the_source_device(
     assert reread.device == "h200"
     assert reread.gemm == calibration.gemm
     assert "gemm" not in reread.transferred["h100-sxm"]
-    assert "context" in reread.transferred["h100-sxm"]
+    assert "prefill_attention" in reread.transferred["h100-sxm"]
 
 
 @pytest.mark.usefixtures("quick_fit")
@@ -356,7 +355,7 @@ def test_sets_that_the_tables_do_not_measure_keep_their_parameters(tmp_path: Pat
     for name, forms in before.gemm.items():
         for form, one in forms.items():
             assert (name, form) == ("any", "fp16/fp16") or found.gemm[name][form] == one
-    assert found.context == before.context
+    assert found.prefill_attention == before.prefill_attention
 
 
 def test_two_devices_that_refer_to_each_other_are_refused(tmp_path: Path) -> None:

@@ -28,9 +28,7 @@ from roofmodel.timing import (
     elementwise,
     experts,
     gemm,
-    latent_attention,
     recurrent,
-    tiled_attention,
     timing,
 )
 from roofmodel.timing.attention import AttentionWork
@@ -39,11 +37,9 @@ from roofmodel.timing.engine.run import Run, Timing
 from roofmodel.timing.experts import GroupedGemmWork, MoeWork
 from roofmodel.timing.formula import Chip, FormulaDescription, meanings
 from roofmodel.timing.gemm import GemmWork
-from roofmodel.timing.latent_attention import LatentDecodeWork
 from roofmodel.timing.parameter_sets import choose_set
 from roofmodel.timing.recurrent import ConvolutionWork, DeltaRuleWork, UpdateWork
 from roofmodel.timing.roofline import place
-from roofmodel.timing.tiled_attention import TiledAttentionWork
 from tests.numbers.test_derivation import evaluated
 
 MODELS = ("gpt2-xl", "llama-3.1-8b", "Mixtral-8x7B-v0.1", "gemma-2-2b", "DeepSeek-V2-Lite", "resnet-18", "t5-small",
@@ -178,11 +174,9 @@ def test_every_input_and_constant_of_a_formula_has_a_meaning() -> None:
 
 RECORDS = (
     *dict.fromkeys(TIMINGS.values()), Chip, GemmWork, AttentionWork, CollectiveWork, GroupedGemmWork, MoeWork,
-    TiledAttentionWork, LatentDecodeWork, ConvolutionWork, DeltaRuleWork, UpdateWork,
+    ConvolutionWork, DeltaRuleWork, UpdateWork,
 )  # fmt: skip
-MODULES = (
-    attention, batched_gemm, collectives, elementwise, experts, gemm, latent_attention, recurrent, tiled_attention
-)  # fmt: skip
+MODULES = (attention, batched_gemm, collectives, elementwise, experts, gemm, recurrent)
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)

@@ -22,14 +22,13 @@ def test_a_parameter_set_is_chosen_by_kernel_then_format_then_order() -> None:
     assert choose_set({}, "a", "x") is None
 
 
-def test_the_parameter_set_of_the_same_kernel_is_preferred_to_the_nearest_head_size() -> None:
-    sets = {"a": {"x/x/64": fitted(1), "x/x/128": fitted(2)}, "b": {"x/x/256": fitted(3), "x/y/64": fitted(4)}}
-    assert choose_set(sets, "", "x/x/256") == (*fitted(3), "b", "x/x/256", False)  # no kernel requested
-    for name, formats, latency in (("", "x/x/80", 1), ("", "x/x/96", 2), ("a", "x/x/256", 2), ("b", "x/x/64", 3)):
-        substituted = choose_set(sets, name, formats)
-        assert substituted is not None
-        assert substituted.timing.latency == latency, (name, formats)
-        assert substituted.fit.high == 1.2**2
+def test_the_parameter_set_of_the_same_kernel_is_preferred_to_the_default() -> None:
+    sets = {"a": {"x/x": fitted(1)}, "b": {"x/x": fitted(2), "x/y": fitted(3)}}
+    assert choose_set(sets, "", "x/x") == (*fitted(1), "a", "x/x", False)  # no kernel requested
+    for name, formats, latency in (("c", "x/x", 1), ("b", "x/x", 2), ("", "x/y", 3), ("a", "x/y", 3)):
+        chosen = choose_set(sets, name, formats)
+        assert chosen is not None
+        assert chosen.timing.latency == latency, (name, formats)
 
 
 def test_unmeasured_formats_use_the_parameter_set_of_equal_width() -> None:
@@ -41,10 +40,6 @@ def test_unmeasured_formats_use_the_parameter_set_of_equal_width() -> None:
         assert substituted.fit.high == 1.2**2
         assert substituted.is_substitute
         assert {**sets["a"], **sets["b"]}[substituted.format_key].timing == substituted.timing
-    heads = {"a": {"fp16/fp16/128": fitted(1), "fp16/fp16/64": fitted(2)}}
-    substituted = choose_set(heads, "", "fp16/int8/64")
-    assert substituted is not None
-    assert substituted.timing.latency == 2  # other formats, but this head size
 
 
 def test_a_parameter_set_of_a_distant_format_is_not_substituted() -> None:

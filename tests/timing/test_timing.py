@@ -16,16 +16,13 @@ from roofmodel.counting.number_formats import FORMATS, Widths
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.devices.calibration import (
     Calibration,
-    ContextTiming,
     ElementwiseTiming,
     Fit,
     GemmTiming,
-    GenerationTiming,
 )
 from roofmodel.devices.device import Device
 from roofmodel.measure.operations import OPERATIONS, PRECISIONS, widths
-from roofmodel.timing import attention, elementwise, gemm
-from roofmodel.timing.attention import AttentionWork
+from roofmodel.timing import elementwise, gemm
 from roofmodel.timing.formula import Chip
 from roofmodel.timing.gemm import GemmWork
 from roofmodel.timing.roofline import place
@@ -332,151 +329,6 @@ def test_expected_times_of_few_rows_as_arrays_equal_those_as_ints(
     assert many.seconds == pytest.approx([one.seconds for one in singles], rel=1e-12)
 
 
-def prefill_work(queries: int, windowed: int, pairs: float) -> AttentionWork:
-    """Attention of 100 heads of size 64 in 2 bytes, each with its own key-value head, over the tokens of the prompt."""
-    keys = 100 * queries * 2 * 64 * 2
-    return AttentionWork(1, 100, 100, queries, queries, pairs, 4 * 100 * pairs * 64, 2 * keys, keys, windowed)
-
-
-@pytest.mark.parametrize(("choice", "windows_with_own_blocks"), [(0, []), (1, [(1, 0), (1, 1)]), (2, [(1, 1)])])
-def test_a_decode_has_a_block_per_query_head_for_all_windows_or_for_those_that_hide_keys(
-    choice: int, windows_with_own_blocks: list[tuple[int, int]]
-) -> None:
-    timing = GenerationTiming(0, 1e-6, 0, 1.0, 1.0, 1000.0, single=1e-3, windowed=choice)
-    own_blocks = []
-    for window in [(0, 0), (1, 0), (1, 1)]:  # has a window, which hides keys
-        work = AttentionWork(1, 8, 1, 1, 1024, 1024, 1e6, 5e5, 4e5, *window)
-        if attention.generation_seconds(work, PLAIN, timing) > 1e-3:
-            own_blocks.append(window)
-    assert own_blocks == windows_with_own_blocks
-
-
-def test_a_prefill_that_masks_its_window_takes_as_long_as_one_without_a_window() -> None:
-    """Some Triton kernels also compute the tiles outside the window of 128 keys and mask their scores.
-
-    A tile of 128 rows reads about 288 keys within the window, and about 2200 with a causal mask.
-    """
-    causal, window = 4096 * 4097 / 2, 128 * 129 / 2 + (4096 - 128) * 128
-    masking = ContextTiming(0, 1.0, 0, 0, 0, 1e9, 0, masked=1)
-    skipping = masking._replace(masked=0)
-    full, windowed = prefill_work(4096, 0, causal), prefill_work(4096, 1, window)
-    assert attention.context_seconds(windowed, PLAIN, masking) == pytest.approx(
-        attention.context_seconds(full, PLAIN, masking), rel=1e-9
-    )
-    assert attention.context_seconds(windowed, PLAIN, skipping) < attention.context_seconds(full, PLAIN, skipping) / 7
-
-
-def test_appending_keys_and_values_reads_and_writes_them_once() -> None:
-    """With one key-value head per query head, keys and values are 2 of 4 tensors: 2 more reads, 2 more writes."""
-    timing = ContextTiming(0, 1e9, 0, 0, 0, 1.0, 0)
-    att = prefill_work(1024, 0, 1024 * 1025 / 2)
-    without, appended = (attention.context_seconds(att, PLAIN, timing._replace(append=n)) for n in (0, 1))
-    assert without == pytest.approx(att.bytes / 1e12, rel=1e-6)
-    assert appended == pytest.approx(2 * att.bytes / 1e12, rel=1e-6)
-
-
-def test_smaller_tiles_use_more_sms_for_a_short_prefill() -> None:
-    """50 of 100 SMs have a tile of 128 rows. With tiles of 64 rows, all SMs have one, which takes half as long."""
-    timing = ContextTiming(0, 1.0, 0, 0, 0, 1e9, 0)
-    att = prefill_work(128, 0, 128 * 128)._replace(batch=0.5)
-    of_128_rows, of_64_rows = (
-        attention.context_seconds(att, PLAIN, timing._replace(height=rows)) for rows in (128.0, 64.0)
-    )
-    assert of_64_rows == pytest.approx(of_128_rows / 2, rel=1e-3)
-
-
-def test_a_decode_streams_its_cache_once() -> None:
-    """32 sequences, 8 key-value heads, 1000 keys and values of 128 x 2 bytes each: 131 MB at 1 TB/s."""
-    keys = 32 * 8 * 1000 * 2 * 128 * 2
-    att = AttentionWork(32, 32, 8, 1, 1000, 1000, 4 * 32 * 32 * 1000 * 128, keys, keys)
-    free = GenerationTiming(0, 0, 1.0, 1e9, 1.0, 0)
-    assert attention.generation_seconds(att, PLAIN, free) == pytest.approx(keys / 1e12, rel=1e-6)
-
-
-def test_a_repeated_decode_reads_from_l2_what_fits_there() -> None:
-    """Half of L2 keeps 20 MB. Of a cache of 20 MB nothing comes from DRAM (1 TB/s); half of 30 MB; all of 40 MB."""
-    chip = PLAIN._replace(l2=40_000_000)
-    free = GenerationTiming(0, 0, 1.0, 1e9, 1.0, 0, resident=0.5)
-    for cache, streamed in ((20_000_000, 0), (30_000_000, 15_000_000), (40_000_000, 40_000_000)):
-        att = AttentionWork(1, 1, 1, 1, 64, 64, 0, cache, cache, repeated=1)
-        read_by_sm = attention.generation_seconds(att, chip, free._replace(dram=1e9))
-        assert attention.generation_seconds(att, chip, free) - read_by_sm == pytest.approx(streamed / 1e12, abs=1e-9)
-        new = att._replace(repeated=0)
-        assert attention.generation_seconds(new, chip, free) - read_by_sm == pytest.approx(cache / 1e12, abs=1e-9)
-
-
-def test_query_heads_beyond_a_blocks_capacity_read_the_cache_again() -> None:
-    """64 query heads share one key-value head and a block serves 32 at most: 63 heads read it again, from L2 at 0.42 of
-    the ports' 1 TB/s."""
-    keys = 32 * 1024 * 2 * 128 * 2
-    att = AttentionWork(32, 64, 1, 1, 1024, 1024, 4 * 32 * 64 * 1024 * 128, keys, keys)
-    one_block = attention.generation_seconds(att, PLAIN, GenerationTiming(0, 0, 1.0, 1e9, 1.0, 0))
-    several_blocks = attention.generation_seconds(att, PLAIN, GenerationTiming(0, 0, 1.0, 1e9, 1.0, 32))
-    assert one_block == pytest.approx(keys / 1e12, rel=1e-6)
-    assert several_blocks == pytest.approx(keys / 1e12 + 63 * keys / 0.42e12, rel=1e-6)
-
-
-def test_a_cache_is_split_until_its_parts_fill_one_wave() -> None:
-    """A sequence's 1024 keys and values are 524 kB. An SM reads them in 52 us at 10 GB/s; there are 100 SMs.
-
-    101 sequences take twice as long. 50 sequences are split into two parts each and take half as long.
-    """
-    timing = GenerationTiming(0, 0, 0, 1.0, 1e9, 0, queue=1)
-    keys = 1024 * 2 * 128 * 2
-    for sequences, waves in ((50, 0.5), (51, 1), (100, 1), (101, 2)):
-        att = AttentionWork(sequences, 1, 1, 1, 1024, 1024, 0, sequences * keys, sequences * keys)
-        assert attention.generation_seconds(att, PLAIN, timing) == pytest.approx(waves * keys / 10e9, rel=1e-6)
-
-
-def test_single_heads_and_large_groups_use_the_kernel_with_one_head_per_block() -> None:
-    """Waves only: 25 x 8 key-value heads are 2 waves on 100 SMs; with 64 query heads per group, 128 waves.
-
-    8 heads in a block add 8 us to the 10 us of its wave.
-    """
-    timing = GenerationTiming(1e-6, 10e-6, 1.0, 1.0, 1.0, 32, row=1e-6, alone=5e-6, single=2e-6)
-    for group, seconds in ((1, 5e-6 + 2 * 2e-6), (8, 1e-6 + 2 * 18e-6), (64, 5e-6 + 128 * 2e-6)):
-        att = AttentionWork(25, 8 * group, 8, 1, 64, 64, 0, 0, 0)
-        assert attention.generation_seconds(att, PLAIN, timing) == pytest.approx(seconds, rel=1e-9)
-        many = att._replace(batch=np.array([25.0, 25.0]))
-        assert attention.generation_seconds(many, PLAIN, timing) == pytest.approx([seconds] * 2, rel=1e-9)
-
-
-def test_the_kernel_for_a_single_head_does_not_split_the_cache_if_whole_is_set() -> None:
-    """A head's 65536 keys and values are 34 MB; one SM reads them in 3.4 ms at 10 GB/s, 64 parts in 1/64 of that."""
-    timing = GenerationTiming(0, 0, 0, 1.0, 1e9, 1000, queue=1, whole=1)
-    keys = 65536 * 2 * 128 * 2
-    alone = AttentionWork(1, 1, 1, 1, 65536, 65536, 0, keys, keys)
-    assert attention.generation_seconds(alone, PLAIN, timing) == pytest.approx(keys / 10e9, rel=1e-6)
-    assert attention.generation_seconds(alone._replace(heads=8), PLAIN, timing) == pytest.approx(
-        keys / 64 / 10e9, rel=1e-6
-    )
-
-
-def test_transposes_of_grouped_heads_take_two_more_kernels() -> None:
-    """Each takes 4400 clocks at 0.15625 GHz (10 GB/s at 64 bytes per clock), unless a transpose moves no data."""
-    timing = GenerationTiming(0, 0, 1.0, 1.0, 1e9, 1000, transposes=1)
-    for sequences, heads, groups, kernels in ((4, 32, 8, 2), (1, 32, 8, 0), (4, 32, 1, 0), (4, 32, 32, 0)):
-        att = AttentionWork(sequences, heads, groups, 1, 64, 64, 0, 0, 0)
-        seconds = attention.generation_seconds(att, PLAIN, timing)
-        assert seconds == pytest.approx(kernels * 4400 / 0.15625e9, abs=1e-12)
-
-
-def test_small_groups_run_in_one_block_of_the_kernel_without_tensor_cores() -> None:
-    """100 blocks of 3 heads are one wave of 2 us; 100 blocks of 4 heads, one wave of 10 us."""
-    timing = GenerationTiming(0, 10e-6, 1.0, 1.0, 1.0, 1000, single=2e-6, least=4)
-    for group, seconds in ((1, 2e-6), (3, 2e-6), (4, 10e-6)):
-        att = AttentionWork(100, group, 1, 1, 64, 64, 0, 0, 0)
-        assert attention.generation_seconds(att, PLAIN, timing) == pytest.approx(seconds, rel=1e-9)
-
-
-def test_the_grouped_kernel_needs_parts_for_a_quarter_of_the_sms() -> None:
-    """25 parts of 128 keys suffice for 100 SMs. 24 sequences of 8 heads use the other kernel: 192 blocks of 2 us."""
-    timing = GenerationTiming(0, 10e-6, 1.0, 1.0, 1.0, 32, single=2e-6, occupied=1)
-    for sequences, keys, seconds in ((25, 64, 10e-6), (24, 64, 4e-6), (13, 256, 10e-6), (12, 256, 2e-6)):
-        att = AttentionWork(sequences, 8, 1, 1, keys, keys, 0, 0, 0)
-        assert attention.generation_seconds(att, PLAIN, timing) == pytest.approx(seconds, rel=1e-9)
-
-
 def test_data_that_fit_in_l2_move_at_its_bandwidth() -> None:
     timing = ElementwiseTiming(1e-6, 0.5, 2.0)
     chip = PLAIN._replace(l2=1e6)
@@ -516,7 +368,6 @@ def test_attention_over_arrays_equals_attention_over_ints(op: str) -> None:
             | {"seq": 1 if op == "attn_generation" else seq + 1, "kv_len": seq + 1, "window": int(rng.choice([0, 128]))}
         )
     columns = {name: np.array([row[name] for row in rows], dtype=float) for name in rows[0]}
-    columns |= {name: rows[0][name] for name in OPERATIONS[op].shared_columns}
     many = expect(OPERATIONS[op].operator(columns, widths_of("bfloat16")), H100, "bf16")
     assert many is not None
     for i, row in enumerate(rows):

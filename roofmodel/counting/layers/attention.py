@@ -14,7 +14,7 @@ from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step, attended, attended_blocks, pairs, pairs_in_blocks
 from roofmodel.models.attention import Attention, CrossAttention, DisentangledAttention
 from roofmodel.models.norms_and_activations import HeadNorm, Norm
-from roofmodel.numbers.algebra import maximum, minimum, quotient
+from roofmodel.numbers.algebra import quotient
 
 
 def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
@@ -34,7 +34,7 @@ def attention(att: Attention, block: BlockContext) -> Iterator[Operator]:
             "t:s": pairs(step, att.window, block.causal, att.window_evicts, att.chunked),
         }
         if att.window is not None:
-            sizes |= {"windowed": 1, "hides": minimum(maximum(step.reach - att.window, 0), 1)}  # whether it hides keys
+            sizes["windowed"] = 1
         return sizes
 
     build = _build(att, block, keys_and_pairs(step))
