@@ -126,6 +126,6 @@ def _descend(rows: Sequence[FitRows], start: Any, scale: float, steps: int) -> _
     )
     moved = dict(zip(names, np.exp(found.x).tolist(), strict=True))
     without_effect = [name for name, slope in zip(names, found.jac.T, strict=True) if not np.abs(slope).any()]
-    moved |= {name: getattr(start, name) for name in without_effect}
+    moved |= {name: declared[name].start for name in without_effect}
     best = start._replace(**moved)
     return _Point(best, float(np.abs(np.concatenate([each.ratios(best) for each in rows]) - 1).mean()))
