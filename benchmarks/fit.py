@@ -20,6 +20,7 @@ from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.calibration_writer import fitted_file
 from roofmodel.devices.device import Device
+from roofmodel.errors import WorkloadError
 from roofmodel.measure.calibrate import calibrate
 
 AICONFIGURATOR = "aiconfigurator@095f58a5"
@@ -44,16 +45,20 @@ def refit(folder: Path, name: str, kinds: tuple[str, ...]) -> list[str]:
     device, start, remarks = Device.load(name), time.perf_counter(), list[str]()
     sources = TABLES[name]
     found: dict[str, Any] = {kind: {} for kind in TIMINGS}
-    for kind, kernel, key, one in device.calibration.sets() if device.calibration else ():
-        if kind not in kinds or one.fit.source not in sources:
-            found[kind].setdefault(kernel, {})[key] = one
     for source, patterns in sources.items():
         paths = [str(path) for pattern in patterns for path in sorted(folder.glob(pattern))]
-        fitted = calibrate(paths, replace(device, calibration=None), source, kinds=kinds)
+        try:
+            fitted = calibrate(paths, replace(device, calibration=None), source, kinds=kinds)
+        except WorkloadError as error:  # a source without measurements of these kinds
+            remarks.append(f"  {source}: {error}")
+            continue
         remarks += fitted.remarks
         for kind in kinds:
             for kernel, forms in getattr(fitted.fitted, kind).items():
-                found[kind][kernel] = {**forms, **found[kind].get(kernel, {})}
+                found[kind].setdefault(kernel, {}).update(forms)
+    for kind, kernel, key, one in device.calibration.sets() if device.calibration else ():  # after the fitted ones
+        if kind not in kinds or one.fit.source not in sources:
+            found[kind].setdefault(kernel, {})[key] = one
     calibration = Calibration(name, **found)
     path = library.shipped_folder() / "fitted" / f"{name}.yaml"
     path.write_text(fitted_file(name, calibration), encoding="utf-8")
