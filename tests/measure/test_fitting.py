@@ -36,12 +36,14 @@ def rows(measured: Any) -> list[FitRows]:
 
 def test_a_fit_finds_the_parameters_of_its_rows_and_leaves_the_others_at_their_start() -> None:
     """With a rate of 2 and a cost of 10, works of more than 10 units are halved."""
-    found = fit(*2 * [rows(np.minimum(2 * LENGTHS, LENGTHS + 10))], Halved)
+    measured = rows(np.minimum(2 * LENGTHS, LENGTHS + 10))
+    found = fit(measured, measured, Halved)
     assert found == pytest.approx((2, 10, 7), rel=0.01)
 
 
 def test_a_cost_that_excludes_a_candidate_keeps_a_value_that_excludes_it() -> None:
-    """No work of up to 40 units is halved at a rate of 2, so halving costs at least 40. With its start, it would pay."""
-    found = fit(*2 * [rows(2 * LENGTHS)], Halved)
+    """Works of up to 40 units are not halved at a rate of 2, so halving costs at least 40; its start is 5."""
+    measured = rows(2 * LENGTHS)
+    found = fit(measured, measured, Halved)
     assert found.rate == pytest.approx(2, rel=0.01)
     assert found.halving > 39
