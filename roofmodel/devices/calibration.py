@@ -47,28 +47,28 @@ class GemmTiming(NamedTuple):
     """Parameters of a GEMM in tiles (`timing/gemm.py`)."""
 
     latency: Annotated[float, Parameter("time from launch to end of the smallest GEMM", "s", 2.5e-6)]
-    parts: Annotated[
+    split: Annotated[
         float,
-        Parameter("largest number of parts of K; 1: the library does not split K", "parts", 32.0, values=(32.0, 1.0)),
+        Parameter("time to add the partial sums of split K; long where a library does not split K", "s", 2.5e-6),
     ]
-    pipe: Annotated[float, Parameter("factor on the pipe's peak in a GEMM of 1 ms", "", 0.85, high=1.05)]
     sustained: Annotated[
         float,
         Parameter(
-            "exponent of a GEMM's seconds at the peak, by which clocks fall in long GEMMs: with 0.1, ten "
-            "times the work takes 26 % longer per FLOP",
+            "exponent of a GEMM's length, by which clocks fall and SMs contend: with 0.05, a GEMM of 100 latencies "
+            "at the peak multiplies 26 % more slowly",
             "",
             0.05,
             low=1e-3,
             high=0.3,
         ),
     ]
-    step: Annotated[float, Parameter("least time per element of K and tile, for tiles of any size", "s", 3e-9)]
+    step: Annotated[float, Parameter("least time per element of K and tile, for tiles of any size", "s", 2e-9)]
+    store: Annotated[float, Parameter("factor on the L2 port's bandwidth, at which an SM stores its tile", "", 0.3)]
     l2: Annotated[
-        float, Parameter("factor on the L2 ports' bandwidth; above 1 where thread blocks share loads", "", 0.6)
+        float, Parameter("factor on the L2 ports' bandwidth for loads; above 1 where thread blocks share them", "", 0.6)
     ]
     dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.85, high=1.0)]
-    resident: Annotated[float, Parameter("fraction of L2 that keeps operands from launch to launch", "", 0.5, high=1.0)]
+    resident: Annotated[float, Parameter("fraction of L2 that keeps operands from launch to launch", "", 0.2, high=1.0)]
     quantize_row: Annotated[float, Parameter("time of an SM to quantize a row of A", "s", 2e-7)]
 
 

@@ -7,35 +7,35 @@ from roofmodel.devices.calibration import GemmTiming
 from roofmodel.numbers.algebra import Number, ceil_div, either, formula, maximum, minimum, part
 from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, dram_share
 
-TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (32, 128), (64, 32), (32, 64))
-PARTS = (1, 2, 4, 8, 16, 32)  # every power of two up to `parts`; 64 parts are the best of no measured GEMM
+TILES = ((256, 128), (128, 256), (128, 128), (64, 128), (64, 64), (64, 32), (32, 64))  # rows, columns
+PARTS = (1, 2, 4, 8, 16, 32)
 ACCUMULATOR = 4  # bytes of a partial sum: tensor cores add in fp32 or int32
-REFERENCE_SECONDS = 1e-3  # where `pipe` is the fraction of the peak; another value would only scale `pipe`
 
 DESCRIPTION = FormulaDescription(
     name="gemm",
     title="GEMMs",
     summary="The kernel cuts C[m, n] into tiles and, where there are few tiles, K into parts. Each SM computes one "
     "tile at a time, so that the tiles run in waves. The library is assumed to choose well: the time is the minimum "
-    "over a list of tile shapes and the powers of two up to `parts`.",
+    "over a list of tile shapes and numbers of parts.",
     equation="latency + √(compute² + memory²) + split + quantize",
     terms=(
-        ("compute", "waves × (max(multiply, K of a part × step) + store)"),
-        ("multiply", "FLOPs of a tile / (peak of one SM × pipe) × (seconds of the GEMM at the peak / 1 ms)^sustained"),
-        ("store", "4 bytes per element of a tile / (L2 port of one SM × l2): the next tile waits for it"),
+        ("compute", "waves × (K of a part × max(FLOPs of a tile per element of K / peak of one SM × slowdown, step) + "
+         "bytes of the tile in fp32 / (L2 port of one SM × store)): the next tile waits for the store"),
+        ("slowdown", "(1 + seconds of the GEMM at the peak / latency)^sustained"),
         ("memory", "max(bytes of all tiles' rows of A and columns of B / (L2 ports × l2), DRAM bytes / (DRAM "
          "bandwidth × dram))"),
-        ("split", "with K in parts, the latency again: a second kernel adds the partial sums"),
-        ("quantize", "where a kernel quantizes A first: its DRAM bytes / (DRAM bandwidth × dram) + rows of an SM × "
-         "quantize_row"),
+        ("split", "with K in parts: a second kernel adds the partial sums"),
+        ("quantize", "where a kernel quantizes A first: its DRAM bytes / (DRAM bandwidth × dram) + its bytes / (L2 "
+         "ports × l2) + rows of an SM × quantize_row"),
     ),
     notes=(
-        f"Tiles (rows × columns): {', '.join(f'{rows} × {columns}' for rows, columns in TILES)}.",
+        f"Tiles (rows × columns): {', '.join(f'{rows} × {columns}' for rows, columns in TILES)}. "
+        f"Parts of K: {', '.join(map(str, PARTS))}.",
         "The DRAM bytes are the compulsory ones. A benchmark repeats a GEMM on a few copies of its operands: L2 keeps "
         "all of them if they fit in `resident` of it, and none from twice of that.",
     ),
     source='Waves: NVIDIA, "Matrix Multiplication Background User\'s Guide". '
-    f"Parameters: GemmTiming, fitted by `roof calibrate`. Tile shapes: {UNFITTED}",
+    f"Parameters: GemmTiming, fitted by `roof calibrate`. Tile shapes and parts: {UNFITTED}",
 )  # fmt: skip
 
 
@@ -60,9 +60,8 @@ def seconds(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     """Seconds with the best tile and parts, by DESCRIPTION; elementwise for arrays."""
     fixed, stream, slowdown = _of_all_candidates(work, chip, timing)
     best: Number = float("inf")
-    for tile in TILES:
-        for parts in PARTS:
-            best = minimum(best, _kernel_seconds(work, (*tile, parts), stream, slowdown, chip, timing))
+    for candidate in CANDIDATES:
+        best = minimum(best, _kernel_seconds(work, candidate, stream, slowdown, chip, timing))
     return fixed + best
 
 
@@ -82,7 +81,7 @@ def candidate_seconds(work: GemmWork, candidate: Sequence[Number], chip: Chip, t
 def _of_all_candidates(work: GemmWork, chip: Chip, timing: GemmTiming) -> tuple[Number, Number, Number]:
     """What no tile changes: latency and quantization in seconds, seconds of the DRAM, slowdown of multiplication."""
     at_peak = part("seconds_at_peak", 2 * work.batch * work.n * work.m * work.k / chip.peak, "s")
-    slowdown = part("slowdown", (at_peak / REFERENCE_SECONDS) ** timing.sustained)
+    slowdown = part("slowdown", (1 + at_peak / timing.latency) ** timing.sustained)
     capacity = part("resident_bytes", timing.resident * chip.l2, "B")
     bandwidth = part("dram_bandwidth", timing.dram * chip.bandwidth, "B/s")
     of_a = work.batch * work.m * work.k * work.a
@@ -92,29 +91,27 @@ def _of_all_candidates(work: GemmWork, chip: Chip, timing: GemmTiming) -> tuple[
     missing = either(work.copies_b > 0, dram_share(in_turn, capacity), 1)
     stream = part("stream", data * missing / bandwidth, "s")
     rows = work.batch * work.m * (work.quantized > 0) / chip.multiprocessors
-    spilled = work.quantized * dram_share(work.quantized, capacity)
-    quantize = part("quantize", spilled / bandwidth + rows * timing.quantize_row, "s")
+    moved = work.quantized * (dram_share(work.quantized, capacity) / bandwidth + 1 / (timing.l2 * chip.port))
+    quantize = part("quantize", moved + rows * timing.quantize_row, "s")
     return timing.latency + quantize, stream, slowdown
 
 
 def _kernel_seconds(
     work: GemmWork, candidate: Sequence[Number], stream: Number, slowdown: Number, chip: Chip, timing: GemmTiming
 ) -> Number:
-    """Seconds of the kernel without its latency, and of the kernel that adds partial sums; infinite above `parts`.
+    """Seconds of the kernel without its latency, and of the kernel that adds partial sums.
 
     Plain numbers are multiplied first, because operations on arrays are slower.
     """
-    rows, columns, parts = part("tile_rows", candidate[0]), part("tile_columns", candidate[1]), candidate[2]
-    parts = part("parts", parts)
-    port = timing.l2 * chip.port
+    rows, columns = part("tile_rows", candidate[0]), part("tile_columns", candidate[1])
+    parts = part("parts", candidate[2])
     tiles = part("tiles", work.batch * ceil_div(work.n, columns) * ceil_div(work.m, rows))
     used_rows, used_columns = minimum(rows, work.m), minimum(columns, work.n)
-    load = part("load", tiles * work.k * (used_rows * (work.a / port) + used_columns * (work.b / port)), "s")
+    loads = timing.l2 * chip.port
+    load = part("load", tiles * work.k * (used_rows * (work.a / loads) + used_columns * (work.b / loads)), "s")
     memory = part("memory", maximum(load, stream), "s")
-    multiply = (2 * rows * columns / (chip.peak / chip.multiprocessors * timing.pipe)) * slowdown
-    store = part("store", used_rows * used_columns * (ACCUMULATOR * chip.multiprocessors / port), "s")
+    multiply = (2 * rows * columns * chip.multiprocessors / chip.peak) * slowdown
+    stored = used_rows * used_columns * (ACCUMULATOR * chip.multiprocessors / (timing.store * chip.port))
     waves = part("waves", ceil_div(tiles * parts, chip.multiprocessors))
-    compute = part("compute", waves * (maximum(multiply, timing.step) * (work.k / parts) + store), "s")
-    split = part("split", either(parts > 1, timing.latency, 0.0), "s")
-    kernel = (compute * compute + memory * memory) ** 0.5 + split
-    return either(parts > timing.parts, float("inf"), kernel)
+    compute = part("compute", waves * (maximum(multiply, timing.step) * (work.k / parts) + stored), "s")
+    return (compute * compute + memory * memory) ** 0.5 + part("split", either(parts > 1, timing.split, 0.0), "s")

@@ -44,8 +44,8 @@ def gemm_operator(m: int, n: int, k: int) -> Operator:
 
 
 FREE = GemmTiming(
-    latency=0, parts=1, pipe=1.0, sustained=0, step=0, l2=1e9, dram=1.0, resident=1.0, quantize_row=0
-)  # only multiplication and DRAM take time
+    latency=1e-9, split=1, sustained=0, step=0, store=1e9, l2=1e9, dram=1.0, resident=1.0, quantize_row=0
+)  # only multiplication and DRAM take time; K is not split, because adding the parts takes a second
 FAST = PLAIN._replace(peak=1e18)  # multiplication takes no time
 
 
@@ -55,14 +55,14 @@ def test_the_time_of_a_gemm_of_whole_tiles_is_its_number_of_waves() -> None:
     A wave is 2 x 256 x 128 x 4096 FLOP at 1 TFLOP/s = 268.4 us. No smaller tile is faster.
     """
     seconds = gemm.seconds(GemmWork(1, 256 * 150, 128 * 100, 4096, 0), PLAIN, FREE)
-    assert seconds == pytest.approx(150 * 2 * 256 * 128 * 4096 / 1e12, rel=1e-9)
+    assert seconds == pytest.approx(150 * 2 * 256 * 128 * 4096 / 1e12, rel=1e-6)
 
 
 def test_one_tile_more_than_a_wave_takes_a_second_wave() -> None:
-    """K is not split. The smallest tiles of 6400 x 32 are 100 of 64 x 32."""
+    """The smallest tiles of 6400 x 32 are 100 of 64 x 32."""
     full, one_row_more = (gemm.seconds(GemmWork(1, m, 32, 4096, 0), PLAIN, FREE) for m in (6400, 6401))
-    assert full == pytest.approx(2 * 64 * 32 * 4096 / 1e12, rel=1e-9)
-    assert one_row_more == pytest.approx(2 * full, rel=1e-9)
+    assert full == pytest.approx(2 * 64 * 32 * 4096 / 1e12, rel=1e-3)
+    assert one_row_more == pytest.approx(2 * full, rel=1e-3)
 
 
 def test_a_gemm_of_one_row_streams_its_weights() -> None:
@@ -76,56 +76,62 @@ def test_computing_and_streaming_overlap_but_not_perfectly() -> None:
     compute = 2 * 64 * 64 * 4096 / 1e12
     for streamed, factor in ((0, 1), (compute * 1e12, math.sqrt(2))):
         found = gemm.candidate_seconds(GemmWork(1, 64, 64, 4096, streamed), (64, 64, 1), PLAIN, FREE)
-        assert found == pytest.approx(factor * compute)
+        assert found == pytest.approx(factor * compute, rel=1e-3)
 
 
 def test_all_tiles_load_their_operands_through_the_ports() -> None:
     """2 x 3 tiles of 128 x 128 with K = 1000 load 256 rows or columns of 2 bytes each: 3.07 MB at 1 TB/s."""
     found = gemm.candidate_seconds(GemmWork(1, 256, 384, 1000, 0), (128, 128, 1), FAST, FREE._replace(l2=1.0))
-    store = 128 * 128 * 4 / (1e12 / 100)
-    assert found == pytest.approx(math.hypot(6 * 1000 * 256 * 2 / 1e12, store), rel=1e-3)
+    assert found == pytest.approx(6 * 1000 * 256 * 2 / 1e12, rel=1e-3)
 
 
-def test_an_sm_stores_the_partial_sums_of_a_tile_in_fp32() -> None:
-    """64 x 64 elements of 4 bytes over the port of one of 100 SMs, a hundredth of 1 TB/s: 1.64 us."""
-    found = gemm.candidate_seconds(GemmWork(1, 64, 64, 1, 0), (64, 64, 1), FAST, FREE._replace(l2=1.0))
-    assert found == pytest.approx(64 * 64 * 4 / 1e10, rel=1e-4)
+def test_the_next_tile_waits_until_the_sums_of_a_tile_are_stored_in_fp32() -> None:
+    """64 x 64 elements of 4 bytes at half of the port of one of 100 SMs, so of 10 GB/s: 3.28 us for each wave."""
+    for tiles, waves in ((100, 1), (101, 2)):
+        work = GemmWork(tiles, 64, 64, 1, 0)
+        found = gemm.candidate_seconds(work, (64, 64, 1), FAST, FREE._replace(store=0.5))
+        assert found == pytest.approx(waves * 64 * 64 * 4 / 5e9, rel=1e-3)
 
 
 def test_a_small_tile_needs_a_step_for_each_element_of_k() -> None:
     """One row, K = 1000 at 5 ns: 5 us for tiles of any size."""
-    assert gemm.seconds(GemmWork(1, 1, 100, 1000, 0), FAST, FREE._replace(step=5e-9)) == pytest.approx(5e-6)
+    assert gemm.seconds(GemmWork(1, 1, 100, 1000, 0), FAST, FREE._replace(step=5e-9)) == pytest.approx(5e-6, rel=1e-3)
 
 
-def test_long_gemms_multiply_more_slowly() -> None:
-    """With an exponent of 0.1, a GEMM of 10 ms at the peak takes 10^0.1 = 1.26 times as long; one of 1 ms takes 1 ms.
+def test_long_gemms_multiply_more_slowly_and_none_faster_than_the_peak() -> None:
+    """With an exponent of 0.1 and 1 us of latency, a GEMM of 99 us at the peak takes 100^0.1 = 1.58 times as long.
 
-    100 tiles of 256 x 128, one for each SM of 1 TFLOP/s.
+    100 tiles of 256 x 128, one for each SM of 1 TFLOP/s. A GEMM of 1 ns takes 1.001^0.1 times as long.
     """
-    for milliseconds, slowdown in ((1, 1.0), (10, 10**0.1)):
-        k = milliseconds * 1e-3 * 1e12 / (2 * 256 * 128)
-        found = gemm.seconds(GemmWork(1, 25600, 128, k, 0), PLAIN, FREE._replace(sustained=0.1))
-        assert found == pytest.approx(slowdown * milliseconds * 1e-3)
+    timing = FREE._replace(latency=1e-6, sustained=0.1)
+    for at_peak, slowdown in ((99e-6, 100**0.1), (1e-9, 1.001**0.1)):
+        k = at_peak * 1e12 / (2 * 256 * 128)
+        found = gemm.candidate_seconds(GemmWork(1, 25600, 128, k, 0), (256, 128, 1), PLAIN, timing)
+        assert found - 1e-6 == pytest.approx(slowdown * at_peak, rel=1e-6)
 
 
-def test_a_library_that_splits_k_runs_its_parts_at_the_same_time_and_then_adds_them() -> None:
-    """One tile with K = 64 000 at 10 ns per element takes 640 us; 32 parts take 20 us and a second latency of 1 us."""
+def test_a_library_runs_parts_of_k_at_the_same_time_and_then_adds_them() -> None:
+    """One tile with K = 64 000 at 10 ns per element takes 640 us; 32 parts take 20 us, and 3 us to add them."""
     timing = FREE._replace(latency=1e-6, step=10e-9)
-    times = [gemm.seconds(GemmWork(1, 16, 64, 64000, 0), FAST, timing._replace(parts=n)) for n in (1, 32)]
-    assert times == pytest.approx([1e-6 + 640e-6, 2 * 1e-6 + 20e-6])
+    times = [gemm.seconds(GemmWork(1, 16, 64, 64000, 0), FAST, timing._replace(split=split)) for split in (1, 3e-6)]
+    assert times == pytest.approx([1e-6 + 640e-6, 1e-6 + 20e-6 + 3e-6])
 
 
-def test_a_row_is_quantized_by_one_sm_and_streamed_where_l2_does_not_keep_it() -> None:
+def test_a_row_is_quantized_by_one_sm_through_the_ports_and_streamed_where_l2_does_not_keep_it() -> None:
     """200 rows on 100 SMs, 5 us each: 10 us. A of 200 x 1000 is read in 2 bytes and written in 1: 0.6 MB.
 
     The GEMM reads 0.2 MB of A, 1 MB of B and writes 0.4 MB of C: 1.6 us at 1 TB/s. Without quantization, A has the
-    0.4 MB that are counted.
+    0.4 MB that are counted. At a tenth of the ports' 1 TB/s, 0.6 MB take 6 us more.
     """
     timing = FREE._replace(quantize_row=5e-6)
     work = GemmWork(1, 200, 1000, 1000, 1.8e6, a=1, b=1, c=2, quantized=0.6e6)
-    assert gemm.seconds(work, FAST, timing) == pytest.approx(1.6e-6 + 0.6e-6 + 10e-6)
-    assert gemm.seconds(work, FAST._replace(l2=0.6e6), timing) == pytest.approx(1.6e-6 + 10e-6)
-    assert gemm.seconds(work._replace(quantized=0), FAST, timing) == pytest.approx(1.8e-6)
+    in_l2 = FAST._replace(l2=0.6e6)
+    assert gemm.seconds(work, FAST, timing) == pytest.approx(1.6e-6 + 0.6e-6 + 10e-6, rel=1e-3)
+    assert gemm.seconds(work, in_l2, timing) == pytest.approx(1.6e-6 + 10e-6, rel=1e-3)
+    assert gemm.seconds(work._replace(quantized=0), FAST, timing) == pytest.approx(1.8e-6, rel=1e-3)
+    one_tile = work._replace(m=1, n=1, k=1, bytes=0.6e6)  # loads nothing, so that only the quantization uses the ports
+    through_ports = gemm.seconds(one_tile, in_l2, FREE._replace(l2=0.1))
+    assert through_ports - gemm.seconds(one_tile, in_l2, FREE) == pytest.approx(6e-6, rel=1e-3)
 
 
 def test_a_repeated_gemm_reads_from_l2_what_fits_there() -> None:
