@@ -45,9 +45,6 @@ def refit(folder: Path, name: str, kinds: tuple[str, ...]) -> list[str]:
     device, start, remarks = Device.load(name), time.perf_counter(), list[str]()
     sources = TABLES[name]
     found: dict[str, Any] = {kind: {} for kind in TIMINGS}
-    for kind, kernel, key, one in device.calibration.sets() if device.calibration else ():
-        if kind not in kinds or one.fit.source not in sources:
-            found[kind].setdefault(kernel, {})[key] = one
     for source, patterns in sources.items():
         paths = [str(path) for pattern in patterns for path in sorted(folder.glob(pattern))]
         try:
@@ -58,11 +55,14 @@ def refit(folder: Path, name: str, kinds: tuple[str, ...]) -> list[str]:
         remarks += fitted.remarks
         for kind in kinds:
             for kernel, forms in getattr(fitted.fitted, kind).items():
-                found[kind][kernel] = {**forms, **found[kind].get(kernel, {})}
+                found[kind].setdefault(kernel, {}).update(forms)
+    for kind, kernel, key, one in device.calibration.sets() if device.calibration else ():  # after the fitted ones
+        if kind not in kinds or one.fit.source not in sources:
+            found[kind].setdefault(kernel, {})[key] = one
     for kind in kinds:  # the default implementation stays the first
         before = [*getattr(device.calibration, kind, {})]
         found[kind] = dict(
-            sorted(found[kind].items(), key=lambda item: before.index(item[0]) if item[0] in before else 99)
+            sorted(found[kind].items(), key=lambda item: before.index(item[0]) if item[0] in before else len(before))
         )
     calibration = Calibration(name, **found)
     path = library.shipped_folder() / "fitted" / f"{name}.yaml"

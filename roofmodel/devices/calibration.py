@@ -44,95 +44,30 @@ def parameters(timing: type[Any]) -> Mapping[str, Parameter]:
 class GemmTiming(NamedTuple):
     """Parameters of a GEMM in tiles (`timing/gemm.py`)."""
 
-    latency: Annotated[float, Parameter("time from launch to end of the smallest GEMM", "s", 2.5e-06)]
-    fill: Annotated[float, Parameter("time to fill the pipeline of loads of a tile; less for small K", "s", 5e-07)]
-    step: Annotated[float, Parameter("least time per element of K and tile, for tiles of any size", "s", 3e-09)]
-    split: Annotated[float, Parameter("time to add the partial sums of a GEMM with split K", "s", 2.5e-06)]
-    pipe: Annotated[float, Parameter("factor on the pipe's peak in short GEMMs", "", 0.9, high=1.05)]
+    latency: Annotated[float, Parameter("time from launch to end of the smallest GEMM", "s", 2.5e-6)]
+    split: Annotated[
+        float,
+        Parameter("time to add the partial sums of split K; long where a library does not split K", "s", 2.5e-6),
+    ]
     sustained: Annotated[
-        float, Parameter("slowdown of long GEMMs by lower clocks and contention: 0.2 means 20 % more time", "", 0.2)
+        float,
+        Parameter(
+            "exponent of a GEMM's length, by which clocks fall and SMs contend: with 0.05, a GEMM of 100 latencies "
+            "at the peak multiplies 26 % more slowly",
+            "",
+            0.05,
+            low=1e-3,
+            high=0.3,
+        ),
     ]
-    l2: Annotated[
-        float, Parameter("factor on the L2 ports' bandwidth for tile loads; above 1 where blocks share loads", "", 0.8)
-    ]
+    step: Annotated[float, Parameter("least time per element of K and tile, for tiles of any size", "s", 2e-9)]
     store: Annotated[float, Parameter("factor on the L2 port's bandwidth, at which an SM stores its tile", "", 0.3)]
-    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth in long streams", "", 0.85, high=1.0)]
-    ramp: Annotated[float, Parameter("time until a long stream reaches that bandwidth", "s", 1e-05)]
-    row: Annotated[
-        float,
-        Parameter("time per row of A that an SM quantizes; 0 where the number of rows does not matter", "s", 2e-07),
-    ] = 0.0
-    spill: Annotated[
-        float, Parameter("slowdown of quantization where A does not fit in L2: 1 means twice the time", "", 0.5)
-    ] = 0.0
-    tall: Annotated[
-        float,
-        Parameter(
-            "least tile height in rows, for GEMMs of at least as many rows; 0: no limit",
-            "",
-            0.0,
-            values=(0.0, 64.0, 128.0, 256.0),
-        ),
-    ] = 0.0
-    host: Annotated[
-        float, Parameter("least time of any GEMM, launched from the host; 0: the latency covers it", "s", 2e-05)
-    ] = 0.0
-    parts: Annotated[float, Parameter("largest number of parts of K", "", 32.0, values=(32.0, 7.0, 1.0))] = 32.0
-    convert: Annotated[
-        float, Parameter("time per element of K to convert narrower weights to the compute format", "s", 1e-09)
-    ] = 0.0
-    few: Annotated[
-        float,
-        Parameter(
-            "largest number of rows of the dot-product kernel; 0: the library has none", "", 0.0, values=(0.0, 4.0, 1.0)
-        ),
-    ] = 0.0
-    column: Annotated[float, Parameter("least time of that kernel per column of an SM", "s", 5e-08)] = 0.0
-    dot: Annotated[float, Parameter("least time of that kernel per element of K", "s", 1e-09)] = 0.0
-    part: Annotated[float, Parameter("additional time per part of K", "s", 3e-08)] = 0.0
-    late: Annotated[
-        float, Parameter("additional time of a GEMM with many tiles, whose thread blocks start later", "s", 5e-07)
-    ] = 0.0
-    resident: Annotated[
-        float,
-        Parameter(
-            "fraction of L2 that keeps operands from launch to launch; 0: all come from DRAM",
-            "",
-            0.0,
-            values=(0.0, 0.4, 0.65, 0.75, 0.9, 0.95, 1.0),
-        ),
-    ] = 0.0
-    cast: Annotated[
-        float, Parameter("time per element of A that an SM quantizes; 0 where DRAM or `row` limit", "s", 2e-10)
-    ] = 0.0
-    balanced: Annotated[
-        float,
-        Parameter("1: the SMs share the tiles of the last wave (stream-K); 0: whole tiles", "", 0.0, values=(0.0, 1.0)),
-    ] = 0.0
-    cached: Annotated[
-        float, Parameter("time to stream a byte that L2 keeps, relative to a byte of DRAM", "", 0.4, high=1.0)
-    ] = 0.0
-    written: Annotated[
-        float, Parameter("time to write a byte of C that L2 keeps, relative to a byte of DRAM", "", 0.8, high=1.0)
-    ] = 1.0
-    unsplit: Annotated[
-        float,
-        Parameter(
-            "0: K may be split; 1: a short K and the K of a small GEMM are not split; 2: K of a GEMM of few rows is "
-            "not split, and its tiles have at least 128 columns; 3: as 1, and K of a GEMM of few rows is not split "
-            "if it is shorter than the number of columns; 4: as 3 for few rows or few columns, if K is shorter than "
-            "four times the larger of the two numbers",
-            "",
-            0.0,
-            values=(0.0, 1.0, 2.0, 3.0, 4.0),
-        ),
-    ] = 0.0
-    intermediate: Annotated[
-        float,
-        Parameter(
-            "1: there are tiles with heights between the powers of two; 0: there are not", "", 0.0, values=(0.0, 1.0)
-        ),
-    ] = 0.0
+    l2: Annotated[
+        float, Parameter("factor on the L2 ports' bandwidth for loads; above 1 where thread blocks share them", "", 0.6)
+    ]
+    dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.85, high=1.0)]
+    resident: Annotated[float, Parameter("fraction of L2 that keeps operands from launch to launch", "", 0.2, high=1.0)]
+    quantize_row: Annotated[float, Parameter("time of an SM to quantize a row of A", "s", 2e-7)]
 
 
 class PrefillTiming(NamedTuple):
@@ -235,13 +170,10 @@ class BatchedTiming(NamedTuple):
 
     latency: Annotated[float, Parameter("time from launch to end of the smallest batched GEMM", "s", 4e-06)]
     wave: Annotated[float, Parameter("time per wave of tiles", "s", 3e-07)]
-    pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.7, high=1.05)]
+    pipe: Annotated[float, Parameter("fraction of the pipe's peak", "", 0.7, high=1.05)]
     l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth", "", 0.4)]
     dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
-    row: Annotated[float, Parameter("time per row of A that an SM quantizes; 0: A is not quantized", "s", 1e-08)] = 0.0
-    tall: Annotated[
-        float, Parameter("least tile height in rows; 0: no limit", "", 0.0, values=(0.0, 64.0, 128.0, 256.0))
-    ] = 0.0
+    quantize_row: Annotated[float, Parameter("time of an SM to quantize a row of A", "s", 1e-08)]
 
 
 class CausalConvolutionTiming(NamedTuple):

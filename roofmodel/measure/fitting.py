@@ -133,8 +133,11 @@ def _descend(rows: Sequence[FitRows], start: Any, scale: float, steps: int) -> _
     found = least_squares(
         residuals, point, slopes, (low, high), loss="soft_l1", f_scale=scale, max_nfev=steps, ftol=1e-4, xtol=1e-4
     )
-    moved = dict(zip(names, np.exp(found.x).tolist(), strict=True))
-    without_effect = [name for name, slope in zip(names, found.jac.T, strict=True) if not np.abs(slope).any()]
-    moved |= {name: declared[name].start for name in without_effect}
-    best = start._replace(**moved)
-    return _Point(best, float(np.abs(np.concatenate([each.ratios(best) for each in rows]) - 1).mean()))
+    best = timing(found.x)
+    ratios, without_effect = residuals(found.x), [not np.abs(slope).any() for slope in found.jac.T]
+    for name, none in zip(names, without_effect, strict=True):
+        reset = best._replace(**{name: declared[name].start})
+        # Without a slope, a parameter may still exclude candidates, such as split K by a long time to add the parts.
+        if none and np.array_equal(np.concatenate([each.ratios(reset) for each in rows]) - 1, ratios):
+            best = reset
+    return _Point(best, float(np.abs(ratios).mean()))

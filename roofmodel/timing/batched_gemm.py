@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from roofmodel.devices.calibration import BatchedTiming
 from roofmodel.numbers.algebra import Number, ceil_div, formula, maximum, minimum, part
-from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
+from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, miss_rate
 from roofmodel.timing.gemm import GemmWork
 
 TILES = ((128, 128), (64, 128), (128, 64), (64, 64), (32, 64), (16, 64))  # rows, columns
-OVERLAP: Annotated[float, "exponent p of overlap(a, b) = (a^p + b^p)^(1/p)"] = 3.0
-EXCLUSION_FACTOR = 1e3  # on the time of tiles that a library does not use: they are never the best
 
 DESCRIPTION = FormulaDescription(
     name="batched_gemm",
     title="batched GEMMs with the weights of each head",
     summary="Each SM computes one tile of C[m, n] of a head at a time, so that the tiles run in waves. The time is the "
     "minimum over a list of tile shapes.",
-    equation="latency + overlap(waves × (wave + max(multiply, load)), stream) + quantize",
+    equation="latency + √((waves × (wave + max(multiply, load)))² + stream²) + quantize",
     terms=(
         ("multiply", "FLOPs of a tile / (peak of one SM × pipe)"),
         ("load", "bytes of a tile's rows of A and columns of B, of all active SMs, / (L2 ports × l2)"),
         ("stream", "bytes / (DRAM bandwidth × dram), and for the share in L2 / (L2 ports × l2)"),
-        ("quantize", "rows of A of an SM × row, where A is quantized at run time"),
-        ("overlap(a, b)", "(a^3 + b^3)^(1/3): the two overlap, but not perfectly"),
+        ("quantize", "rows of A of an SM × quantize_row, where A is quantized at run time"),
     ),
-    source=f"Parameters: BatchedTiming, fitted by `roof calibrate`. Tile shapes and constants: {UNFITTED}",
-    constants=("OVERLAP",),
+    source=f"Parameters: BatchedTiming, fitted by `roof calibrate`. Tile shapes: {UNFITTED}",
 )
 
 
@@ -44,11 +38,11 @@ def seconds(work: GemmWork, chip: Chip, timing: BatchedTiming) -> Number:
         loaded = (rows * work.a + columns * work.b) * work.k * minimum(tiles, chip.multiprocessors)
         load = part("load", loaded / (timing.l2 * chip.port), "s")
         sm_seconds = part("sm_time", waves * (timing.wave + maximum(multiply, load)), "s")
-        best = minimum(best, sm_seconds * (1 + EXCLUSION_FACTOR * (tile[0] < timing.tall)))
+        best = minimum(best, sm_seconds)
     data = part("data", work.bytes + work.quantized, "B")
     missed = part("missed", miss_rate(work.bytes, chip))
     stream = data * (missed / (timing.dram * chip.bandwidth) + (1 - missed) / (timing.l2 * chip.port))
     stream = part("stream", stream, "s")
     rows = ceil_div(work.batch * work.m, chip.multiprocessors) * (work.quantized > 0)
-    quantize = part("quantize", rows * timing.row, "s")
-    return timing.latency + overlap(best, stream, OVERLAP) + quantize
+    quantize = part("quantize", rows * timing.quantize_row, "s")
+    return timing.latency + (best * best + stream * stream) ** 0.5 + quantize
