@@ -27,6 +27,7 @@ from roofmodel.devices.calibration import (
     Sets,
     Timing,
     parameters,
+    stated_parameters,
 )
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
@@ -46,7 +47,7 @@ from roofmodel.measure.table import (
     seconds,
     skipped,
 )
-from roofmodel.timing import attention, experts, gemm, layer_kernels
+from roofmodel.timing import experts, gemm, layer_kernels
 from roofmodel.timing.links import route
 from roofmodel.timing.parameter_sets import operator_format_key
 from roofmodel.timing.roofline import place
@@ -57,7 +58,7 @@ ROWS_PER_PARAMETER = 3  # at least, else the set is not fitted
 MIN_BOUND_FRACTION = 0.95  # a time below this fraction of its bound is wrong; clocks differ by less
 DEFAULT_FORMATS = "fp16/fp16"
 # The modules whose formulas are a minimum over candidates, by kind of parameters.
-CHOICES = {"gemm": gemm, "decode_attention": attention, "latent_decode": attention, "experts": experts}
+CHOICES = {"gemm": gemm, "experts": experts}
 # Example lines of a device's file for fields that the timing model needs.
 FIELD_EXAMPLES = {"multiprocessors": "multiprocessors: 108", "clocks: boost": "clocks: {boost: 1410 MHz}"}
 # The kind of parameters by operation of the table; the operator decides for all others (`layer_kernels.kind`).
@@ -230,7 +231,10 @@ class _Fitter(NamedTuple):
         found: dict[str, dict[str, Fitted[Timing]]] = {}
         for name, forms in named.items():
             for form, form_samples in sorted(forms.items()):
-                rows, required = sum(len(s.measured) for s in form_samples), ROWS_PER_PARAMETER * len(model._fields)
+                rows, required = (
+                    sum(len(s.measured) for s in form_samples),
+                    ROWS_PER_PARAMETER * len(stated_parameters(model)),
+                )
                 if rows >= required:
                     self.begin(f"{kind} {name} {form}: {rows} rows")
                 if fitted := self.fit(form_samples, model, kind):
@@ -266,7 +270,7 @@ class _Fitter(NamedTuple):
 
     def fit(self, samples: list[Sample], model: type[Timing], kind: str) -> Fitted[Timing] | None:
         """A fitted set with its errors; None if there are too few rows."""
-        if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(model._fields):
+        if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(stated_parameters(model)):
             return None
         fitted, few = (_thinned(samples, limit) for limit in (MAX_FIT_ROWS, MAX_SEARCH_ROWS))
         unseen = [s.select(np.flatnonzero(s.held_out)) for s in samples if s.held_out.any()]
