@@ -41,6 +41,26 @@ def parameters(timing: type[Any]) -> Mapping[str, Parameter]:
     return {name: hint.__metadata__[0] for name, hint in timing.__annotations__.items()}
 
 
+HEAD_SIZES = (64, 72, 80, 128, 192, 256, 512)
+"""The head sizes of a parameter by head size: libraries compile a kernel with tiles of its own for each of them. A file
+states it as one mapping, such as `pipe: {64: 0.5, 512: 0.7}`; a kernel model has the fields `pipe_64` to `pipe_512`.
+Heads of another size have the kernel of the next larger one, and larger heads that of the largest."""
+
+
+def stated_parameters(timing: type[Any]) -> Mapping[str, Sequence[str]]:
+    """The parameters of a kernel model, as files state them, with their fields: one, or one for each of HEAD_SIZES."""
+    found: dict[str, list[str]] = {}
+    for field in timing._fields:
+        name, _, size = field.rpartition("_")
+        found.setdefault(name if size.isdigit() else field, []).append(field)
+    return found
+
+
+def for_all_head_sizes(known: Mapping[int, float]) -> list[float]:
+    """The values for HEAD_SIZES from those of some sizes: that of the next larger one, or of the largest."""
+    return [known[min((each for each in known if each >= size), default=max(known))] for size in HEAD_SIZES]
+
+
 class GemmTiming(NamedTuple):
     """Parameters of a GEMM in tiles (`timing/gemm.py`)."""
 
@@ -70,16 +90,38 @@ class GemmTiming(NamedTuple):
     quantize_row: Annotated[float, Parameter("time of an SM to quantize a row of A", "s", 2e-7)]
 
 
+_PIPE = Parameter("factor on the pipe's peak, by head size", "", 0.7, high=1.05)
+_FILL = Parameter("time to start and end a tile, by head size", "s", 2e-06)
+_WAVE = Parameter("time per wave of thread blocks, by head size", "s", 2e-06, low=2e-07)
+
+
 class PrefillTiming(NamedTuple):
     """Parameters of fused attention with many queries per sequence (`timing/attention.py`)."""
 
     latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 9e-06)]
-    pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.7, high=1.05)]
-    unaligned: Annotated[
-        float, Parameter("factor on `pipe` for head sizes that are no multiple of MULTIPLY_DEPTH", "", 1.0, high=1.0)
-    ]
-    fill: Annotated[float, Parameter("time to start and end a tile", "s", 2e-06)]
+    pipe_64: Annotated[float, _PIPE]
+    pipe_72: Annotated[float, _PIPE]
+    pipe_80: Annotated[float, _PIPE]
+    pipe_128: Annotated[float, _PIPE]
+    pipe_192: Annotated[float, _PIPE]
+    pipe_256: Annotated[float, _PIPE]
+    pipe_512: Annotated[float, _PIPE]
+    fill_64: Annotated[float, _FILL]
+    fill_72: Annotated[float, _FILL]
+    fill_80: Annotated[float, _FILL]
+    fill_128: Annotated[float, _FILL]
+    fill_192: Annotated[float, _FILL]
+    fill_256: Annotated[float, _FILL]
+    fill_512: Annotated[float, _FILL]
     rows: Annotated[float, Parameter("query rows of a tile", "rows", 128.0, values=(128.0, 64.0, 256.0))]
+    heads: Annotated[
+        float,
+        Parameter("most query heads of a key-value head that share a tile", "heads", 1.0, values=(1.0, 128.0)),
+    ]
+    outside: Annotated[
+        float,
+        Parameter("share of the keys before a sliding window that tiles process and mask", "", 0.3, high=1.0),
+    ]
     append: Annotated[
         float,
         Parameter(
@@ -88,31 +130,48 @@ class PrefillTiming(NamedTuple):
     ]
     dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.6, high=1.0)]
     l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.15)]
+    overlap: Annotated[
+        float,
+        Parameter("share of the shorter one of tiles and stream that overlaps with the longer one", "", 0.5, high=1.0),
+    ]
 
 
 class DecodeTiming(NamedTuple):
     """Parameters of fused attention with one or a few queries per sequence (`timing/attention.py`)."""
 
     latency: Annotated[float, Parameter("time from launch to end of the smallest kernel", "s", 8e-06)]
-    wave: Annotated[float, Parameter("time per wave of thread blocks", "s", 2e-06)]
+    wave_64: Annotated[float, _WAVE]
+    wave_72: Annotated[float, _WAVE]
+    wave_80: Annotated[float, _WAVE]
+    wave_128: Annotated[float, _WAVE]
+    wave_192: Annotated[float, _WAVE]
+    wave_256: Annotated[float, _WAVE]
+    wave_512: Annotated[float, _WAVE]
+    single: Annotated[
+        float,
+        Parameter(
+            "factor on `wave` for blocks with one query head, for which some libraries have a kernel", "", 1.0, 0.2, 3.0
+        ),
+    ]
     pipe: Annotated[
         float,
-        Parameter("factor on the pipe's peak; above 1 where it multiplies in a narrower format", "", 0.4, high=2.1),
+        Parameter("factor on the pipe's peak; above 1 where it multiplies in a narrower format", "", 0.8, high=8.0),
     ]
     rows: Annotated[
-        float, Parameter("query rows that a block multiplies at once", "rows", 16.0, values=(16.0, 64.0, 128.0))
+        float, Parameter("query rows that a block multiplies at once", "rows", 64.0, values=(64.0, 16.0, 128.0))
     ]
     heads: Annotated[
         float,
         Parameter("most query heads of a key-value head that share a block", "heads", 128.0, values=(128.0, 32.0)),
     ]
     window_heads: Annotated[float, Parameter("the same with a sliding window", "heads", 128.0, values=(128.0, 1.0))]
-    splits: Annotated[
-        float, Parameter("most parts of a sequence's KV cache", "parts", 128.0, values=(128.0, 16.0, 1.0))
-    ]
     combine: Annotated[float, Parameter("time to combine the parts of a split KV cache", "s", 3e-06)]
     dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
     l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.2)]
+    overlap: Annotated[
+        float,
+        Parameter("share of the shorter one of waves and stream that overlaps with the longer one", "", 0.5, high=1.0),
+    ]
 
 
 class ExpertsTiming(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 
 from roofmodel.devices import library
 from roofmodel.devices.calibration import (
+    HEAD_SIZES,
     BatchedTiming,
     Calibration,
     CausalConvolutionTiming,
@@ -24,7 +25,9 @@ from roofmodel.devices.calibration import (
     Sets,
     StateUpdateTiming,
     Timing,
+    for_all_head_sizes,
     parameters,
+    stated_parameters,
 )
 from roofmodel.devices.transfer import CalibratedDevice, DeferredSets, sets_of_kind, transferred
 from roofmodel.errors import DeviceError
@@ -121,10 +124,21 @@ def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
 
 
 def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValue]) -> Fitted[Timing]:
-    declared = parameters(timing)
+    declared, stated = parameters(timing), stated_parameters(timing)
     defaults = timing._field_defaults
-    entries = node.mapping((*declared, "fit"), required=[name for name in (*declared, "fit") if name not in defaults])
-    values = [_value(entries[name], declared[name]) if name in entries else defaults[name] for name in declared]
+    entries = node.mapping((*stated, "fit"), required=[name for name in (*stated, "fit") if name not in defaults])
+    values: list[float] = []
+    for name, fields in stated.items():
+        if name not in entries:
+            values.append(defaults[name])
+        elif len(fields) > 1:
+            by_size = entries[name].mapping(tuple(map(str, HEAD_SIZES)))
+            known = {int(size): _value(one, declared[fields[0]]) for size, one in by_size.items()}
+            if not known:
+                raise entries[name].error(f"{entries[name].path} has no head size, such as {{128: ...}}")
+            values += for_all_head_sizes(known)
+        else:
+            values.append(_value(entries[name], declared[name]))
     fit = {**shared, **entries["fit"].mapping(Fit._fields, [name for name in Fit._fields if name not in shared])}
     low, high = fit["low"].number(), fit["high"].number()
     if not low <= 1 <= high:  # factors on the expected time

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import yaml
 
-from roofmodel.devices.calibration import Calibration, Fitted, Sets, parameters
+from roofmodel.devices.calibration import HEAD_SIZES, Calibration, Fitted, Sets, parameters, stated_parameters
 from roofmodel.devices.calibration_reader import SHARED, TIMINGS, is_seconds
 from roofmodel.errors import DeviceError
 
@@ -73,14 +73,22 @@ def sections(calibration: Calibration) -> dict[str, list[str]]:
 def _set(one: Fitted[Any], shared: tuple[tuple[str, str], ...]) -> str:
     """A set, without the source and date of the kind."""
     declared, defaults = parameters(type(one.timing)), one.timing._field_defaults
+    values = {name: _value(is_seconds(declared[name]), value) for name, value in one.timing._asdict().items()}
     stated = [
-        (name, _value(is_seconds(declared[name]), value))
-        for name, value in one.timing._asdict().items()
-        if value != defaults.get(name)
+        (name, values[name] if len(fields) == 1 else _by_head_size([values[field] for field in fields]))
+        for name, fields in stated_parameters(type(one.timing)).items()
+        if name not in defaults or getattr(one.timing, name) != defaults[name]
     ]
     fit = [(n, str(v)) for n, v in one.fit._asdict().items() if n not in SHARED]
     fit += [each for each in _origin(one) if each not in shared]
     return f"{{{_entries([*stated, ('fit', f'{{{_entries(fit)}}}')])}}}"
+
+
+def _by_head_size(values: Sequence[str]) -> str:
+    """The mapping of a parameter by head size; of adjacent sizes with the same value only the largest."""
+    last = [*map(str.__ne__, values, values[1:]), True]
+    stated = [(str(size), value) for size, value, kept in zip(HEAD_SIZES, values, last, strict=True) if kept]
+    return f"{{{_entries(stated)}}}"
 
 
 def _origin(one: Fitted[Any]) -> tuple[tuple[str, str], ...]:

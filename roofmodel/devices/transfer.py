@@ -193,4 +193,5 @@ def _scaled(timing: Timing, kind: str, changes: _Changes, peak_ratio: float) -> 
     values = timing._asdict()
     if kind in STREAMING:
         return timing._replace(dram=transferred_fraction(values["dram"], changes.device, changes.source))
-    return timing._replace(pipe=peak_ratio * values["pipe"]) if "pipe" in values else timing
+    pipes = {name: peak_ratio * value for name, value in values.items() if name.partition("_")[0] == "pipe"}
+    return timing._replace(**pipes)

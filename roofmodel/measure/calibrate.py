@@ -28,6 +28,7 @@ from roofmodel.devices.calibration import (
     Sets,
     Timing,
     parameters,
+    stated_parameters,
 )
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
@@ -48,7 +49,7 @@ from roofmodel.measure.table import (
     skipped,
     thirds,
 )
-from roofmodel.timing import attention, gemm, layer_kernels
+from roofmodel.timing import gemm, layer_kernels
 from roofmodel.timing.elementwise import elementwise_kind
 from roofmodel.timing.links import route
 from roofmodel.timing.parameter_sets import operator_format_key
@@ -58,8 +59,7 @@ from roofmodel.timing.timing import formula
 ROWS_PER_PARAMETER = 3  # at least, else the set is not fitted
 MIN_BOUND_FRACTION = 0.95  # a time below this fraction of its bound is wrong; clocks differ by less
 DEFAULT_FORMATS = "fp16/fp16"
-# The modules whose formulas are a minimum over candidates, by kind of parameters.
-CHOICES = {"gemm": gemm, "decode_attention": attention, "latent_decode": attention}
+CHOICES = {"gemm": gemm}  # the modules whose formulas are a minimum over candidates, by kind of parameters
 # Example lines of a device's file for fields that the timing model needs.
 FIELD_EXAMPLES = {"multiprocessors": "multiprocessors: 108", "clocks: boost": "clocks: {boost: 1410 MHz}"}
 # The kind of parameters by operation of the table; the operator decides for all others (`layer_kernels.kind`).
@@ -232,7 +232,10 @@ class _Fitter(NamedTuple):
         found: dict[str, dict[str, Fitted[Timing]]] = {}
         for name, forms in named.items():
             for form, form_samples in sorted(forms.items()):
-                rows, required = sum(len(s.measured) for s in form_samples), ROWS_PER_PARAMETER * len(model._fields)
+                rows, required = (
+                    sum(len(s.measured) for s in form_samples),
+                    ROWS_PER_PARAMETER * len(stated_parameters(model)),
+                )
                 if rows >= required:
                     self.begin(f"{kind} {name} {form}: {rows} rows")
                 if fitted := self.fit(form_samples, model, kind):
@@ -268,7 +271,7 @@ class _Fitter(NamedTuple):
 
     def fit(self, samples: list[Sample], model: type[Timing], kind: str) -> Fitted[Timing] | None:
         """A fitted set with its errors; None if there are too few rows."""
-        if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(model._fields):
+        if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(stated_parameters(model)):
             return None
         number = np.concatenate([s.third for s in samples])
         if len(np.unique(number)) < THIRDS:

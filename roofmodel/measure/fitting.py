@@ -8,12 +8,13 @@ drawn with a fixed seed, on some of the rows, and ends on all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel.devices.calibration import parameters
+from roofmodel.devices.calibration import HEAD_SIZES, for_all_head_sizes, parameters, stated_parameters
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -21,7 +22,7 @@ MAX_FIT_ROWS, MAX_SEARCH_ROWS = 1500, 400
 """Rows of a set that a fit uses at most, and those that suffice to choose a start."""
 LOSS_SCALES = (0.1, 0.03)
 """Residuals below it are squared in the loss; the second one ends close to the mean error."""
-RANDOM_STARTS, SEARCH_STEPS, STEPS = 6, 12, 40
+RANDOM_STARTS, SEARCH_STEPS, STEPS = 3, 12, 40
 LEAST_GAIN = 0.01
 """Share of the error by which another value of a parameter with few values has to be better than its start."""
 
@@ -72,15 +73,17 @@ def fit(rows: Sequence[FitRows], search_rows: Sequence[FitRows], model: Any) -> 
     """
     declared, random = parameters(model), np.random.default_rng(0)
     start: Any = model._make(parameter.start for parameter in declared.values())
-    free = [name for name, parameter in declared.items() if not parameter.values]
-    best = _descend(search_rows, start, LOSS_SCALES[0], SEARCH_STEPS)
+    unmeasured = _head_sizes_without_rows(rows, start)
+    free = [name for name, parameter in declared.items() if not parameter.values and name not in unmeasured]
+    descend = partial(_descend, fixed=unmeasured)
+    best = descend(search_rows, start, *_SEARCH)
     for _ in range(RANDOM_STARTS):
         factors = np.exp(random.normal(size=len(free))).tolist()
         moved = {name: getattr(start, name) * factor for name, factor in zip(free, factors, strict=True)}
-        best = min(best, _descend(search_rows, best.timing._replace(**moved), *_SEARCH), key=_error)
+        best = min(best, descend(search_rows, best.timing._replace(**moved), *_SEARCH), key=_error)
     for name, parameter in declared.items():
         others = [value for value in parameter.values if value != getattr(best.timing, name)]
-        tried = [_descend(search_rows, best.timing._replace(**{name: value}), *_SEARCH) for value in others]
+        tried = [descend(search_rows, best.timing._replace(**{name: value}), *_SEARCH) for value in others]
         nearest = min(tried, key=_error, default=best)
         best = nearest if nearest.error < (1 - LEAST_GAIN) * best.error else best
     return refine(rows, best.timing)
@@ -88,13 +91,36 @@ def fit(rows: Sequence[FitRows], search_rows: Sequence[FitRows], model: Any) -> 
 
 def refine(rows: Sequence[FitRows], start: Any) -> Any:
     """The parameters at the local minimum next to `start`, to three digits."""
-    timing = start
+    timing, unmeasured = start, _head_sizes_without_rows(rows, start)
     for scale in LOSS_SCALES:
-        timing = _descend(rows, timing, scale, STEPS).timing
+        timing = _descend(rows, timing, scale, STEPS, unmeasured).timing
+    timing = _with_all_head_sizes(timing, unmeasured)
     return type(timing)._make(
-        value if parameter.values or value == parameter.start else float(f"{value:.3g}")
+        value if value == parameter.start else float(f"{value:.3g}")
         for value, parameter in zip(timing, parameters(type(timing)).values(), strict=True)
     )
+
+
+def _head_sizes_without_rows(rows: Sequence[FitRows], timing: Any) -> set[str]:
+    """The fields of parameters by head size on which no row depends."""
+    names = [name for name in timing._fields if name.rpartition("_")[2].isdigit()]
+    base = [each.seconds(timing) for each in rows]
+    other = {name: timing._replace(**{name: 2 * getattr(timing, name)}) for name in names}
+    return {
+        name
+        for name in names
+        if all((each.seconds(other[name]) == before).all() for each, before in zip(rows, base, strict=True))
+    }
+
+
+def _with_all_head_sizes(timing: Any, unmeasured: set[str]) -> Any:
+    """The parameters with values for the head sizes without rows."""
+    for fields in stated_parameters(type(timing)).values():
+        sizes = dict(zip(HEAD_SIZES, fields, strict=False))
+        known = {size: getattr(timing, field) for size, field in sizes.items() if field not in unmeasured}
+        if len(fields) > 1 and known:
+            timing = timing._replace(**dict(zip(fields, for_all_head_sizes(known), strict=True)))
+    return timing
 
 
 _SEARCH = (LOSS_SCALES[0], SEARCH_STEPS)
@@ -104,12 +130,12 @@ def _error(point: _Point) -> float:
     return point.error
 
 
-def _descend(rows: Sequence[FitRows], start: Any, scale: float, steps: int) -> _Point:
+def _descend(rows: Sequence[FitRows], start: Any, scale: float, steps: int, fixed: Collection[str] = ()) -> _Point:
     """The parameters at a local minimum of the loss; those without an effect on these rows have their start."""
     from scipy.optimize import least_squares
 
     declared = parameters(type(start))
-    names = [name for name, parameter in declared.items() if not parameter.values]
+    names = [name for name, parameter in declared.items() if not parameter.values and name not in fixed]
     low, high = (np.log([declared[name].limits[end] for name in names]) for end in (0, 1))
     point = np.clip(np.log([getattr(start, name) for name in names]), low + 1e-6, high - 1e-6)
 
