@@ -37,6 +37,7 @@ from roofmodel.plan.partial_load import FullBatches, fewest_engines
 from roofmodel.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
 from roofmodel.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
 from roofmodel.plan.step_times import DEFAULT_ENGINE, replica
+from roofmodel.steps.engine_kernels import check_kernels
 from roofmodel.steps.notes import kernel_notes
 from roofmodel.steps.options import auto_dtype_notes
 from roofmodel.steps.parallelism import has_experts
@@ -108,7 +109,9 @@ def plan(
         speculation=speculation_of(arch, draft, draft_tokens, acceptance), modes=choices_of("mode", mode, MODES),
         engine=engine or DEFAULT_ENGINE, engine_option=valid("engine_option", engine_option or ()),
     )  # fmt: skip
-    engine_name = Engine.load(service.engine, service.engine_option).id
+    loaded = Engine.load(service.engine, service.engine_option)
+    check_kernels(loaded, devices)
+    engine_name = loaded.id
     service, routing_remarks = _with_routing(arch, service, routing)
     check_whole_number("top", top, 1, MAX_VALUE)
     restricted = layout_restrictions(given)

@@ -42,6 +42,7 @@ from roofmodel.plan.search import Shortage
 from roofmodel.plan.training_candidate import Choices, TrainingCandidate, TrainingRun
 from roofmodel.plan.training_ranking import RankedTraining, by_merit, ranked_training
 from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.engine_kernels import check_kernels
 from roofmodel.steps.notes import kernel_notes, straggler_note
 from roofmodel.steps.options import (
     auto_dtype,
@@ -140,7 +141,9 @@ def plan_training(
     run = _run(arch, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
     settings = valid("engine_option", engine_option or ())
     run = run._replace(engine=engine or default_engine(arch, ("train",), Options(dp=gpus)), engine_option=settings)
-    check_trains(Engine.load(run.engine, run.engine_option))
+    loaded = Engine.load(run.engine, run.engine_option)
+    check_trains(loaded)
+    check_kernels(loaded, devices)
     check_whole_number("top", top, 1, MAX_VALUE)
     restricted = layout_restrictions(given, "training")
     recomputing = _recomputation(recompute, attention)

@@ -17,10 +17,12 @@ from roofmodel.counting import phases
 from roofmodel.counting.routing import Routing
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import RoutingMode
 from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, removed, valid
+from roofmodel.steps.engine_kernels import check_kernels
 from roofmodel.steps.notes import (  # fmt: skip
     device_notes,
     exceeds_positions,
@@ -127,6 +129,8 @@ def sweep(
     largest = {name: max(axes[name]) for name in ("tp", "dp", "pp") if axes.get(name)} | dict(largest or {})
     lengths = {name: tuple(axes[name]) for name in LENGTHS if name in axes}
     _check_cases(len(models) * len(devices), {name: len(axes[name]) for name in chosen_names})
+    for name in axes.get("engine", ()):
+        check_kernels(Engine.load(name), devices)
     prices = prices_by_device(price, devices)
     cases: dict[object, GridCase] = {}
     notes: dict[Text, None] = {}

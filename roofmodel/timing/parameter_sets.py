@@ -93,21 +93,16 @@ def operator_format_key(operator: Operator, dtype: str) -> str:
 
     For attention: compute format / KV cache format / head size, such as `fp16/fp8/128`.
     """
-    widths, is_attention = operator.widths, operator.kind == "attention"
-    stored = widths.kv if is_attention else widths.weights
-    is_unconverted = any(tensor.name in widths.unconverted for tensor in operator.parameters)
-    if is_attention:
-        pass
-    elif operator.compute_dtype(widths.compute) != widths.compute or (is_unconverted and stored.bits < 16):
-        stored = widths.dtype
-    elif widths.by_matrix:
-        others = dict(widths.by_matrix)
-        stored = next((others[tensor.name] for tensor in operator.parameters if tensor.name in others), stored)
-    if not is_attention:
-        return format_key(dtype, stored.name)
-    scores = [line for line in operator.lines if line.outputs == operator.lines[0].outputs]
-    head = sum(product(operator.sizes[axis] for axis in line.contracted) for line in scores)
-    return format_key(dtype, f"{stored.name}/{head}")
+    widths, line = operator.widths, operator.lines[0]
+    if operator.kind != "attention":
+        matrix = next((tensor for tensor in line.factors if tensor.is_parameter), None) if line.contracted else None
+        if matrix is None:
+            return format_key(dtype, dtype)
+        is_converted = operator.compute_dtype(widths.compute) == widths.compute
+        return format_key(dtype, (widths.format(matrix) if is_converted else widths.dtype).name)
+    scores = [each for each in operator.lines if each.outputs == line.outputs]
+    head = sum(product(operator.sizes[axis] for axis in each.contracted) for each in scores)
+    return format_key(dtype, f"{widths.kv.name}/{head}")
 
 
 def format_key(dtype: str, stored: str) -> str:
