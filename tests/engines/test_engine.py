@@ -153,6 +153,28 @@ def test_a_note_states_that_a_chosen_kernel_is_not_fitted() -> None:
     assert notes("b200", "attention=trtllmdecode") == []
 
 
+@pytest.mark.parametrize(
+    ("model", "options", "note"),
+    [
+        ("llama-3.1-8b", {"engine": "torch"}, "decode attention kernels of PyTorch have no parameters for h100-sxm"),
+        ("bert-base-uncased", {}, "encoder attention kernels of PyTorch have no parameters for h100-sxm"),
+        (
+            "gpt2",
+            {"phase": "train", "engine": "megatron"},
+            "attention kernels of Megatron-LM have no parameters for h100",
+        ),
+    ],
+)
+def test_a_note_states_the_borrowed_kernels_of_every_engine(model: str, options: dict[str, Any], note: str) -> None:
+    """The rows with these kernels say the same."""
+    report = roofmodel.estimate(model, "h100", **options).to_dict()
+    (found,) = [str(each) for each in report["notes"] if note in str(each)]
+    rows = [row for phase in report["phases"] for row in phase["ops"] if row["implementation"]]
+    borrowed = [row for row in rows if repr(row["implementation"]) in found]
+    assert borrowed
+    assert {row["expected_from"] for row in borrowed} == {"borrowed"}
+
+
 def test_kernels_of_the_generation_and_format_come_first() -> None:
     sglang = Engine.load("sglang")
     assert sglang.implementations("context", "fp16/fp16", "Hopper")[0] == "fa3"
