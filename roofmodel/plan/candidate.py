@@ -59,7 +59,7 @@ class Shares(NamedTuple):
     """The mean step of a candidate by cause: communication, idle pipeline stages, and the ceilings of its bound.
 
     The first two are parts of the expected time, the next three parts of the bound. `ceiling_share` is bound / expected
-    time.
+    time. `overhead` is the part of the expected time that is of steps that the host limits.
     """
 
     communication: float
@@ -68,10 +68,13 @@ class Shares(NamedTuple):
     compute: float
     link: float
     ceiling_share: float
+    overhead: float = 0.0
 
     @property
     def bound_by(self) -> str:
-        """The ceiling that limits most of the bound."""
+        """The ceiling that limits most of the bound; `overhead` where the host limits most of the time."""
+        if self.overhead > 0.5:
+            return "overhead"
         found = {"memory": self.memory, "compute": self.compute, "communication": self.link}
         return max(found, key=found.__getitem__)
 
@@ -214,4 +217,5 @@ def shares(step: StepTimes, place: int) -> Shares:
     return Shares(
         communication=float(step.communication[place]) / seconds, idle=idle / seconds, memory=memory / bound,
         compute=max(0.0, 1 - (memory + link) / bound), link=link / bound, ceiling_share=bound / seconds,
+        overhead=float(np.asarray(step.overhead)[place]) / seconds,
     )  # fmt: skip

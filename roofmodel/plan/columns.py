@@ -71,7 +71,9 @@ def _ties(priority: int) -> Column:
 
 _SHARES = (
     Column(
-        "bound_by", value="candidate.shares.bound_by", meaning="the ceiling that limits most of the bound of a step"
+        "bound_by", value="candidate.shares.bound_by",
+        meaning="the ceiling that limits most of the bound of a step: `memory`, `compute` or `communication`; "
+        "`overhead` where the host limits most steps",
     ),
     Column(
         "communication_share", value="candidate.shares.communication",

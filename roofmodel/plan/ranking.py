@@ -271,7 +271,9 @@ def limit(one: Candidate) -> str:
         parts.append("a larger batch, which the latency targets exclude")
     elif used >= NEAR_CAPACITY:
         parts.append("more memory per GPU for a larger batch")
-    if shares.bound_by == "communication" or shares.communication > 0.3:
+    if shares.bound_by == "overhead":
+        parts.append("a faster host, whose part of a step takes longer than the kernels")
+    elif shares.bound_by == "communication" or shares.communication > 0.3:
         parts.append("a faster link")
     elif shares.ceiling_share < FAR_FROM_CEILING:
         parts.append(f"faster kernels (at {shares.ceiling_share:.0%} of the bound)")

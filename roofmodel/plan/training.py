@@ -322,6 +322,7 @@ def _candidate(
             at("expected_communication_seconds", "communication_seconds") / seconds,
             at("expected_bubble_seconds", "bubble_seconds") / seconds,
             memory_share, max(0.0, 1 - memory_share - link - bubble), link, bound / seconds,
+            0.0 if totals["host_bound"] is None else at("host_bound", "host_bound"),
         ),
         run=piece.run, price=piece.price,
     )  # fmt: skip

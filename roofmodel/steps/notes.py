@@ -461,7 +461,7 @@ def eager_notes(work: Workload, found: Sequence[PhaseEstimate]) -> Iterator[Answ
 def launch_notes(found: Sequence[PhaseEstimate]) -> Iterator[Text]:
     """Launch-bound phases; of generation the stage, if the other one is not launch-bound."""
     for phase in found:
-        if not phase.host_bound:
+        if not phase.launch_bound:
             continue
         of_stages = {stage: phase.of_stage(stage) for stage in phase.stages}
         waiting = [

@@ -285,7 +285,7 @@ def _case(
         [*remarks, *device_notes(device, work), *formats, *routed, *timed, *utilization_notes([phase])]
     )
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
-    if slowest_stage(arch, device, smallest.steps()[0], work.engine).host_bound:
+    if slowest_stage(arch, device, smallest.steps()[0], work.engine).launch_bound:
         notes[
             AnswerNote(
                 f"{step.phase} is launch-bound at small sizes: the host's launches take the same time on every "
