@@ -79,6 +79,11 @@ class Shares(NamedTuple):
         return max(found, key=found.__getitem__)
 
 
+def is_bound(time: Expected) -> bool:
+    """Whether a time of a candidate is a lower bound, because its device is not calibrated: it has no interval."""
+    return bool(time.low == time.high)
+
+
 class PrefillEngines(NamedTuple):
     """The engines that compute prompts in disaggregated serving; the candidate's own fields are those of decode."""
 
@@ -90,7 +95,8 @@ class PrefillEngines(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A service of `gpus` GPUs. `batch` counts the sequences of all replicas; rates are those of all engines."""
+    """A service of `gpus` GPUs, at most as many as there are. `batch` counts the sequences of all replicas; rates are
+    those of all engines."""
 
     device: str
     mode: Mode
@@ -127,6 +133,11 @@ class Candidate(NamedTuple):
     def fits(self) -> bool | None:
         """Whether the memory suffices; None where it is unknown."""
         return None if self.usable is None else bool(self.memory <= self.usable)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether its times are expected ones; otherwise they are lower bounds."""
+        return not is_bound(self.tpot)
 
     @property
     def meets(self) -> bool:

@@ -29,7 +29,6 @@ from roofmodel.plan.layouts import Formats, Layout, divisors, has_pipe, layouts
 from roofmodel.plan.options import (
     MAX_GPUS,
     choices_of,
-    comparable,
     device_notes,
     layout_restrictions,
     no_format,
@@ -156,7 +155,7 @@ def plan_training(
     possible = [one for one in layouts(arch, gpus, restricted, is_training=True) if run.batch % one.dp == 0]
     pieces = [
         TrainingPiece(arch, device, layout, Choices(vpp, kept, sharded, stage), run, prices.get(device.id))
-        for device in comparable(searched)
+        for device in searched
         for layout in possible
         for vpp in _parts(arch, layout.pp, restricted.get("vpp"))
         for kept in recomputing
@@ -179,8 +178,8 @@ def plan_training(
         notes=(
             *arch.notes, *(auto_dtype_notes(arch) if dtype == "auto" else ()), *_zero_notes(zero, pieces),
             *_notes(nearest), *price_notes(prices, searched), *device_notes(devices, searched),
-            *dict.fromkeys(_kernel_notes(arch, comparable(searched), ranked)),
-            *_straggler_notes(ranked, comparable(searched)),
+            *dict.fromkeys(_kernel_notes(arch, searched, ranked)),
+            *_straggler_notes(ranked, searched),
         ),
     )  # fmt: skip
 

@@ -28,7 +28,7 @@ def test_an_estimate_and_a_sweep_name_the_host(engine: Path) -> None:
     assert {stage: found["host_bound"] for stage, found in generated["phases"][0]["stages"].items()} == {
         "prefill": True, "decodes": True
     }  # fmt: skip
-    (row,) = roofmodel.sweep("gpt2", "a100", phase="decode", engine=engine).to_frame().to_dict("records")
+    (row,) = roofmodel.sweep("gpt2", "a100", phase="decode", engine=str(engine)).to_frame().to_dict("records")
     assert (row["bound"], row["host_bound"]) == ("overhead", True)
 
 
