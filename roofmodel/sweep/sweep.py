@@ -21,7 +21,7 @@ from roofmodel.engines.engine import Engine
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import RoutingMode
-from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, removed, valid
+from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, removed, settings_axis, valid
 from roofmodel.steps.engine_kernels import check_kernels
 from roofmodel.steps.notes import (  # fmt: skip
     device_notes,
@@ -175,7 +175,7 @@ def _axis(name: str, asked: object) -> list[Any]:
         raise WorkloadError(f"unknown option {name!r}{choices(name, DECLARED)}")
     option = DECLARED[name]
     if option.kind == "settings":
-        return [valid(name, asked)]
+        return [*settings_axis(name, asked)]
     if option.kind == "count":
         limit = grid.MAX_VALUES if name in LENGTHS else MAX_CASES
         return grid.numbers(name, asked, option.minimum, int(option.maximum), limit)
