@@ -252,8 +252,8 @@ def _number_of_engines(one: Candidate, other: Candidate, stage: Stage) -> str | 
 
 
 def _idle_engines(one: Candidate, other: Candidate, stage: Stage) -> str | None:
-    """`4 decode GPUs, not 2`, if the GPUs of the stage that does not limit the slower candidate explain at least half of
-    the difference of the rates per GPU (as logarithms)."""
+    """`4 decode GPUs, not 2`, if the GPUs of the stage that does not limit the slower candidate explain at least half
+    of the difference of the rates per GPU (as logarithms)."""
     not_limiting: Stage = "decode" if stage == "prefill" else "prefill"
     if one.prefill is None or other.prefill is None:
         return None
