@@ -9,6 +9,12 @@ app = command(
     compare,
     formats=("table", "json", "csv"),
     files=".png .svg .pdf .json .csv",
+    settings={
+        "engine": {
+            "help": "What runs the model: vllm, sglang, trtllm, torch (eager), megatron, NAME@VERSION or a YAML file "
+            "(default: the engine whose kernels or ranges the file names, else as for estimate)."
+        }
+    },
     examples=(
         "roof compare gpt2-xl ncu.csv --hw a100 --phase decode",
         "roof compare gpt2 trace.json --phase train --batch 8 --seq 1024 --attention eager",

@@ -4,6 +4,7 @@ Its file names the kernels that it runs, what it fuses, its collectives, and wha
 """
 
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from roofmodel.engines.schema import (
     LaunchTime,
 )
 from roofmodel.errors import SWEEP, EngineError, Option, choices, shorten
+from roofmodel.files.text_files import YamlValue
 from roofmodel.numbers import units
 
 
@@ -79,10 +81,14 @@ class Engine(NamedTuple):
         return " ".join(filter(None, (self.name, self.version, given and f"({given})")))
 
     def implementations(self, kind: str, formats: str, generation: str | None) -> tuple[str, ...]:
-        """The kernels of a kind for formats such as `fp16/fp8` on GPUs of a generation, the preferred one first."""
-        where = [(g, f) for g in (generation or ANY, ANY) for f in (formats, ANY)]
-        listed = (name for generation_, format_ in where for name in self.kernels.get((kind, generation_, format_), ()))
-        names = dict.fromkeys(listed)
+        """The kernels of a kind on GPUs of a generation, the preferred one first.
+
+        Those for formats such as `fp16/fp8` are preferred to those for other formats.
+        """
+        generations = (generation or ANY, ANY)
+        where = [(kind, g, f) for g in generations for f in (formats, ANY)]
+        where += [rule for rule in self.kernels if rule[0] == kind and rule[1] in generations]
+        names = dict.fromkeys(name for rule in where for name in self.kernels.get(rule, ()))
         for key, value in self.settings:
             if kind in CHOICES.get(key, ()):
                 return tuple(sorted(names, key=lambda name: not is_chosen(name, value)))
@@ -195,6 +201,19 @@ def find(name: str | os.PathLike[str], before: tuple[Path, ...] = ()) -> Path:
     raise EngineError(
         Option("engine"), f": unknown engine {shorten(text)}{choices(text, names())}; or give a YAML file of your own"
     )
+
+
+def stated_kernels(engine: Engine) -> Iterator[tuple[str, YamlValue]]:
+    """The kind and the name of each kernel in a user's file and in the user's files that it is like."""
+    packaged, files = FOLDER / Path(engine.file).name, [Path(engine.file)]
+    if not engine.file or (packaged.is_file() and _packaged(packaged).kernels == engine.kernels):
+        return
+    while True:
+        like, found = reader.stated_kernels(files[-1])
+        yield from found
+        if not like or (base := find(like, tuple(files))).parent == FOLDER:
+            return
+        files.append(base)
 
 
 def _is_among(path: Path, files: tuple[Path, ...]) -> bool:

@@ -66,6 +66,23 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
     return found
 
 
+def stated_kernels(path: Path) -> tuple[str, list[tuple[str, YamlValue]]]:
+    """The engine that a valid file is `like`, or "", and the kind and the name of each kernel that the file states."""
+    entries = read_yaml(path, EngineError, "an engine's YAML file").mapping()
+    found = [
+        (kind, item)
+        for kind, of_kind in (entries["kernels"].mapping() if "kernels" in entries else {}).items()
+        for of_generation in _levels(of_kind, GENERATIONS).values()
+        for listed in _levels(of_generation, None).values()
+        for item in listed.items()
+    ]
+    if "collectives" in entries:
+        collectives = entries["collectives"].mapping()
+        own = [collectives["all_reduce"].mapping()["own"]] if "all_reduce" in collectives else []
+        found += [("collectives", item) for item in (*own, *filter(None, [collectives.get("else")]))]
+    return entries["like"].text() if "like" in entries else "", found
+
+
 def _base(value: YamlValue, load: Callable[[str], Mapping[str, Any]]) -> Mapping[str, Any]:
     try:
         return load(value.text())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from roofmodel.estimate.text import describe_largest
+from roofmodel.estimate.text import describe_host_limit, describe_largest
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
 from roofmodel.steps.estimate import Estimate
@@ -127,10 +127,11 @@ def _input(estimate: Estimate) -> Iterator[Answer]:
 
 
 def _limit(phase: PhaseEstimate) -> str:
-    """What limits a phase: kernel launches, or the ceiling with the largest share of the bound."""
+    """What limits a phase: the host, or the ceiling with the largest share of the bound."""
     if phase.host_bound:
         kernels = phase.kernel_seconds if phase.step.parallel.pp == 1 else None  # of this pipeline stage only
-        return "launch-bound" + (f" (kernels alone {units.seconds(plain(kernels.value))})" if kernels else "")
+        alone = f" (kernels alone {units.seconds(plain(kernels.value))})" if kernels else ""
+        return f"{describe_host_limit(phase)}{alone}"
     memory, links, idle = phase.memory_seconds, phase.link_seconds, phase.idle.bound
     ceilings = {
         "compute": phase.bound_seconds - memory - links - idle,

@@ -76,7 +76,7 @@ def _grid(lines: Iterator[tuple[str, RenderableType]]) -> Table:
 def _answer(answer: Answer) -> tuple[str, Text]:
     """An answer with its expected time and its verdict on memory in color."""
     text = Text(answer.text)
-    text.highlight_regex(r"[\d.]+ \S+(?= expected)|launch-bound", "bold")
+    text.highlight_regex(r"[\d.]+ \S+(?= expected)|(launch|host)-bound", "bold")
     text.highlight_regex(r"\bfits\b", "bold green")
     text.highlight_regex(r"\bdoes not fit\b", "bold red")
     return answer.label, text

@@ -15,15 +15,20 @@ from roofmodel.steps.workload_text import describe_rate
 def describe_expectation(phase: PhaseEstimate) -> str:
     """`expected 14 ms (12 ms to 16 ms), 73 k tokens/s`; empty where no expected time is known.
 
-    A launch-bound phase says so, with the smaller time of its kernels alone.
+    A phase that the host limits says so, with the smaller time of its kernels alone.
     """
     if (expected := phase.expected) is None:
         return ""
     seconds, low, high = (units.seconds(float(value)) for value in expected)
     kernels = phase.kernel_seconds
-    alone = f": launch-bound (kernels alone {units.seconds(float(kernels.value))})" if kernels else ""
-    launches = alone if phase.host_bound else ""
-    return f"expected {seconds} ({low} to {high}){launches}, {describe_rate(phase, expected.value)}"
+    alone = f": {describe_host_limit(phase)} (kernels alone {units.seconds(float(kernels.value))})" if kernels else ""
+    limit = alone if phase.host_bound else ""
+    return f"expected {seconds} ({low} to {high}){limit}, {describe_rate(phase, expected.value)}"
+
+
+def describe_host_limit(phase: PhaseEstimate) -> str:
+    """How the host limits a phase: by its launches, or by what a serving engine's host does in a step."""
+    return "launch-bound" if phase.launch_bound else "host-bound"
 
 
 def describe_remarks(estimate: Estimate, phase: PhaseEstimate) -> list[str]:

@@ -140,7 +140,10 @@ function input(name) {
   if (NUMBERS.includes(kind)) return BigInt(state[kind]);
   if (kind === "optimizer") return state.optimizer;
   if (kind === "positions") return state.logits === "all" ? BigInt(state[model().encodes ? "decoder_seq" : "seq"]) : 1n;
-  const format = (role) => (role === "dtype" ? state.dtype : state[role] || state.dtype);
+  const format = (role) => {
+    if (role === "others") return data.formats[format("weights")].bits >= 16 ? format("weights") : state.dtype;
+    return role === "dtype" ? state.dtype : state[role] || state.dtype;
+  };
   if (kind === "format") return format(keys[0]);
   if (kind === "bits") return BigInt(data.formats[format(keys[0])].bits);
   if (kind === "device") {

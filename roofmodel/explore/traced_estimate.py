@@ -11,7 +11,8 @@ Each combination of options that are not numbers (`Variant`, and the engine) has
     optimizer                                 its name
     positions                                 number of positions of a sequence whose logits are computed
     tp, dp, ep                                numbers of GPUs, if the model can be sharded this way (`traced_gpus`)
-    bits|ROLE                                 width of the format of a role: `dtype`, `weights` or `kv`
+    bits|ROLE                                 width of the format of a role: `dtype`, `weights` or `kv`; `others`
+                                              is `weights`, or `dtype` where that has fewer than 16 bits
     device|FIELD                              a figure of the device, or of its matmul or vector pipe; for
                                               `pairs_over_pcie` 1 or 0
     device|LINK|FIELD                         a figure of a link: `inside` a node, `bridge` or `network`
@@ -256,6 +257,16 @@ class _TracedFormat(Format):
         return self.bits.trace.step("bytes", self.name, elements)  # type: ignore[attr-defined]
 
 
+class _TracedWidths(Widths):
+    """Traced formats of roles; parameters other than the matrices of linear layers have the role `others`."""
+
+    __slots__ = ()
+
+    @property
+    def others(self) -> Format:
+        return _TracedFormat("others", super().others.bits)
+
+
 def traced_widths(trace: Trace, work: Workload) -> Widths:
     """Traced formats; the matrices that a quantized checkpoint does not convert are those of the workload.
 
@@ -266,7 +277,7 @@ def traced_widths(trace: Trace, work: Workload) -> Widths:
         _TracedFormat(name, trace.input(f"bits|{name}", low))  # type: ignore[arg-type]
         for name in ("dtype", "weights", "kv")
     )
-    return Widths(dtype, weights, kv, unconverted=work.unconverted)
+    return _TracedWidths(dtype, weights, kv, unconverted=work.unconverted)
 
 
 def min_bits(phase: Phase) -> int:

@@ -35,11 +35,15 @@ def validate(
     from roofmodel.engines.engine import Engine
     from roofmodel.measure.validate import validate as study
     from roofmodel.options.workload import valid
+    from roofmodel.steps.engine_kernels import check_kernels
 
     if engine_option and engine is None:
         raise WorkloadError(Option("engine_option"), " needs ", Option("engine"))
     found = None if engine is None else Engine.load(engine, valid("engine_option", engine_option or ()))
-    return ValidationReport(study(arguments.path("table", table), Device.load(hw), found))
+    device = Device.load(hw)
+    if found is not None:
+        check_kernels(found, [device])
+    return ValidationReport(study(arguments.path("table", table), device, found))
 
 
 @checked

@@ -7,6 +7,7 @@ reference and the messages on invalid values come from `Options`. `scripts/optio
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from itertools import product
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from roofmodel.errors import Message, Option, WorkloadError, shorten
@@ -139,7 +140,7 @@ class Options(NamedTuple):
             PRECISION,
             "fp64, fp32, tf32, bf16, fp16, fp8, fp4, int8 or auto (of the config).",
             plans=("service",),
-            plan_help="Search only these compute formats (default: bf16 or fp16, and fp8).",
+            plan_help="Search only these compute formats (default: bf16 or fp16, and fp8 where the engine has it).",
         ),
     ] = "fp16"
     weights: Annotated[
@@ -158,7 +159,7 @@ class Options(NamedTuple):
             PRECISION,
             "Format of the KV cache: as for --weights (default: --dtype).",
             plans=("service",),
-            plan_help="Search only these formats of the KV cache (default: 16 bits and fp8).",
+            plan_help="Search only these formats of the KV cache (default: 16 bits, and fp8 where the engine has it).",
         ),
     ] = None
     activations: Annotated[
@@ -370,12 +371,25 @@ def _settings(option: str, value: object) -> tuple[tuple[str, str], ...]:
 
     A number for `launch` is a time in seconds.
     """
+    for key, (first, *others) in (found := _values_by_key(option, value)).items():
+        if others:
+            raise WorkloadError(Option(option), f": {key} is given twice, with {first} and {others[0]}")
+    return tuple((key, first) for key, (first,) in found.items())
+
+
+def settings_axis(option: str, value: object) -> list[tuple[tuple[str, str], ...]]:
+    """The combinations of such pairs, where a key may have several values."""
+    found = _values_by_key(option, value)
+    return [tuple(zip(found, chosen, strict=True)) for chosen in product(*found.values())]
+
+
+def _values_by_key(option: str, value: object) -> dict[str, list[str]]:
     given: list[Any]
     if isinstance(value, Mapping):
-        given = [*value.items()]
+        given = [(key, one) for key, each in value.items() for one in (each if isinstance(each, list) else [each])]
     else:
         given = [value] if isinstance(value, str) or not isinstance(value, Iterable) else [*value]
-    found: dict[str, str] = {}
+    found: dict[str, dict[str, None]] = {}
     for each in [part for one in given for part in (one.split(",") if isinstance(one, str) else [one])]:
         pair = each if isinstance(each, tuple) else str(each).split("=", 1)
         if len(pair) != 2 or "" in pair:
@@ -383,10 +397,8 @@ def _settings(option: str, value: object) -> tuple[tuple[str, str], ...]:
                 Option(option), f" is {shorten(each)}; it must be KEY=VALUE, such as ", Option(option, "launch=graph")
             )
         key = str(pair[0]).strip()
-        text = _seconds_text(pair[1]) if key == "launch" else str(pair[1]).strip()
-        if found.setdefault(key, text) != text:
-            raise WorkloadError(Option(option), f": {key} is given twice, with {found[key]} and {text}")
-    return tuple(found.items())
+        found.setdefault(key, {})[_seconds_text(pair[1]) if key == "launch" else str(pair[1]).strip()] = None
+    return {key: list(values) for key, values in found.items()}
 
 
 def _seconds_text(value: object) -> str:

@@ -38,19 +38,20 @@ def plan(
     engine_option: EngineOption | None = None,
     family: str | None = None,
     top: int = 8,
+    time_limit: float | str = "60s",
     cluster: str | None = None,
     progress: ProgressCallback = no_progress,
     **search: Unpack[ServiceSearch],
 ) -> PlanReport:
     """Find the layouts, formats and batches with which GPUs serve the most output tokens per second within limits.
 
-    Layouts use all GPUs: `tp` × `pp` × `dp`. With prices of all devices the cost per token decides. A result without a
-    layout that fits or meets the targets names the nearest. Raises RoofError.
+    Layouts use at most `gpus` GPUs: `tp` × `pp` × `dp`. With prices of all devices the cost per token decides. A result
+    without a layout that fits or meets the targets names the nearest. Raises RoofError.
 
     Args:
         model: A packaged name, a config.json or its folder, or a Hub id.
         hw: Devices: a100,h100, or `hw` several times.
-        gpus: Number of GPUs; every layout uses all of them.
+        gpus: Number of GPUs at most; of each engine, as many are used as fit.
         isl: Prompt tokens of a request.
         osl: New tokens of a request.
         ttft: Limit of the time to first token, such as 500ms; with `requests`, it includes the wait.
@@ -68,6 +69,7 @@ def plan(
         engine_option: KEY=VALUE, a choice that the engine has, as for estimate.
         family: Read an unknown model_type as this family, such as llama.
         top: Number of candidates to show, at least one per device.
+        time_limit: Time after which the search ends with what it has found; "complete" in the JSON says whether.
         cluster: Compute with Dask: the address of a scheduler, or local for processes on this machine.
         progress: Called with "layouts", the number of evaluated layouts, and the number of all.
         **search: The options of `estimate` of which only these values are searched.
@@ -84,8 +86,8 @@ def plan(
     drafter = draft if draft is None or draft == "mtp" else hub.load(draft, None)
     found = study(
         hub.load(model, family), devices, gpus=gpus, isl=isl, osl=osl, ttft=ttft, tpot=tpot,
-        requests=requests, price=price, memory_utilization=memory_utilization, top=top, cluster=cluster,
-        progress=progress, mode=mode, draft=drafter, draft_tokens=draft_tokens, acceptance=acceptance,
+        requests=requests, price=price, memory_utilization=memory_utilization, top=top, time_limit=time_limit,
+        cluster=cluster, progress=progress, mode=mode, draft=drafter, draft_tokens=draft_tokens, acceptance=acceptance,
         routing=routing, engine=engine, engine_option=engine_option, **search,
     )  # fmt: skip
     return PlanReport(found)

@@ -59,7 +59,7 @@ class Shares(NamedTuple):
     """The mean step of a candidate by cause: communication, idle pipeline stages, and the ceilings of its bound.
 
     The first two are parts of the expected time, the next three parts of the bound. `ceiling_share` is bound / expected
-    time.
+    time. `overhead` is the part of the expected time that is of steps that the host limits.
     """
 
     communication: float
@@ -68,12 +68,20 @@ class Shares(NamedTuple):
     compute: float
     link: float
     ceiling_share: float
+    overhead: float = 0.0
 
     @property
     def bound_by(self) -> str:
-        """The ceiling that limits most of the bound."""
+        """The ceiling that limits most of the bound; `overhead` where the host limits most of the time."""
+        if self.overhead > 0.5:
+            return "overhead"
         found = {"memory": self.memory, "compute": self.compute, "communication": self.link}
         return max(found, key=found.__getitem__)
+
+
+def is_bound(time: Expected) -> bool:
+    """Whether a time of a candidate is a lower bound, because its device is not calibrated: it has no interval."""
+    return bool(time.low == time.high)
 
 
 class PrefillEngines(NamedTuple):
@@ -87,7 +95,8 @@ class PrefillEngines(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A service of `gpus` GPUs. `batch` counts the sequences of all replicas; rates are those of all engines."""
+    """A service of `gpus` GPUs, at most as many as there are. `batch` counts the sequences of all replicas; rates are
+    those of all engines."""
 
     device: str
     mode: Mode
@@ -124,6 +133,11 @@ class Candidate(NamedTuple):
     def fits(self) -> bool | None:
         """Whether the memory suffices; None where it is unknown."""
         return None if self.usable is None else bool(self.memory <= self.usable)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether its times are expected ones; otherwise they are lower bounds."""
+        return not is_bound(self.tpot)
 
     @property
     def meets(self) -> bool:
@@ -214,4 +228,5 @@ def shares(step: StepTimes, place: int) -> Shares:
     return Shares(
         communication=float(step.communication[place]) / seconds, idle=idle / seconds, memory=memory / bound,
         compute=max(0.0, 1 - (memory + link) / bound), link=link / bound, ceiling_share=bound / seconds,
+        overhead=float(np.asarray(step.overhead)[place]) / seconds,
     )  # fmt: skip

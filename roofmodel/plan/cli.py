@@ -21,7 +21,7 @@ GROUPS = {
     "Targets": ("ttft", "tpot", "requests", "price"),
     "Speculative decoding": ("draft", "draft_tokens", "acceptance"),
     TRAINING: ("tokens", "batch", "seq", "attention"),
-    OUTPUT: ("top",),
+    OUTPUT: ("top", "time_limit"),
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     **{name: {"rich_help_panel": group} for group, names in GROUPS.items() for name in names},

@@ -71,7 +71,9 @@ def _ties(priority: int) -> Column:
 
 _SHARES = (
     Column(
-        "bound_by", value="candidate.shares.bound_by", meaning="the ceiling that limits most of the bound of a step"
+        "bound_by", value="candidate.shares.bound_by",
+        meaning="the ceiling that limits most of the bound of a step: `memory`, `compute` or `communication`; "
+        "`overhead` where the host limits most steps",
     ),
     Column(
         "communication_share", value="candidate.shares.communication",
@@ -106,9 +108,14 @@ CANDIDATES = Table(
             Column(key, value=f"candidate.layout.{key}", meaning="the layout, of the decode engines if disaggregated")
             for key in Layout._fields
         ),
+        Column(None, "gpus used", COUNT, "candidate.gpus", priority=6),
         Column("batch", "batch", COUNT, "candidate.batch", priority=6, meaning="sequences of all replicas"),
         *(Column(key, value=f"candidate.formats.{key}", meaning="the formats") for key in Formats._fields),
-        Column("gpus", value="candidate.gpus", meaning="the number of GPUs"),
+        Column("gpus", value="candidate.gpus", meaning="the number of GPUs that it uses, at most `--gpus`"),
+        Column(
+            "calibrated", value="candidate.calibrated",
+            meaning="false where the device is not calibrated, so that all times are lower bounds",
+        ),
         Column(
             "gpus_needed", value="candidate.gpus_needed",
             meaning="how many of these GPUs meet the targets at the required rate; null without a rate",
@@ -130,6 +137,7 @@ CANDIDATES = Table(
             "rate, and where the queue grows without limit",
         ),
         Column(None, "TPOT", SECONDS, "candidate.tpot.value"),
+        Column(None, "longest gap", SECONDS, "candidate.largest_itl"),
         Column(
             "largest_itl_seconds", value="candidate.largest_itl",
             meaning="the largest latency between two tokens: the time of the longest step",
@@ -188,6 +196,11 @@ TRAINING_CANDIDATES = Table(
         Column(None, "ZeRO", COUNT, text=lambda row: str(row.candidate.choices.zero or "")),
         *(Column(key, value=f"candidate.layout.{key}", meaning="the layout") for key in Layout._fields),
         Column("engine", value="candidate.run.engine_id", meaning="the engine, as of `--engine`"),
+        Column("gpus", value="candidate.run.gpus", meaning="the number of GPUs"),
+        Column(
+            "calibrated", value="candidate.calibrated",
+            meaning="false where the device is not calibrated, so that all times are lower bounds",
+        ),
         Column("vpp", value="candidate.choices.vpp", meaning="the layout"),
         Column("batch", value="candidate.run.batch", meaning="sequences of a step"),
         Column(None, "recompute", value="candidate.choices.recompute"),

@@ -34,6 +34,7 @@ def document(plan: ServingPlan) -> dict[str, Any]:
         "meets": plan.meets,
         "searched": plan.searched,
         "layouts": plan.layouts,
+        "complete": plan.complete,
         "candidates": CANDIDATES.records(plan.ranked),
         "front": [point(one) for one in plan.front],
         "shortage": plan.shortage and shortage(plan.shortage),

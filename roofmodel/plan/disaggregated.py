@@ -129,11 +129,20 @@ def _cache_of_prompt(served: ServingReplica, traffic: RequestLengths) -> Number:
     return max(stored_cache(served, traffic.isl))
 
 
-def link_bandwidth(device: Device, gpus: int) -> float | None:
-    """Bytes per second that a GPU sends to one of another engine: between nodes if the service needs several."""
-    network = device.network
-    link = network if network and network.beyond and gpus > network.beyond else device.inside
-    return link and link.bandwidth / 2
+class ServiceLink(NamedTuple):
+    """Bytes per second that a GPU sends to one of another engine, in services of more than `above` and at most `most`
+    GPUs."""
+
+    above: int
+    most: int
+    bandwidth: float
+
+
+def service_links(device: Device, gpus: int) -> list[ServiceLink]:
+    """The links of services of at most so many GPUs: the one within a node, and that between nodes."""
+    node = device.network.beyond or gpus if device.network else gpus
+    links = ((0, min(node, gpus), device.inside), (node, gpus, device.network))
+    return [ServiceLink(above, most, link.bandwidth / 2) for above, most, link in links if link and above < most]
 
 
 class EngineMatching(NamedTuple):
@@ -143,7 +152,7 @@ class EngineMatching(NamedTuple):
     traffic: RequestLengths
     targets: Targets
     price: float | None
-    bandwidth: float
+    links: Sequence[ServiceLink]
 
 
 def matched(
@@ -153,7 +162,9 @@ def matched(
     of both, the best one, and the Pareto front."""
     engines = list(prefill)
     for two in decode:
-        pairs = [_pair(one, two, common) for one in engines if one.formats == two.formats]
+        pairs = [
+            _pair(one, two, link, common) for one in engines if one.formats == two.formats for link in common.links
+        ]
         if possible := [pair for pair in pairs if pair is not None]:
             yield _best_and_front(two, possible, common)
 
@@ -161,10 +172,14 @@ def matched(
 def _best_and_front(
     two: DecodeRates, pairs: Sequence[EnginePair], common: EngineMatching
 ) -> tuple[int, Candidate, list[Candidate]]:
-    """The number of candidates of a decode engine, the best one, and the Pareto front. At an equal rate, both take the
-    pair with the earliest first token."""
-    rate, missed, wait, first_token, tpot, pair_of, place_of = (np.concatenate(parts) for parts in zip(*(
-        (pair.rate.ravel(), pair.missed.ravel(), pair.wait.ravel(), with_wait(pair.ttft[0], pair.wait).ravel(),
+    """The number of candidates of a decode engine, the best one, and the Pareto front.
+
+    Rates are those per GPU. At an equal rate, both take the candidate with most GPUs, of those the one with the
+    earliest first token.
+    """
+    rate, gpus, missed, wait, first_token, tpot, pair_of, place_of = (np.concatenate(parts) for parts in zip(*(
+        ((pair.rate / pair.gpus[:, None]).ravel(), np.repeat(pair.gpus, pair.rate.shape[1]), pair.missed.ravel(),
+         pair.wait.ravel(), with_wait(pair.ttft[0], pair.wait).ravel(),
          np.tile(two.tpot[0], len(pair.decoders)), np.full(pair.rate.size, number), np.arange(pair.rate.size))
         for number, pair in enumerate(pairs)
     ), strict=True))  # fmt: skip
@@ -178,6 +193,7 @@ def _best_and_front(
     best = np.lexsort((missed, common.targets.excludes_wait(wait)))[0]
     if met.any():
         highest = np.flatnonzero(met & (rate >= rate[met].max() * (1 - EQUAL)))
+        highest = highest[gpus[highest] == gpus[highest].max()]
         earliest = first_token[highest].min() * (1 + EQUAL)
         best = min(highest, key=lambda place: (first_token[place] > earliest, tpot[place]))
     shown = np.flatnonzero(common.targets.meets_ttft(first_token))
@@ -186,33 +202,44 @@ def _best_and_front(
 
 
 class EnginePair(NamedTuple):
-    """A prefill and a decode engine: the numbers of each, by the number of decode engines; the other arrays by that
-    number and by batch."""
+    """A prefill and a decode engine: pairs of numbers of them; the other arrays by pair and by batch."""
 
     one: PrefillRates
     prompts: Array  # place of the batch of the prefill engine
     transfer: float
     prefillers: Array
     decoders: Array
+    gpus: Array  # of all engines
     ttft: tuple[Array, ...]  # with the ends of its interval
     wait: Array
     rate: Array
     missed: Array  # the largest violation of a target
 
 
-def _pair(one: PrefillRates, two: DecodeRates, common: EngineMatching) -> EnginePair | None:
-    """All numbers of two engines that use no more GPUs than there are; None if one of each does not fit in them."""
-    transfer, limit = max(one.cache, two.cache) / common.bandwidth, common.targets.ttft
-    decoders = np.arange(1, (common.gpus - one.layout.gpus) // two.layout.gpus + 1)
-    if not len(decoders):
+def _pair(one: PrefillRates, two: DecodeRates, link: ServiceLink, common: EngineMatching) -> EnginePair | None:
+    """Numbers of two engines that use no more GPUs than the link connects; None if one of each does not fit in them."""
+    transfer, limit = max(one.cache, two.cache) / link.bandwidth, common.targets.ttft
+    counts = np.meshgrid(_numbers(link.most // one.layout.gpus), _numbers(link.most // two.layout.gpus))
+    prefillers, decoders = (count.ravel() for count in counts)
+    gpus = prefillers * one.layout.gpus + decoders * two.layout.gpus
+    possible = (link.above < gpus) & (gpus <= link.most)
+    if not possible.any():
         return None
-    prefillers = (common.gpus - decoders * two.layout.gpus) // one.layout.gpus
+    prefillers, decoders, gpus = prefillers[possible], decoders[possible], gpus[possible]
     prompts = _prompts(one, two, prefillers, decoders, np.inf if limit is None else limit - transfer)
     rate = np.minimum(prefillers[:, None] * one.requests[0][prompts], decoders[:, None] * two.requests[0])
     ttft, wait = _first_token(one, prompts, prefillers, rate, common.targets.requests)
     ttft = tuple(each + transfer for each in ttft)
     missed = common.targets.violation(with_wait(ttft[0], wait), np.broadcast_to(two.tpot[0], rate.shape), rate)
-    return EnginePair(one, prompts, transfer, prefillers, decoders, ttft, wait, rate, missed)
+    return EnginePair(one, prompts, transfer, prefillers, decoders, gpus, ttft, wait, rate, missed)
+
+
+def _numbers(most: int) -> Array:
+    """The numbers of engines that are searched: all up to 8, then four in each doubling."""
+    found = [*range(1, 9)]
+    while found[-1] < most:
+        found.append(found[-1] + max(2, 2 ** (found[-1].bit_length() - 3)))
+    return np.array([number for number in found if number <= most], dtype=int)
 
 
 def _first_token(
@@ -264,7 +291,7 @@ def _candidate(pair: EnginePair, two: DecodeRates, engines: int, place: int, com
     limits = prefillers * one.requests[0][prompts] < decoders * two.requests[0][place]
     return Candidate(
         device=two.device, mode="disaggregated", layout=_times(two.layout, decoders), formats=two.formats,
-        gpus=common.gpus, batch=int(two.batch[place]) * decoders, chunk=None,
+        gpus=int(pair.gpus[engines]), batch=int(two.batch[place]) * decoders, chunk=None,
         ttft=Expected(*(float(value[engines, place]) for value in pair.ttft)),
         tpot=Expected(*(float(value[place]) for value in two.tpot)), requests=requests, osl=common.traffic.osl,
         memory=max(two.memory[place].item(), one.memory[prompts].item()), usable=two.usable,

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 from roofmodel.counting.number_formats import FORMATS
 from roofmodel.counting.workload import Parallel
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.workload import DEFAULTS
+from roofmodel.steps.engine_kernels import runs
 from roofmodel.steps.options import auto_dtype, half_dtype
 from roofmodel.steps.parallelism import has_experts, parallel
 
@@ -67,6 +69,32 @@ def divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
+def service_layouts(arch: Architecture, gpus: int, given: Mapping[str, Collection[int]]) -> list[Layout]:
+    """The layouts that use at most this number of GPUs and divide the model evenly, each with as many engines as fit.
+
+    `given` restricts options, such as {"tp": [4, 8]}. The experts are on every GPU of a tensor-parallel group (ep 1),
+    one shard per GPU of it (ep = tp), or over any number of replicas (ep a multiple of tp), unless `ep` is given.
+    Engines whose number of GPUs is a power of two come first. With more GPUs, the same engines are searched and more.
+    """
+    found = dict[Layout, None]()
+    widths = [tp for tp in given.get("tp", range(1, gpus + 1)) if is_possible(arch, Layout(tp))]
+    depths = [pp for pp in given.get("pp", range(1, gpus + 1)) if is_possible(arch, Layout(pp=pp))]
+    for tp, pp in product(widths, depths):
+        replicas = gpus // (tp * pp)
+        shared = (1, *range(tp, tp * replicas + 1, tp)) if has_experts(arch) else (1,)
+        for ep in given.get("ep", dict.fromkeys(shared)):
+            engine = Layout(tp, pp, ep, max(1, ep // tp))
+            for dp in given.get("dp", [replicas // engine.dp * engine.dp]):
+                if 0 < dp <= replicas and dp % engine.dp == 0 and (tp * dp) % ep == 0 and is_possible(arch, engine):
+                    found[engine._replace(dp=dp)] = None
+    return sorted(found, key=lambda one: (not is_power_of_two(one.engine.gpus), one.engine.gpus))
+
+
+def is_power_of_two(n: int) -> bool:
+    """Whether a positive number is a power of two."""
+    return n & (n - 1) == 0
+
+
 def layouts(
     arch: Architecture, gpus: int, given: Mapping[str, Collection[int]], *, is_training: bool = False
 ) -> Iterator[Layout]:
@@ -99,8 +127,9 @@ def is_possible(arch: Architecture, layout: Layout, *, is_training: bool = False
     return True
 
 
-def formats(arch: Architecture, device: Device, given: Mapping[str, Sequence[str]]) -> list[Formats]:
-    """The formats that are searched on a device: those given, else 16 bits and fp8, each also with a KV cache in fp8.
+def formats(arch: Architecture, device: Device, engine: Engine, given: Mapping[str, Sequence[str]]) -> list[Formats]:
+    """The formats that are searched on a device: those given, else 16 bits and fp8, each also with a KV cache in fp8,
+    where the engine has kernels for them on GPUs of this generation.
 
     A quantized checkpoint keeps its weight format; if its config states a KV cache format, this format replaces 16
     bits. Formats without a pipe on the device are left out.
@@ -108,7 +137,8 @@ def formats(arch: Architecture, device: Device, given: Mapping[str, Sequence[str
     half = half_dtype(arch, str(DEFAULTS["dtype"]))
     quantized, cache = (arch.quantization.weights, arch.quantization.kv) if arch.quantization else (None, None)
     narrow = quantized is None or FORMATS[quantized].bits >= FORMATS[QUANTIZED_COMPUTE].bits
-    computes = given.get("dtype") or (half, *([QUANTIZED_COMPUTE] * narrow))
+    computes = given.get("dtype") or _computed(device, engine, (half, *([QUANTIZED_COMPUTE] * narrow)), quantized)
+    caches = [form for form in KV_CACHE_FORMATS if runs(engine, device, "attention", form)]
     found: dict[Formats, None] = {}
     for dtype in dict.fromkeys(auto_dtype(arch) if name == "auto" else name for name in computes):
         if not has_pipe(device, dtype):
@@ -116,11 +146,16 @@ def formats(arch: Architecture, device: Device, given: Mapping[str, Sequence[str
         working = half if FORMATS[dtype].bits < 16 else dtype
         for weights, kv, activations in product(
             given.get("weights") or (quantized,),
-            given.get("kv") or dict.fromkeys((cache or working, *KV_CACHE_FORMATS)),
+            given.get("kv") or dict.fromkeys((cache or working, *caches)),
             given.get("activations") or (working,),
         ):
             found[Formats(dtype, weights, kv, None if activations == dtype else activations)] = None
     return list(found)
+
+
+def _computed(device: Device, engine: Engine, known: Sequence[str], weights: str | None) -> list[str]:
+    """The compute formats in which the engine multiplies these weights; 16 bits where none of its kernels is known."""
+    return [form for form in known if runs(engine, device, "gemm", weights or form, form)] or [known[0]]
 
 
 def has_pipe(device: Device, dtype: str) -> bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from roofmodel.devices.device import Device
-from roofmodel.errors import AnswerNote, Option, Text, WorkloadError, choices, joined, shorten
+from roofmodel.errors import AnswerNote, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.numbers import units
 from roofmodel.options.values import check_one_of, check_whole_number, seconds_of
@@ -20,6 +19,8 @@ from roofmodel.steps.parallelism import GPUS
 from roofmodel.sweep import grid
 
 MAX_GPUS = 4096
+TIME_LIMIT = "60s"
+"""The time after which a search ends, unless another one is given."""
 MAX_RATE = 1e6  # requests per second
 MTP = "mtp"
 """The value of `draft` for multi-token prediction."""
@@ -48,13 +49,6 @@ def service_of(
     return Service(RequestLengths(isl, osl), targets, gpus, valid("memory_utilization", share))
 
 
-def comparable(devices: Sequence[Device]) -> Sequence[Device]:
-    """The devices; all without calibration if one has none, so that bounds are not ranked with expected times."""
-    if all(device.calibration is not None for device in devices):
-        return devices
-    return [replace(device, calibration=None) for device in devices]
-
-
 def device_notes(devices: Sequence[Device], searched: Sequence[Device]) -> Iterator[Text]:
     """The devices that are not searched, and what the times of the others are if some are not calibrated."""
     ids = {device.id for device in searched}
@@ -69,14 +63,17 @@ def _calibration_notes(devices: Sequence[Device]) -> Iterator[Text]:
     uncalibrated = list(dict.fromkeys(device.id for device in devices if device.calibration is None))
     if not uncalibrated:
         return
-    names = ", ".join(uncalibrated)
-    if len(uncalibrated) == len({device.id for device in devices}):
-        yield AnswerNote(f"{names}: not calibrated, so times are lower bounds")
-    else:
-        yield AnswerNote(
-            f"{names}: not calibrated, so the times of all devices are lower bounds; for expected times, leave {names} "
-            "out of ", Option("hw"),
-        )  # fmt: skip
+    others = len(uncalibrated) < len({device.id for device in devices})
+    after = "; they are ranked after the expected times of the other devices" if others else ""
+    yield AnswerNote(f"{', '.join(uncalibrated)}: not calibrated, so times are lower bounds{after}")
+
+
+def incomplete(done: int, total: int, seconds: float) -> Text:
+    """The warning that the time limit ended the search."""
+    return WarningNote(
+        f"the search ended after {units.seconds(seconds)} with {done} of {total} layouts and formats; a higher ",
+        Option("time_limit"), " searches all; ", Option("tp"), ", ", Option("pp"), " and ", Option("dtype"), " fewer",
+    )  # fmt: skip
 
 
 def _rate(value: float | str | None) -> float | None:

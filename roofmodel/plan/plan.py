@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
+from time import monotonic
 from typing import Any, NamedTuple
 
 from roofmodel.counting.routing import UNIFORM, Routing
@@ -16,16 +17,17 @@ from roofmodel.engines.engine import Engine
 from roofmodel.errors import AnswerNote, Option, Text, WarningNote, WorkloadError, ignored
 from roofmodel.models.architecture import Architecture
 from roofmodel.numbers import units
-from roofmodel.options.values import EngineName, EngineOption, Names, RoutingOption, check_whole_number
+from roofmodel.options.values import EngineName, EngineOption, Names, RoutingOption, check_whole_number, seconds_of
 from roofmodel.options.workload import MAX_VALUE, MEMORY_UTILIZATION, valid
 from roofmodel.plan.candidate import Candidate, Targets
-from roofmodel.plan.disaggregated import EngineMatching, link_bandwidth, matched
-from roofmodel.plan.layouts import Formats, Layout, formats, layouts
+from roofmodel.plan.disaggregated import EngineMatching, matched, service_links
+from roofmodel.plan.layouts import Formats, Layout, formats, is_power_of_two, service_layouts
 from roofmodel.plan.options import (
+    TIME_LIMIT,
     check_generates,
     choices_of,
-    comparable,
     device_notes,
+    incomplete,
     layout_restrictions,
     no_format,
     no_layout,
@@ -37,6 +39,7 @@ from roofmodel.plan.partial_load import FullBatches, fewest_engines
 from roofmodel.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
 from roofmodel.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
 from roofmodel.plan.step_times import DEFAULT_ENGINE, replica
+from roofmodel.steps.engine_kernels import check_kernels
 from roofmodel.steps.notes import kernel_notes
 from roofmodel.steps.options import auto_dtype_notes
 from roofmodel.steps.parallelism import has_experts
@@ -64,6 +67,7 @@ class ServingPlan(NamedTuple):
     searched: int  # candidates
     layouts: int  # pairs of layout and formats
     notes: tuple[Text, ...]
+    complete: bool = True  # whether the search ended before its time limit
 
     @property
     def meets(self) -> bool:
@@ -91,16 +95,18 @@ def plan(
     engine: EngineName | None = None,
     engine_option: EngineOption | None = None,
     top: int = SHOWN,
+    time_limit: float | str = TIME_LIMIT,
     cluster: str | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
     **given: Any,
 ) -> ServingPlan:
-    """The best layouts, formats and batches of a service.
+    """The best layouts, formats and batches of a service on at most `gpus` GPUs.
 
     `given` restricts the search: `tp`, `pp`, `dp`, `ep`, `dtype`, `weights`, `kv`, `activations`, each with one or
     several values. `ttft` and `tpot` are seconds, or text with a unit; `requests` is a rate such as `5/s`. `mode` is
     "mixed", "disaggregated" or both. `draft` is a draft model, or "mtp"; it drafts `draft_tokens` per step, each of
-    which is right with probability `acceptance`. `routing` is how tokens choose experts; `engine` serves.
+    which is right with probability `acceptance`. `routing` is how tokens choose experts; `engine` serves. The search
+    ends at the latest after `time_limit`, in seconds or as text with a unit.
     Raises WorkloadError for an invalid value, and where no layout divides the model.
     """
     check_generates(arch)
@@ -108,21 +114,29 @@ def plan(
         speculation=speculation_of(arch, draft, draft_tokens, acceptance), modes=choices_of("mode", mode, MODES),
         engine=engine or DEFAULT_ENGINE, engine_option=valid("engine_option", engine_option or ()),
     )  # fmt: skip
-    engine_name = Engine.load(service.engine, service.engine_option).id
+    loaded = Engine.load(service.engine, service.engine_option)
+    check_kernels(loaded, devices)
+    engine_name = loaded.id
     service, routing_remarks = _with_routing(arch, service, routing)
     check_whole_number("top", top, 1, MAX_VALUE)
+    seconds = seconds_of("time_limit", time_limit, TIME_LIMIT, highest=86400)
     restricted = layout_restrictions(given)
     prices = prices_by_device(price, devices)
-    searched = [device for device in devices if formats(arch, device, restricted)]
+    searched = {device.id: formats(arch, device, loaded, restricted) for device in devices}
+    is_given = not restricted.keys().isdisjoint({"tp", "pp", "ep"})
     pieces = [
-        Piece(arch, device, layout, form, service, prices.get(device.id))
-        for device in comparable(searched)
-        for form in formats(arch, device, restricted)
-        for layout in layouts(arch, gpus, restricted)
-    ]
+        Piece(
+            arch, device, layout, form, service, prices.get(device.id), is_given or is_power_of_two(layout.engine.gpus)
+        )
+        for layout in service_layouts(arch, gpus, restricted)
+        for device in devices
+        for form in searched[device.id]
+    ]  # fmt: skip
     if not pieces:
-        raise WorkloadError(*(no_layout(arch, gpus, restricted) if searched else no_format(devices, restricted)))
-    found = list(_reported(_evaluated(pieces, cluster), len(pieces), progress))
+        raise WorkloadError(
+            *(no_layout(arch, gpus, restricted) if any(searched.values()) else no_format(devices, restricted))
+        )
+    found = list(_reported(_evaluated(pieces, cluster), len(pieces), progress, seconds))
     pairs, apart, apart_points = _disaggregated(found, devices, service, prices)
     points = [*(point for one in found for point in one.front), *apart_points]
     best = [*(one.best for one in found if one.best is not None), *apart]
@@ -135,10 +149,14 @@ def plan(
         model=arch.name, devices=tuple(device.id for device in devices), service=service,
         ranked=tuple(_with_engines_needed(best_ranked, full, service.targets)), front=tuple(front(points)),
         shortage=None if best or not shortages else min(shortages, key=lambda one: one.needed / one.usable),
-        searched=pairs + sum(one.points for one in found), layouts=len(pieces), notes=(),
+        searched=pairs + sum(one.points for one in found), layouts=len(found), notes=(),
+        complete=len(found) == len(pieces),
     )  # fmt: skip
-    remarks = (*_notes(result, pieces, prices, full), *device_notes(devices, searched))
-    remarks = (*remarks, *dict.fromkeys(_kernel_notes(arch, comparable(searched), result)))
+    evaluated = [device for device in devices if searched[device.id]]
+    remarks = (*_notes(result, pieces, prices, full), *device_notes(devices, evaluated))
+    remarks = (*remarks, *dict.fromkeys(_kernel_notes(arch, evaluated, result)))
+    if not result.complete:
+        remarks = (incomplete(len(found), len(pieces), seconds), *remarks)
     if "auto" in restricted.get("dtype", ()):
         remarks = (*auto_dtype_notes(arch), *remarks)
     return result._replace(notes=(*arch.notes, *routing_remarks, *remarks))
@@ -188,10 +206,16 @@ def _evaluated(pieces: Sequence[Piece], cluster: str | None) -> Iterator[Found]:
     return evaluate_on_cluster(evaluate, pieces, cluster)
 
 
-def _reported(found: Iterable[Found], total: int, progress: Callable[[str, int, int], None]) -> Iterator[Found]:
+def _reported(
+    found: Iterable[Found], total: int, progress: Callable[[str, int, int], None], seconds: float
+) -> Iterator[Found]:
+    """The results up to a time limit; at least one."""
+    end = monotonic() + seconds
     for done, one in enumerate(found, 1):
         progress("layouts", done, total)
         yield one
+        if monotonic() > end:
+            return
 
 
 def _disaggregated(
@@ -202,12 +226,12 @@ def _disaggregated(
     searched, best = 0, list[Candidate]()
     points: list[Candidate] = []
     for device in devices:
-        bandwidth = link_bandwidth(device, service.gpus)
+        links = service_links(device, service.gpus)
         prefill = [one.prefill for one in found if one.prefill is not None and one.prefill.device == device.id]
         decode = [one.decode for one in found if one.decode is not None and one.decode.device == device.id]
-        if bandwidth is None or not prefill:
+        if not links or not prefill:
             continue
-        common = EngineMatching(service.gpus, service.traffic, service.targets, prices.get(device.id), bandwidth)
+        common = EngineMatching(service.gpus, service.traffic, service.targets, prices.get(device.id), links)
         for count, one, several in matched(prefill, decode, common):
             searched += count
             best.append(one)
@@ -249,8 +273,9 @@ def _kernel_notes(arch: Architecture, devices: Sequence[Device], found: ServingP
     for where, layout, form in dict.fromkeys(several):
         if (device := by_id.get(where)) is None:
             continue
+        asked = form._replace(activations=None if form.activations == form.dtype else form.activations)
         served = replica(
-            arch, device, layout, form, service.memory_utilization, engine=service.engine,
+            arch, device, layout, asked, service.memory_utilization, engine=service.engine,
             engine_option=service.engine_option,
         )  # fmt: skip
         prefill = served.step._replace(phase="prefill", tokens=service.traffic.isl, context=0)

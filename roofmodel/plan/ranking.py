@@ -20,6 +20,7 @@ FAR_FROM_CEILING = 0.6
 NEAR_CAPACITY = 0.85
 """From this part of the usable memory on, memory capacity is named as what raises the limit."""
 NOTHING_DIFFERS = "no part of the step differs by much"
+LOWER_BOUND = "a lower bound of its time, as the device is not calibrated"
 NEAR_TARGET = 0.9
 """From this part of a latency target on, the target is named."""
 
@@ -37,16 +38,22 @@ class Ranked(NamedTuple):
 def ranked(candidates: Iterable[Candidate], count: int, targets: Targets = NO_TARGETS) -> list[Ranked]:
     """The first candidates in order, and the best one of each device. Those that meet the targets come first, by rate
     per GPU (by cost, if all have prices), at an equal rate by the first token and TPOT; then the others by how far they
-    miss them, those with an infinite wait last if TTFT is limited."""
+    miss them, those with an infinite wait last if TTFT is limited. Of each, lower bounds come after expected times."""
 
-    def distance(one: Candidate) -> tuple[bool, float, float]:
-        return one.mean_wait is not None and bool(targets.excludes_wait(one.mean_wait)), one.violation, one.tpot.value
+    def distance(one: Candidate) -> tuple[bool, bool, float, float]:
+        excluded = one.mean_wait is not None and bool(targets.excludes_wait(one.mean_wait))
+        return not one.calibrated, excluded, one.violation, one.tpot.value
 
     found = list(candidates)
     priced = all(one.price is not None for one in found)
-    meeting = sorted((one for one in found if one.meets), key=lambda one: -_merit(one, priced).value)
+    meeting, bounds = (
+        sorted(
+            (one for one in found if one.meets and one.calibrated == known), key=lambda one: -_merit(one, priced).value
+        )
+        for known in (True, False)
+    )  # fmt: skip
     missing = sorted((one for one in found if not one.meets), key=distance)
-    ordered = [*_by_latency(meeting, priced), *missing]
+    ordered = [*_by_latency(meeting, priced), *_by_latency(bounds, priced), *missing]
     shown = shown_by_rank(ordered, count)
     return [
         Ranked(one, rank, _ties(one, rank, shown, priced), reason(one, rank, ordered), limit(one))
@@ -94,12 +101,17 @@ def merit(per_gpu: Expected, price: float | None) -> Expected:
 
 
 def _ties(one: Candidate, rank: int, shown: Mapping[int, Candidate], priced: bool) -> tuple[int, ...]:
-    others = ((place, other) for place, other in shown.items() if place != rank and other.meets and one.meets)
+    others = ((place, other) for place, other in shown.items() if place != rank and _are_comparable(one, other))
     return tuple(
         place
         for place, other in others
         if ties(_merit(one, priced), _merit(other, priced), SHARED_ERROR if one.device == other.device else 0.0)
     )
+
+
+def _are_comparable(one: Candidate, other: Candidate) -> bool:
+    """Whether both meet the targets, with times of the same kind."""
+    return one.meets and other.meets and one.calibrated == other.calibrated
 
 
 def ties(one: Expected, other: Expected, shared: float = SHARED_ERROR) -> bool:
@@ -126,9 +138,11 @@ def reason(one: Candidate, rank: int, ordered: Sequence[Candidate]) -> str:
     """The largest difference between a candidate and the one that it is compared with: the first candidate; for the
     first one the best one with another layout."""
     if not one.meets:
-        return "nearest to the targets" if rank == 1 else ""
+        return "nearest to the targets" if rank == 1 else "" if one.calibrated else LOWER_BOUND
+    if ordered[0].calibrated and not one.calibrated:
+        return LOWER_BOUND
     other = ordered[0] if rank > 1 else _runner_up(one, ordered) or next(iter(ordered[1:]), None)
-    if other is None or not other.meets:
+    if other is None or not other.meets or other.calibrated != one.calibrated:
         return "no other layout meets the targets"
     change = one.per_gpu.value / other.per_gpu.value - 1
     if abs(change) < 0.005:
@@ -140,7 +154,7 @@ def reason(one: Candidate, rank: int, ordered: Sequence[Candidate]) -> str:
 
 def _runner_up(one: Candidate, ordered: Sequence[Candidate]) -> Candidate | None:
     """The best candidate with another layout."""
-    return next((each for each in ordered if each.meets and name(each) != name(one)), None)
+    return next((each for each in ordered if _are_comparable(each, one) and name(each) != name(one)), None)
 
 
 def _cause(one: Candidate, other: Candidate) -> str:
@@ -155,7 +169,7 @@ def _cause(one: Candidate, other: Candidate) -> str:
         same, separate = "the same engines for prefill and decode", "separate engines for prefill and decode"
         modes = f"{same}, not separate ones" if one.mode == "mixed" else f"{separate}, not the same"
         return "; ".join([*_shared_differences(one, other), modes])
-    if text := _number_of_engines(one, other, stage):
+    if text := _number_of_engines(one, other, stage) or _idle_engines(one, other, stage):
         return text
     found = [*_shared_differences(one, other), *_stage_differences(one, other, stage)]
     mine, theirs = _engines(one, stage), _engines(other, stage)
@@ -237,6 +251,19 @@ def _number_of_engines(one: Candidate, other: Candidate, stage: Stage) -> str | 
     return f"{units.count(mine.layout.gpus, f'{stage} GPU')}, not {theirs.layout.gpus}"
 
 
+def _idle_engines(one: Candidate, other: Candidate, stage: Stage) -> str | None:
+    """`4 decode GPUs, not 2`, if the GPUs of the stage that does not limit the slower candidate explain at least half
+    of the difference of the rates per GPU (as logarithms)."""
+    not_limiting: Stage = "decode" if stage == "prefill" else "prefill"
+    if one.prefill is None or other.prefill is None:
+        return None
+    mine, theirs = (_engines(each, not_limiting).layout.gpus for each in (one, other))
+    fewer, total = log(other.gpus / one.gpus), log(one.per_gpu.value / other.per_gpu.value)
+    if mine == theirs or fewer * total <= 0 or abs(fewer) < abs(total) / 2:
+        return None
+    return f"{units.count(mine, f'{not_limiting} GPU')}, not {theirs}"
+
+
 def _shared_differences(one: Candidate, other: Candidate) -> Iterator[str]:
     """The device and the formats, where they differ."""
     if one.device != other.device:
@@ -271,7 +298,9 @@ def limit(one: Candidate) -> str:
         parts.append("a larger batch, which the latency targets exclude")
     elif used >= NEAR_CAPACITY:
         parts.append("more memory per GPU for a larger batch")
-    if shares.bound_by == "communication" or shares.communication > 0.3:
+    if shares.bound_by == "overhead":
+        parts.append("a faster host, whose part of a step takes longer than the kernels")
+    elif shares.bound_by == "communication" or shares.communication > 0.3:
         parts.append("a faster link")
     elif shares.ceiling_share < FAR_FROM_CEILING:
         parts.append(f"faster kernels (at {shares.ceiling_share:.0%} of the bound)")

@@ -48,6 +48,7 @@ class Piece(NamedTuple):
     formats: Formats
     service: Service
     price: float | None = None
+    separates: bool = True  # whether its engine is also one of disaggregated serving
 
 
 class Shortage(NamedTuple):
@@ -97,7 +98,7 @@ def evaluate(piece: Piece) -> Found:
     if "mixed" in service.modes:
         points, full = steady_states(served, traffic, stored, times, service.targets.requests, layout.engines)
         found = _mixed(piece, served, points, largest)._replace(full=full)
-    if "disaggregated" in service.modes and layout.engine.gpus < service.gpus:
+    if "disaggregated" in service.modes and piece.separates and layout.engine.gpus < service.gpus:
         decode = decode_rates(served, traffic, stored, times)
         prefill = prefill_rates(served, traffic, weights)
         found = found._replace(decode=decode, prefill=prefill)

@@ -46,6 +46,7 @@ class StepTimes(NamedTuple):
     bound: Array
     memory_bound: Array
     link_bound: Array
+    overhead: Array  # of the expected time, that of steps that the host limits
     activations: Array = 0
 
     def __add__(self, other: StepTimes) -> StepTimes:  # type: ignore[override]
@@ -126,7 +127,9 @@ def _times(engine: ServingReplica, step: Step) -> StepTimes:
         names = ("bound_seconds", "bound_seconds", "bound_seconds", "communication_seconds", "bubble_seconds")
     activations = reduce(np.maximum, (memory.activation_bytes(phase.operators) for phase in staged))
     ceilings = (found[f"{ceiling}_share"] * bound for ceiling in ("memory", "link"))
-    return StepTimes._make((*(found[name] for name in names), bound, *ceilings, activations))
+    seconds = found[names[0]]
+    overhead = 0 * seconds if found["host_bound"] is None else found["host_bound"] * seconds
+    return StepTimes._make((*(found[name] for name in names), bound, *ceilings, overhead, activations))
 
 
 def stored_weights(engine: ServingReplica) -> list[Number]:

@@ -26,7 +26,10 @@ class PlanView:
         yield Text(f"{units.grouped(self.plan.searched)} candidates in {self.plan.layouts} layouts and formats")
         if not self.plan.ranked:
             return
-        table = (CANDIDATES if len(self.plan.devices) > 1 else CANDIDATES.without("device")).terminal(self.plan.ranked)
+        hidden = ["device"] * (len(self.plan.devices) == 1)
+        hidden += ["longest gap"] * (self.plan.service.targets.tpot is None)
+        hidden += ["gpus used"] * all(one.candidate.gpus == self.plan.service.gpus for one in self.plan.ranked)
+        table = CANDIDATES.without(*hidden).terminal(self.plan.ranked)
         yield table
         kept = table.titles(options.max_width)
         yield from (Text(line) for line in _reasons(self.plan.ranked))
@@ -35,6 +38,8 @@ class PlanView:
             yield Text("→: prefill engines → decode engines", style="dim")
         if not all(one.candidate.meets for one in self.plan.ranked):
             yield Text("!: misses a target", style="dim")
+        if "longest gap" in kept:
+            yield Text("longest gap: between two tokens at most, in a step with a chunk of a prompt", style="dim")
         if "GPUs" in kept and any(one.candidate.gpus_needed for one in self.plan.ranked):
             yield Text("GPUs: how many meet the targets at the required rate", style="dim")
         if self.plan.service.targets.requests is not None:

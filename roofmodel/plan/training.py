@@ -29,7 +29,6 @@ from roofmodel.plan.layouts import Formats, Layout, divisors, has_pipe, layouts
 from roofmodel.plan.options import (
     MAX_GPUS,
     choices_of,
-    comparable,
     device_notes,
     layout_restrictions,
     no_format,
@@ -42,6 +41,7 @@ from roofmodel.plan.search import Shortage
 from roofmodel.plan.training_candidate import Choices, TrainingCandidate, TrainingRun
 from roofmodel.plan.training_ranking import RankedTraining, by_merit, ranked_training
 from roofmodel.steps.capacity import usable_memory
+from roofmodel.steps.engine_kernels import check_kernels
 from roofmodel.steps.notes import kernel_notes, straggler_note
 from roofmodel.steps.options import (
     auto_dtype,
@@ -140,7 +140,9 @@ def plan_training(
     run = _run(arch, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
     settings = valid("engine_option", engine_option or ())
     run = run._replace(engine=engine or default_engine(arch, ("train",), Options(dp=gpus)), engine_option=settings)
-    check_trains(Engine.load(run.engine, run.engine_option))
+    loaded = Engine.load(run.engine, run.engine_option)
+    check_trains(loaded)
+    check_kernels(loaded, devices)
     check_whole_number("top", top, 1, MAX_VALUE)
     restricted = layout_restrictions(given, "training")
     recomputing = _recomputation(recompute, attention)
@@ -153,7 +155,7 @@ def plan_training(
     possible = [one for one in layouts(arch, gpus, restricted, is_training=True) if run.batch % one.dp == 0]
     pieces = [
         TrainingPiece(arch, device, layout, Choices(vpp, kept, sharded, stage), run, prices.get(device.id))
-        for device in comparable(searched)
+        for device in searched
         for layout in possible
         for vpp in _parts(arch, layout.pp, restricted.get("vpp"))
         for kept in recomputing
@@ -176,8 +178,8 @@ def plan_training(
         notes=(
             *arch.notes, *(auto_dtype_notes(arch) if dtype == "auto" else ()), *_zero_notes(zero, pieces),
             *_notes(nearest), *price_notes(prices, searched), *device_notes(devices, searched),
-            *dict.fromkeys(_kernel_notes(arch, comparable(searched), ranked)),
-            *_straggler_notes(ranked, comparable(searched)),
+            *dict.fromkeys(_kernel_notes(arch, searched, ranked)),
+            *_straggler_notes(ranked, searched),
         ),
     )  # fmt: skip
 
@@ -319,6 +321,7 @@ def _candidate(
             at("expected_communication_seconds", "communication_seconds") / seconds,
             at("expected_bubble_seconds", "bubble_seconds") / seconds,
             memory_share, max(0.0, 1 - memory_share - link - bubble), link, bound / seconds,
+            0.0 if totals["host_bound"] is None else at("host_bound", "host_bound"),
         ),
         run=piece.run, price=piece.price,
     )  # fmt: skip

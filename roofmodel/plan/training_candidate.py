@@ -7,7 +7,7 @@ from typing import NamedTuple
 from roofmodel.engines.engine import Engine
 from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import EngineName
-from roofmodel.plan.candidate import Shares
+from roofmodel.plan.candidate import Shares, is_bound
 from roofmodel.plan.layouts import Layout
 from roofmodel.plan.ranking import layout_text
 from roofmodel.timing.timing import Expected
@@ -65,6 +65,11 @@ class TrainingCandidate(NamedTuple):
     shares: Shares
     run: TrainingRun
     price: float | None = None  # dollars per hour and GPU
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether its times are expected ones; otherwise they are lower bounds."""
+        return not is_bound(self.step)
 
     @property
     def per_gpu(self) -> Expected:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from roofmodel.plan.ranking import NOTHING_DIFFERS, SHARED_ERROR, by_part_of, largest_term, merit, shown_by_rank, ties
+from roofmodel.plan.ranking import (
+    LOWER_BOUND,
+    NOTHING_DIFFERS,
+    SHARED_ERROR,
+    by_part_of,
+    largest_term,
+    merit,
+    shown_by_rank,
+    ties,
+)
 from roofmodel.plan.training_candidate import TrainingCandidate, schedule, training_name
 from roofmodel.timing.timing import Expected
 
@@ -20,10 +29,10 @@ class RankedTraining(NamedTuple):
 
 
 def by_merit(candidates: Iterable[TrainingCandidate]) -> list[TrainingCandidate]:
-    """The candidates, fastest first; cheapest first if all have a price."""
+    """The candidates, fastest first; cheapest first if all have a price. Lower bounds come after expected times."""
     found = list(candidates)
     priced = all(one.price is not None for one in found)
-    return sorted(found, key=lambda one: -_merit(one, priced).value)
+    return sorted(found, key=lambda one: (not one.calibrated, -_merit(one, priced).value))
 
 
 def _merit(one: TrainingCandidate, priced: bool) -> Expected:
@@ -45,6 +54,7 @@ def ranked_training(
             place
             for place, other in shown.items()
             if place != rank
+            and one.calibrated == other.calibrated
             and ties(_merit(one, priced), _merit(other, priced), SHARED_ERROR * (one.device == other.device))
         )
         other = fitting[0] if rank > 1 else _runner_up(fitting)
@@ -69,6 +79,8 @@ def training_reason(one: TrainingCandidate, other: TrainingCandidate | None, pri
     candidates are ranked by price; then the difference is that of the price if their GPUs have different prices."""
     if other is None:
         return "the only layout that fits"
+    if other.calibrated and not one.calibrated:
+        return LOWER_BOUND
     found, than = [*_differences(one, other)], f"than {training_name(other)}"
     if priced and one.price != other.price:
         change = _merit(other, priced).value / _merit(one, priced).value - 1

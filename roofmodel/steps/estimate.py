@@ -19,6 +19,7 @@ from roofmodel.numbers.algebra import Number
 from roofmodel.options.workload import MAX_VALUE
 from roofmodel.steps.alternatives import fitting_notes
 from roofmodel.steps.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
+from roofmodel.steps.engine_kernels import check_kernels
 from roofmodel.steps.notes import (
     device_notes,
     eager_notes,
@@ -73,6 +74,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
     options, and for a number format that the device does not support.
     """
     work, notes = workload(arch, **options)
+    check_kernels(work.engine, [device])
     found = [slowest_stage(arch, device, step, work.engine) for step in work.steps()]
     walk = passes.CachedWalks(_counted(found))
     first = phases.whole_model_step(work.steps()[0])

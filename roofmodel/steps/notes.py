@@ -15,7 +15,7 @@ from roofmodel.devices.calibration import Calibration
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
 from roofmodel.engines.engine import Engine, is_chosen
-from roofmodel.engines.schema import CHOICES, KINDS
+from roofmodel.engines.schema import CHOICES
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, shorten
 from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.norms_and_activations import Norm
@@ -383,19 +383,15 @@ def format_notes(timing: Timing, operators: Iterable[Operator], dtype: str) -> I
 
 
 def borrowed_notes(timing: Timing, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
-    """The kinds of kernels of an inference engine that have no parameters, and the kernels whose parameters are used.
+    """The kinds of kernels of an engine that have no parameters, and the kernels whose parameters are used.
 
     Parameters for other formats have a note of their own.
     """
     engine, device = timing.engine, timing.device
-    if engine.extra_kernels:
-        return
     kinds: dict[str, dict[str, None]] = {}
     for one in (placed for phase in found for placed in phase.placed):
         by = one.run.formula
-        if by is None or by.kind not in KINDS or by.is_substitute:
-            continue
-        if by.implementation not in timing.implementations(by.kind, by.format_key):
+        if by is not None and not by.is_substitute and timing.is_of_other_engine(by):
             kinds.setdefault(by.implementation, {})[KERNEL_KINDS[by.kind]] = None
     for implementation, names in kinds.items():
         yield AnswerNote(
@@ -466,7 +462,7 @@ def eager_notes(work: Workload, found: Sequence[PhaseEstimate]) -> Iterator[Answ
 def launch_notes(found: Sequence[PhaseEstimate]) -> Iterator[Text]:
     """Launch-bound phases; of generation the stage, if the other one is not launch-bound."""
     for phase in found:
-        if not phase.host_bound:
+        if not phase.launch_bound:
             continue
         of_stages = {stage: phase.of_stage(stage) for stage in phase.stages}
         waiting = [

@@ -165,8 +165,20 @@ class PhaseEstimate(NamedTuple):
         idle, busy = self.idle.expected, self.busy
         return busy and idle and busy + idle
 
+    def waits_for_host(self, part: str, seconds: Expected | None) -> Any:
+        """Whether a serving engine's host takes longer for a part than the kernels that it overlaps with."""
+        return seconds is not None and self.host.overlapped and self.host_seconds(part) > seconds.value
+
     @property
     def host_bound(self) -> Any:
+        """Whether the host limits the phase: its launches, or what it prepares while the kernels run, take longer than
+        the kernels. The host limits generation if it limits its prefill or its decodes."""
+        if not self.host.overlapped:
+            return self.launch_bound
+        return reduce(or_, (self.waits_for_host(*part) for part in self._without_host), self.launch_bound)
+
+    @property
+    def launch_bound(self) -> Any:
         """Whether the phase is launch-bound: the host launches kernels more slowly than the device runs them.
 
         Generation is launch-bound if its prefill or its decodes are.

@@ -111,6 +111,7 @@ def stage_totals(phase: PhaseEstimate) -> dict[str, dict[str, Any]]:
             "bound_seconds": time.bound,
             **expected_totals(time.expected),
             "kernels": launches(placed),
-            "host_bound": kernels and is_launch_bound(kernels, launches(placed) * phase.launch),
+            "host_bound": kernels
+            and (is_launch_bound(kernels, launches(placed) * phase.launch) or phase.waits_for_host(stage, kernels)),
         }
     return found

@@ -83,7 +83,7 @@ RESULTS = Table(
         Column("mfu", "MFU", PERCENT, priority=1, meaning=_UTILIZATION),
         Column("hfu", unit=FINE_PERCENT, meaning=_UTILIZATION),
         Column("mbu", unit=FINE_PERCENT, meaning=_UTILIZATION),
-        Column("host_bound", unit=FLAG, meaning="whether the phase is launch-bound"),
+        Column("host_bound", unit=FLAG, meaning="whether the host limits the phase (launches, or its part of a step)"),
         Column("ttft_seconds", "TTFT", SECONDS, meaning=_LATENCY),
         Column("bound_ttft_seconds", unit=SECONDS, meaning=_LATENCY),
         Column("tpot_seconds", "TPOT", SECONDS, meaning=_LATENCY),
@@ -96,8 +96,8 @@ RESULTS = Table(
         Column("bound_tokens_per_second_per_user", unit=RATE, meaning=_PER_USER),
         Column(
             "bound", "bound by", text=lambda row: BOUND_NAMES.get(row["bound"], row["bound"]), priority=2,
-            meaning="what limits most of the bound: `compute`, `memory` or `communication`; `overhead` if the phase is "
-            "launch-bound",
+            meaning="what limits most of the bound: `compute`, `memory` or `communication`; `overhead` if the host "
+            "limits the phase",
         ),
         Column("memory_share", unit=FINE_PERCENT, meaning="the share of the bound that is memory-bound"),
         Column("memory_weights", unit=MEMORY, meaning=_MEMORY),

@@ -17,10 +17,12 @@ from roofmodel.counting import phases
 from roofmodel.counting.routing import Routing
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.errors import AnswerNote, Message, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import RoutingMode
-from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, removed, valid
+from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, removed, settings_axis, valid
+from roofmodel.steps.engine_kernels import check_kernels
 from roofmodel.steps.notes import (  # fmt: skip
     device_notes,
     exceeds_positions,
@@ -127,6 +129,8 @@ def sweep(
     largest = {name: max(axes[name]) for name in ("tp", "dp", "pp") if axes.get(name)} | dict(largest or {})
     lengths = {name: tuple(axes[name]) for name in LENGTHS if name in axes}
     _check_cases(len(models) * len(devices), {name: len(axes[name]) for name in chosen_names})
+    for name in axes.get("engine", ()):
+        check_kernels(Engine.load(name), devices)
     prices = prices_by_device(price, devices)
     cases: dict[object, GridCase] = {}
     notes: dict[Text, None] = {}
@@ -171,7 +175,7 @@ def _axis(name: str, asked: object) -> list[Any]:
         raise WorkloadError(f"unknown option {name!r}{choices(name, DECLARED)}")
     option = DECLARED[name]
     if option.kind == "settings":
-        return [valid(name, asked)]
+        return [*settings_axis(name, asked)]
     if option.kind == "count":
         limit = grid.MAX_VALUES if name in LENGTHS else MAX_CASES
         return grid.numbers(name, asked, option.minimum, int(option.maximum), limit)
@@ -281,7 +285,7 @@ def _case(
         [*remarks, *device_notes(device, work), *formats, *routed, *timed, *utilization_notes([phase])]
     )
     smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
-    if slowest_stage(arch, device, smallest.steps()[0], work.engine).host_bound:
+    if slowest_stage(arch, device, smallest.steps()[0], work.engine).launch_bound:
         notes[
             AnswerNote(
                 f"{step.phase} is launch-bound at small sizes: the host's launches take the same time on every "

@@ -83,17 +83,14 @@ def operator_format_key(operator: Operator, dtype: str) -> str:
 
     For attention: compute format / KV cache format.
     """
-    widths, is_attention = operator.widths, operator.kind == "attention"
-    stored = widths.kv if is_attention else widths.weights
-    is_unconverted = any(tensor.name in widths.unconverted for tensor in operator.parameters)
-    if is_attention:
-        pass
-    elif operator.compute_dtype(widths.compute) != widths.compute or (is_unconverted and stored.bits < 16):
-        stored = widths.dtype
-    elif widths.by_matrix:
-        others = dict(widths.by_matrix)
-        stored = next((others[tensor.name] for tensor in operator.parameters if tensor.name in others), stored)
-    return format_key(dtype, stored.name)
+    widths, line = operator.widths, operator.lines[0]
+    if operator.kind != "attention":
+        matrix = next((tensor for tensor in line.factors if tensor.is_parameter), None) if line.contracted else None
+        if matrix is None:
+            return format_key(dtype, dtype)
+        is_converted = operator.compute_dtype(widths.compute) == widths.compute
+        return format_key(dtype, (widths.format(matrix) if is_converted else widths.dtype).name)
+    return format_key(dtype, widths.kv.name)
 
 
 def format_key(dtype: str, stored: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,28 @@ def test_a_note_states_that_a_chosen_kernel_is_not_fitted() -> None:
     assert notes("b200", "attention=trtllmdecode") == []
 
 
+@pytest.mark.parametrize(
+    ("model", "options", "note"),
+    [
+        ("llama-3.1-8b", {"engine": "torch"}, "decode attention kernels of PyTorch have no parameters for h100-sxm"),
+        ("bert-base-uncased", {}, "encoder attention kernels of PyTorch have no parameters for h100-sxm"),
+        (
+            "gpt2",
+            {"phase": "train", "engine": "megatron"},
+            "attention kernels of Megatron-LM have no parameters for h100",
+        ),
+    ],
+)
+def test_a_note_states_the_borrowed_kernels_of_every_engine(model: str, options: dict[str, Any], note: str) -> None:
+    """The rows with these kernels say the same."""
+    report = roofmodel.estimate(model, "h100", **options).to_dict()
+    (found,) = [str(each) for each in report["notes"] if note in str(each)]
+    rows = [row for phase in report["phases"] for row in phase["ops"] if row["implementation"]]
+    borrowed = [row for row in rows if repr(row["implementation"]) in found]
+    assert borrowed
+    assert {row["expected_from"] for row in borrowed} == {"borrowed"}
+
+
 def test_kernels_of_the_generation_and_format_come_first() -> None:
     sglang = Engine.load("sglang")
     assert sglang.implementations("prefill_attention", "fp16/fp16", "Hopper")[0] == "fa3"
@@ -181,7 +204,7 @@ def test_a_users_engine_differs_from_the_one_that_it_is_like_by_its_entries(tmp_
     mine, vllm = Engine.load(file), Engine.load("vllm")
     assert (mine.id, mine.name, mine.version, mine.file) == ("mine", "mine", "0.99", str(file))
     assert mine.kernels["gemm", "any", "fp16/fp16"] == ("sglang_torch_linear",)
-    assert mine.implementations("gemm", "fp8/fp8", "Hopper") == ()
+    assert mine.implementations("gemm", "fp8/fp8", "Hopper") == ("sglang_torch_linear",)
     assert mine.implementations("prefill_attention", "fp16/fp16", "Hopper") == vllm.implementations(
         "prefill_attention", "fp16/fp16", "Hopper"
     )
@@ -193,6 +216,58 @@ def test_a_users_engine_differs_from_the_one_that_it_is_like_by_its_entries(tmp_
     assert ops["residual.mlp"]["implementation"] == "add"  # not fused
     kernels = sum(row["count"] * row["expected_seconds"] for row in ops.values())
     assert report["phases"][0]["totals"]["expected_seconds"] == pytest.approx(kernels + 2e-3)
+
+
+def test_a_kernel_that_no_device_has_is_an_error_with_its_line_and_a_near_name(tmp_path: Path) -> None:
+    base, file = tmp_path / "base.yaml", tmp_path / "mine.yaml"
+    base.write_text("like: vllm\nkernels:\n  gemm: {fp16/fp16: [sglang_torch_liner]}\n")
+    file.write_text("like: base.yaml\n")
+    message = r"base.yaml:3: no device has parameters of the gemm kernel 'sglang_torch_liner'; did you mean 'sglang_t"
+    for ask in (roofmodel.estimate, roofmodel.sweep):
+        with pytest.raises(EngineError, match=message):
+            ask("gpt2", "a100", engine=file)
+    with pytest.raises(EngineError, match=message):
+        roofmodel.plan("gpt2", "a100", gpus=1, isl=8, osl=8, engine=file)
+    file.write_text("like: vllm\ncollectives: {else: NCLL}\n")
+    with pytest.raises(EngineError, match=r"mine.yaml:2: .* collectives kernel 'NCLL'; did you mean 'NCCL'"):
+        roofmodel.estimate("gpt2", "a100", engine=file)
+
+
+def test_a_kernel_that_only_the_device_at_hand_has_is_known(tmp_path: Path) -> None:
+    source = library.shipped_folder()
+    fitted = (source / "fitted" / "a100-sxm-80gb.yaml").read_text().replace('"vllm_default":', '"mine":')
+    text = (source / "a100-sxm-80gb.yaml").read_text()
+    indented = "".join(f"  {line}\n" for line in fitted.splitlines())
+    device, file = tmp_path / "my-a100.yaml", tmp_path / "mine.yaml"
+    device.write_text(f"{text}\ncalibration:\n{indented}")
+    file.write_text("like: vllm\nkernels: {gemm: [mine]}\n")
+    ops = roofmodel.estimate("gpt2", device, phase="decode", engine=file).to_dict()["phases"][0]["ops"]
+    assert {row["implementation"] for row in ops if row["kind"] == "gemm"} == {"mine"}
+
+
+def test_a_substitute_for_a_format_is_the_engines_first_kernel() -> None:
+    """No engine has int4 GEMMs fitted on an H100; the weights of the head are not quantized."""
+    for engine, kernel in (("vllm", "torch.nn.functional.linear"), ("sglang", "sglang_torch_linear")):
+        report = roofmodel.estimate("llama-3.1-8b", "h100", phase="decode", weights="int4", engine=engine)
+        ops = {row["name"]: row for row in report.to_dict()["phases"][0]["ops"]}
+        assert (ops["mlp.down"]["implementation"], ops["mlp.down"]["expected_from"]) == (kernel, "borrowed")
+        assert (ops["head.logits"]["implementation"], ops["head.logits"]["expected_from"]) == (kernel, "measured")
+
+
+def test_the_head_of_a_model_with_quantized_layers_runs_an_unquantized_kernel() -> None:
+    report = roofmodel.estimate("llama-3.1-8b", "a100", phase="decode", weights="int4", engine="trtllm")
+    ops = {row["name"]: row for row in report.to_dict()["phases"][0]["ops"]}
+    assert "weight_only" in ops["mlp.down"]["implementation"]
+    assert ops["head.logits"]["implementation"] == "torch_flow"
+
+
+@pytest.mark.parametrize("name", names())
+def test_kernels_for_hopper_are_not_listed_for_any_generation(name: str) -> None:
+    """FlashAttention-3 and -4, FlashMLA, DeepGEMM and TensorRT-LLM's MLA need Hopper or Blackwell."""
+    newer = re.compile(r"fa3|fa4|_v3|_v4|flash_attn_mla|flashmla|trtllm_mla|deepgemm|chunk.*flashinfer", re.IGNORECASE)
+    kernels = Engine.load(name).kernels
+    found = {rule: [each for each in listed if newer.search(each)] for rule, listed in kernels.items()}
+    assert not any(listed for (_, generation, _), listed in found.items() if generation == "any")
 
 
 def test_a_kind_that_a_file_names_replaces_all_entries_of_the_other_engine(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def inputs(
 ) -> Callable[[str], Any]:
     """Name of an input of the trace -> its value; the docstring of explore/traced_estimate.py lists the inputs."""
     formats = {"dtype": dtype, "weights": dtype, "kv": dtype} | stored
+    formats["others"] = formats["weights"] if FORMATS[formats["weights"]].bits >= 16 else dtype
     vector = device.vector_pipe(dtype)
     figures = {
         "matmul": device.matmul_pipe(dtype).peak, "vector": vector.peak if vector else float("inf"),

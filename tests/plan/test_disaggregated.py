@@ -9,7 +9,7 @@ import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.plan.candidate import Candidate, PrefillEngines
-from roofmodel.plan.disaggregated import link_bandwidth
+from roofmodel.plan.disaggregated import service_links
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.plan import ServingPlan, plan
 from roofmodel.plan.ranking import reason
@@ -41,9 +41,9 @@ def test_a_pair_of_engines_serves_as_fast_as_its_slower_side() -> None:
     assert one.tpot.value == pytest.approx(each)
     assert one.requests.value == pytest.approx(min(one.prefill.batch / first, one.batch / ((OSL - 1) * each)))
     cache = 2 * ISL * 32 * 8 * 128 * 2  # K and V, tokens, layers, heads, head size, bf16
-    bandwidth = link_bandwidth(H100, 2)
-    assert bandwidth == 450e9  # NVLink 4 per direction
-    assert one.ttft.value == pytest.approx(first + cache / bandwidth)
+    (link,) = service_links(H100, 2)
+    assert link.bandwidth == 450e9  # NVLink 4 per direction
+    assert one.ttft.value == pytest.approx(first + cache / link.bandwidth)
 
 
 def test_no_number_of_prefill_and_decode_engines_is_better() -> None:
@@ -64,7 +64,7 @@ def test_at_an_equal_rate_the_first_token_comes_as_early_as_possible() -> None:
     assert {each.candidate.prefill.batch for each in found.ranked if each.candidate.prefill} == {1}
     (two,) = (each.candidate for each in found.ranked if each.candidate.layout.tp == 2)
     assert two.prefill is not None
-    assert two.prefill.layout.tp == 2  # two engines with tp 1 compute more prompts, but each of them takes longer
+    assert (two.gpus, two.prefill.layout) == (3, Layout())  # a second GPU for prompts would not raise the rate
 
 
 def test_a_decode_engine_serves_more_within_a_short_target_than_mixed_steps() -> None:
@@ -185,6 +185,8 @@ def test_a_plan_names_the_engines_that_limit_each_rate() -> None:
         one, fastest = each.candidate.prefill, first.candidate.prefill
         assert one is not None
         assert fastest is not None
-        if one.limits and one.layout.engine == fastest.layout.engine:
-            assert each.reason.endswith(f": {one.layout.engines} prefill engines, not {fastest.layout.engines}")
-    assert any("prefill engines, not" in each.reason for each in others)
+        if one.limits and one.layout == fastest.layout:  # as many prompts per second, with more GPUs that decode
+            mine, theirs = each.candidate.layout.gpus, first.candidate.layout.gpus
+            if mine > theirs:
+                assert each.reason.endswith(f": {mine} decode GPUs, not {theirs}")
+    assert any("decode GPUs, not" in each.reason for each in others)

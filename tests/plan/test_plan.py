@@ -9,13 +9,16 @@ from itertools import product
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.errors import WorkloadError
 from roofmodel.models import hub
 from roofmodel.plan.candidate import Candidate
-from roofmodel.plan.layouts import Layout, formats, layouts
+from roofmodel.plan.layouts import Layout, formats, layouts, service_layouts
 from roofmodel.plan.plan import ServingPlan, plan
 from roofmodel.plan.ranking import ranked, reason, ties
 from roofmodel.plan.serving import batches, chunks
@@ -336,15 +339,19 @@ def test_cost_decides_where_all_devices_have_prices() -> None:
     assert found.ranked[0].candidate.per_gpu.value < last.per_gpu.value
 
 
-def test_a_device_without_calibration_is_compared_by_the_bounds_of_both() -> None:
+def test_a_device_without_calibration_shows_bounds_after_the_expected_times_of_others() -> None:
     options: dict[str, Any] = {"gpus": 1, "isl": ISL, "osl": OSL, "mode": "mixed", **ONE_FORMAT}
     h100, mi300x = Device.load("h100"), Device.load("mi300x")
-    found = plan(hub.load(MODEL), [h100, mi300x], top=1000, **options)
-    alone = plan(hub.load(MODEL), [replace(h100, calibration=None)], **options).ranked[0].candidate
-    assert alone == next(one.candidate for one in found.ranked if one.candidate.device == h100.id)
-    assert {one.candidate.tpot.low == one.candidate.tpot.high for one in found.ranked} == {True}
-    assert "mi300x: not calibrated, so the times of all devices are lower bounds" in str(found.notes[-1])
-    assert planned().ranked[0].candidate.tpot.low < planned().ranked[0].candidate.tpot.high
+    found, alone = (plan(hub.load(MODEL), devices, top=1000, **options) for devices in ([mi300x, h100], [h100]))
+    known, bound = found.ranked
+    assert known.candidate == alone.ranked[0].candidate
+    assert (bound.candidate.device, bound.candidate.calibrated) == (mi300x.id, False)
+    assert bound.reason == "a lower bound of its time, as the device is not calibrated"
+    assert (known.ties_with, bound.ties_with) == ((), ())
+    note = "mi300x: not calibrated, so times are lower bounds; they are ranked after"
+    assert [str(each).startswith(note) for each in found.notes].count(True) == 1
+    rows = roofmodel.plan(MODEL, ["h100", "mi300x"], **options).to_dict()["candidates"]
+    assert [(row["hardware"], row["calibrated"]) for row in rows] == [("h100-sxm", True), ("mi300x", False)]
 
 
 def test_a_device_without_candidates_does_not_turn_the_times_of_others_into_bounds() -> None:
@@ -365,6 +372,91 @@ def test_a_device_without_candidates_needs_no_price() -> None:
     assert not any("missing" in str(note) for note in found.notes)
 
 
+def test_a_service_uses_engines_of_every_size_as_often_as_they_fit() -> None:
+    arch = hub.load("mixtral-8x7b-v0.1")
+    found = {gpus: service_layouts(arch, gpus, {}) for gpus in range(1, 10)}
+    for gpus, each in found.items():
+        assert all(gpus - one.engine.gpus < one.gpus <= gpus for one in each)
+        fewer = {one.engine for one in found.get(gpus - 1, [])}
+        assert fewer <= {one.engine for one in each}  # with more GPUs the same engines, and more
+    assert {Layout(8, 1, 8, 1), Layout(1, 1, 8, 8), Layout(2, 2, 4, 2), Layout(2, 1, 1, 4), Layout(1, 3, 1, 2)} <= {
+        *found[8]
+    }
+    assert {one.dp for one in service_layouts(arch, 8, {"dp": [2]})} == {2}
+    assert {one.tp for one in service_layouts(arch, 8, {"tp": [4]})} == {4}
+
+
+@settings(max_examples=8)
+@given(
+    model=st.sampled_from(["gpt2", "llama-3.2-1b", "llama-3.1-8b"]),
+    device=st.sampled_from(["a100", "h100", "l40s", "a10", "mi300x"]),
+    least=st.integers(1, 4),
+    targets=st.fixed_dictionaries(
+        {},
+        optional={
+            "ttft": st.sampled_from(["5ms", "50ms", "1s"]),
+            "tpot": st.sampled_from(["2ms", "10ms", "50ms"]),
+            "requests": st.sampled_from(["1/s", "20/s", "100/s"]),
+        },
+    ),
+)
+def test_more_gpus_never_make_the_answer_worse(model: str, device: str, least: int, targets: dict[str, Any]) -> None:
+    before: Candidate | None = None
+    for gpus in range(least, least + 3):
+        half = "fp16" if model == "gpt2" else "bf16"
+        found = plan(
+            hub.load(model), [Device.load(device)], gpus=gpus, isl=256, osl=32, dtype=half, kv=half, top=1,
+            time_limit=600, **targets,
+        )  # fmt: skip
+        assert found.complete
+        if not found.ranked:  # nothing fits
+            assert before is None
+            continue
+        best = found.ranked[0].candidate
+        assert best.gpus <= gpus
+        if before is not None:
+            assert best.meets >= before.meets
+            if before.meets:
+                assert best.per_gpu.value >= before.per_gpu.value * (1 - 1e-9)
+                assert best.requests.value >= before.requests.value * (1 - 1e-9)
+            elif not best.meets:
+                assert best.violation <= before.violation * (1 + 1e-9)
+        before = best
+
+
+def test_a_search_ends_at_its_time_limit_and_says_so() -> None:
+    asked: dict[str, Any] = {"gpus": 4, "isl": 64, "osl": 16, "dtype": "bf16", "kv": "bf16"}
+    report = roofmodel.plan(MODEL, "h100", time_limit="1us", **asked).to_dict()
+    assert (report["complete"], report["layouts"]) == (False, 1)
+    assert report["candidates"]
+    assert "the search ended after 1 µs with 1 of 7 layouts and formats" in report["warnings"][0]
+    assert roofmodel.plan(MODEL, "h100", time_limit="600s", **asked).to_dict()["complete"] is True
+    with pytest.raises(WorkloadError, match="time_limit"):
+        roofmodel.plan(MODEL, "h100", time_limit="soon", **asked)
+
+
+def test_only_formats_of_the_engines_kernels_are_searched() -> None:
+    """vLLM's kernels were measured with a KV cache in fp8 on an L40S (Ada) and an H100, not on an A100 or a V100."""
+    arch = hub.load(MODEL)
+    for device, engine, expected in (
+        ("a100", "vllm", {("bf16", "bf16")}),
+        ("rtx4090", "vllm", {("bf16", "bf16"), ("bf16", "fp8"), ("fp8", "bf16"), ("fp8", "fp8")}),
+        ("h100", "torch", {("bf16", "bf16")}),
+        ("mi300x", "vllm", {("bf16", "bf16"), ("bf16", "fp8"), ("fp8", "bf16"), ("fp8", "fp8")}),  # not calibrated
+    ):
+        found = formats(arch, Device.load(device), Engine.load(engine), {})
+        assert {(one.dtype, one.kv) for one in found} == expected, (device, engine)
+    asked = formats(arch, Device.load("a100"), Engine.load("vllm"), {"kv": ["fp8"]})
+    assert {one.kv for one in asked} == {"fp8"}
+    found = formats(hub.load("deepseek-v3"), Device.load("h100"), Engine.load("vllm"), {})
+    assert {one.dtype for one in found} == {"fp8"}  # its weights are fp8_block
+
+
+def test_a_plan_under_autocast_has_the_notes_of_its_kernels() -> None:
+    report = roofmodel.plan("gpt2", "a100", gpus=1, isl=64, osl=8, engine="torch", engine_option="autocast=bf16", top=1)
+    assert report.to_dict()["candidates"][0]["dtype"] == "bf16"
+
+
 def test_layouts_use_all_gpus_and_shard_experts() -> None:
     found = set(layouts(hub.load("mixtral-8x7b-v0.1"), 8, {}))
     assert all(one.gpus == 8 for one in found)
@@ -376,8 +468,8 @@ def test_layouts_use_all_gpus_and_shard_experts() -> None:
 
 def test_formats_without_a_pipe_are_not_searched() -> None:
     arch = hub.load(MODEL)
-    assert {one.dtype for one in formats(arch, Device.load("a100"), {})} == {"bf16"}
-    assert {one.dtype for one in formats(arch, Device.load("h100"), {})} == {"bf16", "fp8"}
+    assert {one.dtype for one in formats(arch, Device.load("a100"), Engine.load("vllm"), {})} == {"bf16"}
+    assert {one.dtype for one in formats(arch, Device.load("h100"), Engine.load("vllm"), {})} == {"bf16", "fp8"}
 
 
 def test_rates_tie_where_their_intervals_do_not_separate_them() -> None:

@@ -78,9 +78,7 @@ def test_a_module_of_multi_token_prediction_is_sharded_like_its_model() -> None:
 @pytest.mark.parametrize("draft", [Speculation(SMALL, 3, 0.7), Speculation(prediction_module(MODEL), 3, 0.7, True)])
 def test_a_step_with_drafts_has_the_engine_of_the_model_and_its_host_time_once(draft: Speculation) -> None:
     settings, batch, chunk = (("attention", "flashinfer"),), np.array([1, 16]), PromptChunk(np.array([[1]]), 128, 64)
-    engine = Engine.load("vllm", settings)
-    assert engine.host == Host(step=engine.host.step)
-    assert engine.host.step > 0
+    engine = Engine.load("vllm", settings)._replace(host=Host(step=190e-6))
 
     def served(one: Engine) -> ServingReplica:
         return replica(MODEL, Device.load("h100"), Layout(), Formats("bf16"), 0.9, engine=one)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.errors import OutputError, WorkloadError
 from roofmodel.models import hub
@@ -373,3 +374,16 @@ def test_a_large_grid_is_not_kept_in_memory() -> None:
     assert len(next(found.blocks())["batch"]) < 10**5
     with pytest.raises(OutputError, match="a picture shows at most 2000000 points, and this sweep has 100000000"):
         save(found, "rates.png")
+
+
+def test_the_values_of_an_engine_option_are_an_axis() -> None:
+    asked = ["launch=8us,launch=40us", "launch=graph"]
+    rows = roofmodel.sweep("gpt2", "a100", phase="decode", engine="torch", engine_option=asked).to_frame()
+    assert list(rows.engine_option) == ["launch=8us", "launch=40us", "launch=graph"]
+    each = [
+        roofmodel.estimate("gpt2", "a100", phase="decode", engine="torch", engine_option=option)
+        for option in rows.engine_option
+    ]
+    assert list(rows.expected_seconds) == [pytest.approx(one.totals["decode"]["expected_seconds"]) for one in each]
+    with pytest.raises(WorkloadError, match="launch is given twice, with 8us and 40us"):
+        roofmodel.estimate("gpt2", "a100", engine="torch", engine_option="launch=8us,launch=40us")

@@ -99,12 +99,14 @@ class Timing(NamedTuple):
         """What a time from this formula is from."""
         if found is None:
             return "bound"
-        wanted = self.implementations(found.kind, found.format_key)
-        own = found.kind == "elementwise" or found.implementation in wanted or self._is_own(found)
-        return "measured" if own and not found.is_substitute and found.fitted_on == self.device.id else "borrowed"
+        is_other = found.is_substitute or found.fitted_on != self.device.id or self.is_of_other_engine(found)
+        return "borrowed" if is_other else "measured"
 
-    def _is_own(self, found: Formula) -> bool:
-        return self.all_reduce is not None and found.implementation == self.all_reduce.own
+    def is_of_other_engine(self, found: Formula) -> bool:
+        """Whether the engine does not run the kernel of a formula. All engines run the same elementwise kernels."""
+        own = (self.all_reduce.own,) if self.all_reduce else ()
+        names = (*own, *self.implementations(found.kind, found.format_key))
+        return found.kind != "stream" and found.implementation not in names
 
     # --- times ---
 

@@ -147,6 +147,18 @@ def test_the_host_of_a_serving_engine_is_added_or_overlaps() -> None:
             assert found.expected.value == pytest.approx(max(kernels, host) if overlapped else kernels + host)
 
 
+def test_an_overlapped_host_that_takes_longer_than_the_kernels_limits_the_step() -> None:
+    """50 ms of a step, where the kernels of a decode take about 1 ms and those of 32 long prompts more than 200 ms."""
+    arch, vllm = load("gpt2"), Engine.load("vllm")
+    for overlapped in (False, True):
+        engine = vllm._replace(host=Host(50e-3, overlapped=overlapped))
+        for phase, batch in (("decode", 1), ("prefill", 256)):
+            (step,) = workload(arch, phase=phase, batch=batch, seq=1024)[0].steps()
+            found = phase_estimate(arch, A100, step, engine)
+            assert found.host_bound is (overlapped and phase == "decode"), (overlapped, phase)
+            assert not found.launch_bound
+
+
 def test_a_generation_has_the_host_of_its_prefill_and_of_each_decode() -> None:
     arch, none = load("gpt2"), Engine.load("vllm")._replace(host=Host())
     (step,) = workload(arch, phase="generate", seq=100, new_tokens=10)[0].steps()
@@ -360,8 +372,9 @@ def test_a_set_for_which_the_engine_names_no_kernel_is_borrowed() -> None:
 
 
 def test_a_host_schedules_each_microbatch_of_a_pipeline() -> None:
-    """Four stages with four microbatches: four steps of the host, 190 us each in vLLM."""
-    engine = Engine.load("vllm")
-    (phase,) = estimate(load("llama-3.1-8b"), Device.load("h100"), phase="decode", pp=4, batch=4, micro_batch=1).phases
+    """Four stages with four microbatches of one sequence: four steps of the host."""
+    host, pipeline = Engine.load("sglang").host, {"pp": 4, "batch": 4, "micro_batch": 1, "engine": "sglang"}
+    (phase,) = estimate(load("llama-3.1-8b"), Device.load("h100"), phase="decode", **pipeline).phases
     assert phase.step.microbatches == 4
-    assert float(phase.host_seconds("decode")) == pytest.approx(4 * engine.host.step)
+    assert host.step > 0
+    assert float(phase.host_seconds("decode")) == pytest.approx(4 * (host.step + host.sequence))
