@@ -51,7 +51,7 @@ def plan(
     Args:
         model: A packaged name, a config.json or its folder, or a Hub id.
         hw: Devices: a100,h100, or `hw` several times.
-        gpus: Number of GPUs at most; of each engine, as many are used as fit.
+        gpus: Number of GPUs at most; of each engine, as many are used as fit (training: all GPUs).
         isl: Prompt tokens of a request.
         osl: New tokens of a request.
         ttft: Limit of the time to first token, such as 500ms; with `requests`, it includes the wait.
@@ -111,6 +111,7 @@ def plan_training(
     engine_option: EngineOption | None = None,
     family: str | None = None,
     top: int = 8,
+    time_limit: float | str = "60s",
     cluster: str | None = None,
     progress: ProgressCallback = no_progress,
     **search: Unpack[TrainingSearch],
@@ -121,7 +122,9 @@ def plan_training(
 
     Args:
         model: A packaged name, a config.json or its folder, or a Hub id.
-        hw: As for `plan`, and so are `gpus`, `price`, `memory_utilization`, `family`, `top`, `cluster` and `progress`.
+        hw: As for `plan`, and so are `price`, `memory_utilization`, `family`, `top`, `time_limit`, `cluster` and
+            `progress`.
+        gpus: Number of GPUs; every layout uses all of them.
         tokens: Tokens of the run, such as 300B or 15T.
         batch: Sequences of a step, over all GPUs (default: 4 M tokens / `seq`).
         seq: Tokens of a sequence (default: 4096, or the model's limit).
@@ -143,6 +146,6 @@ def plan_training(
     found = study(
         hub.load(model, family), devices, gpus=gpus, tokens=tokens, batch=batch, seq=seq, dtype=dtype,
         attention=attention, price=price, memory_utilization=memory_utilization, engine=engine,
-        engine_option=engine_option, top=top, cluster=cluster, progress=progress, **search,
+        engine_option=engine_option, top=top, time_limit=time_limit, cluster=cluster, progress=progress, **search,
     )  # fmt: skip
     return TrainingPlanReport(found)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from time import monotonic
+from typing import Any, TypeVar
 
 from roofmodel.devices.device import Device
 from roofmodel.errors import AnswerNote, Option, Text, WarningNote, WorkloadError, choices, joined, shorten
@@ -68,11 +69,23 @@ def _calibration_notes(devices: Sequence[Device]) -> Iterator[Text]:
     yield AnswerNote(f"{', '.join(uncalibrated)}: not calibrated, so times are lower bounds{after}")
 
 
+Result = TypeVar("Result")
+
+
+def within(results: Iterable[Result], seconds: float) -> Iterator[Result]:
+    """The results that a search yields up to a time limit; at least one."""
+    end = monotonic() + seconds
+    for one in results:
+        yield one
+        if monotonic() > end:
+            return
+
+
 def incomplete(done: int, total: int, seconds: float) -> Text:
     """The warning that the time limit ended the search."""
     return WarningNote(
-        f"the search ended after {units.seconds(seconds)} with {done} of {total} layouts and formats; a higher ",
-        Option("time_limit"), " searches all; ", Option("tp"), ", ", Option("pp"), " and ", Option("dtype"), " fewer",
+        f"the search ended after {units.seconds(seconds)} with {done} of {total} layouts; raise ", Option("time_limit"),
+        ", or search fewer with ", Option("tp"), " or ", Option("pp"),
     )  # fmt: skip
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
-from time import monotonic
 from typing import Any, NamedTuple
 
 from roofmodel.counting.routing import UNIFORM, Routing
@@ -34,6 +33,7 @@ from roofmodel.plan.options import (
     price_notes,
     service_of,
     speculation_of,
+    within,
 )
 from roofmodel.plan.partial_load import FullBatches, fewest_engines
 from roofmodel.plan.ranking import Ranked, format_text, front, layout_text, name, ranked, violation_text
@@ -136,7 +136,7 @@ def plan(
         raise WorkloadError(
             *(no_layout(arch, gpus, restricted) if any(searched.values()) else no_format(devices, restricted))
         )
-    found = list(_reported(_evaluated(pieces, cluster), len(pieces), progress, seconds))
+    found = list(_reported(within(_evaluated(pieces, cluster), seconds), len(pieces), progress))
     pairs, apart, apart_points = _disaggregated(found, devices, service, prices)
     points = [*(point for one in found for point in one.front), *apart_points]
     best = [*(one.best for one in found if one.best is not None), *apart]
@@ -206,16 +206,10 @@ def _evaluated(pieces: Sequence[Piece], cluster: str | None) -> Iterator[Found]:
     return evaluate_on_cluster(evaluate, pieces, cluster)
 
 
-def _reported(
-    found: Iterable[Found], total: int, progress: Callable[[str, int, int], None], seconds: float
-) -> Iterator[Found]:
-    """The results up to a time limit; at least one."""
-    end = monotonic() + seconds
+def _reported(found: Iterable[Found], total: int, progress: Callable[[str, int, int], None]) -> Iterator[Found]:
     for done, one in enumerate(found, 1):
         progress("layouts", done, total)
         yield one
-        if monotonic() > end:
-            return
 
 
 def _disaggregated(

@@ -22,19 +22,22 @@ from roofmodel.models.architecture import Architecture, Network
 from roofmodel.models.embeddings import Patches
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number
-from roofmodel.options.values import EngineName, EngineOption, check_whole_number
+from roofmodel.options.values import EngineName, EngineOption, check_whole_number, seconds_of
 from roofmodel.options.workload import DECLARED, MAX_VALUE, MEMORY_UTILIZATION, Options, valid
 from roofmodel.plan.candidate import Shares
 from roofmodel.plan.layouts import Formats, Layout, divisors, has_pipe, layouts
 from roofmodel.plan.options import (
     MAX_GPUS,
+    TIME_LIMIT,
     choices_of,
     device_notes,
+    incomplete,
     layout_restrictions,
     no_format,
     no_layout,
     number_of_tokens,
     price_notes,
+    within,
 )
 from roofmodel.plan.ranking import layout_text
 from roofmodel.plan.search import Shortage
@@ -94,6 +97,7 @@ class TrainingPlan(NamedTuple):
     searched: int
     layouts: int
     notes: tuple[Text, ...]
+    complete: bool = True  # whether the search ended before its time limit
 
     @property
     def fits(self) -> bool:
@@ -127,6 +131,7 @@ def plan_training(
     engine: EngineName | None = None,
     engine_option: EngineOption | None = None,
     top: int = 8,
+    time_limit: float | str = TIME_LIMIT,
     cluster: str | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
     **given: Any,
@@ -134,7 +139,8 @@ def plan_training(
     """The fastest layouts of a training run on a number of GPUs; the cheapest if all devices have a price.
 
     `given` restricts the search: `tp`, `pp`, `dp`, `ep`, `vpp`, `micro_batch`. `batch` are the sequences of a step, by
-    default 4 M tokens. Raises WorkloadError for an invalid value, and where no layout divides the model and the batch.
+    default 4 M tokens. The search ends at the latest after `time_limit`. Raises WorkloadError for an invalid value, and
+    where no layout divides the model and the batch.
     """
     valid("attention", attention)
     run = _run(arch, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
@@ -144,6 +150,7 @@ def plan_training(
     check_trains(loaded)
     check_kernels(loaded, devices)
     check_whole_number("top", top, 1, MAX_VALUE)
+    seconds = seconds_of("time_limit", time_limit, TIME_LIMIT, highest=86400)
     restricted = layout_restrictions(given, "training")
     recomputing = _recomputation(recompute, attention)
     sharding = choices_of("sequence_parallel", sequence_parallel, DECLARED["sequence_parallel"].choices)
@@ -165,7 +172,8 @@ def plan_training(
     if not pieces:
         raise WorkloadError(*no_layout(arch, gpus, restricted, training=True))
     wanted = restricted.get("micro_batch")
-    found = list(_evaluated(_grouped(pieces, wanted), cluster, progress))
+    found = list(_evaluated(_grouped(pieces, wanted), cluster, progress, seconds))
+    complete = len(found) == len(pieces)
     if not any(one.points for one in found):
         raise WorkloadError(*no_layout(arch, gpus, restricted, training=True))
     fitting = by_merit(one.best for one in found if one.best is not None)
@@ -174,9 +182,10 @@ def plan_training(
     ranked = tuple(ranked_training(fitting, top, searches_unsharded=0 in zero_stages))
     return TrainingPlan(
         model=arch.name, devices=tuple(device.id for device in devices), run=run, ranked=ranked,
-        shortage=nearest, searched=sum(one.points for one in found), layouts=len(pieces),
+        shortage=nearest, searched=sum(one.points for one in found), layouts=len(found), complete=complete,
         notes=(
-            *arch.notes, *(auto_dtype_notes(arch) if dtype == "auto" else ()), *_zero_notes(zero, pieces),
+            *arch.notes, *([] if complete else [incomplete(len(found), len(pieces), seconds)]),
+            *(auto_dtype_notes(arch) if dtype == "auto" else ()), *_zero_notes(zero, pieces),
             *_notes(nearest), *price_notes(prices, searched), *device_notes(devices, searched),
             *dict.fromkeys(_kernel_notes(arch, searched, ranked)),
             *_straggler_notes(ranked, searched),
@@ -219,7 +228,7 @@ def _grouped(pieces: Iterable[TrainingPiece], wanted: Sequence[int] | None) -> l
 
 
 def _evaluated(
-    groups: Sequence[TrainingGroup], cluster: str | None, progress: Callable[[str, int, int], None]
+    groups: Sequence[TrainingGroup], cluster: str | None, progress: Callable[[str, int, int], None], seconds: float
 ) -> Iterator[TrainingFound]:
     if cluster is None:
         results = in_processes(evaluate, groups, pieces_per_process=1)
@@ -228,7 +237,7 @@ def _evaluated(
 
         results = evaluate_on_cluster(evaluate, groups, cluster)
     done, total = 0, sum(len(group.pieces) for group in groups)
-    for found in results:
+    for found in within(results, seconds):
         done += len(found)
         progress("layouts", done, total)
         yield from found

@@ -68,6 +68,7 @@ def document(plan: TrainingPlan) -> dict[str, Any]:
         },
         "searched": plan.searched,
         "layouts": plan.layouts,
+        "complete": plan.complete,
         "candidates": CANDIDATES.records(plan.ranked),
         "shortage": plan.shortage and shortage(plan.shortage),
         "warnings": [str(note) for note in plan.notes],

@@ -429,7 +429,7 @@ def test_a_search_ends_at_its_time_limit_and_says_so() -> None:
     report = roofmodel.plan(MODEL, "h100", time_limit="1us", **asked).to_dict()
     assert (report["complete"], report["layouts"]) == (False, 1)
     assert report["candidates"]
-    assert "the search ended after 1 µs with 1 of 7 layouts and formats" in report["warnings"][0]
+    assert "the search ended after 1 µs with 1 of 7 layouts; raise" in report["warnings"][0]
     assert roofmodel.plan(MODEL, "h100", time_limit="600s", **asked).to_dict()["complete"] is True
     with pytest.raises(WorkloadError, match="time_limit"):
         roofmodel.plan(MODEL, "h100", time_limit="soon", **asked)

@@ -289,3 +289,12 @@ def test_a_training_report_has_rows_and_a_document(tmp_path: Any) -> None:
     assert [one["rank"] for one in document["candidates"]] == list(range(1, len(document["candidates"]) + 1))
     assert len(report.to_frame()) == len(document["candidates"])
     assert report.save(tmp_path / "plan.csv").read_text().startswith("rank,hardware,tp,pp")
+
+
+def test_a_search_ends_at_its_time_limit_and_says_so() -> None:
+    asked: dict[str, Any] = {"gpus": 4, "tokens": "1B", "batch": 8, "seq": 64, "pp": 1}
+    report = roofmodel.plan_training("gpt2", "a100", time_limit="1us", **asked).to_dict()
+    assert report["complete"] is False
+    assert report["candidates"]
+    assert "the search ended after 1 µs" in report["warnings"][0]
+    assert roofmodel.plan_training("gpt2", "a100", time_limit="600s", **asked).to_dict()["complete"] is True
