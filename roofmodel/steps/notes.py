@@ -408,12 +408,11 @@ def choice_notes(timing: Timing, found: Sequence[PhaseEstimate]) -> Iterator[Ans
         used = {by.kind: by.implementation for by in formulas if by.kind in CHOICES.get(key, ())}
         chosen = [name for name in engine.names(*used) if is_chosen(name, value)]
         others = dict.fromkeys(used.values())
-        what = "these formats and this head size" if key == "attention" else "these formats"
         if chosen and not any(is_chosen(name, value) for name in others):
             yield AnswerNote(
                 Option("engine_option", f"{key}={value}"),
                 f": {engine.name}'s {', '.join(chosen)} {'has' if len(chosen) == 1 else 'have'} no parameters on "
-                f"{device.id} for {what}; {' and '.join(others)} {'is' if len(others) == 1 else 'are'} used",
+                f"{device.id} for these formats; {' and '.join(others)} {'is' if len(others) == 1 else 'are'} used",
             )
 
 

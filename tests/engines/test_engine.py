@@ -145,9 +145,9 @@ def test_a_note_states_that_a_chosen_kernel_is_not_fitted() -> None:
         report = roofmodel.estimate("llama-3.1-8b", hw, engine_option=option)
         return [str(note) for note in report.to_dict()["notes"] if "engine_option" in str(note)]
 
-    assert notes("h100", "attention=fa4") == [
-        'engine_option="attention=fa4": vLLM\'s vllm_flash_attn_fa4 has no parameters on h100-sxm for these formats '
-        "and this head size; vllm_flash_attn_fa3 is used"
+    assert notes("a100", "attention=triton") == [
+        'engine_option="attention=triton": vLLM\'s vllm_triton_attn has no parameters on a100-sxm-80gb for these '
+        "formats; vllm_flash_attn is used"
     ]
     assert notes("h100", "attention=fa3") == []
     assert notes("b200", "attention=trtllmdecode") == []

@@ -54,7 +54,7 @@ def bert(rows: list[dict[str, str]], gpu: str, encoder: Path) -> Iterator[float]
 
 
 @pytest.mark.parametrize(
-    ("gpu", "off"), [("T4", 0.3), ("A10", 0.25)]
+    ("gpu", "off"), [("T4", 0.35), ("A10", 0.25)]
 )  # expected too fast: power limits of 70 W and 150 W lower the clocks
 def test_expected_times_of_bert_are_within_a_limit_of_fastertransformers(
     rows: list[dict[str, str]], encoder: Path, gpu: str, off: float
@@ -62,7 +62,7 @@ def test_expected_times_of_bert_are_within_a_limit_of_fastertransformers(
     ratios = list(bert(rows, gpu, encoder))
     assert len(ratios) >= 5
     assert median(ratios) == pytest.approx(1, abs=off)
-    assert all(0.65 < ratio < 1.1 for ratio in ratios), ratios
+    assert all(0.6 < ratio < 1.1 for ratio in ratios), ratios
 
 
 @pytest.mark.parametrize(("gpu", "phase"), [("RTX3090", "prefill"), ("RTX3090", "decode"), ("RTX4090", "prefill")])

@@ -91,10 +91,13 @@ def test_gemms_may_use_a_narrower_format_than_activations() -> None:
     assert up.placement.compute_seconds == pytest.approx(wide.placement.compute_seconds / 2, rel=1e-3)
 
 
-def test_engines_quantize_in_the_kernel_that_writes_the_input() -> None:
+def test_engines_quantize_in_the_kernel_that_writes_the_input(tmp_path: Path) -> None:
+    """The same kernels, with and without a kernel of its own that quantizes."""
+    unfused = tmp_path / "unfused.yaml"
+    unfused.write_text("like: trtllm\nfuses: []\n", encoding="utf-8")
     separate, fused = (
         next(one.expected for one in found.phases[0].placed if one.operator.name == "mlp.down")
-        for engine in ("torch", "trtllm")
+        for engine in (str(unfused), "trtllm")
         for found in [run("llama-3.1-8b", "h100", phase="prefill", seq=4096, engine=engine, **MIXED)]
     )
     assert separate is not None

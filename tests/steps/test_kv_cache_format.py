@@ -10,6 +10,7 @@ import pytest
 
 import roofmodel
 from roofmodel.devices.device import Device
+from roofmodel.engines.engine import Engine
 from roofmodel.models import hub
 from roofmodel.plan.layouts import formats
 
@@ -63,7 +64,7 @@ def test_a_plan_searches_the_cache_format_of_the_checkpoint(tmp_path: Path) -> N
     stated = STATED | {"kv_cache_quant_algo": "INT8"}
     for quantization, kv in ((QUANTIZED, {"bf16", "fp8"}), (stated, {"int8", "fp8"})):
         model = hub.load(checkpoint(tmp_path, quantization))
-        assert {form.kv for form in formats(model, Device.load("h100"), {})} == kv
+        assert {form.kv for form in formats(model, Device.load("h100"), Engine.load("vllm"), {})} == kv
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ class Timing(NamedTuple):
         """Whether the engine does not run the kernel of a formula. All engines run the same elementwise kernels."""
         own = (self.all_reduce.own,) if self.all_reduce else ()
         names = (*own, *self.implementations(found.kind, found.format_key))
-        return found.kind != "stream" and found.implementation not in names
+        return found.kind != "elementwise" and found.implementation not in names
 
     # --- times ---
 
