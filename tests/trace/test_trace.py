@@ -16,6 +16,7 @@ import roofmodel
 from roofmodel.errors import RoofError, WorkloadError
 from roofmodel.trace import idle, intervals
 from roofmodel.trace.communication import bus_factor, collective_name
+from roofmodel.trace.findings import link_shares
 from roofmodel.trace.groups import GROUPINGS, grouped
 from roofmodel.trace.steps import find_period, total
 from roofmodel.trace.trace import RankReport, RunAnalysis, trace
@@ -70,6 +71,20 @@ def test_copies_of_an_unknown_device_are_compared_with_generations_of_pcie() -> 
     found = real("nsys/two_gpus_copying_h100.sqlite")
     assert "43% of PCIe 5.0 x16" in found.findings[0].text
     assert any("device is unknown" in str(warning) for warning in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (8e9, "50% of PCIe 3.0 x16 or 25% of PCIe 4.0 x16 or 12% of PCIe 5.0 x16"),
+        (24e9, "75% of PCIe 4.0 x16 or 38% of PCIe 5.0 x16"),
+        (48e9, "75% of PCIe 5.0 x16"),
+        (65e9, "more than PCIe 5.0 x16"),
+    ],
+)
+def test_a_rate_is_a_share_of_each_generation_of_pcie_that_reaches_it(rate: float, text: str) -> None:
+    """16 lanes with 8, 16 or 32 Gbit/s: 16, 32 or 64 GB/s in one direction."""
+    assert link_shares(rate, None) == text
 
 
 def test_a_run_without_loader_workers_is_limited_by_its_input_pipeline() -> None:
