@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from benchmarks.jitter_detection import count_false, count_found, detectable_delay
+from roofmodel.jitter.alignment import StepLayout
 from roofmodel.jitter.causes import _exceed_noise, _is_no_chance, _student_tail, find_causes
 from roofmodel.jitter.clocks import CollectiveTimes, align
 from roofmodel.jitter.deviations import Floats
-from roofmodel.jitter.lateness import Lateness, end_tolerance
+from roofmodel.jitter.lateness import Lateness, end_tolerance, part_sums
 from roofmodel.jitter.ranks import ComparedRank
+from roofmodel.jitter.step_kernels import StepKernels
 
 
 def of_kernels(compute: Floats) -> dict[str, Floats]:
@@ -121,6 +123,44 @@ def test_the_mean_of_a_rank_is_compared_with_that_of_half_of_the_ranks(ranks: in
         assert found.tolist() == [False] * (ranks - 1) + [late]
 
 
+def named(**parts: Floats) -> list[tuple[str, tuple[int, ...], float]]:
+    """The causes of runs of 1 s per step in which only these parts of the lateness differ: kind, ranks, seconds."""
+    (shape,) = {values.shape for values in parts.values()}
+    whole = {name: parts.get(name, np.zeros(shape)) for name in Lateness._fields}
+    causes = find_causes(whole, compared_ranks(shape[1]), 1.0, np.zeros(shape[0]))
+    return [(cause.kind, cause.ranks, round(cause.seconds_per_step, 9)) for cause in causes]
+
+
+def late(seconds: float, steps: int = 20, of: slice = slice(None)) -> Floats:
+    """Rank 2 of 8 is late by these seconds in these steps."""
+    values = np.zeros((steps, 8))
+    values[of, 2] = seconds
+    return values
+
+
+def test_a_second_part_is_a_cause_from_two_fifths_of_the_delay_on() -> None:
+    assert named(compute=late(0.062), launch=late(0.038)) == [("gpu", (2,), 0.062)]
+    assert named(compute=late(0.058), launch=late(0.042)) == [("gpu", (2,), 0.058), ("cpu", (2,), 0.042)]
+
+
+def test_a_gap_at_the_start_of_a_step_is_another_cause_from_three_times_the_other_gaps_on() -> None:
+    assert named(first=late(0.028), launch=late(0.01)) == [("cpu", (2,), 0.038)]
+    assert named(first=late(0.032), launch=late(0.01)) == [("input", (2,), 0.032)]
+
+
+def test_a_rank_is_frequently_late_from_a_tenth_of_the_steps_on() -> None:
+    later = 0.08 * 7 / 8  # than the mean of the 8 ranks, in 4 of 40 steps
+    assert named(compute=late(0.08, steps=40, of=slice(4))) == [("gpu", (2,), round(later * 4 / 40, 9))]
+    assert all(ranks == () for _, ranks, _ in named(compute=late(0.4, steps=40, of=slice(3))))
+
+
+def test_of_two_ranks_the_later_one_is_late_by_the_whole_difference() -> None:
+    """The median of two ranks is half-way between them. They are late in turn, by 40 ms of 1 s."""
+    compute = np.zeros((10, 2))
+    compute[0::2, 0] = compute[1::2, 1] = 0.04
+    assert [(kind, seconds) for kind, _, seconds in named(compute=compute)] == [("workload", 0.04)]
+
+
 def slow_steps(transfers: list[float]) -> list[int]:
     """The number of steps with slow transfers, of steps that take 1 s on four equal ranks."""
     steps = len(transfers)
@@ -141,6 +181,24 @@ def test_a_transfer_is_slow_from_nine_standard_deviations_on() -> None:
     longer = 0.010 * 1.4826 * 9
     assert slow_steps([*usual, 0.2 + 0.99 * longer]) == []
     assert slow_steps([*usual, 0.2 + 1.01 * longer]) == [1]
+
+
+@pytest.mark.parametrize(
+    ("least", "delay", "gap", "part"),
+    [(15, 45, 30, "launch"), (15, 45, 29, "queued"), (90, 100, 80, "launch"), (90, 100, 79, "queued")],
+)
+def test_a_gap_that_begins_up_to_a_launch_latency_after_the_launch_is_a_late_launch(
+    least: int, delay: int, gap: int, part: str
+) -> None:
+    """The second kernel starts `delay` µs after its launch and `gap` µs after the first one. The launch latency is the
+    least delay of a kernel of the step, but at most 20 µs: with more, all of them waited in the queue."""
+    starts, net_gaps = np.array([[1_000_000, 2_000_000]]), np.array([[0, 1000 * gap]])
+    nothing = np.zeros_like(starts)
+    layout = StepLayout(np.arange(2), np.zeros(2, bool), np.ones(2, bool))
+    launches = starts - 1000 * np.array([[least, delay]])
+    found = part_sums(StepKernels(layout, starts, starts + 1000, launches, nothing, net_gaps, nothing, nothing))
+    sums = {name: int(found[f"inside_{name}"][0]) for name in ("launch", "queued")}
+    assert sums == {"launch": 0, "queued": 0} | {part: 1000 * gap}
 
 
 # --- Clocks -------------------------------------------------------------------------------------------

@@ -234,6 +234,16 @@ def test_near_the_highest_rate_wait_and_prefill_are_at_most_three_quarters_longe
     assert 0.85 < both < 1.75  # two simulations of 100 000 requests differ by 10 %
 
 
+def test_the_wait_of_an_engine_with_equal_steps_is_the_rest_of_a_step_and_the_queue_of_prompts() -> None:
+    """Steps of 1 s, with a prompt or without; a request is 64 steps in service. At 0.01 requests per second, the 16
+    places of the batch are free, and 0.64 requests are in service on average."""
+    found = partial_load(full_batches(Case(16, 63, 1, 0, 0)), 0.01, 1)
+    rest_of_step = (1 - exp(-0.01 * 64)) * 1 / 2
+    earlier_prompts = 0.01 * 1 / (2 * (1 - 0.01))
+    assert found.wait[-1, -1] == pytest.approx(rest_of_step + earlier_prompts, rel=1e-6)
+    assert found.ttft[0][-1, -1] == 1
+
+
 def test_a_chunk_for_several_prompts_contains_one_at_a_low_rate() -> None:
     _, both, full_batch = found_and_simulated(CASES[-1], 0.05, requests=2_000)
     assert full_batch > 7  # a chunk for 8 prompts

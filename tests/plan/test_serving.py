@@ -11,7 +11,8 @@ from roofmodel.counting.workload import PromptChunk
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
 from roofmodel.plan.layouts import Formats, Layout
-from roofmodel.plan.serving import RequestLengths, peak_memory, steady_states
+from roofmodel.plan.partial_load import FullBatches
+from roofmodel.plan.serving import Points, RequestLengths, peak_memory, steady_states
 from roofmodel.plan.speculation import GenerationTimes, generation_times
 from roofmodel.plan.step_times import ServingReplica, StepTimes, replica
 from roofmodel.steps.estimate import estimate
@@ -32,6 +33,17 @@ def seconds(*interval: Any) -> StepTimes:
 
 
 def points_of(served: ServingReplica, chunks: list[PromptChunk] | None = None) -> list[dict[str, Any]]:
+    """What `steady` finds, as a row for each batch and chunk."""
+    points, _ = steady(served, chunks)
+    names = ("batch", "chunk", "ttft", "tpot", "requests", "longest", "memory")
+    rows = zip(points.batch, points.chunk, zip(*points.ttft, strict=True), zip(*points.tpot, strict=True),
+               zip(*points.requests, strict=True), points.longest, points.memory, strict=True)  # fmt: skip
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def steady(
+    served: ServingReplica, chunks: list[PromptChunk] | None = None, rate: float | None = None
+) -> tuple[Points, FullBatches | None]:
     """The steady states of batches of 64 and 128 sequences, of which a decode takes 1 s, and 3 s with a chunk.
 
     The interval is from 10 % below to 20 % above. Weights take 50,000 bytes, the cache of a sequence 100.
@@ -45,11 +57,7 @@ def points_of(served: ServingReplica, chunks: list[PromptChunk] | None = None) -
 
     decode = seconds(*(np.full(2, value) for value in (1.0, 0.9, 1.2)))
     times = GenerationTimes(np.array([64, 128]), 1.0, decode, mixed)
-    points, _ = steady_states(served, RequestLengths(ISL, OSL), [(50_000, 100)], times)
-    names = ("batch", "chunk", "ttft", "tpot", "requests", "longest", "memory")
-    rows = zip(points.batch, points.chunk, zip(*points.ttft, strict=True), zip(*points.tpot, strict=True),
-               zip(*points.requests, strict=True), points.longest, points.memory, strict=True)  # fmt: skip
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    return steady_states(served, RequestLengths(ISL, OSL), [(50_000, 100)], times, rate)
 
 
 def test_a_chunk_starts_with_half_of_the_rest_of_its_prompt_in_the_cache_on_average(gpt2: ServingReplica) -> None:
@@ -88,3 +96,12 @@ def test_the_rates_of_a_full_batch_follow_littles_law(gpt2: ServingReplica) -> N
     assert every["ttft"] == pytest.approx((3.0, 2.7, 3.6))
     assert points[64, 512]["ttft"] == pytest.approx((6.0, 5.4, 7.2))  # two chunks
     assert half["longest"] == 3.0
+
+
+def test_a_random_time_is_more_often_in_a_longer_step(gpt2: ServingReplica) -> None:
+    """Of steps of 1 and 3 s in turn, 3 of 4 seconds are in the longer one, which then lasts 1.5 s more on average."""
+    full = steady(gpt2, rate=0.1)[1]
+    assert full is not None
+    row, column = full.batch.tolist().index(128), full.tokens.tolist().index(2048)
+    assert full.remaining[row, column] == pytest.approx(3 / 4 * 1.5 + 1 / 4 * 0.5)
+    assert full.remaining[row, full.tokens.tolist().index(1024)] == pytest.approx(1.5)

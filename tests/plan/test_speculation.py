@@ -17,7 +17,7 @@ from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.plan import plan
 from roofmodel.plan.speculation import Speculation, draft_engine, generation_times, prediction_module
-from roofmodel.plan.step_times import ServingReplica, replica, stored_weights
+from roofmodel.plan.step_times import ServingReplica, decode_times, mixed_times, replica, stored_weights
 from roofmodel.steps.options import workload
 from roofmodel.timing.roofline import place
 from roofmodel.timing.timing import formula
@@ -130,3 +130,18 @@ def test_a_draft_model_with_another_vocabulary_or_fewer_positions_is_a_warning()
     assert vocabulary in other
     assert "same tokenizer" in other
     assert any(positions in note for note in notes(hub.load("gpt2"), 2048))
+
+
+def test_one_of_the_decodes_of_the_draft_model_has_the_chunk() -> None:
+    """The pass of the model for four tokens, and three decodes of the draft model, one with the chunk."""
+    served = replica(MODEL, Device.load("h100"), Layout(), Formats("bf16"), 0.9)
+    speculation, chunk, batch = Speculation(SMALL, 3, 0.7), PromptChunk(1, 256, 0), np.array([16])
+    found = generation_times(served, speculation, (512, 256), batch).mixed(chunk)
+    drafter, context = draft_engine(served, speculation), 512 + 128
+    passes = (
+        mixed_times(served, 16, context, chunk, tokens=4),
+        mixed_times(drafter, 16, context, chunk),
+        decode_times(drafter, 16, context),
+        decode_times(drafter, 16, context),
+    )
+    assert found.seconds.ravel().tolist() == pytest.approx([sum(each.seconds for each in passes)])
