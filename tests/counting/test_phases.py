@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import zlib
 from collections.abc import Iterable
@@ -37,10 +38,11 @@ def total(operators: Iterable[Operator]) -> Cost:
 
 
 DECODERS = [name for name in FAMILIES if not FAMILIES[name].encoder]
+ATTENTION = list(zip(DECODERS, itertools.cycle(("flash", "eager"))))
+"""Each decoder with one attention; families that follow each other have different ones."""
 
 
-@pytest.mark.parametrize("attention", ["flash", "eager"])
-@pytest.mark.parametrize("model_type", DECODERS)
+@pytest.mark.parametrize(("model_type", "attention"), ATTENTION)
 def test_the_cost_of_generation_is_the_sum_of_prefill_and_decodes(model_type: str, attention: str) -> None:
     rng = random.Random(zlib.crc32(f"{model_type} {attention}".encode()))
     arch = random_architecture(model_type, rng)
@@ -63,8 +65,7 @@ def test_the_cost_of_generation_is_the_sum_of_prefill_and_decodes(model_type: st
         assert type(value) is int
 
 
-@pytest.mark.parametrize("attention", ["flash", "eager"])
-@pytest.mark.parametrize("model_type", DECODERS)
+@pytest.mark.parametrize(("model_type", "attention"), ATTENTION)
 def test_generation_without_a_cache_repeats_all_earlier_tokens(model_type: str, attention: str) -> None:
     rng = random.Random(zlib.crc32(f"{model_type} {attention}".encode()))
     arch = random_architecture(model_type, rng)
