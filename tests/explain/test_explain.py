@@ -146,15 +146,15 @@ def test_an_axis_is_derived_from_config_keys() -> None:
     ("model", "options"),
     [
         ("gpt2-xl", {}),
-        ("llama-3.1-8b", {"batch": 4, "weights": "int4", "kv": "fp8"}),
+        ("llama-3.1-8b", {"phase": "decode", "batch": 4, "weights": "int4", "kv": "fp8"}),
         ("gemma-2-9b", {"phase": "generate", "new_tokens": 5}),
         ("deepseek-v3", {"phase": "decode", "context": 500}),
         ("gpt2", {"phase": "train", "recompute": "full"}),
         ("bert-base-uncased", {}),
-        ("t5-small", {"seq": 100, "decoder_seq": 7}),
+        ("t5-small", {"phase": "prefill", "seq": 100, "decoder_seq": 7}),
         ("resnet-50", {"batch": 2}),
         ("vit-base-patch16-224", {}),
-        ("mamba-130m-hf", {}),
+        ("mamba-130m-hf", {"phase": "prefill"}),
     ],
 )
 def test_explain_agrees_with_estimate(model: str, options: dict[str, Any]) -> None:
