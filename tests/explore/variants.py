@@ -22,3 +22,8 @@ def each_option_once(arch: Architecture) -> Iterator[Variant]:
             if not seen.issuperset(enumerate(variant)):
                 seen.update(enumerate(variant))
                 yield variant
+
+
+def without_training(arch: Architecture) -> Iterator[Variant]:
+    """Each option once in all phases but training, which has most of the cases."""
+    return (variant for variant in each_option_once(arch) if variant.phase != "train")
