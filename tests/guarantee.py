@@ -12,7 +12,7 @@ import pytest
 
 from roofmodel.models.families import FAMILIES
 
-DRAWS = 4  # random configs for each class
+DRAWS, OF_CLASS = 4, 2  # random configs for each family and for each class, at least
 TRAINED = 3  # training steps for each family; its heads take turns
 
 IMAGE_FAMILIES = [name for name, family in FAMILIES.items() if family.network or "patch" in family.fields]
@@ -25,7 +25,7 @@ def classes(model_types: Iterable[str]) -> list[Any]:
         pytest.param(model_type, suffix, draw, id=f"{model_type}-{suffix}-{draw}")
         for model_type in model_types
         for suffix in FAMILIES[model_type].classes
-        for draw in range(DRAWS)
+        for draw in range(max(OF_CLASS, -(-DRAWS // len(FAMILIES[model_type].classes))))
     ]
 
 
@@ -81,4 +81,4 @@ def _classes(prefix: str, suffixes: list[str]) -> str:
 def summary() -> str:
     """The number of families and classes that are tested."""
     count = sum(len(family.classes) for family in FAMILIES.values())
-    return f"{len(FAMILIES)} families, {count} classes, {DRAWS} random configs for each class"
+    return f"{len(FAMILIES)} families with {DRAWS} random configs or more, {count} classes with {OF_CLASS} or more"

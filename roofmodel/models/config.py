@@ -161,7 +161,8 @@ def _unknown_type(model_type: str, config: Config) -> Message:
     if model_type in UNSUPPORTED:
         return Message(f"model_type {model_type!r} is not supported: it has {UNSUPPORTED[model_type]}")
     # qwen3 is a different model from qwen2, not a typing error: names with other digits are not suggested.
-    candidates = [name for name in FAMILIES if _digits(name) == _digits(model_type)]
+    digits = _digits(model_type)
+    candidates = [name for name in FAMILIES if _digits(name) == digits]
     hint = suggest(model_type, candidates, cutoff=0.8) or matching_families(config)
     supported = f" lists the {len(FAMILIES) + len(CUSTOM_CODE)} supported ones"
     return Message(f"unknown model_type {shorten(model_type)}", hint or ";", " ", LIST_FAMILIES, supported)

@@ -97,6 +97,8 @@ def test_flops_and_bytes_of_a_decode_by_hand() -> None:
     assert scores.cost.bytes_read == (2 * 6 + 31 * 6) * 2  # queries and cached keys, fp16
     assert scores.cost.bytes_written == 2 * 8 * 2  # the largest score of 8 blocks of 4 keys, for 2 heads
     assert scores.vector_flops == 2 * 31  # a comparison per score
+    rotary = found["attention.index_rotary", tuple(selected)]
+    assert rotary.vector_flops == 3 * (2 + 1) * 4  # queries of 2 heads and a key, 4 rotated elements each
     keys = 4 + 3  # token 30 is the third of its block; and one earlier block
     attention = found["attention.flash", tuple(selected)]
     assert attention.matmul_flops == 2 * 2 * 4 * keys * 8  # scores and weighted sum, 4 heads of 8 elements

@@ -318,3 +318,13 @@ def test_an_activation_costs_the_operations_of_its_formula(name: str, operations
 def test_every_activation_has_its_formula_checked() -> None:
     checked = test_an_activation_costs_the_operations_of_its_formula.pytestmark[0].args[1]
     assert set(vector_flops.ACTIVATION) == {case[0] for case in checked}
+
+
+@pytest.mark.parametrize(("context", "tokens"), [(2, 3), (4, 5), (100, 5)])
+def test_a_window_limits_the_cache_once_it_is_full(context: int, tokens: int) -> None:
+    """A window of 5 tokens; a decode caches one token more."""
+    config = {"model_type": "mistral", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+              "num_key_value_heads": 1, "vocab_size": 11, "intermediate_size": 10, "sliding_window": 5}  # fmt: skip
+    step = Workload(("decode",), 2, context=context).steps()[0]
+    # keys and values of one head of size 4, 2 sequences, fp16
+    assert memory.kv_cache_bytes(architecture(config, "x", "x"), step) == 2 * 4 * 2 * tokens * 2

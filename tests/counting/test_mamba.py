@@ -107,3 +107,8 @@ def test_g_is_the_groups_of_a_state_space_model(phase: str, attention: str) -> N
     found = phase_operators(architecture(MAMBA2, "x", "x"), work.steps()[0])
     meanings = {op.meaning("g") for op in found for line in op.lines if "[g " in line.text or " g " in line.text}
     assert meanings == {"groups of heads of a state-space model: each group shares B and C"}
+
+
+def test_a_decay_and_a_product_weigh_each_score_of_each_head() -> None:
+    """The reference code: 3 chunks of 2 tokens with all 4 pairs. Difference of two sums 1, exp 1, times the score 1."""
+    assert count(MAMBA2, "forward", "eager")["ssm.weigh"].vector_flops == 3 * 2 * 4 * (3 * 2 * 2)

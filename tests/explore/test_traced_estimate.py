@@ -25,13 +25,16 @@ from roofmodel.steps.parallelism import expert_groups_nest, tp_by_ep
 from roofmodel.timing.formula import l2_bytes
 from roofmodel.timing.parameter_sets import choose_set, format_key
 from tests.evaluate_trace import TraceValues
+from tests.explore.variants import each_option_once, without_training
 
-# one model of each kind: MHA, GQA, MoE, sliding windows, state-space models, images; tests of the page have more
+# one model of each kind: MHA, GQA, MLA, MoE, sliding windows, state-space models, images; tests of the page have more
 MODELS = (
     "gpt2", "Llama-3.1-8B", "gpt-oss-20b", "EleutherAI/gpt-neo-1.3B", "whisper-base", "mamba-130m-hf",
     "falcon-mamba-7b", "bert-base-uncased", "gemma-4-E2B-it", "deberta-v3-base", "albert-base-v2",
-    "vit-base-patch16-224", "resnet-50", "qwen3-coder-next",
+    "vit-base-patch16-224", "resnet-50", "qwen3.5-9b", "deepseek-ai/DeepSeek-V2-Lite",
 )  # fmt: skip
+VARIANTS = {"gpt2": explore.variants, "Llama-3.1-8B": explore.variants, "gpt-oss-20b": without_training}
+"""Of the other models, each option once."""
 # Fitted, with parameters of another device, not calibrated, without L2.
 DEVICES = ("v100", "a100", "h100", "rtx4090", "l4", "mi300x", "tpu-v4")
 
@@ -60,7 +63,9 @@ FUNCTIONS = dict[str, TracedFunction]()
 @cache
 def explored(model: str) -> tuple[Trace, dict[explore.Variant, Cases[dict[str, Any]]]]:
     trace = Trace(FUNCTIONS)
-    return trace, explore.explore(hub.load(model), trace, document)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explore, "variants", VARIANTS.get(model, each_option_once))
+        return trace, explore.explore(hub.load(model), trace, document)
 
 
 def inputs(

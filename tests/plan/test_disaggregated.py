@@ -3,16 +3,20 @@
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 
 import roofmodel
 from roofmodel.devices.device import Device
 from roofmodel.models import hub
-from roofmodel.plan.candidate import Candidate, PrefillEngines
-from roofmodel.plan.disaggregated import service_links
+from roofmodel.plan import disaggregated
+from roofmodel.plan.candidate import Candidate, PrefillEngines, Targets
+from roofmodel.plan.disaggregated import DecodeRates, EngineMatching, PrefillRates, ServiceLink, service_links
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.plan import ServingPlan, plan
 from roofmodel.plan.ranking import reason
+from roofmodel.plan.serving import RequestLengths
+from roofmodel.plan.step_times import StepTimes
 from roofmodel.timing.timing import Expected
 
 MODEL, ISL, OSL = "llama-3.1-8b", 2048, 64
@@ -185,8 +189,20 @@ def test_a_plan_names_the_engines_that_limit_each_rate() -> None:
         one, fastest = each.candidate.prefill, first.candidate.prefill
         assert one is not None
         assert fastest is not None
-        if one.limits and one.layout == fastest.layout:  # as many prompts per second, with more GPUs that decode
-            mine, theirs = each.candidate.layout.gpus, first.candidate.layout.gpus
-            if mine > theirs:
-                assert each.reason.endswith(f": {mine} decode GPUs, not {theirs}")
-    assert any("decode GPUs, not" in each.reason for each in others)
+        if one.limits and one.layout.engine == fastest.layout.engine:
+            assert each.reason.endswith(f": {one.layout.engines} prefill engines, not {fastest.layout.engines}")
+    assert any("prefill engines, not" in each.reason for each in others)
+
+
+def test_the_gpu_that_sends_or_receives_most_of_a_prompts_cache_sets_the_time_of_its_transfer() -> None:
+    """One prefill GPU sends 400 MB, each of two decode GPUs receives 200 MB, or the reverse, at 100 MB/s."""
+    step = StepTimes(*[np.ones(1)] * 10)
+    one, two, formats = (np.ones(1),) * 3, (np.full(1, 0.01),) * 3, Formats("bf16")
+    for sent, received in ((400e6, 200e6), (200e6, 400e6)):
+        prefill = PrefillRates("h100", Layout(), formats, np.ones(1), one, one, np.ones(1), step, sent)
+        decode = DecodeRates("h100", Layout(tp=2), formats, np.ones(1), two, one, np.ones(1), None, step, received)
+        common = EngineMatching(3, RequestLengths(8, 8), Targets(), None, [ServiceLink(0, 3, 100e6)])
+        ((_, found, _),) = disaggregated.matched([prefill], [decode], common)
+        assert found.prefill is not None
+        assert found.prefill.transfer == 4
+        assert found.ttft.value == 1 + 4

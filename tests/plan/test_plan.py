@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from itertools import product
+from math import exp, sqrt
 from typing import Any
 
 import pytest
@@ -478,6 +479,14 @@ def test_rates_tie_where_their_intervals_do_not_separate_them() -> None:
     assert ties(near, one)
     assert not ties(one, far)
     assert not ties(far, one)
+
+
+def test_two_rates_share_three_fifths_of_their_errors() -> None:
+    """Errors of ±e with the correlation 0.6: their difference has an error of e sqrt(1 + 1 - 2 x 0.6)."""
+    error, one = 0.1, Expected(100, 100 * exp(-0.1), 100 * exp(0.1))
+    for factor, tie in ((0.99, True), (1.01, False)):
+        rate = 100 * exp(-factor * error * sqrt(0.8))
+        assert ties(one, Expected(rate, rate * exp(-error), rate * exp(error))) is tie
 
 
 def test_errors_that_two_rates_share_separate_them() -> None:

@@ -17,7 +17,7 @@ from roofmodel.plan.candidate import Candidate
 from roofmodel.plan.layouts import Formats, Layout
 from roofmodel.plan.plan import plan
 from roofmodel.plan.speculation import Speculation, draft_engine, generation_times, prediction_module
-from roofmodel.plan.step_times import ServingReplica, replica, stored_weights
+from roofmodel.plan.step_times import ServingReplica, decode_times, mixed_times, replica, stored_weights
 from roofmodel.steps.options import workload
 from roofmodel.timing.roofline import place
 from roofmodel.timing.timing import formula
@@ -92,9 +92,13 @@ def test_a_step_with_drafts_has_the_engine_of_the_model_and_its_host_time_once(d
     assert own.mixed(chunk).seconds - without.mixed(chunk).seconds == pytest.approx(engine.host.step)
 
 
-@pytest.mark.parametrize("name", ["deepseek-v3", "llama-3.1-8b"])
-def test_the_verification_of_a_few_tokens_takes_little_longer_than_a_decode(name: str) -> None:
-    """Kernels read the cache once for all queries of a sequence (FlashMLA, FlashInfer: queries and heads are rows)."""
+@pytest.mark.parametrize(("name", "factor"), [("llama-3.1-8b", 2), ("deepseek-v3", 4)])
+def test_the_verification_of_four_tokens_takes_less_than_four_decodes(name: str, factor: float) -> None:
+    """Kernels read the cache once for all queries of a sequence (FlashMLA, FlashInfer: queries and heads are rows).
+
+    With 128 heads that share latents, computation limits already the decode of one token: 2 (576 + 512) 128 FLOPs for
+    576 * 2 bytes are 242 FLOP/B, and the H200 has 206.
+    """
     arch, device = hub.load(name), Device.load("h200")
     served = replica(arch, device, Layout(), Formats("bf16"), 0.9)
     times = []
@@ -105,7 +109,7 @@ def test_the_verification_of_a_few_tokens_takes_little_longer_than_a_decode(name
         assert found is not None
         times.append(float(found.seconds))
     assert times == sorted(times)
-    assert times[-1] < 2 * times[0]
+    assert times[-1] < factor * times[0]
 
 
 def test_options_of_speculation_need_a_draft_model() -> None:
@@ -128,3 +132,18 @@ def test_a_draft_model_with_another_vocabulary_or_fewer_positions_is_a_warning()
     assert vocabulary in other
     assert "same tokenizer" in other
     assert any(positions in note for note in notes(hub.load("gpt2"), 2048))
+
+
+def test_one_of_the_decodes_of_the_draft_model_has_the_chunk() -> None:
+    """The pass of the model for four tokens, and three decodes of the draft model, one with the chunk."""
+    served = replica(MODEL, Device.load("h100"), Layout(), Formats("bf16"), 0.9)
+    speculation, chunk, batch = Speculation(SMALL, 3, 0.7), PromptChunk(1, 256, 0), np.array([16])
+    found = generation_times(served, speculation, (512, 256), batch).mixed(chunk)
+    drafter, context = draft_engine(served, speculation), 512 + 128
+    passes = (
+        mixed_times(served, 16, context, chunk, tokens=4),
+        mixed_times(drafter, 16, context, chunk),
+        decode_times(drafter, 16, context),
+        decode_times(drafter, 16, context),
+    )
+    assert found.seconds.ravel().tolist() == pytest.approx([sum(each.seconds for each in passes)])

@@ -108,6 +108,23 @@ def test_contradictions_have_readable_units() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("attribute", "stated", "tolerated", "contradicted"),
+    [
+        ("dram_bytes", 80 * 2**30, 0.92, 0.90),  # without the memory of ECC and of the driver
+        ("dram_bandwidth", 2039e9, 1.02, 1.03),  # datasheets round it
+        ("l2_bytes", 40 * 2**20, 1.005, 1.02),
+        ("clock", 1410e6, 0.995, 0.98),
+    ],
+)
+def test_attributes_contradict_a_device_from_a_limit_on(
+    attribute: str, stated: float, tolerated: float, contradicted: float
+) -> None:
+    device = Device.load("a100-sxm-80gb")
+    assert contradictions(device, Evidence(**{attribute: stated * tolerated})) == []
+    assert len(contradictions(device, Evidence(**{attribute: stated * contradicted}))) == 1
+
+
 def test_a_packaged_device_does_not_contradict_its_own_attributes() -> None:
     for name in ("v100-sxm2-16gb", "a100-pcie-80gb", "h100-pcie", "h200"):
         device = Device.load(name)

@@ -13,6 +13,7 @@ from roofmodel.steps.estimate import estimate
 from roofmodel.steps.phase import PhaseEstimate, totals
 from roofmodel.steps.placed import sum_of
 from roofmodel.timing.replicas import slowest_of
+from roofmodel.timing.timing import expect_elementwise
 
 V100 = Device.load("v100")
 
@@ -90,6 +91,15 @@ def test_one_process_launches_the_kernels_of_all_replicas() -> None:
 def test_megatron_exchanges_after_the_backward_pass() -> None:
     found = estimate(hub.load("gpt2"), Device.load("a100"), phase="train", batch=8, dp=2, engine="megatron")
     assert found.workload.data_parallel == "sequential"
+
+
+def test_dataparallel_copies_each_weight_and_each_gradient_into_a_chunk_and_back() -> None:
+    """ResNet-18: 20 convolutions, 20 batch norms with a weight and a bias, and a classifier with both."""
+    tensors, parameters = 20 + 2 * 20 + 2, 11_689_512
+    copy = expect_elementwise(2 * 4 * parameters / tensors, V100, "fp32")  # reads and writes fp32
+    assert copy is not None
+    alone = train(data_parallel="dataparallel").replicas  # no outputs of other replicas
+    assert alone.copies.value == pytest.approx(2 * 2 * tensors * copy.value)
 
 
 def test_dataparallel_needs_whole_replicas() -> None:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import roofmodel
@@ -153,6 +153,7 @@ def test_too_many_rows_to_sort_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(roofmodel.sweep("gpt2", "h100", batch=[1, 2], sort="tpot", where="batch=1").to_dict()["rows"]) == 2
 
 
+@settings(max_examples=30)
 @given(st.text(max_size=20))
 def test_text_that_is_not_a_condition_is_an_error_that_names_the_option(text: str) -> None:
     with pytest.raises(WorkloadError) as error:

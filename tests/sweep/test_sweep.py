@@ -123,9 +123,10 @@ def grid_of(arch: Architecture, phase: str, dice: random.Random) -> dict[str, An
 @pytest.mark.usefixtures("only_times_and_memory")
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_each_row_equals_the_estimate_of_its_point(model_type: str) -> None:
+    """In two phases for each family, one of them with expected times; related families have other phases."""
     dice = random.Random(model_type)
     arch = architecture(draws.config(model_type, dice), "x", "x")
-    phases = ("prefill", "decode", "generate", "train") if arch.causal else ("forward", "train")
+    phases = dice.sample(("prefill", "decode", "generate", "train") if arch.causal else ("forward", "train"), 2)
     timed = dice.choice(phases)
     for phase in phases:
         device = A100 if phase == timed else MI300X
@@ -143,13 +144,14 @@ def test_each_row_equals_the_estimate_of_its_point(model_type: str) -> None:
 
 
 @pytest.mark.usefixtures("only_times_and_memory")
-def test_each_row_of_each_packaged_model_equals_its_estimate() -> None:
-    """Expected times for one model of each family."""
-    dice, timed = random.Random(7), set[str]()
-    for name in (entry.id for entry in hub.catalog()):
-        arch = hub.load(name)
-        device = MI300X if arch.model_type in timed else A100
-        timed.add(arch.model_type)
+def test_each_row_of_a_packaged_model_of_each_family_equals_its_estimate() -> None:
+    """Expected times for one family of four; those of drawn models are tested for all."""
+    dice, families = random.Random(7), dict[str, Architecture]()
+    for entry in hub.catalog():
+        arch = hub.load(entry.id)
+        families.setdefault(arch.model_type, arch)
+    for number, arch in enumerate(families.values()):
+        device = A100 if number % 4 == 0 else MI300X
         asked: dict[str, Any] = {} if arch.image else {"seq": [1, dice.randint(2, 200), dice.randint(200, 40_000)]}
         asked |= {"phase": dice.choice(["prefill", "decode"]) if arch.causal else "forward"}
         rows = list(points(sweep([arch], [device], batch=[dice.randint(1, 3), dice.randint(4, 300)], **asked)))
@@ -170,7 +172,7 @@ SIZE = st.integers(1, 30).flatmap(lambda bits: st.integers(1, min(2**bits, 10**9
 
 
 @pytest.mark.usefixtures("only_times_and_memory")
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 @given(
     st.sampled_from([
         "gpt2-xl", "llama-3.1-405b", "mixtral-8x7b-v0.1", "mamba-130m-hf", "t5-small", "deepseek-v3",

@@ -23,6 +23,11 @@ def test_the_buckets_together_contain_all_gradients(size: float) -> None:
     assert 0 < found.last <= BUCKET_BYTES * (1 + 1e-9)
 
 
+def test_gradients_of_less_than_two_first_buckets_are_split_in_two_halves() -> None:
+    assert buckets(2**20) == (2**19, 0, 2**19)
+    assert buckets(3 * 2**20) == (2**20, 0, 2 * 2**20)  # first buckets have 1 MiB, others 25 MiB
+
+
 def test_a_fast_exchange_exposes_the_last_bucket_only() -> None:
     sizes = buckets(FIRST_BUCKET_BYTES + 3 * BUCKET_BYTES)
     assert (sizes.full, sizes.last) == (2, BUCKET_BYTES)

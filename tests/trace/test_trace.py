@@ -16,6 +16,7 @@ import roofmodel
 from roofmodel.errors import RoofError, WorkloadError
 from roofmodel.trace import idle, intervals
 from roofmodel.trace.communication import bus_factor, collective_name
+from roofmodel.trace.findings import link_shares
 from roofmodel.trace.groups import GROUPINGS, grouped
 from roofmodel.trace.steps import find_period, total
 from roofmodel.trace.trace import RankReport, RunAnalysis, trace
@@ -70,6 +71,20 @@ def test_copies_of_an_unknown_device_are_compared_with_generations_of_pcie() -> 
     found = real("nsys/two_gpus_copying_h100.sqlite")
     assert "43% of PCIe 5.0 x16" in found.findings[0].text
     assert any("device is unknown" in str(warning) for warning in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (8e9, "50% of PCIe 3.0 x16 or 25% of PCIe 4.0 x16 or 12% of PCIe 5.0 x16"),
+        (24e9, "75% of PCIe 4.0 x16 or 38% of PCIe 5.0 x16"),
+        (48e9, "75% of PCIe 5.0 x16"),
+        (65e9, "more than PCIe 5.0 x16"),
+    ],
+)
+def test_a_rate_is_a_share_of_each_generation_of_pcie_that_reaches_it(rate: float, text: str) -> None:
+    """16 lanes with 8, 16 or 32 Gbit/s: 16, 32 or 64 GB/s in one direction."""
+    assert link_shares(rate, None) == text
 
 
 def test_a_run_without_loader_workers_is_limited_by_its_input_pipeline() -> None:
@@ -273,6 +288,32 @@ def test_a_long_gap_at_the_end_of_the_selected_steps_has_its_operator(tmp_path: 
     assert "in aten::convolution" in finding.text
 
 
+@pytest.mark.parametrize(("begin", "named"), [(750, False), (740, True)])
+def test_the_operator_of_a_gap_covers_more_than_half_of_it(begin: int, named: bool, tmp_path: Path) -> None:
+    """The gap from 295 to 1200 us: half of it are 452.5 us."""
+    kernels = [launched("k", 100 + 20 * i, 115 + 20 * i, 116 + 20 * (i - 1)) for i in range(10)]
+    found = analyzed(
+        tmp_path, *kernels, event("cpu_op", "aten::convolution", begin, 1199), launched("last", 1200, 1300, 1198)
+    )
+    assert ("in aten::convolution" in found.findings[0].text) is named
+
+
+@pytest.mark.parametrize(
+    ("long", "small", "text"),
+    [
+        (900, 11, "2 gaps are 90% of this time"),  # 910 of 900 + 110 us; the longest alone has 89 %
+        (800, 20, "CUDA graphs, fused kernels"),  # the five longest have 84 %
+    ],
+)
+def test_few_gaps_are_named_instead_of_slow_launches_if_they_have_nine_tenths_of_the_time(
+    long: int, small: int, text: str, tmp_path: Path
+) -> None:
+    """One long gap and several of 10 us, between kernels of 5 us that are launched 3 us before they start."""
+    starts = [100, *(100 + 15 * n for n in range(1, small + 1)), 100 + 15 * small + 5 + long]
+    found = analyzed(tmp_path, *(launched("k", start, start + 5, start - 3) for start in starts))
+    assert text in found.findings[0].text
+
+
 def test_kernels_of_cuda_graphs_need_no_advice_on_cuda_graphs(tmp_path: Path) -> None:
     def graph(start: float) -> list[Event]:
         work = [event("kernel", "k", start + n, start + n + 1, 0, 7, device=0, stream=7, correlation=int(start))
@@ -398,6 +439,14 @@ def test_a_found_period_repeats_the_whole_sequence(step: list[int], repeats: int
     assert period is not None
     assert (codes[:-period] == codes[period:]).mean() >= 0.95
     assert period <= len(step)
+
+
+@pytest.mark.parametrize(("changed", "period"), [(4, 20), (5, None)])
+def test_kernels_of_a_period_equal_those_of_the_next_one_but_for_a_twentieth(changed: int, period: int | None) -> None:
+    """10 steps of 20 kernels have 180 pairs; a kernel of another kind differs from that before and after it."""
+    codes = np.tile(np.arange(20), 10)
+    codes[30 + 27 * np.arange(changed)] = 100 + np.arange(changed)  # 8 or 10 of 180 pairs: 4.4 % or 5.6 %
+    assert find_period(codes) == period
 
 
 def test_a_sequence_that_does_not_repeat_has_no_period() -> None:
