@@ -168,10 +168,6 @@ class DecodeTiming(NamedTuple):
     combine: Annotated[float, Parameter("time to combine the parts of a split KV cache", "s", 3e-06)]
     dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
     l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.2)]
-    overlap: Annotated[
-        float,
-        Parameter("share of the shorter one of waves and stream that overlaps with the longer one", "", 0.5, high=1.0),
-    ]
 
 
 class ExpertsTiming(NamedTuple):

@@ -48,7 +48,7 @@ DECODE = FormulaDescription(
     title="fused attention with one or a few queries per sequence",
     summary="One thread block per sequence and key-value head processes the KV cache for all heads that share it; "
     "several blocks, each a part of the cache, where they fill idle SMs and the time is shorter.",
-    equation="latency + waves + stream - overlap × min(waves, stream) + combine",
+    equation="latency + √(waves² + stream²) + combine",
     terms=(
         (
             "waves",
@@ -136,7 +136,8 @@ def prefill_seconds(att: AttentionWork, chip: Chip, timing: PrefillTiming) -> Nu
     new = (att.bytes - att.kv_bytes) * att.kv_heads / att.heads + att.kv_bytes * minimum(att.queries / att.keys, 1)
     appended = part("appended", timing.append * new, "B")
     per_byte = part("seconds_per_byte", _seconds_per_byte(att, att.bytes + appended, chip, timing))
-    both = _overlapped(tile_seconds, part("stream", att.bytes * per_byte, "s"), timing)
+    stream = part("stream", att.bytes * per_byte, "s")
+    both = tile_seconds + stream - timing.overlap * minimum(tile_seconds, stream)
     return timing.latency + both + appended * per_byte
 
 
@@ -150,10 +151,6 @@ def _by_head_size(name: str, att: AttentionWork, timing: PrefillTiming | DecodeT
 
 def _pair_flops(att: AttentionWork) -> Number:
     return part("pair_flops", att.flops / (att.batch * att.heads * att.pairs))
-
-
-def _overlapped(computed: Number, stream: Number, timing: PrefillTiming | DecodeTiming) -> Number:
-    return computed + stream - timing.overlap * minimum(computed, stream)
 
 
 def _seconds_per_byte(att: AttentionWork, data: Number, chip: Chip, timing: PrefillTiming | DecodeTiming) -> Number:
@@ -180,7 +177,8 @@ def decode_seconds(att: AttentionWork, chip: Chip, timing: DecodeTiming) -> Numb
         """Seconds after the latency, with the KV cache of a sequence in `parts` parts."""
         keys = part("part_keys", TILE_KEYS * ceil_div(att.keys, TILE_KEYS * parts))
         waves = part("waves", ceil_div(blocks * parts, chip.multiprocessors))
-        return _overlapped(part("wave_seconds", waves * (wave + keys * per_key), "s"), stream, timing)
+        computed = part("wave_seconds", waves * (wave + keys * per_key), "s")
+        return (computed * computed + stream * stream) ** 0.5
 
     idle = maximum(ceil_div(chip.multiprocessors + 1, blocks) - 1, 1)  # whole parts of all blocks in one wave
     parts = part("parts", minimum(idle, ceil_div(att.keys, TILE_KEYS)))

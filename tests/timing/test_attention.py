@@ -26,7 +26,7 @@ COMPUTE = PrefillTiming(
 )  # fmt: skip
 STREAM = COMPUTE._replace(dram=1.0, **by_head_size("pipe", 1e9))
 WAVES = DecodeTiming(
-    latency=0, single=1.0, pipe=1.0, rows=64, heads=128, window_heads=128, combine=1.0, dram=1e9, l2=1e9, overlap=0,
+    latency=0, single=1.0, pipe=1.0, rows=64, heads=128, window_heads=128, combine=1.0, dram=1e9, l2=1e9,
     **by_head_size("wave", 10e-6),
 )  # fmt: skip
 NO_WAVES = by_head_size("wave", 0.0)
@@ -130,6 +130,12 @@ def test_a_decode_streams_its_cache_once() -> None:
     att = decode(32, 32, 8, 1000)
     assert att.bytes == 32 * 8 * 1000 * 2 * 128 * 2
     assert decode_seconds(att, FAST, WAVES._replace(dram=1.0, **NO_WAVES)) == pytest.approx(att.bytes / 1e12, rel=1e-6)
+
+
+def test_waves_and_stream_of_a_decode_overlap_in_part() -> None:
+    """Waves of 30 us and a stream of 40 us take the root of the sum of their squares: 50 us."""
+    att = decode(3, 100, 100, 1)._replace(flops=0.0, bytes=40e6, kv_bytes=40e6)
+    assert decode_seconds(att, FAST, WAVES._replace(dram=1.0)) == pytest.approx(50e-6, rel=1e-6)
 
 
 def test_a_repeated_attention_reads_from_l2_what_fits_there() -> None:
