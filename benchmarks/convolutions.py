@@ -3,12 +3,12 @@
 `python -m benchmarks.convolutions ../shared/measured/traces/torch/kineto_resnet50_v100_no_workers.json.gz` prints both;
 `--into docs/accuracy.md` updates the table of networks on the page.
 
-The set `cudnn` of hardware/v100-sxm2-32gb.yaml differs from the set of cuBLAS's GEMMs in one parameter, `sustained`. It
-is fitted to every second of the 68 convolutions and gradients in a trace of ResNet-50's training
-(pytorch/kineto@94979607, 32 images, PyTorch with its default `torch.backends.cudnn.benchmark = False`); the others give
-error and interval. The published times are those of facebookresearch/pycls@35429e83, MODEL_ZOO.md (PyTorch 1.6, cuDNN
-7.6), which tries all algorithms of cuDNN (`benchmark = True`) and takes the fastest one. No parameter was fitted to
-them; the least channels of a group for Winograd's algorithm (`WINOGRAD_CHANNELS`) were chosen with them in view.
+The set `cudnn` of hardware/v100-sxm2-32gb.yaml differs from the set of cuBLAS's GEMMs in one parameter, `pipe`. It is
+fitted to every second of the 68 convolutions and gradients in a trace of ResNet-50's training (pytorch/kineto@94979607,
+32 images, PyTorch with its default `torch.backends.cudnn.benchmark = False`); the others give error and interval. The
+published times are those of facebookresearch/pycls@35429e83, MODEL_ZOO.md (PyTorch 1.6, cuDNN 7.6), which tries all
+algorithms of cuDNN (`benchmark = True`) and takes the fastest one. No parameter was fitted to them; the least channels
+of a group for Winograd's algorithm (`WINOGRAD_CHANNELS`) were chosen with them in view.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def operators() -> dict[Key, Operator]:
     return found
 
 
-def logarithms(times: dict[Key, float], sustained: float) -> list[float]:
+def logarithms(times: dict[Key, float], pipe: float) -> list[float]:
     """Logarithm of measured / expected of each convolution, in the order of the keys."""
     device, counted = Device.load(DEVICE), operators()
     found = []
@@ -105,7 +105,7 @@ def logarithms(times: dict[Key, float], sustained: float) -> list[float]:
         one = formula(operator, place(operator.cost, device, "fp32"), device, "fp32")
         assert one is not None
         assert one.implementation == CONVOLUTION_LIBRARY
-        seconds = one.function(*one.arguments, one.parameters._replace(sustained=sustained))
+        seconds = one.function(*one.arguments, one.parameters._replace(pipe=pipe))
         found.append(log(times[key] / seconds))
     return found
 
@@ -113,7 +113,7 @@ def logarithms(times: dict[Key, float], sustained: float) -> list[float]:
 class Fitted(NamedTuple):
     """The fitted parameter, rows of the fit and other rows; error and interval on the latter."""
 
-    sustained: float
+    pipe: float
     rows: int
     held_out: int
     error: float
@@ -122,12 +122,12 @@ class Fitted(NamedTuple):
 
 
 def fit(times: dict[Key, float]) -> Fitted:
-    """`sustained` with the least mean absolute logarithm on every second row."""
-    _, sustained = min((fmean(map(abs, logarithms(times, n / 200)[::2])), n / 200) for n in range(60))
-    rest = logarithms(times, sustained)[1::2]
+    """`pipe` with the least mean absolute logarithm on every second row."""
+    _, pipe = min((fmean(map(abs, logarithms(times, n / 100)[::2])), n / 100) for n in range(50, 100))
+    rest = logarithms(times, pipe)[1::2]
     tenths = quantiles(rest, n=10, method="inclusive")
     error = fmean(abs(exp(-one) - 1) for one in rest)
-    return Fitted(sustained, len(times) - len(rest), len(rest), error, exp(tenths[0]), exp(tenths[-1]))
+    return Fitted(pipe, len(times) - len(rest), len(rest), error, exp(tenths[0]), exp(tenths[-1]))
 
 
 # --- Published networks -----------------------------------------------------------------------------

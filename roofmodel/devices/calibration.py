@@ -69,17 +69,7 @@ class GemmTiming(NamedTuple):
         float,
         Parameter("time to add the partial sums of split K; long where a library does not split K", "s", 2.5e-6),
     ]
-    sustained: Annotated[
-        float,
-        Parameter(
-            "exponent of a GEMM's length, by which clocks fall and SMs contend: with 0.05, a GEMM of 100 latencies "
-            "at the peak multiplies 26 % more slowly",
-            "",
-            0.05,
-            low=1e-3,
-            high=0.3,
-        ),
-    ]
+    pipe: Annotated[float, Parameter("fraction of the pipe's peak", "", 0.85, high=1.05)]
     step: Annotated[float, Parameter("least time per element of K and tile, for tiles of any size", "s", 2e-9)]
     store: Annotated[float, Parameter("factor on the L2 port's bandwidth, at which an SM stores its tile", "", 0.3)]
     l2: Annotated[

@@ -19,9 +19,8 @@ DESCRIPTION = FormulaDescription(
     "over a list of tile shapes and numbers of parts.",
     equation="latency + √(compute² + memory²) + split + quantize",
     terms=(
-        ("compute", "waves × (K of a part × max(FLOPs of a tile per element of K / peak of one SM × slowdown, step) + "
+        ("compute", "waves × (K of a part × max(FLOPs of a tile per element of K / (peak of one SM × pipe), step) + "
          "bytes of the tile in fp32 / (L2 port of one SM × store)): the next tile waits for the store"),
-        ("slowdown", "(1 + seconds of the GEMM at the peak / latency)^sustained"),
         ("memory", "max(bytes of all tiles' rows of A and columns of B / (L2 ports × l2), DRAM bytes / (DRAM "
          "bandwidth × dram))"),
         ("split", "with K in parts: a second kernel adds the partial sums"),
@@ -58,10 +57,10 @@ class GemmWork(NamedTuple):
 @formula
 def seconds(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     """Seconds with the best tile and parts, by DESCRIPTION; elementwise for arrays."""
-    fixed, stream, slowdown = _of_all_candidates(work, chip, timing)
+    fixed, stream = _of_all_candidates(work, chip, timing)
     best: Number = float("inf")
     for candidate in CANDIDATES:
-        best = minimum(best, _kernel_seconds(work, candidate, stream, slowdown, chip, timing))
+        best = minimum(best, _kernel_seconds(work, candidate, stream, chip, timing))
     return fixed + best
 
 
@@ -74,14 +73,12 @@ def candidate_seconds(work: GemmWork, candidate: Sequence[Number], chip: Chip, t
 
     The minimum over CANDIDATES is `seconds`.
     """
-    fixed, stream, slowdown = _of_all_candidates(work, chip, timing)
-    return fixed + _kernel_seconds(work, candidate, stream, slowdown, chip, timing)
+    fixed, stream = _of_all_candidates(work, chip, timing)
+    return fixed + _kernel_seconds(work, candidate, stream, chip, timing)
 
 
-def _of_all_candidates(work: GemmWork, chip: Chip, timing: GemmTiming) -> tuple[Number, Number, Number]:
-    """What no tile changes: latency and quantization in seconds, seconds of the DRAM, slowdown of multiplication."""
-    at_peak = part("seconds_at_peak", 2 * work.batch * work.n * work.m * work.k / chip.peak, "s")
-    slowdown = part("slowdown", (1 + at_peak / timing.latency) ** timing.sustained)
+def _of_all_candidates(work: GemmWork, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:
+    """What no tile changes: latency and quantization in seconds, seconds of the DRAM."""
     capacity = part("resident_bytes", timing.resident * chip.l2, "B")
     bandwidth = part("dram_bandwidth", timing.dram * chip.bandwidth, "B/s")
     of_a = work.batch * work.m * work.k * work.a
@@ -93,11 +90,11 @@ def _of_all_candidates(work: GemmWork, chip: Chip, timing: GemmTiming) -> tuple[
     rows = work.batch * work.m * (work.quantized > 0) / chip.multiprocessors
     moved = work.quantized * (dram_share(work.quantized, capacity) / bandwidth + 1 / (timing.l2 * chip.port))
     quantize = part("quantize", moved + rows * timing.quantize_row, "s")
-    return timing.latency + quantize, stream, slowdown
+    return timing.latency + quantize, stream
 
 
 def _kernel_seconds(
-    work: GemmWork, candidate: Sequence[Number], stream: Number, slowdown: Number, chip: Chip, timing: GemmTiming
+    work: GemmWork, candidate: Sequence[Number], stream: Number, chip: Chip, timing: GemmTiming
 ) -> Number:
     """Seconds of the kernel without its latency, and of the kernel that adds partial sums.
 
@@ -110,7 +107,7 @@ def _kernel_seconds(
     loads = timing.l2 * chip.port
     load = part("load", tiles * work.k * (used_rows * (work.a / loads) + used_columns * (work.b / loads)), "s")
     memory = part("memory", maximum(load, stream), "s")
-    multiply = (2 * rows * columns * chip.multiprocessors / chip.peak) * slowdown
+    multiply = 2 * rows * columns * chip.multiprocessors / (chip.peak * timing.pipe)
     stored = used_rows * used_columns * (ACCUMULATOR * chip.multiprocessors / (timing.store * chip.port))
     waves = part("waves", ceil_div(tiles * parts, chip.multiprocessors))
     compute = part("compute", waves * (maximum(multiply, timing.step) * (work.k / parts) + stored), "s")
