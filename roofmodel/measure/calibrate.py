@@ -223,7 +223,9 @@ class _Fitter(NamedTuple):
         named: dict[str, dict[str, list[Sample]]] = {"any": {}} if kind == "gemm" else {}
         for form, sample in (each for mixed in samples for each in _by_form(mixed, self.device)):
             kernels = [sample.group.kernel or "any"]
-            if kind == "gemm" and form == DEFAULT_FORMATS:
+            if kind == "gemm" and sample.group.kernel.endswith(HOST_CLOCK):
+                kernels = ["any"]  # a table without kernels
+            elif kind == "gemm" and form == DEFAULT_FORMATS:
                 # All frameworks use cuBLAS for 16-bit GEMMs, in different versions, so one set covers all of them as
                 # well. For other formats each framework has its own kernels.
                 kernels.append("any")

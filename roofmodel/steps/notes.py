@@ -307,7 +307,7 @@ def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[Ans
         if any(_is_default_convolution(each, device.calibration) for each in operators):
             yield AnswerNote(
                 "convolutions are expected with the kernels that PyTorch chooses by default; with "
-                "torch.backends.cudnn.benchmark = True, these times are 3 to 38 % longer than published ones"
+                "torch.backends.cudnn.benchmark = True, these times are 2 to 37 % longer than published ones"
             )
 
 

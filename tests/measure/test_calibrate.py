@@ -259,7 +259,7 @@ def test_sets_without_source_and_date_have_those_of_their_kind(tmp_path: Path) -
         ("like: mine", "like refers back to this file: mine"),
         ("like: [a100]", ": like must be text"),
         ("like: nothing", "unknown device 'nothing'"),
-        ("calibration:\n  gemm: {any: {fp16/fp16: {latency: 3}}}", "lacks the key 'fill'"),
+        ("calibration:\n  gemm: {any: {fp16/fp16: {latency: 3}}}", "lacks the key 'split'"),
     ],
 )
 def test_an_invalid_calibration_is_refused(tmp_path: Path, section: str, message: str) -> None:
@@ -274,7 +274,7 @@ def test_an_invalid_calibration_is_refused(tmp_path: Path, section: str, message
 
 def test_a_table_with_too_few_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        WorkloadError, match="nothing to fit; gemm any fp16/fp16: not fitted: it has 20 rows; it needs 84"
+        WorkloadError, match="nothing to fit; gemm any fp16/fp16: not fitted: it has 20 rows; it needs 27"
     ):
         calibrate([str(synthetic_gemms(tmp_path, rows=20))], H100, "synthetic")
 

@@ -85,7 +85,7 @@ def test_a_decode_engine_serves_more_within_a_short_target_than_mixed_steps() ->
 def test_the_limit_is_the_latency_target_where_memory_is_free() -> None:
     """The prefill engine's memory must not hide that TPOT limits the batch of the decode engine."""
     found = plan(
-        hub.load("llama-3.1-70b"), [H100], gpus=8, isl=4096, osl=1024, ttft="500ms", tpot="25ms", mode="disaggregated",
+        hub.load("llama-3.1-70b"), [H100], gpus=8, isl=4096, osl=1024, ttft="500ms", tpot="20ms", mode="disaggregated",
         dtype="fp8", kv="bf16", tp=[1, 4], dp=[2, 8], pp=1,
     )  # fmt: skip
     one = next(each for each in found.ranked if each.candidate.layout.tp == 4)

@@ -97,7 +97,7 @@ def test_files_that_the_command_line_names_are_its_inputs() -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_a_docstring_has_each_own_parameter(function: Any) -> None:
-    shared_with_plan = {"gpus", "price", "memory_utilization", "family", "top", "cluster", "progress"}
+    shared_with_plan = {"price", "memory_utilization", "family", "top", "time_limit", "cluster", "progress"}
     kwargs = {"options", "workload", "search"}
     own = own_types(function).keys() - {"return"} - kwargs
     assert own - helps(function).keys() == (shared_with_plan if function is roofmodel.plan_training else set())
