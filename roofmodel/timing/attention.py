@@ -53,7 +53,7 @@ DECODE = FormulaDescription(
         (
             "waves",
             "⌈blocks / SMs⌉ × (wave + FLOPs of a block, in whole tiles of `rows` × TILE_KEYS, / (peak of one SM × "
-            "pipe)); blocks = batch × KV heads × parts",
+            "pipe)); blocks = batch × KV heads × splits",
         ),
         ("stream", "bytes / (DRAM bandwidth × dram), or / (L2 ports × l2) for data in L2"),
         ("combine", "a fixed time, and the partial outputs, written and read; 0 with one part"),
@@ -67,7 +67,7 @@ DECODE = FormulaDescription(
         "If a benchmark repeats the attention, L2 keeps its tensors: all of them where they fit, none from twice the "
         "capacity.",
     ),
-    source="Parts of the KV cache: Flash-Decoding. At most 32 heads: TensorRT-LLM, decoderXQAImplJIT.cpp. Absorbed "
+    source="Splits of the KV cache: Flash-Decoding. At most 32 heads: TensorRT-LLM, decoderXQAImplJIT.cpp. Absorbed "
     "form: DeepSeek-V2, arXiv 2405.04434, section 2.1. Parameters: DecodeTiming, fitted by `roof calibrate`.",
     constants=("TILE_KEYS",),
 )
@@ -173,14 +173,14 @@ def decode_seconds(att: AttentionWork, chip: Chip, timing: DecodeTiming) -> Numb
     again = part("again", att.kv_bytes * (blocks_per_group - 1) / (timing.l2 * chip.port), "s")
     stream = part("stream", att.bytes * per_byte + again, "s")
 
-    def seconds(parts: Number) -> Number:
-        """Seconds after the latency, with the KV cache of a sequence in `parts` parts."""
-        keys = part("part_keys", TILE_KEYS * ceil_div(att.keys, TILE_KEYS * parts))
-        waves = part("waves", ceil_div(blocks * parts, chip.multiprocessors))
+    def seconds(splits: Number) -> Number:
+        """Seconds after the latency, with the KV cache of a sequence in `splits` splits."""
+        keys = part("split_keys", TILE_KEYS * ceil_div(att.keys, TILE_KEYS * splits))
+        waves = part("waves", ceil_div(blocks * splits, chip.multiprocessors))
         computed = part("wave_seconds", waves * (wave + keys * per_key), "s")
         return (computed * computed + stream * stream) ** 0.5
 
-    idle = maximum(ceil_div(chip.multiprocessors + 1, blocks) - 1, 1)  # whole parts of all blocks in one wave
-    parts = part("parts", minimum(idle, ceil_div(att.keys, TILE_KEYS)))
-    combine = part("combine", timing.combine + 4 * parts * (att.bytes - att.kv_bytes) * per_byte, "s")
-    return timing.latency + minimum(seconds(1), seconds(parts) + combine)
+    idle = maximum(ceil_div(chip.multiprocessors + 1, blocks) - 1, 1)  # whole splits of all blocks in one wave
+    splits = part("splits", minimum(idle, ceil_div(att.keys, TILE_KEYS)))
+    combine = part("combine", timing.combine + 4 * splits * (att.bytes - att.kv_bytes) * per_byte, "s")
+    return timing.latency + minimum(seconds(1), seconds(splits) + combine)

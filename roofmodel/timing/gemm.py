@@ -8,33 +8,33 @@ from roofmodel.numbers.algebra import Number, ceil_div, either, formula, maximum
 from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, dram_share
 
 TILES = ((256, 128), (128, 256), (128, 128), (64, 128), (64, 64), (64, 32), (32, 64))  # rows, columns
-PARTS = (1, 2, 4, 8, 16, 32)
+SPLITS = (1, 2, 4, 8, 16, 32)
 ACCUMULATOR = 4  # bytes of a partial sum: tensor cores add in fp32 or int32
 
 DESCRIPTION = FormulaDescription(
     name="gemm",
     title="GEMMs",
-    summary="The kernel cuts C[m, n] into tiles and, where there are few tiles, K into parts. Each SM computes one "
+    summary="The kernel cuts C[m, n] into tiles and, where there are few tiles, K into splits. Each SM computes one "
     "tile at a time, so that the tiles run in waves. The library is assumed to choose well: the time is the minimum "
-    "over a list of tile shapes and numbers of parts.",
+    "over a list of tile shapes and numbers of splits.",
     equation="latency + √(compute² + memory²) + split + quantize",
     terms=(
-        ("compute", "waves × (K of a part × max(FLOPs of a tile per element of K / (peak of one SM × pipe), step) + "
+        ("compute", "waves × (K of a split × max(FLOPs of a tile per element of K / (peak of one SM × pipe), step) + "
          "bytes of the tile in fp32 / (L2 port of one SM × store)): the next tile waits for the store"),
         ("memory", "max(bytes of all tiles' rows of A and columns of B / (L2 ports × l2), DRAM bytes / (DRAM "
          "bandwidth × dram))"),
-        ("split", "with K in parts: a second kernel adds the partial sums"),
+        ("split", "with K in splits: a second kernel adds the partial sums"),
         ("quantize", "where a kernel quantizes A first: its DRAM bytes / (DRAM bandwidth × dram) + its bytes / (L2 "
          "ports × l2) + rows of an SM × quantize_row"),
     ),
     notes=(
         f"Tiles (rows × columns): {', '.join(f'{rows} × {columns}' for rows, columns in TILES)}. "
-        f"Parts of K: {', '.join(map(str, PARTS))}.",
+        f"Splits of K: {', '.join(map(str, SPLITS))}.",
         "The DRAM bytes are the compulsory ones. A benchmark repeats a GEMM on a few copies of its operands: L2 keeps "
         "all of them if they fit in `resident` of it, and none from twice of that.",
     ),
     source='Waves: NVIDIA, "Matrix Multiplication Background User\'s Guide". '
-    f"Parameters: GemmTiming, fitted by `roof calibrate`. Tile shapes and parts: {UNFITTED}",
+    f"Parameters: GemmTiming, fitted by `roof calibrate`. Tile shapes and splits: {UNFITTED}",
 )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ class GemmWork(NamedTuple):
 
 @formula
 def seconds(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
-    """Seconds with the best tile and parts, by DESCRIPTION; elementwise for arrays."""
+    """Seconds with the best tile and splits, by DESCRIPTION; elementwise for arrays."""
     fixed, stream = _of_all_candidates(work, chip, timing)
     best: Number = float("inf")
     for candidate in CANDIDATES:
@@ -64,12 +64,12 @@ def seconds(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     return fixed + best
 
 
-CANDIDATES = tuple((*tile, parts) for tile in TILES for parts in PARTS)
-"""The rows and columns of a tile and the parts of K among which a library chooses."""
+CANDIDATES = tuple((*tile, splits) for tile in TILES for splits in SPLITS)
+"""The rows and columns of a tile and the splits of K among which a library chooses."""
 
 
 def candidate_seconds(work: GemmWork, candidate: Sequence[Number], chip: Chip, timing: GemmTiming) -> Number:
-    """Seconds with the tile and parts (rows, columns, parts) `candidate`, each a number or an array.
+    """Seconds with the tile and splits (rows, columns, splits) `candidate`, each a number or an array.
 
     The minimum over CANDIDATES is `seconds`.
     """
@@ -101,7 +101,7 @@ def _kernel_seconds(
     Plain numbers are multiplied first, because operations on arrays are slower.
     """
     rows, columns = part("tile_rows", candidate[0]), part("tile_columns", candidate[1])
-    parts = part("parts", candidate[2])
+    splits = part("splits", candidate[2])
     tiles = part("tiles", work.batch * ceil_div(work.n, columns) * ceil_div(work.m, rows))
     used_rows, used_columns = minimum(rows, work.m), minimum(columns, work.n)
     loads = timing.l2 * chip.port
@@ -109,6 +109,6 @@ def _kernel_seconds(
     memory = part("memory", maximum(load, stream), "s")
     multiply = 2 * rows * columns * chip.multiprocessors / (chip.peak * timing.pipe)
     stored = used_rows * used_columns * (ACCUMULATOR * chip.multiprocessors / (timing.store * chip.port))
-    waves = part("waves", ceil_div(tiles * parts, chip.multiprocessors))
-    compute = part("compute", waves * (maximum(multiply, timing.step) * (work.k / parts) + stored), "s")
-    return (compute * compute + memory * memory) ** 0.5 + part("split", either(parts > 1, timing.split, 0.0), "s")
+    waves = part("waves", ceil_div(tiles * splits, chip.multiprocessors))
+    compute = part("compute", waves * (maximum(multiply, timing.step) * (work.k / splits) + stored), "s")
+    return (compute * compute + memory * memory) ** 0.5 + part("split", either(splits > 1, timing.split, 0.0), "s")
