@@ -1,7 +1,7 @@
 """Compare our errors with those of other tools, on the same rows: `python benchmarks/anchors.py FOLDER`.
 
 FOLDER holds tables of measurements, as for `accuracy.py`. The rows of operators are those that none of our fits used:
-a third of the cells of shapes, and the GEMMs of one framework. Tools on PyPI run if they are installed
+a third of the models, and the GEMMs of one framework. Tools on PyPI run if they are installed
 (`pip install llm-flops aiconfigurator`), repositories run from clones whose paths are options. The last lines list the
 tools that could not run and how to get them. `others/` states the purpose of each tool. `--into docs/anchors.md`
 updates the page; it keeps the figures of tools that did not run. `--hw b200 gb200` runs only the operators of these

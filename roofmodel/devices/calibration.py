@@ -115,7 +115,10 @@ class PrefillTiming(NamedTuple):
     append: Annotated[
         float,
         Parameter(
-            "how often other kernels move the new keys and values before, to append them to the KV cache", "", 1.0
+            "bytes that other kernels move first, to append the new keys and values to the KV cache, as a multiple of "
+            "these",
+            "",
+            1.0,
         ),
     ]
     dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.6, high=1.0)]
@@ -154,7 +157,15 @@ class DecodeTiming(NamedTuple):
         float,
         Parameter("most query heads of a key-value head that share a block", "heads", 128.0, values=(128.0, 32.0)),
     ]
-    window_heads: Annotated[float, Parameter("the same with a sliding window", "heads", 128.0, values=(128.0, 1.0))]
+    window_heads: Annotated[
+        float,
+        Parameter(
+            "most query heads of a key-value head that share a block, with a sliding window",
+            "heads",
+            128.0,
+            values=(128.0, 1.0),
+        ),
+    ]
     combine: Annotated[float, Parameter("time to combine the parts of a split KV cache", "s", 3e-06)]
     dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
     l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth, for data in L2", "", 0.2)]
@@ -194,11 +205,12 @@ class CollectiveTiming(NamedTuple):
     latency: Annotated[float, Parameter("time of the smallest collective, without its steps", "s", 7e-06)]
     hop: Annotated[float, Parameter("latency of a step of the ring or tree", "s", 1e-06)]
     low_latency_bandwidth: Annotated[
-        float, Parameter("fraction of the link's bandwidth of the low-latency protocol", "", 0.4, high=1.0)
+        float, Parameter("fraction of the link's bandwidth that the low-latency protocol reaches", "", 0.4, high=1.0)
     ]
     startup: Annotated[float, Parameter("time until the high-bandwidth protocol sends at full rate", "s", 2.6e-05)]
     bandwidth: Annotated[
-        float, Parameter("fraction of the link's bandwidth of the high-bandwidth protocol", "", 0.76, high=1.0)
+        float,
+        Parameter("fraction of the link's bandwidth that the high-bandwidth protocol reaches", "", 0.76, high=1.0),
     ]
 
 

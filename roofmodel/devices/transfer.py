@@ -22,7 +22,7 @@ other tensor instructions, another kind of memory (HBM or GDDR). 80 % of the nat
 are within this number. The errors are independent of each other and of the error of the fit, so that squares add.
 
 `benchmarks/leave_one_out.py`: with these numbers, the intervals of measured devices that are predicted with the
-parameters of another one contain 77 to 88 % of the measurements.
+parameters of another one contain 75 to 92 % of the measurements.
 """
 TENSOR_INSTRUCTIONS = {"7": "mma.sync", "8": "mma.sync", "12": "mma.sync", "9": "wgmma", "10": "tcgen05"}
 """The PTX instructions of the fastest 16-bit GEMMs by the major compute capability."""
