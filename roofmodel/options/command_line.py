@@ -19,7 +19,7 @@ OUTPUT = "Output"
 Settings = Mapping[str, Mapping[str, Any]]
 """For an option, arguments of typer's Option, such as `metavar`; and its `flags` and `default`, where they differ."""
 
-CHOICES_WIDTH = 25
+CHOICES_WIDTH = 24
 """The longest list of choices that leaves room for the help in a terminal of 80 columns."""
 
 Parameters = list[inspect.Parameter]

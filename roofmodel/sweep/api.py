@@ -46,7 +46,7 @@ def sweep(
         family: Read an unknown model_type as this family, such as llama.
         price: Price in dollars per hour: 2 for every device, or a100=1.5,h100=3.
         where: Keep rows that satisfy a condition, such as "tpot<20ms", "memory<70GiB", fits=true; repeat it for more.
-        sort: Column to sort by: tpot sorts upwards, -tokens/s downwards.
+        sort: Column to sort by; with - from the largest value, such as -tokens/s.
         scaling: Speed-up and efficiency of the numbers of GPUs in `gpus`; `batch` is that of all GPUs (strong) or of
             each GPU (weak).
         gpus: Numbers of GPUs for `scaling` (default: 1,2,4,8).

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
 from roofmodel.files.output_files import PICTURES
-from roofmodel.options.values import SweepPicture
 from roofmodel.report.command import CommandCall, command
 from roofmodel.report.printing import ignored, print_line, print_rich, remark
 from roofmodel.sweep.api import sweep
@@ -23,9 +22,9 @@ def _present(
     picture: Annotated[
         str | None,
         typer.Option(
-            metavar="|".join(get_args(SweepPicture)),
-            help="Content of -o FILE.png; roofs: limiting ceilings (default: rates; costs with --price; scaling with "
-            "--scaling).",
+            metavar="<name>",
+            help="Content of -o FILE.png: rates, roofs (limiting ceilings), costs or scaling (default: rates; costs "
+            "with --price; scaling with --scaling).",
         ),
     ] = None,
 ) -> None:
