@@ -89,7 +89,7 @@ def commands() -> None:
 
 def _as_console(examples: re.Match[str]) -> str:
     """A block of code with the example commands, whose `*` would be emphasis outside of it."""
-    lines = examples[0].split("\n\n")[1:]
+    lines = examples[0].replace("\\[", "[").split("\n\n")[1:]  # \[ for rich
     return "\n".join(["Examples:\n", "```console", *(f"$ {line}" for line in map(str.strip, lines) if line), "```\n\n"])
 
 

@@ -11,8 +11,8 @@ app = command(
     files=".png .svg .pdf .json .csv",
     settings={
         "engine": {
-            "help": "What runs the model: vllm, sglang, trtllm, torch (eager), megatron, NAME@VERSION or a YAML file "
-            "(default: the engine whose kernels or ranges the file names, else as for estimate)."
+            "help": "Software that runs the model: vllm, sglang, trtllm, torch (eager PyTorch), megatron, NAME@VERSION "
+            "or a YAML file (default: the engine whose kernels or ranges the file names, else as for estimate)."
         }
     },
     examples=(

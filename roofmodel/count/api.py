@@ -30,7 +30,7 @@ def count(
         inputs: Shape of an input: 1x3x224x224, or int:1x1024 for integers; repeat for each input.
         hw: Also print the bound of each operator on this device.
         dtype: Format of all floating-point tensors.
-        optimizer: Optimizer of the training memory: adam, momentum or sgd.
+        optimizer: Optimizer whose state the training memory includes.
 
     Examples:
         >>> count("torch.nn:Linear", ["8,784"])  # doctest: +SKIP

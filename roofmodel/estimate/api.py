@@ -35,7 +35,7 @@ def estimate(
         family: Read an unknown model_type as this family, such as llama.
         loader: Time of one worker of the data loader for a batch of one GPU, such as 1500ms (train and forward).
         workers: Workers of the data loader (default: 0).
-        copy: Copy of a batch to the GPU: pinned, pageable or async (pinned and overlapped; default: pageable).
+        copy: Copy of a batch to the GPU; async: pinned and overlapped (default: pageable).
         **options: The options of `roof estimate`. A time is seconds, or text such as "12us". None selects the default,
             which depends on the model, the phase or another option.
 

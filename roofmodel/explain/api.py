@@ -88,7 +88,7 @@ def crossover(
         model: A model, as for estimate, or a kernel: matmul, matmul-accumulate, saxpy, triad, stencil7,
             stencil7-uncached, spmv.
         hw: A packaged device (see 'roof hw list') or a YAML file.
-        over: Size that varies: batch, seq (prefill), context (decode) or gpus (default: batch; n for a kernel).
+        over: Size that varies; seq only in prefill, context only in decode (default: batch; n for a kernel).
         op: One operator, such as attention.qkv, or a group, such as mlp (default: the whole phase).
         explain: Also derive the result and list the assumptions.
         family: Read an unknown model_type as this family, such as llama.

@@ -24,6 +24,7 @@ def _present(
         str | None,
         typer.Option(
             "--reconcile",
+            metavar="<name>",
             help="Show how another tool's FLOPs follow from ours: fvcore, calflops, llm-flops or deepspeed.",
         ),
     ] = None,

@@ -28,11 +28,11 @@ def jitter(
 
     Args:
         *files: Files of all ranks: Nsight Systems, PyTorch, step or operation tables, or patterns; - for stdin.
-        steps: Only the steps from A up to, not including, B.
+        steps: Only steps A to B - 1.
         threshold: Time by which a rank must exceed the mean over ranks to be late (default: 100us, or 0.5% of the step
             if that is longer).
-        first_gap: Gap before the first kernel of a step: on clocks aligned at the last collective of the same-step, or
-            from the last collective of the previous-step.
+        first_gap: How late the first kernel of a step is: relative to the last collective of the same step or of the
+            previous step.
         what_if: Replay the steps with ideal times (tables of operations, Parquet).
         cache: Write the kernels to Parquet files in FOLDER, and read them there the next time.
         cluster: Compute with Dask: the address of a scheduler, or local for processes on this machine.

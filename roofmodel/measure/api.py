@@ -116,9 +116,9 @@ def measure(
         batch: With `model`: as for estimate.
         seq: With `model`: as for estimate.
         context: With `model`: as for estimate.
-        l2: cold (L2 cache flushed before each launch) or warm.
+        l2: State of the L2 cache at a launch; cold: flushed.
         budget: Seconds after which the run stops and keeps its rows.
-        device: cuda or cpu (default: cuda if a GPU is found).
+        device: Where the operations run (default: cuda if a GPU is found).
         seed: Seed of the random shapes.
         resume: Continue an interrupted run that wrote to FILE.
         force: Replace an existing FILE.

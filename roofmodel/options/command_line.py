@@ -6,11 +6,11 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from roofmodel.options.signature import helps, kinds, own_types
+from roofmodel.options.signature import helps, kinds, members, own_types
 from roofmodel.options.workload import DECLARED
 
 OUTPUT = "Output"
@@ -18,6 +18,9 @@ OUTPUT = "Output"
 
 Settings = Mapping[str, Mapping[str, Any]]
 """For an option, arguments of typer's Option, such as `metavar`; and its `flags` and `default`, where they differ."""
+
+CHOICES_WIDTH = 24
+"""The longest list of choices that leaves room for the help in a terminal of 80 columns."""
 
 Parameters = list[inspect.Parameter]
 
@@ -41,16 +44,20 @@ def options_of(functions: Iterable[Callable[..., Any]], settings: Settings) -> t
                 shown = {"help": _spelled(texts[name], parameters), **further}
                 own[name] = _option(parameter.replace(annotation=types[name]), position, shown)
             else:
-                shown = {"help": DECLARED[name].help, "rich_help_panel": DECLARED[name].group, **further}
-                of_workload[name] = _option(parameter, position, shown)
+                declared = DECLARED[name]
+                shown = {"help": declared.help, "rich_help_panel": declared.group, **further}
+                of_workload[name] = _option(parameter, position, shown, declared.choices)
     return [*own.values()], [*of_workload.values()]
 
 
-def _option(parameter: inspect.Parameter, position: int, shown: dict[str, Any]) -> inspect.Parameter:
+def _option(
+    parameter: inspect.Parameter, position: int, shown: dict[str, Any], choices: tuple[str, ...] = ()
+) -> inspect.Parameter:
     """A parameter of a function as typer reads it; `shown` are the arguments of typer's Option."""
     flags, default = shown.pop("flags", ()), shown.pop("default", parameter.default)
     value = _type(parameter)
     if flags or (position and parameter.kind is not parameter.VAR_POSITIONAL):
+        shown = {"metavar": _metavar(parameter.annotation, value, choices), **shown}
         option = typer.Option(*(flags or (f"--{parameter.name.replace('_', '-')}",)), **shown)
     else:
         option = typer.Argument(**shown)
@@ -70,6 +77,22 @@ def _type(parameter: inspect.Parameter) -> Any:
     if found & {str, Literal, os.PathLike}:
         return str
     return next(kind for kind in (bool, float, int) if kind in found)
+
+
+def _metavar(annotation: Any, value: Any, choices: tuple[str, ...]) -> str | None:
+    """What `--help` shows as the value of an option: its choices; `,…` where one text may list several values.
+
+    None: typer's name of the type.
+    """
+    found = kinds(annotation)
+    names = choices or tuple(
+        name for each in members(annotation) if get_origin(each) is Literal for name in get_args(each)
+    )
+    shown = "|".join(names) if len("|".join(names)) <= CHOICES_WIDTH else "<name>"
+    if value is str and Iterable in found and Mapping not in found:
+        numbers = next((kind for kind in (float, int) if kind in found), str).__name__
+        return f"{shown or f'<{numbers}>'},…"
+    return shown or None
 
 
 def _spelled(text: str, parameters: Mapping[str, inspect.Parameter]) -> str:

@@ -79,7 +79,8 @@ class Options(NamedTuple):
         Phase | None,
         Declared(
             WORKLOAD,
-            "prefill, decode, generate, forward or train (default: prefill and decode; forward for encoders).",
+            "Part of a run: prefill, decode (one step), generate (prefill and decode steps), forward or train "
+            "(default: prefill and decode; forward for encoders).",
         ),
     ] = None
     batch: Annotated[
@@ -104,7 +105,7 @@ class Options(NamedTuple):
         int | None,
         Declared(
             WORKLOAD,
-            "Decodes of --phase generate: tokens after the first (default: 128).",
+            "Decode steps of --phase generate; each adds one token (default: 128).",
             minimum=1,
             examples=LENGTH_EXAMPLES,
             title="new",
@@ -138,7 +139,7 @@ class Options(NamedTuple):
         Dtype,
         Declared(
             PRECISION,
-            "fp64, fp32, tf32, bf16, fp16, fp8, fp4, int8 or auto (of the config).",
+            "Format of computation: fp64, fp32, tf32, bf16, fp16, fp8, fp4, int8, or auto (as in the config).",
             plans=("service",),
             plan_help="Search only these compute formats (default: bf16 or fp16, and fp8 where the engine has it).",
         ),
@@ -147,8 +148,8 @@ class Options(NamedTuple):
         StorageFormat | None,
         Declared(
             PRECISION,
-            "Format of weights: as --dtype except auto, or fp8_block, int4, int4_g64, int4_g32 (each also with _sym: "
-            "without zero points), nf4, nf4_double, mxfp4, nvfp4 (default: --dtype).",
+            "Format of weights: one of --dtype except auto, or fp8_block, nf4, nf4_double, mxfp4, nvfp4, int4, "
+            "int4_g64, int4_g32; int4_sym, int4_g64_sym, int4_g32_sym have no zero points (default: --dtype).",
             plans=("service",),
             plan_help="Search only these formats of weights (default: of the checkpoint, else --dtype).",
         ),
@@ -157,7 +158,7 @@ class Options(NamedTuple):
         StorageFormat | None,
         Declared(
             PRECISION,
-            "Format of the KV cache: as for --weights (default: --dtype).",
+            "Format of the KV cache: one of --weights (default: --dtype).",
             plans=("service",),
             plan_help="Search only these formats of the KV cache (default: 16 bits, and fp8 where the engine has it).",
         ),
@@ -166,47 +167,47 @@ class Options(NamedTuple):
         ComputeFormat | None,
         Declared(
             PRECISION,
-            "Format of the tensors between operators (default: --dtype), such as fp16 if only GEMMs use fp8.",
+            "Format of the tensors between operators, such as fp16 if only GEMMs use fp8 (default: --dtype).",
             plans=("service",),
             plan_help="Search only these formats of tensors between operators (default: 16 bits).",
         ),
     ] = None
     attention: Annotated[
-        AttentionMode, Declared(WORKLOAD, "flash (one fused kernel, masked tiles skipped) or eager (unfused).")
+        AttentionMode, Declared(WORKLOAD, "flash: one fused kernel that skips masked tiles; eager: unfused.")
     ] = "flash"
     engine: Annotated[
         EngineName | None,
         Declared(
             WORKLOAD,
-            "What runs the model (expected times only): vllm, sglang, trtllm, torch (eager), megatron, NAME@VERSION or "
-            "a YAML file (default: vllm for the inference of decoders, megatron for training on several GPUs, else "
-            "torch).",
+            "Software that runs the model, for expected times: vllm, sglang, trtllm, torch (eager PyTorch), megatron, "
+            "NAME@VERSION or a YAML file. Default: vllm for inference of decoders, megatron for training on several "
+            "GPUs, else torch.",
         ),
     ] = None
     engine_option: Annotated[
         EngineOption | None,
         Declared(
             WORKLOAD,
-            "KEY=VALUE. attention=, gemm= and moe= choose a kernel by a part of its name. torch and megatron also have "
-            "launch=8us (host time per operator) or launch=graph; torch has autocast=bf16 (fp32 weights).",
+            "KEY=VALUE. attention=, gemm= and moe= select a kernel by a part of its name. For torch and megatron: "
+            "launch=8us (host time per operator) or launch=graph. For torch: autocast=bf16 (weights in fp32).",
         ),
     ] = None
     logits: Annotated[
         Logits | None,
         Declared(
             WORKLOAD,
-            "Positions for which the LM head computes logits: last or all (default: last in prefill, all in forward).",
+            "Positions for which the LM head computes logits (default: last in prefill, all in forward).",
         ),
     ] = None
-    mla: Annotated[LatentMode, Declared(WORKLOAD, "Multi-head latent attention: absorbed or naive.")] = "absorbed"
-    optimizer: Annotated[Optimizer | None, Declared(TRAINING, "adam, momentum or sgd (default: adam).")] = None
+    mla: Annotated[LatentMode, Declared(WORKLOAD, "Latent attention in decode; naive expands latents.")] = "absorbed"
+    optimizer: Annotated[Optimizer | None, Declared(TRAINING, "Optimizer of a training step (default: adam).")] = None
     recompute: Annotated[
         Recompute,
         Declared(
             TRAINING,
-            "Activations recomputed in the backward pass: none, selective or full.",
+            "Activations recomputed in the backward pass; selective: those of the attention scores.",
             plans=("training",),
-            plan_help="Search only none, selective (needs --attention eager) or full; default: all.",
+            plan_help="Search only these (default: all); selective needs --attention eager.",
         ),
     ] = "none"
     tp: Annotated[
@@ -253,7 +254,7 @@ class Options(NamedTuple):
         int,
         Declared(
             PARALLELISM,
-            "Parts of the model per stage in an interleaved pipeline, for training.",
+            "Training: parts of the model per stage of an interleaved pipeline.",
             minimum=1,
             plans=("training",),
             plan_help="Search only these numbers of model parts per stage (1: not interleaved; default: up to 4).",
@@ -273,27 +274,26 @@ class Options(NamedTuple):
         SequenceParallel,
         Declared(
             PARALLELISM,
-            "on: also shard the tokens of norms and residual adds over the --tp GPUs, for training.",
+            "Training: the --tp GPUs also shard the tokens of norms and residual adds.",
             plans=("training",),
-            plan_help="Search only off or on (default: both).",
+            plan_help="Search only this value (default: both).",
         ),
     ] = "off"
     zero: Annotated[
         int,
         Declared(
             PARALLELISM,
-            "1: the --dp replicas shard the optimizer state (ZeRO stage 1), for training.",
+            "Training: with 1, the --dp replicas shard the optimizer state (ZeRO stage 1).",
             maximum=1,
             plans=("training",),
-            plan_help="1: the replicas shard the optimizer state; 0: each stores all of it (default: search both).",
+            plan_help="Search only 0 or 1 (default: both); with 1, the replicas shard the optimizer state.",
         ),
     ] = 0
     memory_utilization: Annotated[
         float,
         Declared(
             WORKLOAD,
-            "Share of a device's memory that may be used. It decides whether the workload fits, and the largest batch "
-            "and context.",
+            "Share of device memory that may be used; it limits what fits and the largest batch and context.",
             maximum=1,
         ),
     ] = MEMORY_UTILIZATION
@@ -301,9 +301,9 @@ class Options(NamedTuple):
         DataParallel | None,
         Declared(
             PARALLELISM,
-            "How --dp replicas train: ddp (DistributedDataParallel: gradients are exchanged during the backward pass), "
-            "dataparallel (torch.nn.DataParallel: one process), or sequential (gradients are exchanged after the "
-            "backward pass). Default: ddp; sequential with --engine megatron.",
+            "How --dp replicas exchange gradients: ddp (DistributedDataParallel, during the backward pass), sequential "
+            "(after it), or dataparallel (torch.nn.DataParallel, one process). Default: ddp; sequential with --engine "
+            "megatron.",
         ),
     ] = None
     routing: Annotated[

@@ -51,25 +51,25 @@ def plan(
     Args:
         model: A packaged name, a config.json or its folder, or a Hub id.
         hw: Devices: a100,h100, or `hw` several times.
-        gpus: Number of GPUs at most; of each engine, as many are used as fit (training: all GPUs).
+        gpus: Number of GPUs: a service uses at most these, a training run all of them.
         isl: Prompt tokens of a request.
         osl: New tokens of a request.
         ttft: Limit of the time to first token, such as 500ms; with `requests`, it includes the wait.
         tpot: Limit of the time per output token, such as 30ms.
-        requests: Required rate, such as 5/s or 300/min; 5 is 5/s.
+        requests: Request rate that the GPUs must serve: 5/s or 300/min; 5 means 5/s.
         price: Price of a GPU in dollars per hour: 2 for every device, or a100=1.5,h100=3.
         memory_utilization: Share of a device's memory that may be used.
-        mode: mixed (prefill and decode on the same engines) or disaggregated (on separate ones); default: both.
-        draft: Draft model of speculative decoding, or mtp for multi-token prediction.
+        mode: Prefill and decode on the same engines (mixed) or on separate ones (disaggregated); default: both.
+        draft: Draft model of speculative decoding, or mtp for the multi-token prediction of the model itself.
         draft_tokens: Tokens drafted per step (default: 3).
         acceptance: Probability that a draft token is right (default: 0.7).
         routing: How tokens of an MoE model choose experts, as for estimate: uniform, same or a FILE (default: uniform).
-        engine: What runs the model, as for estimate (default: vllm for a service; for training megatron on several
-            GPUs, else torch).
-        engine_option: KEY=VALUE, a choice that the engine has, as for estimate.
+        engine: Software that runs the model, as for estimate (default: vllm for a service; for training megatron on
+            several GPUs, else torch).
+        engine_option: KEY=VALUE, such as attention=flashinfer, as for estimate.
         family: Read an unknown model_type as this family, such as llama.
         top: Number of candidates to show, at least one per device.
-        time_limit: Time after which the search ends with what it has found; "complete" in the JSON says whether.
+        time_limit: Time limit of the search. "complete" in the JSON is false if it ended before all layouts.
         cluster: Compute with Dask: the address of a scheduler, or local for processes on this machine.
         progress: Called with "layouts", the number of evaluated layouts, and the number of all.
         **search: The options of `estimate` of which only these values are searched.
@@ -128,10 +128,10 @@ def plan_training(
         tokens: Tokens of the run, such as 300B or 15T.
         batch: Sequences of a step, over all GPUs (default: 4 M tokens / `seq`).
         seq: Tokens of a sequence (default: 4096, or the model's limit).
-        attention: flash or eager.
+        attention: Attention in one fused kernel (flash) or unfused (eager).
         dtype: Compute format (default: bf16 or fp16).
         engine: What trains the model, as for estimate (default: megatron on several GPUs, else torch).
-        engine_option: KEY=VALUE, a choice that the engine has, as for estimate.
+        engine_option: KEY=VALUE, such as attention=flashinfer, as for estimate.
         **search: The options of `estimate` of which only these values are searched.
 
     Examples:

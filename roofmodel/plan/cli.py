@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -12,6 +12,7 @@ from roofmodel.errors import Option, Text, WorkloadError, joined
 from roofmodel.options.command_line import OUTPUT
 from roofmodel.options.workload import DECLARED, TRAINING, WORKLOAD
 from roofmodel.plan.api import plan, plan_training
+from roofmodel.plan.candidate import Mode
 from roofmodel.plan.report import PlanReport, TrainingPlanReport
 from roofmodel.report.command import CommandCall, command
 from roofmodel.report.printing import check_outputs, ignored, present
@@ -34,8 +35,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         if option.plans
     },
 }
-for _name in ("isl", "osl", "tokens"):  # each is required by one of the two plans
-    SETTINGS[_name]["default"] = None
+for _name, _text in {  # each is required by one of the two plans
+    "isl": "Prompt tokens of a request (required without --train).",
+    "osl": "New tokens of a request (required without --train).",
+    "tokens": "Tokens of the run, such as 300B or 15T (required with --train).",
+}.items():
+    SETTINGS[_name] |= {"default": None, "help": _text}
+SETTINGS["mode"]["metavar"] = f"{'|'.join(get_args(Mode))},…"
 
 
 def _present(

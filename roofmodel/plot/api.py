@@ -68,7 +68,7 @@ def plot(
         *files: Profiler files or patterns; - for stdin; FILE@HW sets the device of a file.
         hw: The device, if the files do not state it or state it wrongly.
         clock: Clock of the ceilings: boost (datasheet), measured, or a frequency such as 1312MHz.
-        ceilings: datasheet, or measured (reached in benchmarks).
+        ceilings: Source of the ceilings; measured: reached in benchmarks.
         model: Also show the operators of this model at their bounds.
         flops: FLOPs per launch of the kernels that match a pattern: 'gemm*=2*4096^3[:PIPE]'; repeat.
         times: Take the times from this nsys, nvprof or PyTorch file, not from `files`.

@@ -249,7 +249,7 @@ def _count_warnings(profile: Profile, works: Sequence[KernelWork]) -> list[Text]
 
 
 def _missing_input(profile: Profile) -> str:
-    """Why no kernel of a profile has a point."""
+    """The reason if no kernel of a profile can be drawn."""
     if not profile.kernels:
         return "the file has no kernels"
     if profile.tool == "torch":

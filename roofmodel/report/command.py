@@ -132,20 +132,17 @@ def _output_options(formats: Sequence[str], files: str, has_notes: bool) -> list
     """`--format`, `-o` and `--notes`, as far as the command has them."""
     options = []
     if formats:
-        text = f"{', '.join(formats[:-1])} or {formats[-1]}{', on stdout' if files else ''}."
-        options.append(_output_option("form", str, formats[0], "--format", help=text))
-    if files and formats:
-        text = f"Also write FILE: {files}"
-        options.append(_output_option("output", list[str] | None, None, "-o", "--output", help=text))
-    elif files:
-        options.append(
-            _output_option("output", list[str], inspect.Parameter.empty, "-o", "--output", help=f"FILE {files}")
-        )
+        text = f"Format of the output{' on stdout' if files else ''}."
+        options.append(_output_option("form", str, formats[0], "--format", help=text, metavar="|".join(formats)))
+    if files:
+        kind, default = (list[str] | None, None) if formats else (list[str], inspect.Parameter.empty)
+        text = f"Also write FILE: {files}" if formats else f"FILE {files}"
+        options.append(_output_option("output", kind, default, "-o", "--output", help=text, metavar="FILE"))
     if has_notes:
         options.append(_output_option("notes", bool, False, "--notes", help=NOTES))
     return options
 
 
-def _output_option(name: str, kind: Any, default: Any, *flags: str, help: str) -> inspect.Parameter:
-    annotation = Annotated[kind, typer.Option(*flags, help=help, rich_help_panel=OUTPUT)]
+def _output_option(name: str, kind: Any, default: Any, *flags: str, **shown: str) -> inspect.Parameter:
+    annotation = Annotated[kind, typer.Option(*flags, rich_help_panel=OUTPUT, **shown)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -193,7 +193,7 @@ def _autocast(options: Options, compute: str) -> Options:
     options = _with_formats(options, dtype=compute)
     if options.weights and FORMATS[options.weights].bits > FORMATS[PARAMETER_FORMAT].bits:
         raise WorkloadError(
-            Option("weights", options.weights), f": autocast casts weights in {PARAMETER_FORMAT}, and no wider ones"
+            Option("weights", options.weights), f" is wider than the {PARAMETER_FORMAT} weights of autocast; remove it"
         )
     return _with_formats(options, weights=options.weights or PARAMETER_FORMAT)
 

@@ -34,7 +34,7 @@ def sweep(
     progress: ProgressCallback = no_progress,
     **options: Unpack[GridOptions],
 ) -> SweepReport:
-    """Estimate all combinations of models, devices and option values: 1,8,64 or 1:64 or 0:4096:512 or 1:256:*2.
+    """Estimate all combinations of models, devices and option values, such as 1,8,64 or 0:4096:512 or 1:256:*2.
 
     The points are evaluated when the report is read, or at once with `where` or `sort`. With `scaling`, the rows have
     the speed-up, the efficiency and the share of communication; Amdahl's and Gustafson's laws are fitted to `measured`
@@ -45,12 +45,12 @@ def sweep(
         hw: Devices: a100,h100, or `hw` several times.
         family: Read an unknown model_type as this family, such as llama.
         price: Price in dollars per hour: 2 for every device, or a100=1.5,h100=3.
-        where: Keep rows that satisfy a condition: "tpot<20ms", "memory<70GiB", fits=true; several: all.
-        sort: Column to sort by, such as tpot; largest first with -, such as -tokens/s.
-        scaling: Compare the numbers of GPUs in `gpus`, with speed-up and efficiency: strong (`batch` is the batch of
-            all GPUs) or weak (`batch` is the batch of one GPU).
+        where: Keep rows that satisfy a condition, such as "tpot<20ms", "memory<70GiB", fits=true; repeat it for more.
+        sort: Column to sort by; with - from the largest value, such as -tokens/s.
+        scaling: Speed-up and efficiency of the numbers of GPUs in `gpus`; `batch` is that of all GPUs (strong) or of
+            each GPU (weak).
         gpus: Numbers of GPUs for `scaling` (default: 1,2,4,8).
-        share: Parallelism of `scaling`: dp, tp, pp or ep (default: dp for training, else tp).
+        share: Parallelism of the GPUs of `scaling` (default: dp for training, else tp).
         measured: CSV of measured runs for `scaling`: columns gpus and seconds (or milliseconds, throughput).
         cluster: Compute with Dask: the address of a scheduler, or local for processes on this machine.
         progress: Called with "points", the number of evaluated points, and the number of all points.

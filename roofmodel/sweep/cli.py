@@ -22,8 +22,9 @@ def _present(
     picture: Annotated[
         str | None,
         typer.Option(
-            help="Picture in -o FILE.png: rates, roofs (limiting ceiling), costs or scaling (default: rates; costs "
-            "with --price; scaling with --scaling)."
+            metavar="<name>",
+            help="Content of -o FILE.png: rates, roofs (limiting ceilings), costs or scaling (default: rates; costs "
+            "with --price; scaling with --scaling).",
         ),
     ] = None,
 ) -> None:

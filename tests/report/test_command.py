@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import typer
@@ -14,9 +14,12 @@ from typer.testing import CliRunner
 import roofmodel
 from roofmodel.app import COMMANDS
 from roofmodel.options.arguments import PathLike, ProgressCallback, no_progress
-from roofmodel.options.signature import helps, own_types
+from roofmodel.options.signature import helps, members, own_types
+from roofmodel.options.workload import DECLARED
 from roofmodel.report.command import CommandCall, command
 
+FORMATS = ("dtype", "activations", "kv", "weights")
+"""Options with 9 to 19 names, which the help of `roof estimate --dtype` and `--weights` lists."""
 FUNCTIONS = [getattr(roofmodel, name) for name in roofmodel.__all__ if name.islower()]
 
 
@@ -67,7 +70,7 @@ def test_a_command_has_the_options_of_its_function_with_their_help() -> None:
     for part in (
         "Cook what the files say.",
         "files <str> Recipes; - for stdin. [required]",
-        "--how <str> fried, or boiled with --salt [as in a pot]. [default: fried]",
+        "--how fried|boiled fried, or boiled with --salt [as in a pot]. [default: fried]",
         "--number-of-eggs <int> Eggs for FILES. [default: 2]",
         "--salt GRAMS Such as 2g.",
         "--hot Serve it hot.",
@@ -93,6 +96,44 @@ def test_files_and_what_stands_before_them_are_passed_by_position() -> None:
 
 def test_files_that_the_command_line_names_are_its_inputs() -> None:
     assert CommandCall(cook, {"files": ["a", "b"], "how": "fried", "salt": "c"}).inputs == ["a", "b"]
+
+
+def test_help_shows_the_choices_and_that_a_text_may_list_several_values() -> None:
+    def function(
+        model: str,
+        *,
+        speed: Literal["slow", "fast"] | None = None,
+        speeds: str | Iterable[str] | None = None,
+        sizes: int | str | Iterable[int] | None = None,
+        dish: Literal["a very long name", "another long name"] | None = None,
+    ) -> str:
+        """Serve.
+
+        Args:
+            model: .
+            speed: .
+            speeds: .
+            sizes: .
+            dish: .
+        """
+        return ""
+
+    shown = CliRunner().invoke(command(function), ["--help"], env={"COLUMNS": "200"}).output
+    for option in ("--speed slow|fast", "--speeds <str>,…", "--sizes <int>,…", "--dish <name>"):
+        assert option in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("models", "hw", "homework")])
+def test_help_names_every_choice_of_an_option(name: str) -> None:
+    app = import_module(COMMANDS[name]).app
+    function = getattr(roofmodel, {"kernels": "read_profile"}.get(name, name.replace("-", "_")))
+    types = {option: declared.type for option, declared in DECLARED.items()} | own_types(function)
+    parameters: list[Any] = [*typer.main.get_command(app).params]
+    for option in parameters:
+        kinds = members(types.get(option.name))
+        choices = {choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)}
+        if option.name not in FORMATS and "as for estimate" not in option.help:
+            assert choices <= {*re.findall(r"[\w-]+", f"{option.metavar} {option.help}")}, option.name
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
