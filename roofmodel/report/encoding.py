@@ -5,14 +5,25 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from roofmodel.files.file_names import printable
+from roofmodel.numbers.algebra import plain, whole
 
 
 def as_json(document: Any) -> str:
-    """A document as JSON, numbers unrounded. Raises ValueError for NaN and infinity, which JSON cannot express."""
-    return json.dumps(document, indent=1, allow_nan=False)
+    """A document as JSON, numbers unrounded, a Fraction as an int or a float.
+
+    Raises ValueError for NaN and infinity, which JSON cannot express.
+    """
+    return json.dumps(document, indent=1, allow_nan=False, default=_without_fraction)
+
+
+def _without_fraction(value: Any) -> Any:
+    if isinstance(value, Fraction):
+        return plain(whole(value))
+    raise TypeError(f"{value!r} is not a number, a text, a list or a record")
 
 
 def as_csv(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
