@@ -25,7 +25,7 @@ from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import EngineName, EngineOption, check_whole_number, seconds_of
 from roofmodel.options.workload import DECLARED, MAX_VALUE, MEMORY_UTILIZATION, Options, valid
 from roofmodel.plan.candidate import Shares
-from roofmodel.plan.layouts import Formats, Layout, divisors, has_pipe, layouts
+from roofmodel.plan.layouts import Formats, Layout, divisors, half_with_pipe, has_pipe, layouts
 from roofmodel.plan.options import (
     MAX_GPUS,
     TIME_LIMIT,
@@ -52,7 +52,6 @@ from roofmodel.steps.options import (
     check_training_format,
     check_trains,
     default_engine,
-    half_dtype,
     workload,
 )
 from roofmodel.steps.parallelism import NO_REPLICAS
@@ -143,7 +142,7 @@ def plan_training(
     where no layout divides the model and the batch.
     """
     valid("attention", attention)
-    run = _run(arch, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
+    run = _run(arch, devices, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
     settings = valid("engine_option", engine_option or ())
     run = run._replace(engine=engine or default_engine(arch, ("train",), Options(dp=gpus)), engine_option=settings)
     loaded = Engine.load(run.engine, run.engine_option)
@@ -340,8 +339,8 @@ def _candidate(
 
 
 def _run(
-    arch: Architecture, gpus: int, tokens: float | str, batch: int | None, seq: int | None, dtype: str | None,
-    attention: str, share: float,
+    arch: Architecture, devices: Sequence[Device], gpus: int, tokens: float | str, batch: int | None,
+    seq: int | None, dtype: str | None, attention: str, share: float,
 ) -> TrainingRun:  # fmt: skip
     if isinstance(arch.body, Network) or isinstance(arch.stack.embedding, Patches):
         raise WorkloadError(f"{arch.name} reads images; plan the training of a language model")
@@ -354,7 +353,7 @@ def _run(
         raise WorkloadError(Option("dtype"), f" is {shorten(dtype)}; give one format such as bf16")
     if dtype is not None:
         valid("dtype", dtype)
-    compute = auto_dtype(arch) if dtype == "auto" else dtype or half_dtype(arch, "bf16")
+    compute = auto_dtype(arch) if dtype == "auto" else dtype or half_with_pipe(arch, devices, "bf16")
     check_training_format("dtype", compute)
     return TrainingRun(
         number_of_tokens(tokens), sequences, length, gpus, compute, attention, valid("memory_utilization", share)
