@@ -59,7 +59,7 @@ from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.pipeline import estimates_by_stage, slowest_stage
 from roofmodel.steps.similar_steps import SimilarSteps
 from roofmodel.sweep import grid
-from roofmodel.sweep.case import slowest_totals
+from roofmodel.sweep.case import INT64_EXACT, slowest_totals
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device
 from roofmodel.timing.timing import Expected
@@ -244,7 +244,7 @@ def _evaluated(
 
 def evaluate(group: TrainingGroup) -> list[TrainingFound]:
     """The candidates of each piece of a group."""
-    found, similar = [], None
+    found, similar, exact = [], None, None
     for piece in group.pieces:
         try:
             work = _workload(piece.arch, piece.run, piece.layout, piece.choices)
@@ -252,10 +252,20 @@ def evaluate(group: TrainingGroup) -> list[TrainingFound]:
             found.append(TrainingFound())
             continue
         (one,) = work.steps()
-        step = one._replace(batch=np.array(group.micro_batches))
+        exact = exact or (np.int64 if _fits_int64(group, one) else object)
+        step = one._replace(batch=np.array(group.micro_batches, dtype=exact))
         similar = similar or SimilarSteps(piece.arch, piece.device, step, work.engine)
         found.append(_best(piece, group.micro_batches, work, step, similar))
     return found
+
+
+def _fits_int64(group: TrainingGroup, step: Step) -> bool:
+    """Whether 64 bits hold the FLOPs of a step of any piece of the group; NumPy's integers would wrap around."""
+    sequences = max(-(-each.run.batch // (each.layout.dp * each.layout.pp)) for each in group.pieces)
+    one_stage = step.parallel._replace(pp=1, vpp=1, stage=0)
+    whole = step._replace(batch=max(sequences, *group.micro_batches), microbatches=1, parallel=one_stage)
+    counted: int = sum(each.total.matmul_flops for each in phases.operators(group.pieces[0].arch, whole))
+    return counted < INT64_EXACT
 
 
 def _workload(arch: Architecture, run: TrainingRun, layout: Layout, choices: Choices) -> Workload:
@@ -286,7 +296,7 @@ def _best(
     usable = None if piece.device.capacity is None else usable_memory(piece.device, work)
     fits = possible if usable is None else possible & (memory <= usable)
     if not fits.any():
-        needed = memory[possible].min().item()
+        needed = min(memory[possible].tolist())
         return TrainingFound(
             points, shortage=Shortage(piece.device.id, piece.layout, Formats(work.dtype), needed, usable)
         )
@@ -295,7 +305,7 @@ def _best(
     totals["mfu"] = _mfu(piece, staged, step, totals["expected_seconds"])
     seconds = _column(totals["expected_seconds"], totals["bound_seconds"], len(sizes))
     place = int(np.argmin(np.where(fits, seconds, np.inf)))
-    return TrainingFound(points, _candidate(piece, totals, sizes, place, memory[place].item(), usable))
+    return TrainingFound(points, _candidate(piece, totals, sizes, place, memory.tolist()[place], usable))
 
 
 def _mfu(piece: TrainingPiece, staged: Sequence[PhaseEstimate], step: Step, expected: Any) -> Any:
