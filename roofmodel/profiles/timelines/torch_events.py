@@ -19,6 +19,7 @@ from roofmodel.profiles.timelines.timeline import (
     CALLS,
     COPY,
     KERNEL,
+    LATEST,
     MEMSET,
     OPERATORS,
     RANGES,
@@ -40,7 +41,6 @@ _BYTES = {
 _DISTRIBUTED_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*"rank"\s*:\s*(\d{1,6})\b')
 _HEAD = 1 << 16  # bytes in which the rank is searched
 _LIST_KEY = ("", "map_key", "traceEvents")
-_MAX_NANOSECONDS = 9 * 10**18  # of the 64 bits of a column
 
 
 def read(file: BinaryIO, name: str) -> Timeline:
@@ -65,7 +65,7 @@ def read(file: BinaryIO, name: str) -> Timeline:
             unusable += 1
             continue
         label, end = limited_name(printable(label)), start + duration
-        if not -_MAX_NANOSECONDS < start <= end < _MAX_NANOSECONDS:
+        if not -LATEST < start <= end < LATEST:
             unusable += 1
             continue
         process, thread = str(event.get("pid")), str(event.get("tid"))

@@ -19,6 +19,7 @@ from roofmodel.profiles.timelines import enclosing, nsys_tables, reading, torch_
 from roofmodel.profiles.timelines.timeline import RANGES, WORK, TableBuilder
 from tests.profiles.samples import content, measured, mutilations
 from tests.profiles.seeds import SEEDS
+from tests.profiles.test_nsys import NVTX, RUNTIME, export
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "training_by_hand.json"
 
@@ -44,6 +45,14 @@ def _refused_or_read(read: reading.Read, damaged: bytes) -> None:
         return
     assert list(timeline.work.columns) == list(WORK)
     assert (timeline.work["start"] <= timeline.work["end"]).all()
+
+
+@pytest.mark.parametrize(("start", "end"), [(-(2**63) + 5, -(2**63) + 9), (2**62, 2**62 + 9), (5, 2**63 - 1)])
+def test_an_nsys_export_with_times_that_no_run_has_is_refused(start: int, end: int) -> None:
+    """From -2^63 ns to any positive time are more than the 64 bits of a difference; 2^62 ns are 146 years."""
+    damaged = export(RUNTIME, NVTX).kernel(start=100, end=200).kernel(start=start, end=end).bytes()
+    with pytest.raises(ProfileError, match="sample: the database contains times that no run has"):
+        nsys_tables.read(io.BytesIO(damaged), "sample")
 
 
 @pytest.mark.parametrize("name", SEEDS)
