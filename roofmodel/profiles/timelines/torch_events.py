@@ -40,6 +40,7 @@ _BYTES = {
 }  # fmt: skip
 _DISTRIBUTED_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*"rank"\s*:\s*(\d{1,6})\b')
 _HEAD = 1 << 16  # bytes in which the rank is searched
+_MAX_NESTING = 2000  # opened and not closed in the 64 KiB that ijson reads at a time
 _LIST_KEY = ("", "map_key", "traceEvents")
 
 
@@ -119,17 +120,19 @@ def _header(file: BinaryIO, name: str) -> tuple[str, list[Event]]:
 
     prefix, properties = "item", []
     try:
-        token = next((token for _, token, _ in ijson.parse(_WithoutControls(file))), None)
+        token = next((token for _, token, _ in ijson.parse(_Text(file, name))), None)
         file.seek(0)
         if token == "start_map":
             prefix = "traceEvents.item"
             _check_one_list(file, name)
             # PyTorch writes them before the events, so that this stops there
-            listed: object = next(ijson.items(_WithoutControls(file), "deviceProperties"), [])
+            listed: object = next(ijson.items(_Text(file, name), "deviceProperties"), [])
             properties = listed if isinstance(listed, list) else []
             file.seek(0)
     except ijson.JSONError as error:
         raise _damaged(name, error) from None
+    except (ValueError, ArithmeticError, RecursionError):  # such as 1e99999999999999999999
+        raise _invalid_numbers(name) from None
     return prefix, [each for each in properties if isinstance(each, dict)]
 
 
@@ -144,23 +147,39 @@ def _events(file: BinaryIO, name: str, prefix: str) -> Iterator[Event]:
     import ijson
 
     try:
-        for event in ijson.items(_WithoutControls(file), prefix):
+        for event in ijson.items(_Text(file, name), prefix):
             if isinstance(event, dict):
                 yield event
     except ijson.JSONError as error:
         raise _damaged(name, error) from None
+    except (ValueError, ArithmeticError, RecursionError):  # such as 1e99999999999999999999
+        raise _invalid_numbers(name) from None
 
 
-class _WithoutControls:
-    """A stream whose control characters are blanks: PyTorch does not escape them in names, which JSON demands."""
+class _Text:
+    """The text of a trace for ijson. Raises ProfileError for a number of more than 2048 digits and for deep nesting,
+    for which ijson takes quadratic memory: it keeps the path of each level.
+
+    Control characters become blanks: PyTorch does not escape them in names, which JSON demands. Python refuses integers
+    of more than 4300 digits, upon which ijson's backend in C crashes the process.
+    """
 
     _BLANKS = bytes(range(32)), b" " * 32
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._table = file, bytes.maketrans(*self._BLANKS)
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file, self._name, self._table = file, name, bytes.maketrans(*self._BLANKS)
+        self._end = b""
 
     def read(self, size: int = -1) -> bytes:
-        return self._file.read(size).translate(self._table)
+        block = self._file.read(size).translate(self._table)
+        text = self._end + block
+        # 2047 digits in a row contain a whole block of this raster, wherever they begin
+        if any(text[place : place + 1024].isdigit() for place in range(0, len(text) - 1023, 1024)) or (
+            block.count(b"[") + block.count(b"{") - block.count(b"]") - block.count(b"}") > _MAX_NESTING
+        ):
+            raise _invalid_numbers(self._name)
+        self._end = text[-2047:]
+        return block
 
 
 def _check_one_list(file: BinaryIO, name: str) -> None:
@@ -173,10 +192,14 @@ def _check_one_list(file: BinaryIO, name: str) -> None:
         rest = block[-len(key) + 1 :]
     file.seek(0)
     if count > 1:  # also in a name; parsing is slow, so it is left to this case
-        keys = sum(1 for path, token, value in ijson.parse(_WithoutControls(file)) if (path, token, value) == _LIST_KEY)
+        keys = sum(1 for path, token, value in ijson.parse(_Text(file, name)) if (path, token, value) == _LIST_KEY)
         file.seek(0)
         if keys > 1:
             raise ProfileError(f"{name}: the key 'traceEvents' occurs more than once; export the trace again")
+
+
+def _invalid_numbers(name: str) -> ProfileError:
+    return ProfileError(f"{name}: the trace has invalid numbers or too deep nesting; export it again")
 
 
 def _damaged(name: str, error: Exception) -> ProfileError:

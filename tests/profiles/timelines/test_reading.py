@@ -55,6 +55,23 @@ def test_an_nsys_export_with_times_that_no_run_has_is_refused(start: int, end: i
         nsys_tables.read(io.BytesIO(damaged), "sample")
 
 
+@pytest.mark.parametrize(
+    "value", ["1" * 4301, "1" * 100_000, "1e99999999999999999999", "[" * 100_000 + "]" * 100_000],
+    ids=["4301 digits", "100000 digits", "exponent", "nesting"],
+)  # fmt: skip
+@pytest.mark.parametrize("key", ["ts", "args"])
+def test_numbers_that_python_refuses_and_deep_nesting_are_refused(key: str, value: str) -> None:
+    """Python's limit is 4300 digits (sys.int_info): ijson's backend in C ended the process with a segmentation fault.
+
+    The number stands at several places of the blocks that ijson reads.
+    """
+    for blanks in (0, 30_000, 65_000):
+        event = f'{{"ph": "X", "cat": "kernel", "name": "k", "dur": 1, "{key}": {" " * blanks}{value}}}'
+        text = f'{{"schemaVersion": 1, "traceEvents": [{event}]}}'
+        with pytest.raises(ProfileError, match="sample: the trace has invalid numbers or too deep nesting"):
+            torch_events.read(io.BytesIO(text.encode()), "sample")
+
+
 @pytest.mark.parametrize("name", SEEDS)
 def test_every_format_of_kernels_is_read_as_a_run_or_refused_with_the_reason(name: str, tmp_path: Path) -> None:
     path = tmp_path / "file"
