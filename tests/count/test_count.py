@@ -71,7 +71,7 @@ def test_counts_of_a_linear_layer_equal_those_derived_by_hand(code: Path) -> Non
 
 
 def test_an_exception_whose_text_cannot_be_printed_is_named(code: Path) -> None:
-    with pytest.raises(WorkloadError, match="raises: Unprintable: .its message cannot be printed. at .*code_for_count"):
+    with pytest.raises(WorkloadError, match=r"raises: Unprintable: \(its message cannot be printed\) at "):
         count(f"{code}:raises", ["4x64"])
 
 

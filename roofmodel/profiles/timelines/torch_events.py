@@ -41,6 +41,9 @@ _BYTES = {
 _DISTRIBUTED_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*"rank"\s*:\s*(\d{1,6})\b')
 _HEAD = 1 << 16  # bytes in which the rank is searched
 _MAX_NESTING = 2000  # opened and not closed in the 64 KiB that ijson reads at a time
+_ESCAPES = re.compile(rb"\\(?:ud[89ab]..\\ud[c-f]..|(ud[89a-f]..)|.)", re.I | re.S)
+"""A backslash and what it escapes; group 1 is half of a surrogate pair."""
+_INCOMPLETE = re.compile(rb"(?<!\\)(?:\\\\)*(\\(?:u.{0,3}|ud[89ab]..(?:\\(?:u.{0,3})?)?)?)\Z", re.I | re.S)
 _LIST_KEY = ("", "map_key", "traceEvents")
 
 
@@ -161,17 +164,20 @@ class _Text:
     for which ijson takes quadratic memory: it keeps the path of each level.
 
     Control characters become blanks: PyTorch does not escape them in names, which JSON demands. Python refuses integers
-    of more than 4300 digits, upon which ijson's backend in C crashes the process.
+    of more than 4300 digits, upon which ijson's backend in C crashes the process. Halves of surrogate pairs become
+    U+FFFD: ijson would decode them to invalid UTF-8.
     """
 
     _BLANKS = bytes(range(32)), b" " * 32
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file, self._name, self._table = file, name, bytes.maketrans(*self._BLANKS)
-        self._end = b""
+        self._end = self._held = b""
 
     def read(self, size: int = -1) -> bytes:
-        block = self._file.read(size).translate(self._table)
+        block = self._whole_escapes(size).translate(self._table)
+        if b"\\u" in block:
+            block = _ESCAPES.sub(_without_half_pair, block)
         text = self._end + block
         # 2047 digits in a row contain a whole block of this raster, wherever they begin
         if any(text[place : place + 1024].isdigit() for place in range(0, len(text) - 1023, 1024)) or (
@@ -180,6 +186,22 @@ class _Text:
             raise _invalid_numbers(self._name)
         self._end = text[-2047:]
         return block
+
+    def _whole_escapes(self, size: int) -> bytes:
+        """The next bytes; an escape at their end that is not complete waits for the rest."""
+        while more := self._file.read(size):
+            block = self._held + more
+            cut = _INCOMPLETE.search(block, max(0, len(block) - 64))
+            place = cut.start(1) if cut else len(block)
+            block, self._held = block[:place], block[place:]
+            if block:
+                return block
+        block, self._held = self._held, b""
+        return block
+
+
+def _without_half_pair(escape: re.Match[bytes]) -> bytes:
+    return b"\\ufffd" if escape[1] else escape[0]
 
 
 def _check_one_list(file: BinaryIO, name: str) -> None:

@@ -72,6 +72,26 @@ def test_numbers_that_python_refuses_and_deep_nesting_are_refused(key: str, valu
             torch_events.read(io.BytesIO(text.encode()), "sample")
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (r"a\ud800", "a\ufffd"), (r"\udc00b", "\ufffdb"), (r"\ud800\ud83d\ude00", "\ufffd\U0001f600"),
+        (r"\\ud800", r"\ud800"), (r"\ud800\u001b[31m", "\ufffd\ufffd[31m"), (r"\uD83D\uDE00", "\U0001f600"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [1, 7, 65_536])
+def test_halves_of_surrogate_pairs_in_names_are_replaced(written: str, read: str, size: int) -> None:
+    """RFC 8259, section 8.2: JSON may have them, and UTF-8 may not. The stream gives at most `size` bytes at once."""
+
+    class Slow(io.BytesIO):
+        def read(self, most: int | None = -1, /) -> bytes:
+            return super().read(min(size, most) if most is not None and most >= 0 else size)
+
+    event = f'{{"ph": "X", "cat": "kernel", "name": "{written}", "ts": 1, "dur": 1, "args": {{}}}}'
+    timeline = torch_events.read(Slow(f'{{"schemaVersion": 1, "traceEvents": [{event}]}}'.encode()), "sample")
+    assert timeline.work["name"].tolist() == [read]
+
+
 @pytest.mark.parametrize("name", SEEDS)
 def test_every_format_of_kernels_is_read_as_a_run_or_refused_with_the_reason(name: str, tmp_path: Path) -> None:
     path = tmp_path / "file"
