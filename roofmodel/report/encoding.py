@@ -39,12 +39,15 @@ def as_csv(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
 
 
 def csv_cell(value: Any) -> Any:
-    """The value; a text that a spreadsheet would run as a formula gets an apostrophe in front.
+    """The value; a text in printable characters, with an apostrophe in front if a spreadsheet would run it.
 
     Spreadsheets take a cell for a formula if it begins with `=`, `+`, `-` or `@`, or with a tab or a line end before
     one of these (OWASP, "CSV injection"). Numbers are unchanged, also as text.
     """
-    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) or _is_number(value):
+    if not isinstance(value, str):
+        return value
+    value = printable(value)
+    if not value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) or _is_number(value):
         return value
     return f"'{value}"
 
