@@ -179,6 +179,13 @@ def test_a_size_may_be_written_with_a_decimal_point(tmp_path: Path) -> None:
     assert not validate(table(tmp_path, GEMM | {"n": "16.0"}), A100).skipped
 
 
+@pytest.mark.parametrize("written", ["1_28", "\u0661\u0662\u0668", "\uff11\uff12\uff18"])
+def test_digits_that_only_python_reads_are_no_size(written: str, tmp_path: Path) -> None:
+    """`float` takes underscores and the digits of every script; a spreadsheet reads such cells as text."""
+    rows = [{"op": "gemm", "dtype": "fp16", "m": m, "n": 128, "k": 128, "latency_us": 50} for m in ("128", written)]
+    assert list(validate(table(tmp_path, *rows), A100).skipped_lines.values()) == [[3]]  # the header is line 1
+
+
 def test_only_the_first_of_many_reasons_are_listed(tmp_path: Path) -> None:
     found = validate(table(tmp_path, GEMM, *(GEMM | {"m": -m} for m in range(30))), A100)
     first, *_, last = reason_lines(found.skipped_lines)
