@@ -422,6 +422,15 @@ def test_kernels_are_listed_by_format(tmp_path: Path) -> None:
     assert {name: part.n for name, part in found.by_set.items()} == {"gemm: torch_flow": 4}
 
 
+def test_rows_have_their_own_formats_where_the_parameters_are_those_of_others(tmp_path: Path) -> None:
+    """The GEMMs of A100's tables are in 16 and 8 bits: fp32 and tf32 have the parameters of fp16."""
+    found = validate(table(tmp_path, *(GEMM | {"dtype": dtype} for dtype in ("float32", "tf32", "fp16"))), A100)
+    labels = [name.removesuffix(" (default)") for name in found.by_kernel_and_format]
+    assert sorted(labels) == [
+        "gemm: any fp16/fp16", "gemm: any fp32/fp32, fit of fp16/fp16", "gemm: any tf32/tf32, fit of fp16/fp16",
+    ]  # fmt: skip
+
+
 def fit_source(device: Device) -> str:
     assert device.calibration is not None
     return device.calibration.gemm["any"]["fp16/fp16"].fit.source
