@@ -326,3 +326,8 @@ def test_names_that_are_not_utf_8_are_shown_with_replacement_characters(suffix: 
         assert ran.status == 0, ran.err
         assert ran.out.encode("utf-8")
         assert Path(f"{odd}-out.{suffix}").stat().st_size > 0
+
+
+def test_texts_in_csv_files_have_no_control_characters() -> None:
+    """ESC [ 2 J clears a terminal that shows the file; an override of the direction of text reverses a name."""
+    assert as_csv(["name"], [{"name": "a\x1b[2J\u202eb\nc"}]).splitlines()[1:] == ["a\ufffd[2J\ufffdb c"]

@@ -16,7 +16,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,9 +140,13 @@ def _shape(text: str) -> tuple[bool, tuple[int, ...]]:
 
 @contextmanager
 def user_errors(what: str) -> Iterator[None]:
-    """Raise an error of the user's code as a WorkloadError of one line, with its file and line number."""
+    """Raise an error of the user's code as a WorkloadError of one line, with its file and line number.
+
+    What the code prints goes to standard error: standard output is the document.
+    """
     try:
-        yield
+        with redirect_stdout(sys.stderr):
+            yield
     except (RoofError, KeyboardInterrupt):
         raise
     except (Exception, SystemExit) as error:
@@ -156,8 +160,15 @@ def user_errors(what: str) -> Iterator[None]:
         at = f" at {user_frames[-1].filename}:{user_frames[-1].lineno}" if user_frames else ""
         if isinstance(error, SyntaxError) and error.filename:
             at = f" at {error.filename}:{error.lineno}"
-        message = cut(" ".join(str(error).split()), 200)
+        message = cut(" ".join(_said(error).split()), 200)
         raise WorkloadError(f"{what}: {type(error).__name__}: {message}{at}") from None
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return printable(str(error))
+    except Exception:  # the class of the exception is the user's code as well
+        return "(its message cannot be printed)"
 
 
 def _build(target: str, torch: Any) -> Any:
@@ -188,7 +199,8 @@ def _build(target: str, torch: Any) -> Any:
                 module = factory()
     if not isinstance(module, torch.nn.Module):
         raise WorkloadError(f"{target} returns a {type(module).__name__}, not a torch module")
-    return module.to("meta").eval()
+    with user_errors(target):
+        return module.to("meta").eval()
 
 
 def _required_arguments(factory: Callable[..., Any]) -> list[str]:

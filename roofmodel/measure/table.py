@@ -318,7 +318,7 @@ def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dic
 def _numbers(cells: Sequence[str]) -> Array:
     def number(cell: str) -> float:
         try:
-            return float(cell)
+            return float(cell) if cell.isascii() and "_" not in cell else np.nan  # Python reads 1_28 and other digits
         except ValueError:
             return np.nan
 

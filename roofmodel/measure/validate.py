@@ -35,6 +35,7 @@ from roofmodel.measure.table import (
 from roofmodel.numbers import units
 from roofmodel.roofline.device import others
 from roofmodel.timing.engine.run import Timing
+from roofmodel.timing.parameter_sets import operator_format_key
 from roofmodel.timing.roofline import Placement, place
 from roofmodel.timing.timing import Formula, clamp_to_bound, formula
 
@@ -158,6 +159,12 @@ def _unit_warning(whole: ErrorSummary) -> tuple[str, ...]:
     return (f"{whole.above_the_roof} of {whole.n} rows are faster than the bound: is latency_us in microseconds?",)
 
 
+def _formats(group: RowGroup, fitted: str) -> str:
+    """The formats of the rows, and those of their parameters where these are others: `fp32/fp32, fit of fp16/fp16`."""
+    own = operator_format_key(group.operator, group.compute)
+    return own if own == fitted or group.op != "gemm" else f"{own}, fit of {fitted}"
+
+
 class _Predicted(NamedTuple):
     """Predictions by row, in seconds or NaN, with the parameters that the expected times use, or empty names."""
 
@@ -199,7 +206,7 @@ def _predicted(
                 name = by.implementation
                 default = "" if name in (group.kernel, "any") else " (default)"
                 sets[group.rows] = f"{group.op}: {name}{default}"
-                formats[group.rows] = f"{group.op}: {name} {by.format_key}{default}"
+                formats[group.rows] = f"{group.op}: {name} {_formats(group, by.format_key)}{default}"
                 fit_sources.add(by.fit.source)
                 if source is not None:
                     uses[group.rows] = _use_in_fit(group, by, device, np.array(source, dtype=object)[group.rows])

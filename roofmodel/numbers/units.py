@@ -115,6 +115,7 @@ def binary(value: float) -> str:
 
 def significant(value: float, digits: int = 3) -> str:
     """A number with `digits` significant digits, never in exponent notation."""
+    value = value if isinstance(value, int | float) else float(value)  # Python 3.11 formats no Fraction
     text = f"{value:.{digits}g}"
     if "e+" in text:
         return f"{float(text):.0f}"

@@ -14,7 +14,7 @@ from roofmodel.errors import WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.workload import DEFAULTS
 from roofmodel.steps.engine_kernels import runs
-from roofmodel.steps.options import auto_dtype, half_dtype
+from roofmodel.steps.options import HALF_FORMATS, auto_dtype, half_dtype
 from roofmodel.steps.parallelism import has_experts, parallel
 
 QUANTIZED_COMPUTE = "fp8"
@@ -134,7 +134,7 @@ def formats(arch: Architecture, device: Device, engine: Engine, given: Mapping[s
     A quantized checkpoint keeps its weight format; if its config states a KV cache format, this format replaces 16
     bits. Formats without a pipe on the device are left out.
     """
-    half = half_dtype(arch, str(DEFAULTS["dtype"]))
+    half = half_with_pipe(arch, [device], str(DEFAULTS["dtype"]))
     quantized, cache = (arch.quantization.weights, arch.quantization.kv) if arch.quantization else (None, None)
     narrow = quantized is None or FORMATS[quantized].bits >= FORMATS[QUANTIZED_COMPUTE].bits
     computes = given.get("dtype") or _computed(device, engine, (half, *([QUANTIZED_COMPUTE] * narrow)), quantized)
@@ -156,6 +156,15 @@ def formats(arch: Architecture, device: Device, engine: Engine, given: Mapping[s
 def _computed(device: Device, engine: Engine, known: Sequence[str], weights: str | None) -> list[str]:
     """The compute formats in which the engine multiplies these weights; 16 bits where none of its kernels is known."""
     return [form for form in known if runs(engine, device, "gemm", weights or form, form)] or [known[0]]
+
+
+def half_with_pipe(arch: Architecture, devices: Sequence[Device], default: str) -> str:
+    """The compute format of 16 bits of a model; the other one where no device has a pipe for it.
+
+    V100 and T4 have none for bf16. There vLLM falls back to fp16, and PyTorch's autocast asks for it.
+    """
+    half = half_dtype(arch, default)
+    return next((form for form in (half, *HALF_FORMATS) if any(has_pipe(each, form) for each in devices)), half)
 
 
 def has_pipe(device: Device, dtype: str) -> bool:

@@ -25,7 +25,7 @@ from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import EngineName, EngineOption, check_whole_number, seconds_of
 from roofmodel.options.workload import DECLARED, MAX_VALUE, MEMORY_UTILIZATION, Options, valid
 from roofmodel.plan.candidate import Shares
-from roofmodel.plan.layouts import Formats, Layout, divisors, has_pipe, layouts
+from roofmodel.plan.layouts import Formats, Layout, divisors, half_with_pipe, has_pipe, layouts
 from roofmodel.plan.options import (
     MAX_GPUS,
     TIME_LIMIT,
@@ -52,7 +52,6 @@ from roofmodel.steps.options import (
     check_training_format,
     check_trains,
     default_engine,
-    half_dtype,
     workload,
 )
 from roofmodel.steps.parallelism import NO_REPLICAS
@@ -60,7 +59,7 @@ from roofmodel.steps.phase import PhaseEstimate
 from roofmodel.steps.pipeline import estimates_by_stage, slowest_stage
 from roofmodel.steps.similar_steps import SimilarSteps
 from roofmodel.sweep import grid
-from roofmodel.sweep.case import slowest_totals
+from roofmodel.sweep.case import INT64_EXACT, slowest_totals
 from roofmodel.sweep.processes import in_processes
 from roofmodel.sweep.sweep import prices_by_device
 from roofmodel.timing.timing import Expected
@@ -143,7 +142,7 @@ def plan_training(
     where no layout divides the model and the batch.
     """
     valid("attention", attention)
-    run = _run(arch, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
+    run = _run(arch, devices, gpus, tokens, batch, seq, dtype, attention, memory_utilization)
     settings = valid("engine_option", engine_option or ())
     run = run._replace(engine=engine or default_engine(arch, ("train",), Options(dp=gpus)), engine_option=settings)
     loaded = Engine.load(run.engine, run.engine_option)
@@ -245,7 +244,7 @@ def _evaluated(
 
 def evaluate(group: TrainingGroup) -> list[TrainingFound]:
     """The candidates of each piece of a group."""
-    found, similar = [], None
+    found, similar, exact = [], None, None
     for piece in group.pieces:
         try:
             work = _workload(piece.arch, piece.run, piece.layout, piece.choices)
@@ -253,10 +252,20 @@ def evaluate(group: TrainingGroup) -> list[TrainingFound]:
             found.append(TrainingFound())
             continue
         (one,) = work.steps()
-        step = one._replace(batch=np.array(group.micro_batches))
+        exact = exact or (np.int64 if _fits_int64(group, one) else object)
+        step = one._replace(batch=np.array(group.micro_batches, dtype=exact))
         similar = similar or SimilarSteps(piece.arch, piece.device, step, work.engine)
         found.append(_best(piece, group.micro_batches, work, step, similar))
     return found
+
+
+def _fits_int64(group: TrainingGroup, step: Step) -> bool:
+    """Whether 64 bits hold the FLOPs of a step of any piece of the group; NumPy's integers would wrap around."""
+    sequences = max(-(-each.run.batch // (each.layout.dp * each.layout.pp)) for each in group.pieces)
+    one_stage = step.parallel._replace(pp=1, vpp=1, stage=0)
+    whole = step._replace(batch=max(sequences, *group.micro_batches), microbatches=1, parallel=one_stage)
+    counted: int = sum(each.total.matmul_flops for each in phases.operators(group.pieces[0].arch, whole))
+    return counted < INT64_EXACT
 
 
 def _workload(arch: Architecture, run: TrainingRun, layout: Layout, choices: Choices) -> Workload:
@@ -287,7 +296,7 @@ def _best(
     usable = None if piece.device.capacity is None else usable_memory(piece.device, work)
     fits = possible if usable is None else possible & (memory <= usable)
     if not fits.any():
-        needed = memory[possible].min().item()
+        needed = min(memory[possible].tolist())
         return TrainingFound(
             points, shortage=Shortage(piece.device.id, piece.layout, Formats(work.dtype), needed, usable)
         )
@@ -296,7 +305,7 @@ def _best(
     totals["mfu"] = _mfu(piece, staged, step, totals["expected_seconds"])
     seconds = _column(totals["expected_seconds"], totals["bound_seconds"], len(sizes))
     place = int(np.argmin(np.where(fits, seconds, np.inf)))
-    return TrainingFound(points, _candidate(piece, totals, sizes, place, memory[place].item(), usable))
+    return TrainingFound(points, _candidate(piece, totals, sizes, place, memory.tolist()[place], usable))
 
 
 def _mfu(piece: TrainingPiece, staged: Sequence[PhaseEstimate], step: Step, expected: Any) -> Any:
@@ -340,8 +349,8 @@ def _candidate(
 
 
 def _run(
-    arch: Architecture, gpus: int, tokens: float | str, batch: int | None, seq: int | None, dtype: str | None,
-    attention: str, share: float,
+    arch: Architecture, devices: Sequence[Device], gpus: int, tokens: float | str, batch: int | None,
+    seq: int | None, dtype: str | None, attention: str, share: float,
 ) -> TrainingRun:  # fmt: skip
     if isinstance(arch.body, Network) or isinstance(arch.stack.embedding, Patches):
         raise WorkloadError(f"{arch.name} reads images; plan the training of a language model")
@@ -354,7 +363,7 @@ def _run(
         raise WorkloadError(Option("dtype"), f" is {shorten(dtype)}; give one format such as bf16")
     if dtype is not None:
         valid("dtype", dtype)
-    compute = auto_dtype(arch) if dtype == "auto" else dtype or half_dtype(arch, "bf16")
+    compute = auto_dtype(arch) if dtype == "auto" else dtype or half_with_pipe(arch, devices, "bf16")
     check_training_format("dtype", compute)
     return TrainingRun(
         number_of_tokens(tokens), sequences, length, gpus, compute, attention, valid("memory_utilization", share)

@@ -6,6 +6,7 @@ command always sets both explicitly.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -20,8 +21,8 @@ EXAMPLE = Command(
 
 
 def collection_advice(hw: Hardware | None) -> Text:
-    """How to collect missing counters on a device."""
-    name = device_name(hw) if hw else "HW"
+    """How to collect missing counters on a device. A device file has only its name: its folder may name a person."""
+    name = os.path.basename(device_name(hw)) if hw else "HW"
     if hw and Device.load(hw).compute_capability is None:
         return f"counters are supported on NVIDIA GPUs only; kernels on {shorten(name)} have times only"
     command = Command(f"`roof ncu-command --hw {shlex.quote(name)} -- CMD`", f"`roofmodel.ncu_command(CMD, {name!r})`")

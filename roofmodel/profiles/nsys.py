@@ -87,7 +87,9 @@ def opened(file: BinaryIO, name: str) -> Iterator[Database]:
         except sqlite3.Error as error:
             why = getattr(error, "sqlite_errorname", "not a valid database")  # the message itself would quote content
             raise ProfileError(f"{name}: the SQLite database cannot be read ({why}); export it again") from None
-        except (TypeError, ValueError, OverflowError):
+        except OverflowError:
+            raise ProfileError(f"{name}: the database contains times that no run has; export it again") from None
+        except (TypeError, ValueError):
             raise ProfileError(f"{name}: the database contains text in a numeric column; export it again") from None
 
 

@@ -33,7 +33,7 @@ from roofmodel.files.file_names import printable
 from roofmodel.profiles import torch_fields as fields
 from roofmodel.profiles.kernel import Call, Evidence, Extent, Kernel, Profile, ReaderWarning, copies_warning, extent
 from roofmodel.profiles.nvtx_ranges import Launch, Range, enclosing_ranges, placement_warnings
-from roofmodel.profiles.streams import decode, limited_name
+from roofmodel.profiles.streams import decode, limited_name, read_most
 from roofmodel.profiles.torch_fields import CALL, HOW_TO_COLLECT, OPERATORS, Event
 
 _TRACE_KEYS = (
@@ -64,7 +64,7 @@ def read(file: BinaryIO, name: str) -> Profile:
     A trace without kernels gives an empty profile with a warning that says how to collect them. Raises ProfileError,
     with the position, for JSON that is truncated or damaged or is not a trace.
     """
-    content = file.read(MAX_TRACE + 1)
+    content = read_most(file, MAX_TRACE + 1)
     if len(content) > MAX_TRACE:
         raise ProfileError(f"{name}: larger than {MAX_TRACE // 2**30} GiB; record fewer steps")
     text = decode(content)

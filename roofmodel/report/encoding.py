@@ -5,14 +5,25 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from roofmodel.files.file_names import printable
+from roofmodel.numbers.algebra import plain, whole
 
 
 def as_json(document: Any) -> str:
-    """A document as JSON, numbers unrounded. Raises ValueError for NaN and infinity, which JSON cannot express."""
-    return json.dumps(document, indent=1, allow_nan=False)
+    """A document as JSON, numbers unrounded, a Fraction as an int or a float.
+
+    Raises ValueError for NaN and infinity, which JSON cannot express.
+    """
+    return json.dumps(document, indent=1, allow_nan=False, default=_without_fraction)
+
+
+def _without_fraction(value: Any) -> Any:
+    if isinstance(value, Fraction):
+        return plain(whole(value))
+    raise TypeError(f"{value!r} is not a number, a text, a list or a record")
 
 
 def as_csv(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
@@ -28,12 +39,15 @@ def as_csv(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
 
 
 def csv_cell(value: Any) -> Any:
-    """The value; a text that a spreadsheet would run as a formula gets an apostrophe in front.
+    """The value; a text in printable characters, with an apostrophe in front if a spreadsheet would run it.
 
     Spreadsheets take a cell for a formula if it begins with `=`, `+`, `-` or `@`, or with a tab or a line end before
     one of these (OWASP, "CSV injection"). Numbers are unchanged, also as text.
     """
-    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) or _is_number(value):
+    if not isinstance(value, str):
+        return value
+    value = printable(value)
+    if not value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) or _is_number(value):
         return value
     return f"'{value}"
 

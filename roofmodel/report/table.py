@@ -83,9 +83,10 @@ class Column(NamedTuple):
     def get(self, row: Any) -> Any:
         """The value of a row; a Fraction as a float. A path such as `cost.flops` ends at None."""
         if callable(self.value):
-            return self.value(row)
-        for name in (self.value or self.key or "").split("."):
-            row = row[name] if isinstance(row, dict) else getattr(row, name) if row is not None else None
+            row = self.value(row)
+        else:
+            for name in (self.value or self.key or "").split("."):
+                row = row[name] if isinstance(row, dict) else getattr(row, name) if row is not None else None
         return float(row) if isinstance(row, Fraction) else row
 
     def cell(self, row: Any) -> Cell:

@@ -80,4 +80,6 @@ def _content(operator: Operator) -> tuple[Any, ...]:
 
 def _value(number: Any) -> Any:
     """A number, or the elements of an array."""
-    return (number.dtype.char, number.tobytes()) if hasattr(number, "tobytes") else number
+    if not hasattr(number, "tobytes"):
+        return number
+    return (number.dtype.char, number.tobytes() if number.dtype.char != "O" else tuple(number.flat))

@@ -15,7 +15,7 @@ from roofmodel.counting import phases
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
-from roofmodel.numbers.algebra import Number, either, is_just, maximum
+from roofmodel.numbers.algebra import Number, either, is_just, maximum, plain, whole
 from roofmodel.options.workload import DECLARED, PARALLELISM, key_of
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.notes import exceeds_positions
@@ -116,8 +116,15 @@ def evaluate(case: GridCase) -> Columns:
             column = numpy.empty(case.shape, numpy.result_type(*known))
             for (place, _), value in zip(parts, known, strict=True):
                 column[numpy.ix_(*place) if len(parts) > 1 else ...] = value
-            table[name] = column.ravel()
+            table[name] = column.ravel() if column.dtype != object else _without_fractions(column.ravel())
     return _with_derived_columns(case, table)
+
+
+def _without_fractions(column: Any) -> Any:
+    """An array of exact numbers, with ints and floats in place of Fractions: files and tables have no others."""
+    import numpy
+
+    return numpy.array([plain(whole(value)) for value in column], dtype=object)
 
 
 @cache

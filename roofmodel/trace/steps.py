@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import pandas
 
 _MARK = re.compile(
-    r"(?:ProfilerStep#|(?:\w+[ _./-])?(?:step|iter|iteration|batch|train_step|training_step)[ _#:=./-]*)(\d+)"
+    r"(?:ProfilerStep#|(?:\w+[ _./-])?(?:step|iter|iteration|batch|train_step|training_step)[ _#:=./-]*)(\d{1,18})"
     r"(?:[ _-]rank[ _=-]?\d+\b.*)?",
     re.I,
-)  # the suffix: `epoch1_step2003-rank0-640_8`, as in the lecture on jitter
+)  # 18 digits fit in 64 bits; the suffix: `epoch1_step2003-rank0-640_8`, as in the lecture on jitter
 MIN_STEPS = 3  # of a repeating sequence
 SAME = 0.95  # share of the kernels that must equal the kernel one period later
 OPEN_END = 1 << 62  # later ends mean that the range was open when the trace ended

@@ -36,6 +36,19 @@ def text():
     return "no module"
 def wide():
     return nn.Linear(64, 256)
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+def raises():
+    raise Unprintable
+class Loud(nn.Linear):
+    def forward(self, x):
+        print("forward")
+        return super().forward(x)
+def loud():
+    print("factory")
+    return Loud(64, 256)
+print("import")
 """
 
 
@@ -55,6 +68,21 @@ def test_counts_of_a_linear_layer_equal_those_derived_by_hand(code: Path) -> Non
     assert op.placement is not None
     assert op.placement.bound == "memory"
     assert counted.parameters == 64 * 256 + 256
+
+
+def test_an_exception_whose_text_cannot_be_printed_is_named(code: Path) -> None:
+    with pytest.raises(WorkloadError, match=r"raises: Unprintable: \(its message cannot be printed\) at "):
+        count(f"{code}:raises", ["4x64"])
+
+
+def test_what_the_users_code_prints_does_not_precede_the_document(
+    code: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    count(f"{code}:loud", ["4x64"])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "factory\n" in err
+    assert "forward\n" in err
 
 
 def test_an_operator_without_a_formula_is_uncounted_and_not_zero(code: Path) -> None:

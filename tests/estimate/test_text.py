@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from roofmodel.devices.device import Device
 from roofmodel.estimate.data import to_dict
 from roofmodel.estimate.markdown import as_markdown
@@ -57,6 +59,15 @@ def test_the_bytes_that_a_gpu_sends_are_in_a_remark() -> None:
     assert phase.cost.link_bytes == sent
     assert f"each GPU sends {units.si(sent, 'B')} over its links" in str(describe_exchange(phase))
     assert describe_exchange(run("gpt2").phases[0]) is None
+
+
+def test_the_bytes_that_a_gpu_sends_of_a_last_token_are_a_fraction_in_training() -> None:
+    """With `--logits last` each GPU holds an eighth of one position's logits: no whole number of bytes in all."""
+    (phase,) = run("llama-3.1-8b", phase="train", logits="last", tp=8).phases
+    sent = phase.cost.link_bytes
+    assert isinstance(sent, Fraction)
+    assert sent.denominator > 1
+    assert f"each GPU sends {float(sent) / 1e9:.3g} GB" in (describe_exchange(phase) or "")
 
 
 def test_the_gemm_flops_of_a_scan_are_stated_as_a_part_of_all() -> None:

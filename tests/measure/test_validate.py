@@ -179,6 +179,13 @@ def test_a_size_may_be_written_with_a_decimal_point(tmp_path: Path) -> None:
     assert not validate(table(tmp_path, GEMM | {"n": "16.0"}), A100).skipped
 
 
+@pytest.mark.parametrize("written", ["1_28", "\u0661\u0662\u0668", "\uff11\uff12\uff18"])
+def test_digits_that_only_python_reads_are_no_size(written: str, tmp_path: Path) -> None:
+    """`float` takes underscores and the digits of every script; a spreadsheet reads such cells as text."""
+    rows = [{"op": "gemm", "dtype": "fp16", "m": m, "n": 128, "k": 128, "latency_us": 50} for m in ("128", written)]
+    assert list(validate(table(tmp_path, *rows), A100).skipped_lines.values()) == [[3]]  # the header is line 1
+
+
 def test_only_the_first_of_many_reasons_are_listed(tmp_path: Path) -> None:
     found = validate(table(tmp_path, GEMM, *(GEMM | {"m": -m} for m in range(30))), A100)
     first, *_, last = reason_lines(found.skipped_lines)
@@ -413,6 +420,15 @@ def test_kernels_are_listed_by_format(tmp_path: Path) -> None:
         "gemm: torch_flow fp8/fp8_block": 1,
     }
     assert {name: part.n for name, part in found.by_set.items()} == {"gemm: torch_flow": 4}
+
+
+def test_rows_have_their_own_formats_where_the_parameters_are_those_of_others(tmp_path: Path) -> None:
+    """The GEMMs of A100's tables are in 16 and 8 bits: fp32 and tf32 have the parameters of fp16."""
+    found = validate(table(tmp_path, *(GEMM | {"dtype": dtype} for dtype in ("float32", "tf32", "fp16"))), A100)
+    labels = [name.removesuffix(" (default)") for name in found.by_kernel_and_format]
+    assert sorted(labels) == [
+        "gemm: any fp16/fp16", "gemm: any fp32/fp32, fit of fp16/fp16", "gemm: any tf32/tf32, fit of fp16/fp16",
+    ]  # fmt: skip
 
 
 def fit_source(device: Device) -> str:

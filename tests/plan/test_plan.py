@@ -473,6 +473,16 @@ def test_formats_without_a_pipe_are_not_searched() -> None:
     assert {one.dtype for one in formats(arch, Device.load("h100"), Engine.load("vllm"), {})} == {"bf16", "fp8"}
 
 
+@pytest.mark.parametrize("device", ["v100", "t4"])
+def test_a_checkpoint_in_bf16_is_planned_in_fp16_on_devices_without_a_pipe_for_bf16(device: str) -> None:
+    """The help says "bf16 or fp16"; vLLM falls back in the same way."""
+    options: dict[str, Any] = {"gpus": 8, "top": 1, "dtype": None}
+    serving = roofmodel.plan("llama-3.2-1b", device, isl=256, osl=32, **options).to_dict()
+    training = roofmodel.plan_training("llama-3.2-1b", device, tokens="1B", seq=256, **options).to_dict()
+    assert {one["dtype"] for one in serving["candidates"]} == {"fp16"}
+    assert training["workload"]["dtype"] == "fp16"
+
+
 def test_rates_tie_where_their_intervals_do_not_separate_them() -> None:
     one, near, far = Expected(100, 90, 110), Expected(95, 85, 105), Expected(50, 45, 55)
     assert ties(one, near)

@@ -57,6 +57,19 @@ def test_an_interleaved_pipeline_with_selective_recomputation_is_that_of_an_esti
     assert one.memory == pytest.approx(memory["total"])
 
 
+def test_counts_beyond_64_bits_are_planned_exactly() -> None:
+    """10^8 tokens of GPT-2 XL: 48 layers of at least 4 x 1600 x 10^16 / 2 FLOPs of attention; 64 bits hold 9.2e18.
+
+    Flash attention stores no scores: what a sequence needs beyond the weights grows with its length.
+    """
+    needed = []
+    for length in (10**6, 10**7, 10**8):
+        found = planned(batch=1, seq=length).shortage
+        assert found
+        needed.append(found.needed)
+    assert needed[2] - needed[1] == 10 * (needed[1] - needed[0])
+
+
 def test_interleaving_shortens_the_bubble_and_is_searched_by_default() -> None:
     found = planned(pp=4, recompute="none", micro_batch=2, top=20)
     idle = {each.candidate.choices.vpp: each.candidate.shares.idle for each in found.ranked}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from roofmodel.devices.library import shipped_folder
 from roofmodel.errors import RoofError, option_spelling
 from roofmodel.plot import ncu_command_text as views
 from roofmodel.plot.ncu_command import collect, collection_advice
@@ -116,3 +117,8 @@ def test_ncu_is_not_suggested_for_other_vendors():
     assert collection_advice("mi300x") == (
         "counters are supported on NVIDIA GPUs only; kernels on 'mi300x' have times only"
     )
+
+
+def test_the_advice_names_a_device_file_without_its_folder():
+    """The folder may name a person, and the advice is part of pages and documents."""
+    assert "`roofmodel.ncu_command(CMD, 'h100-sxm.yaml')`" in str(collection_advice(shipped_folder() / "h100-sxm.yaml"))

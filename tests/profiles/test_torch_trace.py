@@ -351,3 +351,20 @@ def test_measured_backward_kernels_lie_in_the_backward_range():
     assert set(backward) == {"ProfilerStep#4", "ProfilerStep#5", "ProfilerStep#6"}
     assert len(set(backward.values())) == 1  # the three steps have equal work
     assert 2 * sum(backward.values()) > len(profile.kernels)  # most kernels are of the backward pass
+
+
+class _Recorded(io.BytesIO):
+    """A stream that records how much its reader asks for at once."""
+
+    largest = 0
+
+    def read(self, size=-1):
+        self.largest = max(self.largest, size)
+        return super().read(size)
+
+
+def test_a_small_trace_is_read_without_the_memory_of_the_largest():
+    """A buffered stream allocates all that `read` asks for: 4 GiB, more than `ulimit -v` may allow."""
+    stream = _Recorded(b'{"schemaVersion": 1, "traceEvents": []}')
+    torch_trace.read(stream, "sample")
+    assert 0 < stream.largest <= 2**20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import time
@@ -185,6 +186,16 @@ def test_counts_beyond_64_bits_stay_exact(model: str, phase: str, batch: list[in
     arch = hub.load(model)
     for row in points(sweep([arch], [MI300X], phase=phase, batch=batch, seq=seq)):
         assert_equals_estimate(row, arch, MI300X)
+
+
+def test_counts_of_odd_and_even_prompts_are_whole_numbers_in_every_format() -> None:
+    """128 decode steps after prompts of 1 and 5 tokens have mean contexts that are halves of integers."""
+    report = roofmodel.sweep("llama-3.1-8b", "a100", phase="generate", batch=[2, 3], seq=[1, 5])
+    rows = report.to_dict()["rows"]
+    alone = estimate(hub.load("llama-3.1-8b"), A100, phase="generate", batch=3, seq=5)
+    assert rows[3]["matmul_flops"] == totals(alone.phases[0])["matmul_flops"]
+    assert all(isinstance(row[name], int) for row in rows for name in ("matmul_flops", "bytes", "kv_cache_bytes"))
+    assert json.loads(json.dumps(rows)) == rows
 
 
 def test_some_counts_need_more_than_64_bits() -> None:

@@ -416,6 +416,26 @@ def test_steps_are_read_from_marks_of_the_profiler(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_number_beyond_64_bits_is_no_number_of_a_step(tmp_path: Path) -> None:
+    """Step numbers are columns of 64 bits in `roof jitter`; 2^63 has 19 digits."""
+    events = [launched("gemm", 10.0 * n, 10.0 * n + 5, 10.0 * n - 1) for n in (1, 2)]
+    for digits, source in ((18, "marks"), (24, None)):
+        marked = [
+            event("user_annotation", "ProfilerStep#" + "9" * (digits - 1) + str(n), 10.0 * n - 2, 10.0 * n + 7)
+            for n in (1, 2)
+        ]
+        (rank,) = analyzed(tmp_path, *events, *marked).ranks
+        assert rank.steps.source == source
+
+
+def test_times_whose_difference_exceeds_64_bits_are_ignored_with_a_warning(tmp_path: Path) -> None:
+    """8.9e15 us are 8.9e18 ns: twice as much, from the first to the last kernel, is above 2^63 = 9.2e18 ns."""
+    far = [event("kernel", "gemm", start, start + 3, 0, 7, device=0) for start in (-8.9e15, 1.0, 8.9e15)]
+    found = analyzed(tmp_path, *far)
+    assert found.ranks[0].rank.is_kernel.sum() == 1
+    assert any(str(text).startswith("2 events without a name, a time") for text in found.warnings)
+
+
 def test_steps_without_marks_are_found_by_their_period_and_incomplete_ones_are_left_out(tmp_path: Path) -> None:
     events, time = [], 100.0
     for number in range(4):

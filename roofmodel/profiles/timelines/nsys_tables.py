@@ -21,6 +21,7 @@ from roofmodel.profiles.timelines.timeline import (
     CLOCK,
     COPY,
     KERNEL,
+    LATEST,
     MEMSET,
     OPERATORS,
     POWER,
@@ -68,6 +69,8 @@ def _timeline(database: nsys.Database, name: str) -> Timeline:
     for kind, row, cells in _activities(database, strings):
         start, end = int(row["start"]), int(row["end"])
         backwards += end < start
+        if end >= LATEST:
+            raise OverflowError("a time is too large")
         work.add(
             kind=kind, start=start, end=max(start, end), device=row["deviceId"], stream=row["streamId"],
             process=None if row["globalPid"] is None else nsys.process_id(row["globalPid"]),

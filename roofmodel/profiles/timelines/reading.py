@@ -113,6 +113,8 @@ def _timeline(source: InputFile, reader: Read) -> Timeline:
         raise ProfileError(
             f"{source.name}: PyTorch traces need ijson: pip install ijson, or the extra `trace`"
         ) from None
+    except OverflowError:
+        raise ProfileError(f"{source.name}: it contains times that no run has; export it again") from None
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(source, error) from None
 

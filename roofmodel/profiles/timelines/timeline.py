@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pandas
 
 UNKNOWN = -1
+LATEST = 1 << 62
+"""No event is later than this, or earlier than its negative, in nanoseconds: differences of times fit in 64 bits."""
 RANK_IN_NAME = re.compile(r"(?<![a-z])rank[ _=-]?(\d{1,6})(?!\d)", re.I)  # in `epoch1_step2003-rank0-640_8`
 KERNEL, COPY, MEMSET = "kernel", "copy", "memset"
 
@@ -107,8 +109,12 @@ class TableBuilder:
                 values.append(UNKNOWN if cell is None else int(cell))
 
     def frame(self) -> pandas.DataFrame:
-        """The table."""
+        """The table. Raises OverflowError for a start beyond LATEST."""
         import pandas
+
+        starts = self._values["start"]
+        if starts and not -LATEST < min(starts) <= max(starts) < LATEST:
+            raise OverflowError("a time is too large")
 
         def column(name: str, values: array[int]) -> object:
             if name not in self._texts:

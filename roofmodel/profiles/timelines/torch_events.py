@@ -19,6 +19,7 @@ from roofmodel.profiles.timelines.timeline import (
     CALLS,
     COPY,
     KERNEL,
+    LATEST,
     MEMSET,
     OPERATORS,
     RANGES,
@@ -39,8 +40,11 @@ _BYTES = {
 }  # fmt: skip
 _DISTRIBUTED_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*"rank"\s*:\s*(\d{1,6})\b')
 _HEAD = 1 << 16  # bytes in which the rank is searched
+_MAX_NESTING = 2000  # opened and not closed in the 64 KiB that ijson reads at a time
+_ESCAPES = re.compile(rb"\\(?:ud[89ab]..\\ud[c-f]..|(ud[89a-f]..)|.)", re.I | re.S)
+"""A backslash and what it escapes; group 1 is half of a surrogate pair."""
+_INCOMPLETE = re.compile(rb"(?<!\\)(?:\\\\)*(\\(?:u.{0,3}|ud[89ab]..(?:\\(?:u.{0,3})?)?)?)\Z", re.I | re.S)
 _LIST_KEY = ("", "map_key", "traceEvents")
-_MAX_NANOSECONDS = 9 * 10**18  # of the 64 bits of a column
 
 
 def read(file: BinaryIO, name: str) -> Timeline:
@@ -65,7 +69,7 @@ def read(file: BinaryIO, name: str) -> Timeline:
             unusable += 1
             continue
         label, end = limited_name(printable(label)), start + duration
-        if not -_MAX_NANOSECONDS < start <= end < _MAX_NANOSECONDS:
+        if not -LATEST < start <= end < LATEST:
             unusable += 1
             continue
         process, thread = str(event.get("pid")), str(event.get("tid"))
@@ -119,17 +123,19 @@ def _header(file: BinaryIO, name: str) -> tuple[str, list[Event]]:
 
     prefix, properties = "item", []
     try:
-        token = next((token for _, token, _ in ijson.parse(_WithoutControls(file))), None)
+        token = next((token for _, token, _ in ijson.parse(_Text(file, name))), None)
         file.seek(0)
         if token == "start_map":
             prefix = "traceEvents.item"
             _check_one_list(file, name)
             # PyTorch writes them before the events, so that this stops there
-            listed: object = next(ijson.items(_WithoutControls(file), "deviceProperties"), [])
+            listed: object = next(ijson.items(_Text(file, name), "deviceProperties"), [])
             properties = listed if isinstance(listed, list) else []
             file.seek(0)
     except ijson.JSONError as error:
         raise _damaged(name, error) from None
+    except (ValueError, ArithmeticError, RecursionError):  # such as 1e99999999999999999999
+        raise _invalid_numbers(name) from None
     return prefix, [each for each in properties if isinstance(each, dict)]
 
 
@@ -144,23 +150,58 @@ def _events(file: BinaryIO, name: str, prefix: str) -> Iterator[Event]:
     import ijson
 
     try:
-        for event in ijson.items(_WithoutControls(file), prefix):
+        for event in ijson.items(_Text(file, name), prefix):
             if isinstance(event, dict):
                 yield event
     except ijson.JSONError as error:
         raise _damaged(name, error) from None
+    except (ValueError, ArithmeticError, RecursionError):  # such as 1e99999999999999999999
+        raise _invalid_numbers(name) from None
 
 
-class _WithoutControls:
-    """A stream whose control characters are blanks: PyTorch does not escape them in names, which JSON demands."""
+class _Text:
+    """The text of a trace for ijson. Raises ProfileError for a number of more than 2048 digits and for deep nesting,
+    for which ijson takes quadratic memory: it keeps the path of each level.
+
+    Control characters become blanks: PyTorch does not escape them in names, which JSON demands. Python refuses integers
+    of more than 4300 digits, upon which ijson's backend in C crashes the process. Halves of surrogate pairs become
+    U+FFFD: ijson would decode them to invalid UTF-8.
+    """
 
     _BLANKS = bytes(range(32)), b" " * 32
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._table = file, bytes.maketrans(*self._BLANKS)
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file, self._name, self._table = file, name, bytes.maketrans(*self._BLANKS)
+        self._end = self._held = b""
 
     def read(self, size: int = -1) -> bytes:
-        return self._file.read(size).translate(self._table)
+        block = self._whole_escapes(size).translate(self._table)
+        if b"\\u" in block:
+            block = _ESCAPES.sub(_without_half_pair, block)
+        text = self._end + block
+        # 2047 digits in a row contain a whole block of this raster, wherever they begin
+        if any(text[place : place + 1024].isdigit() for place in range(0, len(text) - 1023, 1024)) or (
+            block.count(b"[") + block.count(b"{") - block.count(b"]") - block.count(b"}") > _MAX_NESTING
+        ):
+            raise _invalid_numbers(self._name)
+        self._end = text[-2047:]
+        return block
+
+    def _whole_escapes(self, size: int) -> bytes:
+        """The next bytes; an escape at their end that is not complete waits for the rest."""
+        while more := self._file.read(size):
+            block = self._held + more
+            cut = _INCOMPLETE.search(block, max(0, len(block) - 64))
+            place = cut.start(1) if cut else len(block)
+            block, self._held = block[:place], block[place:]
+            if block:
+                return block
+        block, self._held = self._held, b""
+        return block
+
+
+def _without_half_pair(escape: re.Match[bytes]) -> bytes:
+    return b"\\ufffd" if escape[1] else escape[0]
 
 
 def _check_one_list(file: BinaryIO, name: str) -> None:
@@ -173,10 +214,14 @@ def _check_one_list(file: BinaryIO, name: str) -> None:
         rest = block[-len(key) + 1 :]
     file.seek(0)
     if count > 1:  # also in a name; parsing is slow, so it is left to this case
-        keys = sum(1 for path, token, value in ijson.parse(_WithoutControls(file)) if (path, token, value) == _LIST_KEY)
+        keys = sum(1 for path, token, value in ijson.parse(_Text(file, name)) if (path, token, value) == _LIST_KEY)
         file.seek(0)
         if keys > 1:
             raise ProfileError(f"{name}: the key 'traceEvents' occurs more than once; export the trace again")
+
+
+def _invalid_numbers(name: str) -> ProfileError:
+    return ProfileError(f"{name}: the trace has invalid numbers or too deep nesting; export it again")
 
 
 def _damaged(name: str, error: Exception) -> ProfileError:

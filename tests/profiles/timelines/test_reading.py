@@ -19,6 +19,7 @@ from roofmodel.profiles.timelines import enclosing, nsys_tables, reading, torch_
 from roofmodel.profiles.timelines.timeline import RANGES, WORK, TableBuilder
 from tests.profiles.samples import content, measured, mutilations
 from tests.profiles.seeds import SEEDS
+from tests.profiles.test_nsys import NVTX, RUNTIME, export
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "training_by_hand.json"
 
@@ -44,6 +45,51 @@ def _refused_or_read(read: reading.Read, damaged: bytes) -> None:
         return
     assert list(timeline.work.columns) == list(WORK)
     assert (timeline.work["start"] <= timeline.work["end"]).all()
+
+
+@pytest.mark.parametrize(("start", "end"), [(-(2**63) + 5, -(2**63) + 9), (2**62, 2**62 + 9), (5, 2**63 - 1)])
+def test_an_nsys_export_with_times_that_no_run_has_is_refused(start: int, end: int) -> None:
+    """From -2^63 ns to any positive time are more than the 64 bits of a difference; 2^62 ns are 146 years."""
+    damaged = export(RUNTIME, NVTX).kernel(start=100, end=200).kernel(start=start, end=end).bytes()
+    with pytest.raises(ProfileError, match="sample: the database contains times that no run has"):
+        nsys_tables.read(io.BytesIO(damaged), "sample")
+
+
+@pytest.mark.parametrize(
+    "value", ["1" * 4301, "1" * 100_000, "1e99999999999999999999", "[" * 100_000 + "]" * 100_000],
+    ids=["4301 digits", "100000 digits", "exponent", "nesting"],
+)  # fmt: skip
+@pytest.mark.parametrize("key", ["ts", "args"])
+def test_numbers_that_python_refuses_and_deep_nesting_are_refused(key: str, value: str) -> None:
+    """Python's limit is 4300 digits (sys.int_info): ijson's backend in C ended the process with a segmentation fault.
+
+    The number stands at several places of the blocks that ijson reads.
+    """
+    for blanks in (0, 30_000, 65_000):
+        event = f'{{"ph": "X", "cat": "kernel", "name": "k", "dur": 1, "{key}": {" " * blanks}{value}}}'
+        text = f'{{"schemaVersion": 1, "traceEvents": [{event}]}}'
+        with pytest.raises(ProfileError, match="sample: the trace has invalid numbers or too deep nesting"):
+            torch_events.read(io.BytesIO(text.encode()), "sample")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (r"a\ud800", "a\ufffd"), (r"\udc00b", "\ufffdb"), (r"\ud800\ud83d\ude00", "\ufffd\U0001f600"),
+        (r"\\ud800", r"\ud800"), (r"\ud800\u001b[31m", "\ufffd\ufffd[31m"), (r"\uD83D\uDE00", "\U0001f600"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [1, 7, 65_536])
+def test_halves_of_surrogate_pairs_in_names_are_replaced(written: str, read: str, size: int) -> None:
+    """RFC 8259, section 8.2: JSON may have them, and UTF-8 may not. The stream gives at most `size` bytes at once."""
+
+    class Slow(io.BytesIO):
+        def read(self, most: int | None = -1, /) -> bytes:
+            return super().read(min(size, most) if most is not None and most >= 0 else size)
+
+    event = f'{{"ph": "X", "cat": "kernel", "name": "{written}", "ts": 1, "dur": 1, "args": {{}}}}'
+    timeline = torch_events.read(Slow(f'{{"schemaVersion": 1, "traceEvents": [{event}]}}'.encode()), "sample")
+    assert timeline.work["name"].tolist() == [read]
 
 
 @pytest.mark.parametrize("name", SEEDS)
