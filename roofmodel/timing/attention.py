@@ -46,8 +46,8 @@ PREFILL = FormulaDescription(
 DECODE = FormulaDescription(
     name="attention",
     title="fused attention with one or a few queries per sequence",
-    summary="One thread block per sequence and key-value head processes the KV cache for all query heads that share it. "
-    "If SMs are idle, the cache is split among several blocks, where this is faster.",
+    summary="One thread block per sequence and key-value head processes the KV cache for all query heads that share "
+    "it. If SMs are idle, the cache is split among several blocks, where this is faster.",
     equation="latency + √(waves² + stream²) + combine",
     terms=(
         (
