@@ -35,6 +35,7 @@ A100_40 = Evidence(
         (Evidence("NVIDIA B300 SXM6 AC", "10.3", 148), "b300"),
         (Evidence("NVIDIA GB300", "10.3", 152), "gb300"),
         (Evidence("NVIDIA GH200 480GB", "9.0", 132, dram_bytes=101_468_602_368), "gh200"),
+        (Evidence("NVIDIA GH200 120GB", "9.0", 132, dram_bytes=101_468_602_368), "gh200"),
         (Evidence("NVIDIA H20", "9.0", 78, l2_bytes=62_914_560), "h20"),
         (Evidence("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "12.0", 188), "rtx-pro-6000"),
         (Evidence("NVIDIA RTX PRO 6000 Blackwell Server Edition", "12.0", 188), "rtx-pro-6000-server"),
