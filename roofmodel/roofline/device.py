@@ -126,8 +126,9 @@ def contradictions(device: Device, evidence: Evidence) -> list[str]:
     differ("L2", "B", l2.capacity if l2 else None, evidence.l2_bytes, 0.01)
     # drivers report bus width x clock, datasheets a rounded value
     differ("DRAM bandwidth", "B/s", device.bandwidth, evidence.dram_bandwidth, 0.025)
-    # usable memory is up to 8 % less than the nominal size
-    differ("DRAM", "B", device.capacity, evidence.dram_bytes, 0.09)
+    # usable memory is up to 8 % less than the nominal size, and never more
+    is_more = (evidence.dram_bytes or 0) > (device.capacity or 0)
+    differ("DRAM", "B", device.capacity, evidence.dram_bytes, 0.01 if is_more else 0.09)
     differ("boost clock", "Hz", device.clocks.get("boost"), evidence.clock, 0.01)
     if evidence.name is not None:
         named, known = _name_parts(evidence.name), _name_parts(device.name)
