@@ -28,7 +28,7 @@ from roofmodel.explain.bound_changes import (
     first_size,
     grid_sizes,
 )
-from roofmodel.explain.explain import Explanation, explain, load_model, matching_names
+from roofmodel.explain.explain import Explanation, default_dtype, explain, load_model, matching_names
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.symbols import symbol
 from roofmodel.numbers.algebra import Number, minimum
@@ -91,7 +91,7 @@ def crossover(
 def _kernel_crossover(
     name: str, device: Device, over: str | None, op: str | None, options: dict[str, Any]
 ) -> Crossover:
-    dtype = options.get("dtype", "fp16")
+    dtype = options.get("dtype") or default_dtype(name, device)
     check_kernel(1, dtype)
     widths = Workload((), dtype=dtype).widths
     unused = [

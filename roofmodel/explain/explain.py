@@ -134,7 +134,7 @@ def explain_named(
         raise ModelError("no model; give one such as gpt2-xl, a kernel such as matmul, or ", Option("line"))
     notes = [ignored("size", Message("it is the size of an axis of ", Option("line")))] if size else []
     if isinstance(model, str) and model in textbook_kernels.KERNELS:
-        found = explain_kernel(model, device, n, dtype)
+        found = explain_kernel(model, device, n, options.get("dtype"))
         notes += [ignored(name, f"{model} is a kernel") for name in model_options]
     else:
         found = explain(load_model(model, family), device, op, **options)
@@ -195,9 +195,18 @@ def explain(arch: Architecture, device: Device | None = None, op: str | None = N
     )
 
 
-def explain_kernel(name: str, device: Device | None = None, n: int | None = None, dtype: str = "fp16") -> Explanation:
+def default_dtype(kernel: str, device: Device | None) -> str:
+    """The format of a textbook kernel without `dtype`: fp16 of GEMMs; of others fp64, as in the literature on stencils
+    and STREAM, where the device has a pipe for it."""
+    is_double = textbook_kernels.KERNELS[kernel].kind != "gemm" and (device is None or "fp64" in device.types)
+    return "fp64" if is_double else "fp16"
+
+
+def explain_kernel(
+    name: str, device: Device | None = None, n: int | None = None, dtype: str | None = None
+) -> Explanation:
     """Derive a textbook kernel of size `n` (default 1024)."""
-    size = 1024 if n is None else n
+    size, dtype = 1024 if n is None else n, dtype or default_dtype(name, device)
     check_kernel(size, dtype)
     widths = Workload((), dtype=dtype).widths
     numbers, symbols = (textbook_kernels.operator(name, n, widths) for n in (size, symbol("n")))

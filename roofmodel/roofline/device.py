@@ -24,8 +24,8 @@ _NAME_PARTS = re.compile(
     # the chip is a separate word: A10G is not A10, GB200 is not B200; variants follow the number (ti, super, Ada)
     r"\b(v100s?|[ahb][12]00|b300|g[bh][23]00|h20|a[134]0|l4|l40s|t4|mi250x|mi300x"
     r"|rtx pro \d{4} blackwell (?:max-q )?(?:workstation|server)|rtx a?\d{4}(?: (?:ti|super|d|laptop|ada))*)\b"
-    # in the name of a GH200, 480 GB is the size of the CPU's memory
-    r"|(sxm|pcie|nvl)\d*|(?!480)\b(\d+)\s?gb?\b",
+    # in the name of a GH200, 120 or 480 GB is the size of the CPU's memory
+    r"|(sxm|pcie|nvl)\d*|(?!(?:120|480)\s?gb)\b(\d+)\s?gb?\b",
     re.IGNORECASE,
 )
 
@@ -126,8 +126,9 @@ def contradictions(device: Device, evidence: Evidence) -> list[str]:
     differ("L2", "B", l2.capacity if l2 else None, evidence.l2_bytes, 0.01)
     # drivers report bus width x clock, datasheets a rounded value
     differ("DRAM bandwidth", "B/s", device.bandwidth, evidence.dram_bandwidth, 0.025)
-    # usable memory is up to 8 % less than the nominal size
-    differ("DRAM", "B", device.capacity, evidence.dram_bytes, 0.09)
+    # usable memory is up to 8 % less than the nominal size, and never more
+    is_more = (evidence.dram_bytes or 0) > (device.capacity or 0)
+    differ("DRAM", "B", device.capacity, evidence.dram_bytes, 0.01 if is_more else 0.09)
     differ("boost clock", "Hz", device.clocks.get("boost"), evidence.clock, 0.01)
     if evidence.name is not None:
         named, known = _name_parts(evidence.name), _name_parts(device.name)

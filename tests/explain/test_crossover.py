@@ -289,3 +289,10 @@ def test_the_title_states_fixed_sizes_and_the_answer_states_the_sums() -> None:
     alone = roofmodel.crossover("gpt2", "a100", over="batch").to_markdown()
     assert "decode, fp16, context 1024, on" in alone
     assert "bytes sent" not in alone
+
+
+def test_kernels_on_vectors_and_grids_are_in_fp64_by_default_and_matrices_in_fp16() -> None:
+    """Williams et al. and STREAM count 8 bytes a number: saxpy has 2 FLOPs in 24 bytes."""
+    assert roofmodel.crossover("saxpy", "a100").to_dict()["dtype"] == "fp64"
+    assert roofmodel.crossover("matmul", "a100").to_dict()["dtype"] == "fp16"
+    assert roofmodel.explain("stencil7").to_dict()["dtype"] == "fp64"

@@ -35,6 +35,7 @@ A100_40 = Evidence(
         (Evidence("NVIDIA B300 SXM6 AC", "10.3", 148), "b300"),
         (Evidence("NVIDIA GB300", "10.3", 152), "gb300"),
         (Evidence("NVIDIA GH200 480GB", "9.0", 132, dram_bytes=101_468_602_368), "gh200"),
+        (Evidence("NVIDIA GH200 120GB", "9.0", 132, dram_bytes=101_468_602_368), "gh200"),
         (Evidence("NVIDIA H20", "9.0", 78, l2_bytes=62_914_560), "h20"),
         (Evidence("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "12.0", 188), "rtx-pro-6000"),
         (Evidence("NVIDIA RTX PRO 6000 Blackwell Server Edition", "12.0", 188), "rtx-pro-6000-server"),
@@ -161,3 +162,9 @@ def test_two_devices_in_one_file_give_a_warning() -> None:
         (warning,) = identify(both, None, ["x.csv"]).warnings
         assert warning.startswith("the file has ")
         assert re.search(r"compute capability (7.0, not 8.0|8.0, not 7.0); multiprocessors", warning)
+
+
+def test_an_h100_with_more_memory_than_the_nvl_is_not_the_nvl() -> None:
+    """94 GiB are nominal, and drivers report less; the H100 SXM of 96 GB reports 95.1 GiB and the bare name."""
+    with pytest.raises(ProfileError, match="no device file describes 'NVIDIA H100'"):
+        identify([Evidence("NVIDIA H100", "9.0", 132, dram_bytes=int(95.1 * 2**30))], None, ["x.csv"])
