@@ -69,7 +69,7 @@ class GemmTiming(NamedTuple):
         float,
         Parameter("time to add the partial sums of split K; long where a library does not split K", "s", 2.5e-6),
     ]
-    pipe: Annotated[float, Parameter("fraction of the pipe's peak", "", 0.85, high=1.05)]
+    pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.85, high=1.05)]
     step: Annotated[float, Parameter("least time per element of K and tile, for tiles of any size", "s", 2e-9)]
     store: Annotated[float, Parameter("factor on the L2 port's bandwidth, at which an SM stores its tile", "", 0.3)]
     l2: Annotated[
@@ -227,7 +227,7 @@ class BatchedTiming(NamedTuple):
 
     latency: Annotated[float, Parameter("time from launch to end of the smallest batched GEMM", "s", 4e-06)]
     wave: Annotated[float, Parameter("time per wave of tiles", "s", 3e-07)]
-    pipe: Annotated[float, Parameter("fraction of the pipe's peak", "", 0.7, high=1.05)]
+    pipe: Annotated[float, Parameter("factor on the pipe's peak", "", 0.7, high=1.05)]
     l2: Annotated[float, Parameter("factor on the L2 ports' bandwidth", "", 0.4)]
     dram: Annotated[float, Parameter("fraction of the DRAM bandwidth", "", 0.8, high=1.0)]
     quantize_row: Annotated[float, Parameter("time of an SM to quantize a row of A", "s", 1e-08)]
