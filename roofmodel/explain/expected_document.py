@@ -118,10 +118,10 @@ def _described(found: Formula) -> Iterator[Block]:
         yield _table("device", chip)
 
 
-def _operator_inputs(found: Formula) -> list[derivation.Parameter]:
+def _operator_inputs(found: Formula) -> list[derivation.NamedNumber]:
     """The inputs of a formula that come from the operator, without those of the device and the fit."""
     return [p for p in derivation.inputs(found) if not p.name.startswith(("chip.", "timing."))]
 
 
-def _table(title: str, found: Sequence[derivation.Parameter]) -> TextTable:
+def _table(title: str, found: Sequence[derivation.NamedNumber]) -> TextTable:
     return TextTable((title, "|value", "meaning"), [(p.name, written(p.value), p.meaning) for p in found])

@@ -20,7 +20,7 @@ SCALAR_INPUTS = {
 """Meanings of the formula arguments that are plain numbers, not records."""
 
 
-class Parameter(NamedTuple):
+class NamedNumber(NamedTuple):
     """A number that a formula uses: its name in `steps`, and its meaning."""
 
     name: str
@@ -28,25 +28,27 @@ class Parameter(NamedTuple):
     meaning: str
 
 
-def parameters(formula: Formula) -> list[Parameter]:
+def parameters(formula: Formula) -> list[NamedNumber]:
     """The fitted parameters."""
     return list(_fields("", formula.parameters))
 
 
-def inputs(formula: Formula) -> list[Parameter]:
+def inputs(formula: Formula) -> list[NamedNumber]:
     """All inputs: the operator's sizes, the device's figures (`chip.`) and the fitted parameters (`timing.`)."""
-    found: list[Parameter] = []
+    found: list[NamedNumber] = []
     for name, value in _arguments(formula):
         prefix = f"{name}." if name in ("chip", "timing") else ""
-        found += _fields(prefix, value) if hasattr(value, "_fields") else [Parameter(name, value, SCALAR_INPUTS[name])]
+        found += (
+            _fields(prefix, value) if hasattr(value, "_fields") else [NamedNumber(name, value, SCALAR_INPUTS[name])]
+        )
     return found
 
 
-def constants(formula: Formula) -> list[Parameter]:
+def constants(formula: Formula) -> list[NamedNumber]:
     """The constants of the formula, which are the same on every device."""
     module = sys.modules[formula.function.__module__]
     texts = meanings(module)
-    return [Parameter(name, getattr(module, name), texts[name]) for name in formula.description.constants]
+    return [NamedNumber(name, getattr(module, name), texts[name]) for name in formula.description.constants]
 
 
 def steps(formula: Formula) -> list[DerivationStep]:
@@ -70,7 +72,7 @@ def _named(derivation: DerivationTrace, name: str, value: Any) -> Any:
     return type(value)(*(derivation.given(f"{prefix}{field}", number) for field, number in value._asdict().items()))
 
 
-def _fields(prefix: str, record: Any) -> Iterator[Parameter]:
+def _fields(prefix: str, record: Any) -> Iterator[NamedNumber]:
     texts = meanings(type(record))
     for name, value in record._asdict().items():
-        yield Parameter(f"{prefix}{name}", value, texts.get(name, ""))
+        yield NamedNumber(f"{prefix}{name}", value, texts.get(name, ""))

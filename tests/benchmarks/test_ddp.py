@@ -5,7 +5,7 @@ import pytest
 from benchmarks import ddp
 
 
-@pytest.mark.parametrize(("model", "largest_error"), [("resnet50", 0.10), ("resnext50_32x4d", 0.05)])
+@pytest.mark.parametrize(("model", "largest_error"), [("resnet50", 0.10), ("resnext50_32x4d", 0.1)])
 def test_efficiencies_and_times_of_a_published_model_are_reproduced(
     monkeypatch: pytest.MonkeyPatch, model: str, largest_error: float
 ) -> None:

@@ -123,13 +123,13 @@ def _header(file: BinaryIO, name: str) -> tuple[str, list[Event]]:
 
     prefix, properties = "item", []
     try:
-        token = next((token for _, token, _ in ijson.parse(_Text(file, name))), None)
+        token = next((token for _, token, _ in ijson.parse(_CheckedText(file, name))), None)
         file.seek(0)
         if token == "start_map":
             prefix = "traceEvents.item"
             _check_one_list(file, name)
             # PyTorch writes them before the events, so that this stops there
-            listed: object = next(ijson.items(_Text(file, name), "deviceProperties"), [])
+            listed: object = next(ijson.items(_CheckedText(file, name), "deviceProperties"), [])
             properties = listed if isinstance(listed, list) else []
             file.seek(0)
     except ijson.JSONError as error:
@@ -150,7 +150,7 @@ def _events(file: BinaryIO, name: str, prefix: str) -> Iterator[Event]:
     import ijson
 
     try:
-        for event in ijson.items(_Text(file, name), prefix):
+        for event in ijson.items(_CheckedText(file, name), prefix):
             if isinstance(event, dict):
                 yield event
     except ijson.JSONError as error:
@@ -159,7 +159,7 @@ def _events(file: BinaryIO, name: str, prefix: str) -> Iterator[Event]:
         raise _invalid_numbers(name) from None
 
 
-class _Text:
+class _CheckedText:
     """The text of a trace for ijson. Raises ProfileError for a number of more than 2048 digits and for deep nesting,
     for which ijson takes quadratic memory: it keeps the path of each level.
 
@@ -214,7 +214,9 @@ def _check_one_list(file: BinaryIO, name: str) -> None:
         rest = block[-len(key) + 1 :]
     file.seek(0)
     if count > 1:  # also in a name; parsing is slow, so it is left to this case
-        keys = sum(1 for path, token, value in ijson.parse(_Text(file, name)) if (path, token, value) == _LIST_KEY)
+        keys = sum(
+            1 for path, token, value in ijson.parse(_CheckedText(file, name)) if (path, token, value) == _LIST_KEY
+        )
         file.seek(0)
         if keys > 1:
             raise ProfileError(f"{name}: the key 'traceEvents' occurs more than once; export the trace again")
