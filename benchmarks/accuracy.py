@@ -127,7 +127,7 @@ def operation_row(folder: Path, name: str) -> str:
 
 
 def unseen(found: Validation, name: str) -> Array:
-    """The rows that no fit used: a third of the cells of shapes, or all rows of a new table."""
+    """The rows that no fit used: a third of the models, or all rows of a new table."""
     rows = np.full(len(found.expected), name in NEW)
     for group in groups(found.table)[0]:
         rows[group.rows] |= held_out(group.op, group.shape)

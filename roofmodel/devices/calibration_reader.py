@@ -125,13 +125,10 @@ def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
 
 def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValue]) -> Fitted[Timing]:
     declared, stated = parameters(timing), stated_parameters(timing)
-    defaults = timing._field_defaults
-    entries = node.mapping((*stated, "fit"), required=[name for name in (*stated, "fit") if name not in defaults])
+    entries = node.mapping((*stated, "fit"), required=(*stated, "fit"))
     values: list[float] = []
     for name, fields in stated.items():
-        if name not in entries:
-            values.append(defaults[name])
-        elif len(fields) > 1:
+        if len(fields) > 1:
             by_size = entries[name].mapping(tuple(map(str, HEAD_SIZES)))
             known = {int(size): _value(one, declared[fields[0]]) for size, one in by_size.items()}
             if not known:

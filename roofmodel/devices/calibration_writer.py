@@ -72,12 +72,11 @@ def sections(calibration: Calibration) -> dict[str, list[str]]:
 
 def _set(one: Fitted[Any], shared: tuple[tuple[str, str], ...]) -> str:
     """A set, without the source and date of the kind."""
-    declared, defaults = parameters(type(one.timing)), one.timing._field_defaults
+    declared = parameters(type(one.timing))
     values = {name: _value(is_seconds(declared[name]), value) for name, value in one.timing._asdict().items()}
     stated = [
         (name, values[name] if len(fields) == 1 else _by_head_size([values[field] for field in fields]))
         for name, fields in stated_parameters(type(one.timing)).items()
-        if name not in defaults or getattr(one.timing, name) != defaults[name]
     ]
     fit = [(n, str(v)) for n, v in one.fit._asdict().items() if n not in SHARED]
     fit += [each for each in _origin(one) if each not in shared]

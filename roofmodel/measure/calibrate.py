@@ -255,8 +255,8 @@ class _Fitter(NamedTuple):
     def _default_first(self, kind: str, named: dict[str, dict[str, list[Sample]]], found: Sets[Timing]) -> list[str]:
         """The implementations, the default one first: `any` or `add`, else the one with the most rows.
 
-        For GEMMs and experts, the order in the device's file comes before the number of rows. The shipped files have
-        TensorRT-LLM's kernels first, so that estimates for two devices compare devices, not libraries.
+        For GEMMs and experts, the order in the device's file comes before the number of rows. The order decides only
+        among kernels that the engine's file does not name.
 
         For attention, filters and delta rules it is the fastest relative to its bound with at least a tenth of the
         largest number of rows, because engines choose the fastest of several implementations.

@@ -1,9 +1,9 @@
 """Fit of the parameters of a kernel model to measured times, with `scipy.optimize.least_squares`.
 
-The loss is soft L1 of expected / measured - 1, over the logarithms of the parameters. A formula is a minimum over
-candidates (tiles, splits). Its gradient is that of the best candidate, so that derivatives are taken with the candidate
-of each row fixed, which costs little. The formulas have kinks and local minima: the fit starts from several points,
-drawn with a fixed seed, on some of the rows, and ends on all of them.
+The loss is soft L1 of expected / measured - 1, over the logarithms of the parameters. The formula of GEMMs is a minimum
+over candidates (tiles, splits). Its gradient is that of the best candidate, so that derivatives are taken with the
+candidate of each row fixed, which costs little. The formulas have kinks and local minima: the fit starts from several
+points, drawn with a fixed seed, on some of the rows, and ends on all of them.
 """
 
 from __future__ import annotations

@@ -41,13 +41,14 @@ def runs(engine: Engine, device: Device, option: str, stored: str, compute: str 
     fitted = [one.calibration for one in (device, *_fitted(device.generation)) if one.calibration is not None]
     if not fitted:
         return stored in device.types
-    wanted = format_key(compute or "", stored).split("/")
+    wanted = format_key(compute or "", stored)
+    wanted_compute, wanted_stored = wanted.split("/")
     for calibration, kind in product(fitted, CHOICES[option]):
         if calibration.fitted_on(kind) != calibration.device:
             continue
-        for name in engine.implementations(kind, "/".join(wanted), device.generation):
+        for name in engine.implementations(kind, wanted, device.generation):
             keys = (key.split("/") for key in getattr(calibration, kind).get(name, ()))
-            if any(key[1] == wanted[1] and (compute is None or key[0] == wanted[0]) for key in keys):
+            if any(key[1] == wanted_stored and (compute is None or key[0] == wanted_compute) for key in keys):
                 return True
     return False
 

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import HEAD_SIZES, DecodeTiming, PrefillTiming
 from roofmodel.numbers.algebra import Number, ceil_div, either, formula, maximum, minimum, part, plain, product
-from roofmodel.timing.formula import Chip, FormulaDescription, dram_share
+from roofmodel.timing.formula import Chip, FormulaDescription, dram_share, overlap
 
 TILE_KEYS: Annotated[int, "keys of a decode's tile; a part of a cache has at least as many"] = 64
 
@@ -178,7 +178,7 @@ def decode_seconds(att: AttentionWork, chip: Chip, timing: DecodeTiming) -> Numb
         keys = part("split_keys", TILE_KEYS * ceil_div(att.keys, TILE_KEYS * splits))
         waves = part("waves", ceil_div(blocks * splits, chip.multiprocessors))
         computed = part("wave_seconds", waves * (wave + keys * per_key), "s")
-        return (computed * computed + stream * stream) ** 0.5
+        return overlap(computed, stream)
 
     idle = maximum(ceil_div(chip.multiprocessors + 1, blocks) - 1, 1)  # whole splits of all blocks in one wave
     splits = part("splits", minimum(idle, ceil_div(att.keys, TILE_KEYS)))

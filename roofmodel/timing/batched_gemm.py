@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roofmodel.devices.calibration import BatchedTiming
 from roofmodel.numbers.algebra import Number, ceil_div, formula, maximum, minimum, part
-from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, miss_rate
+from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
 from roofmodel.timing.gemm import GemmWork
 
 TILES = ((128, 128), (64, 128), (128, 64), (64, 64), (32, 64), (16, 64))  # rows, columns
@@ -45,4 +45,4 @@ def seconds(work: GemmWork, chip: Chip, timing: BatchedTiming) -> Number:
     stream = part("stream", stream, "s")
     rows = ceil_div(work.batch * work.m, chip.multiprocessors) * (work.quantized > 0)
     quantize = part("quantize", rows * timing.quantize_row, "s")
-    return timing.latency + (best * best + stream * stream) ** 0.5 + quantize
+    return timing.latency + overlap(best, stream) + quantize

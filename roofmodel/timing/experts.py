@@ -107,4 +107,4 @@ def _tile_seconds(work: GroupedGemmWork, rows: Number, chip: Chip, timing: Exper
     loaded_bytes = part("loaded_bytes", loaded_rows * work.a + TILE_COLUMNS * work.b, "B")
     load = part("load", loaded_bytes * minimum(tiles, chip.multiprocessors) / (timing.l2 * chip.port), "s")
     sm_seconds = part("sm_time", waves * (work.k + timing.fill) * maximum(multiply, load), "s")
-    return overlap(sm_seconds, stream, 2)
+    return overlap(sm_seconds, stream)

@@ -60,9 +60,9 @@ def dram_share(data: Number, capacity: Number) -> Number:
     return minimum(maximum(data - capacity, 0) / maximum(capacity, 1), 1)
 
 
-def overlap(first: Number, second: Number, power: float) -> Number:
+def overlap(first: Number, second: Number) -> Number:
     """Seconds of two parts of a kernel that overlap, but not perfectly: between the longer one and the sum of both."""
-    return (first**power + second**power) ** (1 / power)
+    return (first * first + second * second) ** 0.5
 
 
 UNFITTED = (

@@ -22,7 +22,7 @@ CAUSAL_CONVOLUTION = FormulaDescription(
     name="causal_convolution",
     title="causal convolutions over the tokens of a prefill",
     summary="A thread block filters a few tokens of many channels (Triton), or many tokens of few channels (CUDA).",
-    equation="latency + serial + overlap(blocks, stream)",
+    equation="launches × (latency + serial) + overlap(blocks, stream)",
     terms=(
         ("serial", "token × tokens of a block"),
         ("blocks", "block × blocks of an SM"),
@@ -108,7 +108,7 @@ def convolution_seconds(work: ConvolutionWork, chip: Chip, timing: CausalConvolu
     serial = part("serial", timing.token * minimum(work.tokens, timing.block_tokens), "s")
     block_seconds = maximum(blocks / chip.multiprocessors, 1) * timing.block
     stream = _stream_seconds(work.read, work.written, chip, timing.dram, timing.l2)
-    return work.launches * (timing.latency + serial) + overlap(block_seconds, stream, 2)
+    return work.launches * (timing.latency + serial) + overlap(block_seconds, stream)
 
 
 @formula
@@ -125,7 +125,7 @@ def delta_rule_seconds(work: DeltaRuleWork, chip: Chip, timing: DeltaRuleTiming)
     between = part("between", cost * token_heads * timing.intermediate * missed, "B")
     stream = part("stream", (work.bytes + between) / chip.bandwidth, "s")
     first = part("first", timing.token * minimum(work.tokens, CHUNK_TOKENS), "s")
-    return timing.latency + first + overlap(parallel + loop, stream, 2)
+    return timing.latency + first + overlap(parallel + loop, stream)
 
 
 @formula
@@ -133,7 +133,7 @@ def update_seconds(work: UpdateWork, chip: Chip, timing: StateUpdateTiming) -> N
     """Seconds of an update of a state, by STATE_UPDATE; elementwise for arrays."""
     blocks = part("block_time", maximum(work.blocks / chip.multiprocessors, 1) * timing.block, "s")
     stream = _stream_seconds(work.read, work.written, chip, timing.dram, timing.l2)
-    return timing.latency + overlap(blocks, stream, 2)
+    return timing.latency + overlap(blocks, stream)
 
 
 def _stream_seconds(read: Number, written: Number, chip: Chip, dram: Number, l2: Number) -> Number:
