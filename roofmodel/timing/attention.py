@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import HEAD_SIZES, DecodeTiming, PrefillTiming
 from roofmodel.numbers.algebra import Number, ceil_div, either, formula, maximum, minimum, part, plain, product
-from roofmodel.timing.formula import Chip, FormulaDescription, dram_share
+from roofmodel.timing.formula import Chip, FormulaDescription, dram_share, overlap
 
 TILE_KEYS: Annotated[int, "keys of a decode's tile; a part of a cache has at least as many"] = 64
 
@@ -46,14 +46,14 @@ PREFILL = FormulaDescription(
 DECODE = FormulaDescription(
     name="attention",
     title="fused attention with one or a few queries per sequence",
-    summary="One thread block per sequence and key-value head processes the KV cache for all query heads that share it. "
-    "If SMs are idle, the cache is split among several blocks, where this is faster.",
+    summary="One thread block per sequence and key-value head processes the KV cache for all query heads that share "
+    "it. If SMs are idle, the cache is split among several blocks, where this is faster.",
     equation="latency + √(waves² + stream²) + combine",
     terms=(
         (
             "waves",
             "⌈blocks / SMs⌉ × (wave + FLOPs of a block, in whole tiles of `rows` × TILE_KEYS, / (peak of one SM × "
-            "pipe)); blocks = batch × KV heads × splits",
+            "pipe)); blocks = batch × KV heads × splits, or query heads × splits where heads do not share a block",
         ),
         ("stream", "bytes / (DRAM bandwidth × dram), or / (L2 ports × l2) for data in L2"),
         ("combine", "a fixed time, and the partial outputs, written and read; 0 with one part"),
@@ -178,9 +178,11 @@ def decode_seconds(att: AttentionWork, chip: Chip, timing: DecodeTiming) -> Numb
         keys = part("split_keys", TILE_KEYS * ceil_div(att.keys, TILE_KEYS * splits))
         waves = part("waves", ceil_div(blocks * splits, chip.multiprocessors))
         computed = part("wave_seconds", waves * (wave + keys * per_key), "s")
-        return (computed * computed + stream * stream) ** 0.5
+        return overlap(computed, stream)
 
     idle = maximum(ceil_div(chip.multiprocessors + 1, blocks) - 1, 1)  # whole splits of all blocks in one wave
     splits = part("splits", minimum(idle, ceil_div(att.keys, TILE_KEYS)))
-    combine = part("combine", timing.combine + 4 * splits * (att.bytes - att.kv_bytes) * per_byte, "s")
+    # Outputs are about half of the bytes besides keys and values: in fp32 twice as many, written and read.
+    partial = part("partial_outputs", 2 * splits * (att.bytes - att.kv_bytes), "B")
+    combine = part("combine", timing.combine + partial * per_byte, "s")
     return timing.latency + minimum(seconds(1), seconds(splits) + combine)

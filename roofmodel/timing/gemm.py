@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.devices.calibration import GemmTiming
 from roofmodel.numbers.algebra import Number, ceil_div, either, formula, maximum, minimum, part
-from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, dram_share
+from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, dram_share, overlap
 
 TILES = ((256, 128), (128, 256), (128, 128), (64, 128), (64, 64), (64, 32), (32, 64))  # rows, columns
 SPLITS = (1, 2, 4, 8, 16, 32)
@@ -111,4 +111,4 @@ def _kernel_seconds(
     stored = used_rows * used_columns * (ACCUMULATOR * chip.multiprocessors / (timing.store * chip.port))
     waves = part("waves", ceil_div(tiles * splits, chip.multiprocessors))
     compute = part("compute", waves * (maximum(multiply, timing.step) * (work.k / splits) + stored), "s")
-    return (compute * compute + memory * memory) ** 0.5 + part("split", either(splits > 1, timing.split, 0.0), "s")
+    return overlap(compute, memory) + part("split", either(splits > 1, timing.split, 0.0), "s")

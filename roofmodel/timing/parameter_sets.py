@@ -64,7 +64,7 @@ def choose_set(sets: Sets[Timing], implementation: str | tuple[str, ...], key: s
         wanted, found = key.split("/"), other.split("/")
         width = _width_distance(*wanted[1:2], *found[1:2]) if wanted[0] == found[0] else inf  # same compute format
         poor = fit.error > MAX_TRANSFER_ERROR
-        return wanted[:2] != found[:2], poor, width, ranks.get(name, len(wanted_names))
+        return wanted != found, poor, width, ranks.get(name, len(wanted_names))
 
     name, other, (timing, fit) = min(known, key=distance)
     if other == key:

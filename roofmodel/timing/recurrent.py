@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import CausalConvolutionTiming, DeltaRuleTiming, StateUpdateTiming
 from roofmodel.numbers.algebra import Number, ceil_div, either, formula, maximum, minimum, part, plain
-from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
+from roofmodel.timing.formula import Chip, FormulaDescription, dram_share, overlap
 
 BLOCK_ELEMENTS: Annotated[int, "elements of a thread block of a causal convolution: tokens x channels"] = 2048
 UPDATE_CHANNELS = 256  # of a thread block of the update of a causal convolution
@@ -22,7 +22,7 @@ CAUSAL_CONVOLUTION = FormulaDescription(
     name="causal_convolution",
     title="causal convolutions over the tokens of a prefill",
     summary="A thread block filters a few tokens of many channels (Triton), or many tokens of few channels (CUDA).",
-    equation="latency + serial + overlap(blocks, stream)",
+    equation="launches × (latency + serial) + overlap(blocks, stream)",
     terms=(
         ("serial", "token × tokens of a block"),
         ("blocks", "block × blocks of an SM"),
@@ -48,11 +48,11 @@ DELTA_RULE = FormulaDescription(
     ),
     notes=(
         "With one decay per element of a key (Kimi), the kernels read and write decayed keys and queries as well. "
-        "CHANNEL_COST is counted from flash-linear-attention's kernels, not measured: 1.5 times the work of an SM, 1.8 "
-        "times the bytes.",
+        "CHANNEL_COST is counted from flash-linear-attention's kernels, not measured: between 1.5 times the work of an "
+        "SM and 1.8 times the bytes.",
     ),
     source="Kernels: flash-linear-attention, chunk_gated_delta_rule; arXiv 2412.06464, section 3.3. Parameters: "
-    f"DeltaRuleTiming, fitted by `roof calibrate`. Constants: {UNFITTED}",
+    "DeltaRuleTiming, fitted by `roof calibrate`.",
     constants=("CHUNK_TOKENS", "CHANNEL_COST"),
 )
 STATE_UPDATE = FormulaDescription(
@@ -108,7 +108,7 @@ def convolution_seconds(work: ConvolutionWork, chip: Chip, timing: CausalConvolu
     serial = part("serial", timing.token * minimum(work.tokens, timing.block_tokens), "s")
     block_seconds = maximum(blocks / chip.multiprocessors, 1) * timing.block
     stream = _stream_seconds(work.read, work.written, chip, timing.dram, timing.l2)
-    return work.launches * (timing.latency + serial) + overlap(block_seconds, stream, 2)
+    return work.launches * (timing.latency + serial) + overlap(block_seconds, stream)
 
 
 @formula
@@ -121,11 +121,11 @@ def delta_rule_seconds(work: DeltaRuleWork, chip: Chip, timing: DeltaRuleTiming)
     parallel = part("parallel", cost * spread / chip.multiprocessors, "s")
     waves = part("waves", ceil_div(heads, chip.multiprocessors))
     loop = part("loop", waves * (timing.start + timing.serial * work.chunks), "s")
-    missed = part("missed", miss_rate(cost * token_heads * timing.live, chip))
+    missed = part("missed", dram_share(cost * token_heads * timing.live, chip.l2))
     between = part("between", cost * token_heads * timing.intermediate * missed, "B")
     stream = part("stream", (work.bytes + between) / chip.bandwidth, "s")
     first = part("first", timing.token * minimum(work.tokens, CHUNK_TOKENS), "s")
-    return timing.latency + first + overlap(parallel + loop, stream, 2)
+    return timing.latency + first + overlap(parallel + loop, stream)
 
 
 @formula
@@ -133,7 +133,7 @@ def update_seconds(work: UpdateWork, chip: Chip, timing: StateUpdateTiming) -> N
     """Seconds of an update of a state, by STATE_UPDATE; elementwise for arrays."""
     blocks = part("block_time", maximum(work.blocks / chip.multiprocessors, 1) * timing.block, "s")
     stream = _stream_seconds(work.read, work.written, chip, timing.dram, timing.l2)
-    return timing.latency + overlap(blocks, stream, 2)
+    return timing.latency + overlap(blocks, stream)
 
 
 def _stream_seconds(read: Number, written: Number, chip: Chip, dram: Number, l2: Number) -> Number:

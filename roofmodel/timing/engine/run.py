@@ -75,7 +75,7 @@ class Timing(NamedTuple):
         named = (self.kernel,) if self.kernel else ()
         if kind == "collectives":
             return (*named, self.engine.collectives)
-        return (*named, *self.engine.implementations(kind, "/".join(key.split("/")[:2]), self.device.generation))
+        return (*named, *self.engine.implementations(kind, key, self.device.generation))
 
     @property
     def all_reduce(self) -> AllReduce | None:
