@@ -2,8 +2,8 @@
 
 `fitting.py` fits. A third of the models is held out, with all their rows: of the matrices of GEMMs, the heads of
 attention, the experts of MoE layers (`table.MODEL_COLUMNS`). Errors and intervals are those of all rows, each third
-with parameters that are fitted to the other two. Rows that are faster than their bound and sets with too few rows are
-not fitted; remarks list them.
+with parameters that are fitted to the other two; where a set has one model, of thirds of its shapes. Rows that are
+faster than their bound and sets with too few rows are not fitted; remarks list them.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ from roofmodel.devices.calibration import (
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
 from roofmodel.errors import DeviceError, WorkloadError
-from roofmodel.measure.fitting import MAX_FIT_ROWS, MAX_SEARCH_ROWS, FitRows, fit, refine
+from roofmodel.measure.fitting import MAX_FIT_ROWS, MAX_SEARCH_ROWS, FitRows, fit
 from roofmodel.measure.residency import copies, least_seconds, repeated
 from roofmodel.measure.table import (
     HOST_CLOCK,
-    THIRDS,
     Array,
     RowGroup,
     groups,
@@ -48,6 +47,7 @@ from roofmodel.measure.table import (
     seconds,
     skipped,
     thirds,
+    thirds_of_cells,
 )
 from roofmodel.timing import gemm, layer_kernels
 from roofmodel.timing.elementwise import elementwise_kind
@@ -84,12 +84,16 @@ class Sample(NamedTuple):
     group: RowGroup
     measured: Array
     third: Array  # of the models, by row; the fit does not use the rows of third 0
+    places: Array  # of the rows in the group, before rows were left out
 
     def select(self, rows: Array) -> Sample:
         """The sample with only these rows (numbers or mask)."""
         operator = _select_rows(self.group.operator, rows)
         return Sample(
-            self.group._replace(operator=operator, rows=self.group.rows[rows]), self.measured[rows], self.third[rows]
+            self.group._replace(operator=operator, rows=self.group.rows[rows]),
+            self.measured[rows],
+            self.third[rows],
+            self.places[rows],
         )
 
 
@@ -168,7 +172,8 @@ def _samples(paths: list[str], device: Device, remarks: list[str]) -> dict[str, 
             if suspect.any():
                 lines = line_numbers(row_line[group.rows[suspect]].tolist())
                 remarks.append(f"{name}: {lines}: not fitted, because more than 5 % faster than the bound")
-            sample = Sample(group, times[group.rows], thirds(group.op, group.shape))
+            count = len(group.rows)
+            sample = Sample(group, times[group.rows], thirds(group.op, group.shape), np.arange(count))
             fitted = ~suspect & ~_has_single_tokens(group)
             measured.setdefault(_kind(group), []).append(sample.select(np.flatnonzero(fitted)))
     found: dict[str, list[Sample]] = {kind: measured.get(kind, []) for kind in TIMINGS}
@@ -248,7 +253,7 @@ class _Fitter(NamedTuple):
                             "other kernels, formats and devices will not use this set"
                         )
                 elif name != "any" or list(named) == ["any"]:  # else the remark on its own name covers the rows
-                    why = f"it needs {required}" if rows < required else "a third of their models has none"
+                    why = f"it needs {required}" if rows < required else "all of them are of one third of the shapes"
                     self.remarks.append(f"{kind} {name} {form}: not fitted: it has {rows} rows; {why}")
         return {name: found[name] for name in self._default_first(kind, named, found)}
 
@@ -275,20 +280,27 @@ class _Fitter(NamedTuple):
         """A fitted set with its errors; None if there are too few rows."""
         if sum(len(s.measured) for s in samples) < ROWS_PER_PARAMETER * len(stated_parameters(model)):
             return None
-        number = np.concatenate([s.third for s in samples])
-        if len(np.unique(number)) < THIRDS:
+        if len(_thirds(samples)) == 1:  # one model, or models that happen to be in one third
+            samples = [s._replace(third=thirds_of_cells(s.group.shape)[s.places]) for s in samples]
+        thirds = _thirds(samples)
+        if len(thirds) == 1:
             return None
-        rows, few = (self._rows(_without(0, samples, limit), kind, model) for limit in (MAX_FIT_ROWS, MAX_SEARCH_ROWS))
-        timing = fit(rows, few, model)
-        of_thirds = [timing]
-        for third in range(1, THIRDS):
-            of_thirds.append(refine(self._rows(_without(third, samples, MAX_FIT_ROWS), kind, model), timing))
-        ratios = np.concatenate([self._unseen(third, samples, each, kind) for third, each in enumerate(of_thirds)])
+        fits = {third: self._fit_without(third, samples, model, kind) for third in (0, *thirds)}
+        timing = fits[0]  # without a row in third 0, that of all rows
+        ratios = np.concatenate([self._unseen(third, samples, fits[third], kind) for third in thirds])
         low, high = np.quantile(1 / ratios, (0.1, 0.9), method="weibull")  # few rows: the smallest and largest
         low, high = min(low, 1.0), max(high, 1.0)  # the interval contains the expected time
         error, low, high = (float(f"{value:.3g}") for value in (np.abs(ratios - 1).mean(), low, high))
         today = date.today().isoformat()
-        return Fitted(timing, Fit(int((number > 0).sum()), len(ratios), error, low, high, self.source, today))
+        rows = sum(int((s.third > 0).sum()) for s in samples)
+        return Fitted(timing, Fit(rows, len(ratios), error, low, high, self.source, today))
+
+    def _fit_without(self, third: int, samples: list[Sample], model: type[Timing], kind: str) -> Timing:
+        """The parameters fitted to the other thirds."""
+        limits = (MAX_FIT_ROWS, MAX_SEARCH_ROWS)
+        rows, search_rows = (self._rows(_without(third, samples, limit), kind, model) for limit in limits)
+        found: Timing = fit(rows, search_rows, model)
+        return found
 
     def _bound_fraction(self, samples: list[Sample]) -> float:
         """The mean of bound / measured."""
@@ -302,7 +314,7 @@ class _Fitter(NamedTuple):
         device = replace(self.device, calibration=Calibration(self.device.id, **only))
         choices = CHOICES.get(kind)
         found = []
-        for group, measured, _ in samples:
+        for group, measured, *_ in samples:
             placed = place(group.operator.cost, device, group.compute, group.operator.collective)
             by = formula(
                 group.operator, placed, device, group.compute, repeated=repeated(group), copies=copies(group, device)
@@ -335,6 +347,11 @@ def _candidate_applied(
 ) -> Array:
     work, *others = arguments
     return function(work, candidate, *others, timing)
+
+
+def _thirds(samples: list[Sample]) -> list[int]:
+    """The thirds that have rows."""
+    return sorted({int(third) for s in samples for third in np.unique(s.third)})
 
 
 def _without(third: int, samples: list[Sample], limit: int) -> list[Sample]:

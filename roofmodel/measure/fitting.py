@@ -86,18 +86,13 @@ def fit(rows: Sequence[FitRows], search_rows: Sequence[FitRows], model: Any) -> 
         tried = [descend(search_rows, best.timing._replace(**{name: value}), *_SEARCH) for value in others]
         nearest = min(tried, key=_error, default=best)
         best = nearest if nearest.error < (1 - LEAST_GAIN) * best.error else best
-    return refine(rows, best.timing)
-
-
-def refine(rows: Sequence[FitRows], start: Any) -> Any:
-    """The parameters at the local minimum next to `start`, to three digits."""
-    timing, unmeasured = start, _head_sizes_without_rows(rows, start)
+    timing = best.timing
     for scale in LOSS_SCALES:
-        timing = _descend(rows, timing, scale, STEPS, unmeasured).timing
+        timing = descend(rows, timing, scale, STEPS).timing
     timing = _with_all_head_sizes(timing, unmeasured)
     return type(timing)._make(
-        value if value == parameter.start else float(f"{value:.3g}")
-        for value, parameter in zip(timing, parameters(type(timing)).values(), strict=True)
+        value if parameter.values or value == parameter.start else float(f"{value:.3g}")
+        for value, parameter in zip(timing, declared.values(), strict=True)
     )
 
 

@@ -345,15 +345,13 @@ def held_out(op: str, shape: Mapping[str, Array]) -> Array:
 
 
 def thirds(op: str, shape: Mapping[str, Array]) -> Array:
-    """The third of the models (0, 1 or 2) that each row belongs to.
-
-    Operations without such columns, and rows of too few models, are divided by cells of shapes: all shapes that round
-    to the same powers of two.
-    """
+    """The third of the models (0, 1 or 2) that each row belongs to; of the cells, for operations without models."""
     columns = [name for name in MODEL_COLUMNS.get(op, ()) if name in shape]
-    by_model = _third([shape[name] for name in columns]) if columns else np.zeros(0)
-    if len(np.unique(by_model)) == THIRDS:
-        return by_model
+    return _third([shape[name] for name in columns]) if columns else thirds_of_cells(shape)
+
+
+def thirds_of_cells(shape: Mapping[str, Array]) -> Array:
+    """The third of the cells (0, 1 or 2) that each row belongs to: all shapes that round to the same powers of two."""
     return _third([np.round(np.log2(np.maximum(shape[name], 1))) for name in sorted(shape)])
 
 

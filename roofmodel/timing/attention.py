@@ -53,7 +53,7 @@ DECODE = FormulaDescription(
         (
             "waves",
             "⌈blocks / SMs⌉ × (wave + FLOPs of a block, in whole tiles of `rows` × TILE_KEYS, / (peak of one SM × "
-            "pipe)); blocks = batch × KV heads × splits",
+            "pipe)); blocks = batch × KV heads × splits, or query heads × splits where heads do not share a block",
         ),
         ("stream", "bytes / (DRAM bandwidth × dram), or / (L2 ports × l2) for data in L2"),
         ("combine", "a fixed time, and the partial outputs, written and read; 0 with one part"),
@@ -182,5 +182,7 @@ def decode_seconds(att: AttentionWork, chip: Chip, timing: DecodeTiming) -> Numb
 
     idle = maximum(ceil_div(chip.multiprocessors + 1, blocks) - 1, 1)  # whole splits of all blocks in one wave
     splits = part("splits", minimum(idle, ceil_div(att.keys, TILE_KEYS)))
-    combine = part("combine", timing.combine + 4 * splits * (att.bytes - att.kv_bytes) * per_byte, "s")
+    # Outputs are about half of the bytes besides keys and values: in fp32 twice as many, written and read.
+    partial = part("partial_outputs", 2 * splits * (att.bytes - att.kv_bytes), "B")
+    combine = part("combine", timing.combine + partial * per_byte, "s")
     return timing.latency + minimum(seconds(1), seconds(splits) + combine)

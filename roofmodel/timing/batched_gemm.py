@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from roofmodel.devices.calibration import BatchedTiming
-from roofmodel.numbers.algebra import Number, ceil_div, formula, maximum, minimum, part
-from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
+from roofmodel.numbers.algebra import Number, ceil_div, either, formula, maximum, minimum, part
+from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, dram_share, overlap
 from roofmodel.timing.gemm import GemmWork
 
 TILES = ((128, 128), (64, 128), (128, 64), (64, 64), (32, 64), (16, 64))  # rows, columns
@@ -40,7 +40,7 @@ def seconds(work: GemmWork, chip: Chip, timing: BatchedTiming) -> Number:
         sm_seconds = part("sm_time", waves * (timing.wave + maximum(multiply, load)), "s")
         best = minimum(best, sm_seconds)
     data = part("data", work.bytes + work.quantized, "B")
-    missed = part("missed", miss_rate(work.bytes, chip))
+    missed = part("missed", either(work.copies_b > 0, dram_share(work.bytes, chip.l2), 1))
     stream = data * (missed / (timing.dram * chip.bandwidth) + (1 - missed) / (timing.l2 * chip.port))
     stream = part("stream", stream, "s")
     rows = ceil_div(work.batch * work.m, chip.multiprocessors) * (work.quantized > 0)

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.devices.calibration import ExpertsTiming
 from roofmodel.numbers.algebra import Number, ceil_div, either, expm1, formula, maximum, minimum, part
-from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
+from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, dram_share, overlap
 
 TILE_ROWS = (16, 32, 64, 128)  # of the tiles among which a library chooses
 TILE_COLUMNS: Annotated[int, "columns of a tile"] = 64
@@ -66,7 +66,7 @@ class MoeWork(NamedTuple):
 def seconds(work: MoeWork, chip: Chip, timing: ExpertsTiming) -> Number:
     """Seconds of a fused MoE layer, by DESCRIPTION; elementwise for arrays."""
     weights = sum(gemm.experts * gemm.n * gemm.k * gemm.b for gemm in work.gemms)
-    streamed = miss_rate(weights, chip) if work.repeated else 1
+    streamed = dram_share(weights, chip.l2) if work.repeated else 1
     outside = _fixed_seconds(work.gemms[0], timing) + work.moved / (timing.rows * chip.bandwidth)
     return outside + sum(gemm_seconds(gemm, chip, timing, streamed) for gemm in work.gemms)
 

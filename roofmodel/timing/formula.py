@@ -8,7 +8,6 @@ from typing import Annotated, NamedTuple, get_origin, get_type_hints
 from roofmodel.devices.device import Device
 from roofmodel.numbers.algebra import Number, maximum, minimum
 
-MISS_SHARPNESS = 4  # exponent of L2's capacity / data, set by hand on the L2-resident rows of L40S and RTX PRO 6000
 PORT = 64  # bytes per clock between L2 and one SM, on NVIDIA GPUs since Volta
 
 
@@ -45,11 +44,6 @@ def l2_bytes(device: Device) -> int:
     """The capacity of L2 in bytes; 0 where it is unknown."""
     capacity = device.levels["l2"].capacity if "l2" in device.levels else None
     return 0 if capacity is None else capacity
-
-
-def miss_rate(data: Number, chip: Chip) -> Number:
-    """The share of `data` bytes that comes from DRAM when they are read again and again: 1/2 at the capacity of L2."""
-    return 1 / (1 + (chip.l2 / data) ** MISS_SHARPNESS)
 
 
 def dram_share(data: Number, capacity: Number) -> Number:

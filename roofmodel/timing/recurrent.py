@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import CausalConvolutionTiming, DeltaRuleTiming, StateUpdateTiming
 from roofmodel.numbers.algebra import Number, ceil_div, either, formula, maximum, minimum, part, plain
-from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, miss_rate, overlap
+from roofmodel.timing.formula import Chip, FormulaDescription, dram_share, overlap
 
 BLOCK_ELEMENTS: Annotated[int, "elements of a thread block of a causal convolution: tokens x channels"] = 2048
 UPDATE_CHANNELS = 256  # of a thread block of the update of a causal convolution
@@ -48,11 +48,11 @@ DELTA_RULE = FormulaDescription(
     ),
     notes=(
         "With one decay per element of a key (Kimi), the kernels read and write decayed keys and queries as well. "
-        "CHANNEL_COST is counted from flash-linear-attention's kernels, not measured: 1.5 times the work of an SM, 1.8 "
-        "times the bytes.",
+        "CHANNEL_COST is counted from flash-linear-attention's kernels, not measured: between 1.5 times the work of an "
+        "SM and 1.8 times the bytes.",
     ),
     source="Kernels: flash-linear-attention, chunk_gated_delta_rule; arXiv 2412.06464, section 3.3. Parameters: "
-    f"DeltaRuleTiming, fitted by `roof calibrate`. Constants: {UNFITTED}",
+    "DeltaRuleTiming, fitted by `roof calibrate`.",
     constants=("CHUNK_TOKENS", "CHANNEL_COST"),
 )
 STATE_UPDATE = FormulaDescription(
@@ -121,7 +121,7 @@ def delta_rule_seconds(work: DeltaRuleWork, chip: Chip, timing: DeltaRuleTiming)
     parallel = part("parallel", cost * spread / chip.multiprocessors, "s")
     waves = part("waves", ceil_div(heads, chip.multiprocessors))
     loop = part("loop", waves * (timing.start + timing.serial * work.chunks), "s")
-    missed = part("missed", miss_rate(cost * token_heads * timing.live, chip))
+    missed = part("missed", dram_share(cost * token_heads * timing.live, chip.l2))
     between = part("between", cost * token_heads * timing.intermediate * missed, "B")
     stream = part("stream", (work.bytes + between) / chip.bandwidth, "s")
     first = part("first", timing.token * minimum(work.tokens, CHUNK_TOKENS), "s")

@@ -275,7 +275,10 @@ def _kernel(
 
     if kind in layer_kernels.KINDS:
         description, function, make_work = layer_kernels.kernel_formula(kind)
-        return found(description, function, make_work(operator) if make_work else gemm_work(operator, dtype))
+        if make_work:
+            return found(description, function, make_work(operator))
+        matrices = gemm_work(operator, dtype)
+        return found(description, function, matrices and matrices._replace(copies_b=repeated))
     if kind in layer_kernels.DECODES:
         return found(attention.DECODE, attention.decode_seconds, attention.work(operator)._replace(repeated=repeated))
     if kind in layer_kernels.PREFILLS:
