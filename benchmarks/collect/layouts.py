@@ -130,7 +130,9 @@ def training(dtypes: tuple[str, ...]) -> Iterator[dict[str, object]]:
                 x = torch.randn(BATCH, 3, 224, 224, device="cuda").to(memory_format=layout)
                 y = torch.randint(1000, (BATCH,), device="cuda")
 
-                def step(model: Any = model, optimizer: Any = optimizer, x: Any = x, y: Any = y, dtype: str = dtype) -> None:
+                def step(
+                    model: Any = model, optimizer: Any = optimizer, x: Any = x, y: Any = y, dtype: str = dtype
+                ) -> None:
                     optimizer.zero_grad(set_to_none=True)
                     with torch.autocast("cuda", torch.float16) if dtype == "fp16" else nullcontext():
                         loss = torch.nn.functional.cross_entropy(model(x), y)

@@ -21,7 +21,8 @@ _CAPABILITY = re.compile(r"\d{1,2}\.\d")
 
 _TOP = (
     "name", "vendor", "generation", "compute_capability", "form_factor", "multiprocessors", "clocks",
-    "pipes", "sparse_pipes", "memory", "links", "measured", "unaligned_gemms", "source", "sources", "like", "calibration",
+    "pipes", "sparse_pipes", "memory", "links", "measured", "unaligned_gemms", "source", "sources", "like",
+    "calibration",
 )  # fmt: skip
 _PIPE = ("peak", "per_multiprocessor", "per_clock", "clock", "accumulator", "source")
 _LEVEL = {
@@ -86,7 +87,8 @@ class DeviceFile:
             return None
         shares = ("rows_of_4_bytes", "rows_of_2_bytes")
         entries = self._top["unaligned_gemms"].mapping(Unaligned._fields, required=shares)
-        return Unaligned(*(_share(entries[name]) for name in shares), self._sources.name(entries))
+        of_4, of_2 = (_share(entries[name]) for name in shares)
+        return Unaligned(of_4, of_2, self._sources.name(entries))
 
     def _pipes(self, section: str) -> dict[str, Pipe]:
         if section not in self._top:

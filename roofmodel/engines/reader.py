@@ -11,8 +11,8 @@ from roofmodel.numbers import units
 from roofmodel.options.values import ComputeFormat, StorageFormat
 
 KEYS = (
-    "like", "name", "version", "launch", "extra_kernels", "kernels", "fuses", "collectives", "host", "options",
-    "source",
+    "like", "name", "version", "launch", "extra_kernels", "kernels", "fuses", "pads_vocabulary", "collectives", "host",
+    "options", "source",
 )  # fmt: skip
 REQUIRED = ("name", "version", "kernels", "launch")  # without `like`
 CODES = ("transformers", "megatron")

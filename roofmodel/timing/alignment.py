@@ -22,7 +22,8 @@ of 16 bits. Rows must start at multiples of them (NVIDIA, "Matrix Multiplication
 def load_bytes(operator: Operator, work: GemmWork, compute: Format, pads_vocabulary: bool) -> Number:
     """The widest of LOADS that the rows of all matrices are multiples of.
 
-    Only for 16-bit and tf32 GEMMs; libraries refuse or pad others. `pads_vocabulary`: the engine adds rows to the
+    Only for 16-bit and tf32 GEMMs; libraries refuse or pad others. A GEMM of one row is a matrix-vector product, which
+    needs no tensor cores: 16. `pads_vocabulary`: the engine adds rows to the
     embedding, so that the vocabulary is aligned.
     """
     if operator.kind != "gemm" or compute.bits < 16:
@@ -38,7 +39,7 @@ def load_bytes(operator: Operator, work: GemmWork, compute: Format, pads_vocabul
         whole = [ceil_div(row, 1) for row in rows]  # a shard of an uneven size has the ceiling of the mean
         first, second = (ceil_div(row, elements) * elements <= row for row in whole)
         found = either(first * second, load, found)
-    return found
+    return either(work.m <= 1, LOADS[0], found)
 
 
 def aligned_share(load: Number, measured: Unaligned | None) -> Number:

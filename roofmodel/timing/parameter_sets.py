@@ -22,8 +22,8 @@ class ParameterSet(NamedTuple):
 
 
 class Preference(Protocol):
-    """Which kernels are preferred, by kind of parameters and format key, the first one most; the own all-reduce; whether the
-    rows of the embedding are padded."""
+    """Which kernels are preferred, by kind of parameters and format key, the first one most; the own all-reduce;
+    whether the embedding is padded."""
 
     def implementations(self, kind: str, key: str) -> tuple[str, ...]: ...
     @property

@@ -247,16 +247,27 @@ def _already_quantized(work: GemmWork) -> GemmWork:
     return work._replace(quantized=0, bytes=work.bytes - (work.quantized - 2 * elements * work.a))
 
 
+def gemm_load(
+    operator: Operator, work: GemmWork, device: Device, dtype: str, implementation: Implementation = ""
+) -> Number:
+    """The widest load in bytes that the rows of a GEMM's matrices allow (timing/alignment.py)."""
+    from roofmodel.timing import alignment
+
+    if runs_in_fp32_on_cuda_cores(operator, device, dtype) is True:
+        return alignment.LOADS[0]
+    pads = not isinstance(implementation, str) and implementation.pads_vocabulary
+    return alignment.load_bytes(operator, work, compute_format(operator, dtype), pads)
+
+
 def _with_alignment(
     work: GemmWork, operator: Operator, device: Device, dtype: str, implementation: Implementation
 ) -> GemmWork:
     """The GEMM with what the alignment of its rows leaves of the tensor cores' rate."""
-    if device.unaligned is None or runs_in_fp32_on_cuda_cores(operator, device, dtype) is True:
+    if device.unaligned is None:
         return work
     from roofmodel.timing import alignment
 
-    pads = not isinstance(implementation, str) and implementation.pads_vocabulary
-    load = alignment.load_bytes(operator, work, compute_format(operator, dtype), pads)
+    load = gemm_load(operator, work, device, dtype, implementation)
     return work._replace(aligned=alignment.aligned_share(load, device.unaligned))
 
 
