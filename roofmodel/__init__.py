@@ -33,6 +33,7 @@ __all__ = [
     "Listing",
     "MeasureReport",
     "ModelError",
+    "OpReport",
     "OutputError",
     "PlanReport",
     "PlotReport",
@@ -62,6 +63,7 @@ __all__ = [
     "list_models",
     "measure",
     "ncu_command",
+    "op",
     "plan",
     "plan_training",
     "plot",
@@ -112,6 +114,8 @@ if TYPE_CHECKING:
     from roofmodel.jitter.report import JitterReport
     from roofmodel.measure.api import calibrate, measure, validate
     from roofmodel.measure.report import CalibrationReport, MeasureReport, ValidationReport
+    from roofmodel.op.api import op
+    from roofmodel.op.report import OpReport
     from roofmodel.plan.api import plan, plan_training
     from roofmodel.plan.report import PlanReport, TrainingPlanReport
     from roofmodel.plot.api import ncu_command, plot, read_profile
@@ -143,6 +147,8 @@ _NAMES = {
     "jitter.report": "JitterReport",
     "measure.api": "calibrate measure validate",
     "measure.report": "CalibrationReport MeasureReport ValidationReport",
+    "op.api": "op",
+    "op.report": "OpReport",
     "plan.api": "plan plan_training",
     "plan.report": "PlanReport TrainingPlanReport",
     "plot.api": "ncu_command plot read_profile",
