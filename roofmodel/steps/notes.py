@@ -170,8 +170,8 @@ def weight_format_notes(arch: Architecture, work: Workload, operators: Iterable[
         modules = [module for name in names for module in MODULES.get(name, ())]
         unmatched = arch.quantization.unmatched(modules, len(arch.stack.layers))
         if unmatched.targets:
-            names = first_names(unmatched.targets)
-            yield f"the checkpoint's quantization has targets that match no weight matrix: {names}"
+            targets = first_names(unmatched.targets)
+            yield f"the checkpoint's quantization has targets that match no weight matrix: {targets}"
         if unmatched.ignored:
             yield (
                 "the checkpoint's list of modules that are not converted has names that match no weight matrix: "
