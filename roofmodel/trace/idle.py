@@ -194,15 +194,15 @@ def _named(rank: Rank, thread: str) -> pandas.DataFrame:
 
 
 def _of_thread(events: pandas.DataFrame, thread: str) -> pandas.DataFrame:
-    chosen: pandas.DataFrame = events[(events["thread"] == thread).to_numpy(dtype=bool)]
-    return chosen
+    return events[events["thread"] == thread]
 
 
 def _without_calls(events: pandas.DataFrame, calls: pandas.DataFrame) -> pandas.DataFrame:
     """The events that contain no CUDA call."""
     starts = np.sort(calls["start"].to_numpy())
     first, last = (np.searchsorted(starts, events[column].to_numpy(), side="left") for column in ("start", "end"))
-    return events[first == last]
+    counted = events.assign(calls=last - first)
+    return counted[counted["calls"] == 0]
 
 
 def _union(events: pandas.DataFrame) -> Intervals:
