@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from roofmodel.profiles.timelines.timeline import COPY, KERNEL, MEMSET, UNKNOWN, Timeline
-from roofmodel.roofline.points import category
+from roofmodel.roofline.categories import category
 from roofmodel.trace import intervals
 from roofmodel.trace.intervals import Intervals
 
