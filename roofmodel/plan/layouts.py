@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from roofmodel.counting.number_formats import FORMATS
+from roofmodel.counting.number_formats import FORMATS, number_format
 from roofmodel.counting.workload import Parallel
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
-from roofmodel.errors import WorkloadError
+from roofmodel.errors import Option, WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.workload import DEFAULTS
 from roofmodel.steps.engine_kernels import runs
@@ -132,11 +132,13 @@ def formats(arch: Architecture, device: Device, engine: Engine, given: Mapping[s
     where the engine has kernels for them on GPUs of this generation.
 
     A quantized checkpoint keeps its weight format; if its config states a KV cache format, this format replaces 16
-    bits. Formats without a pipe on the device are left out.
+    bits. Formats without a pipe on the device are left out. Raises WorkloadError for a checkpoint in an unknown format.
     """
+    if arch.quantization and not (arch.quantization.is_known or given.get("weights")):
+        raise WorkloadError(f"{arch.name}: unknown weight format; give ", Option("weights", "int4"), " or another one")
     half = half_with_pipe(arch, [device], str(DEFAULTS["dtype"]))
     quantized, cache = (arch.quantization.weights, arch.quantization.kv) if arch.quantization else (None, None)
-    narrow = quantized is None or FORMATS[quantized].bits >= FORMATS[QUANTIZED_COMPUTE].bits
+    narrow = quantized is None or number_format(quantized).bits >= FORMATS[QUANTIZED_COMPUTE].bits
     computes = given.get("dtype") or _computed(device, engine, (half, *([QUANTIZED_COMPUTE] * narrow)), quantized)
     caches = [form for form in KV_CACHE_FORMATS if runs(engine, device, "attention", form)]
     found: dict[Formats, None] = {}

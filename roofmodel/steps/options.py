@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
+from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS, number_format
 from roofmodel.counting.quantized_modules import group_formats, unconverted
 from roofmodel.counting.workload import NO_IMAGE, Parallel, Workload
 from roofmodel.engines.engine import Engine
@@ -88,6 +88,7 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
             "micro_batch": micro_batch,
             "unconverted": unconverted_matrices,
             "matrix_formats": matrix_formats,
+            "weights_known": _weights_known(arch, options, is_training or casts),
             "engine": engine,
             "routing": routing,
             "options": options,
@@ -191,7 +192,7 @@ def _autocast(options: Options, compute: str) -> Options:
             "remove the option",
         )  # fmt: skip
     options = _with_formats(options, dtype=compute)
-    if options.weights and FORMATS[options.weights].bits > FORMATS[PARAMETER_FORMAT].bits:
+    if options.weights and number_format(options.weights).bits > FORMATS[PARAMETER_FORMAT].bits:
         raise WorkloadError(
             Option("weights", options.weights), f" is wider than the {PARAMETER_FORMAT} weights of autocast; remove it"
         )
@@ -253,9 +254,17 @@ def _with_checkpoint_formats(
     if quantization is None:
         return options, unconverted(None, len(arch.stack.layers)).names if has_experts(arch) else frozenset(), ()
     layers = len(arch.stack.layers)
-    others = group_formats(quantization, layers).formats if options.weights is None else ()
+    if not quantization.is_known:
+        return options, frozenset(), ()
+    others = group_formats(quantization, layers).formats + quantization.tables if options.weights is None else ()
     options = _with_formats(options, weights=options.weights or quantization.weights)
     return options, unconverted(quantization, layers).names, others
+
+
+def _weights_known(arch: Architecture, options: Options, needs_16_bits: bool) -> bool:
+    """Whether the format of the weights is known: of every checkpoint but one whose quantization is not."""
+    quantization = arch.quantization
+    return quantization is None or quantization.is_known or needs_16_bits or options.weights is not None
 
 
 def _with_checkpoint_cache_format(
