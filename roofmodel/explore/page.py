@@ -85,6 +85,12 @@ def _compressed(text: str) -> str:
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
+NARROW_DTYPE = (
+    "with a dtype below 16 bits, this page counts the tensors between operators in it; roof estimate counts them in 16 "
+    "bits (activations)"
+)
+
+
 def data(
     archs: Sequence[Architecture],
     devices: Sequence[Device],
@@ -149,7 +155,7 @@ def _model(arch: Architecture, trace: Trace, rows: UniqueRecords, progress: Prog
         "limits": {"source": arch.max_source, "positions": arch.max_tokens},
         "image": arch.image,
         "encodes": arch.encoder is not None,
-        "notes": [*map(str, arch.notes)],
+        "notes": [*map(str, arch.notes), NARROW_DTYPE],
         "checkpoint_formats": {role: getattr(defaults, role) for role in ("weights", "kv")},
         "kv_with_narrow_dtype": workload(arch, dtype="fp8")[0].kv,
         "situations": {" ".join(variant): cases for variant, cases in explored.items()},

@@ -169,7 +169,8 @@ class Options(NamedTuple):
         ComputeFormat | None,
         Declared(
             PRECISION,
-            "Format of the tensors between operators, such as fp16 if only GEMMs use fp8 (default: --dtype).",
+            "Format of the tensors between operators (default: --dtype, but 16 bits where that is narrower: engines "
+            "quantize the inputs of a GEMM just before it).",
             plans=("service",),
             plan_help="Search only these formats of tensors between operators (default: 16 bits).",
         ),

@@ -14,7 +14,7 @@ from roofmodel.errors import Option, WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.workload import DEFAULTS
 from roofmodel.steps.engine_kernels import runs
-from roofmodel.steps.options import HALF_FORMATS, auto_dtype, half_dtype
+from roofmodel.steps.options import auto_dtype, half_with_pipe, has_pipe
 from roofmodel.steps.parallelism import has_experts, parallel
 
 QUANTIZED_COMPUTE = "fp8"
@@ -151,31 +151,14 @@ def formats(arch: Architecture, device: Device, engine: Engine, given: Mapping[s
             given.get("kv") or dict.fromkeys((cache or working, *caches)),
             given.get("activations") or (working,),
         ):
-            found[Formats(dtype, weights, kv, None if activations == dtype else activations)] = None
+            is_default = activations == dtype and FORMATS[dtype].bits >= 16
+            found[Formats(dtype, weights, kv, None if is_default else activations)] = None
     return list(found)
 
 
 def _computed(device: Device, engine: Engine, known: Sequence[str], weights: str | None) -> list[str]:
     """The compute formats in which the engine multiplies these weights; 16 bits where none of its kernels is known."""
     return [form for form in known if runs(engine, device, "gemm", weights or form, form)] or [known[0]]
-
-
-def half_with_pipe(arch: Architecture, devices: Sequence[Device], default: str) -> str:
-    """The compute format of 16 bits of a model; the other one where no device has a pipe for it.
-
-    V100 and T4 have none for bf16. There vLLM falls back to fp16, and PyTorch's autocast asks for it.
-    """
-    half = half_dtype(arch, default)
-    return next((form for form in (half, *HALF_FORMATS) if any(has_pipe(each, form) for each in devices)), half)
-
-
-def has_pipe(device: Device, dtype: str) -> bool:
-    """Whether the device multiplies matrices in this format."""
-    try:
-        device.matmul_pipe(dtype)
-    except WorkloadError:
-        return False
-    return True
 
 
 def options_of(layout: Layout, form: Formats) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
     With a `loader` also of the input pipeline of a training step or a forward pass. Raises WorkloadError for invalid
     options, and for a number format that the device does not support.
     """
-    work, notes = workload(arch, **options)
+    work, notes = workload(arch, device, **options)
     check_kernels(work.engine, [device])
     found = [slowest_stage(arch, device, step, work.engine) for step in work.steps()]
     walk = passes.CachedWalks(_counted(found))
