@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,10 @@ from roofmodel.models.config import architecture
 
 CATALOG = Path(__file__).parent / "configs"
 NETWORK_TIMEOUT_SECONDS = 5
+MODEL_OPTIMIZER_FILE = "hf_quant_config.json"
+"""Model Optimizer's description of a quantized checkpoint, beside a config.json that may lack it."""
+NAMES_A_FORMAT = re.compile("fp8|fp4|int8|int4|awq", re.IGNORECASE)
+"""Hub ids for which the Hub is asked for it: nvidia/Llama-3.1-8B-Instruct-FP8."""
 UNAUTHORIZED = (401, 403)  # HTTP status codes
 
 
@@ -149,7 +154,10 @@ def _from_yaml(file: Path, family: str | None) -> Architecture:
 
 
 def _from_file(file: Path, name: str, family: str | None) -> Architecture:
-    arch = architecture(_read(file), name, str(file), family)
+    config, beside = _read(file), file.with_name(MODEL_OPTIMIZER_FILE)
+    if file.name == "config.json" and not config.get("quantization_config") and beside.is_file():
+        config = {**config, "quantization_config": _read(beside)}
+    arch = architecture(config, name, str(file), family)
     return _without_folders(arch, file, f"{name}/config.json" if file.name == "config.json" else printable(file.name))
 
 
@@ -228,12 +236,18 @@ def _from_hub(name: str) -> Path:
 
     def download() -> str:
         """The file, without the user's token unless the Hub asks for one (a gated or private model)."""
+        token: bool | None = False
         try:
-            return str(huggingface_hub.hf_hub_download(name, "config.json", token=False))
+            file = str(huggingface_hub.hf_hub_download(name, "config.json", token=token))
         except Exception as error:
             if getattr(getattr(error, "response", None), "status_code", None) not in UNAUTHORIZED:
                 raise
-            return str(huggingface_hub.hf_hub_download(name, "config.json"))
+            token = None  # the user's
+            file = str(huggingface_hub.hf_hub_download(name, "config.json", token=token))
+        if NAMES_A_FORMAT.search(name) and not _read(Path(file)).get("quantization_config"):
+            with suppress(Exception):  # no such file
+                huggingface_hub.hf_hub_download(name, MODEL_OPTIMIZER_FILE, token=token)
+        return file
 
     try:
         return Path(_within_timeout(download))

@@ -25,7 +25,7 @@ from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import EngineName, EngineOption, check_whole_number, seconds_of
 from roofmodel.options.workload import DECLARED, MAX_VALUE, MEMORY_UTILIZATION, Options, valid
 from roofmodel.plan.candidate import Shares
-from roofmodel.plan.layouts import Formats, Layout, divisors, half_with_pipe, has_pipe, layouts
+from roofmodel.plan.layouts import Formats, Layout, divisors, layouts
 from roofmodel.plan.options import (
     MAX_GPUS,
     TIME_LIMIT,
@@ -53,6 +53,8 @@ from roofmodel.steps.options import (
     check_training_format,
     check_trains,
     default_engine,
+    half_with_pipe,
+    has_pipe,
     workload,
 )
 from roofmodel.steps.parallelism import NO_REPLICAS

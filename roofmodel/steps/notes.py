@@ -9,7 +9,7 @@ from operator import or_
 from typing import Any
 
 from roofmodel.counting.operator import Operator
-from roofmodel.counting.quantized_modules import MODULES, group_formats, group_of, unconverted
+from roofmodel.counting.quantized_modules import MODULES, TABLES, group_formats, group_of, unconverted
 from roofmodel.counting.workload import Step, Workload
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level
@@ -124,15 +124,20 @@ def weight_format_notes(arch: Architecture, work: Workload, operators: Iterable[
     widths = work.widths
     if widths.weights.bits >= 16 or widths.weights == widths.dtype:
         return
+    named = dict(work.matrix_formats)
     names = dict.fromkeys(
-        tensor.name for operator in operators for tensor in operator.parameters if tensor.name.startswith("W_")
+        tensor.name
+        for operator in operators
+        for tensor in operator.parameters
+        if tensor.name.startswith("W_") or tensor.name in named
     )
     by_group: dict[str, set[str]] = {}
     for name in names:
         by_group.setdefault(group_of(name), set()).add(name)
     own = {group: found & widths.unconverted for group, found in by_group.items()}
     parts = [f"{'part of ' * (own[group] != by_group[group])}{group}" for group in own if own[group]]
-    listed = f"{', '.join([*parts, 'embeddings', 'head', 'norms'])} and biases"
+    tables = [text for table, text in TABLES.items() if table not in named]
+    listed = f"{', '.join([*parts, *tables, 'norms'])} and biases"
     is_of_checkpoint = arch.quantization is not None and work.weights == arch.quantization.weights
     formats = dict.fromkeys((str(work.weights), *(form for name, form in work.matrix_formats if name in names)))
     kept = (

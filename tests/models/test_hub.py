@@ -305,6 +305,32 @@ def test_an_id_that_is_not_local_is_requested_from_the_hub(monkeypatch: pytest.M
     assert requests == [(UNKNOWN, "config.json", False)]
 
 
+def test_formats_beside_a_config_that_lacks_them_are_read(tmp_path: Path) -> None:
+    """NVIDIA's checkpoints: hf_quant_config.json of Model Optimizer. The config's own settings come first."""
+    formats = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}
+    write(tmp_path, formats, "hf_quant_config.json")
+    file = write(tmp_path)
+    for given in (str(tmp_path), str(file)):
+        quantized = hub.load(given).quantization
+        assert quantized
+        assert (quantized.weights, quantized.kv) == ("nvfp4", "fp8")
+    other = hub.load(str(write(tmp_path, TINY | {"quantization_config": {"quant_method": "fp8"}}))).quantization
+    assert other
+    assert other.weights == "fp8"
+
+
+def test_formats_beside_a_config_are_requested_for_an_id_that_names_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "download")
+    formats = write(tmp_path / "download", {"quantization": {"quant_algo": "FP8"}}, "hf_quant_config.json")
+    requests = hub_answers(monkeypatch, lambda name, wanted: str(file if wanted == file.name else formats))
+    quantized = hub.load("some-organization/some-model-FP8").quantization
+    assert quantized
+    assert quantized.weights == "fp8"
+    assert [wanted for _, wanted, _ in requests] == ["config.json", "hf_quant_config.json"]
+
+
 class HubError(Exception):
     """A test double of huggingface_hub's HfHubHTTPError, with the response of the Hub."""
 
