@@ -249,11 +249,11 @@ def _calls_of_kernels(
 
 def _parents(operators: Iterable[Event]) -> dict[int, Event]:
     """For each operator (the id of its event), the operator of its thread that called it; none for outermost ones."""
-    from roofmodel.profiles.timelines.enclosing import parents  # imports numpy
+    from roofmodel.profiles.timelines.enclosing import nested  # imports numpy
 
     found: dict[int, Event] = {}
     for events in _by_thread(operators).values():
-        outer = parents([event[0] for event in events], [event[1] for event in events])
+        outer = nested([0] * len(events), [event[0] for event in events], [event[1] for event in events]).parents
         found |= {id(event[2]): events[i][2] for event, i in zip(events, outer.tolist(), strict=True) if i >= 0}
     return found
 
@@ -270,7 +270,7 @@ def _by_thread(operators: Iterable[Event]) -> dict[tuple[str, str], list[tuple[i
 
 def _enclosing_operators(operators: Iterable[Event], launches: Sequence[Launch | None]) -> list[Event | None]:
     """For each launch, the innermost operator of its thread that encloses it; None without a launch or an operator."""
-    from roofmodel.profiles.timelines.enclosing import innermost  # imports numpy
+    from roofmodel.profiles.timelines.enclosing import nested  # imports numpy
 
     of_thread = _by_thread(operators)
     found: list[Event | None] = [None] * len(launches)
@@ -280,7 +280,8 @@ def _enclosing_operators(operators: Iterable[Event], launches: Sequence[Launch |
             waiting[str(launch.process), str(launch.thread)].append((launch.time, i))
     for key, times in waiting.items():
         events = of_thread.get(key, ())
-        indices = innermost([e[0] for e in events], [e[1] for e in events], [time for time, _ in times])
+        starts, ends = [e[0] for e in events], [e[1] for e in events]
+        indices = nested([0] * len(events), starts, ends, [0] * len(times), [time for time, _ in times]).innermost
         for (_, i), index in zip(times, indices.tolist(), strict=True):
             found[i] = events[index][2] if index >= 0 else None
     return found

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from roofmodel.profiles.kernel import Evidence
 if TYPE_CHECKING:
     import pandas
 
+T = TypeVar("T")
 UNKNOWN = -1
 LATEST = 1 << 62
 """No event is later than this, or earlier than its negative, in nanoseconds: differences of times fit in 64 bits."""
@@ -81,11 +82,19 @@ class Timeline:
     stated_rank: int | None = None  # of a distributed run, if the file states one rank
     samples: Mapping[tuple[str | None, str | None, str], Samples] = field(default_factory=dict)
     """By process, device and quantity (CLOCK or POWER)."""
+    _found: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def origin(self) -> int:
         """The start of the first activity."""
         return int(self.work["start"].iloc[0]) if len(self.work) else 0
+
+    def once(self, find: Callable[..., T], *options: Hashable) -> T:
+        """What `find(timeline, *options)` returns, found at the first call: thousands of ranks may share a file."""
+        if (find, *options) not in self._found:
+            self._found[find, *options] = find(self, *options)
+        found: T = self._found[find, *options]
+        return found
 
 
 class TableBuilder:
