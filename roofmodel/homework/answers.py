@@ -89,7 +89,7 @@ def _scale(written: str, asked: AnswerUnit) -> int | Fraction | None:
     if asked.base == "%":
         return Fraction(1, 100) if text.lower() in ("%", "percent", "per cent", "pct") else None
     if asked.base == "s":
-        match = re.fullmatch(r"([mμµun]?)(?:s|secs?|seconds?)", text)
+        match = re.fullmatch(r"([mμµunp]?)(?:s|secs?|seconds?)", text)
         long = re.fullmatch(r"(milli|micro|nano)(?:s|secs?|seconds?)", text, re.IGNORECASE)
         prefix = match[1] if match else long[1][0].lower() if long else None
         if long and long[1].lower() == "micro":

@@ -144,7 +144,8 @@ def write_class(roster: PathLike, folder: PathLike, sheet: PathLike, seed: str, 
     answers, and the key of another seed or sheet, unless `force` is given.
     """
     students, source = read_roster(roster), source_of(sheet)
-    target = expand(folder).resolve()
+    target = expand(folder)
+    target = target.resolve() if target.name in ("", "..") else target
     key = target.parent / KEY
     if not target.parent.is_dir():
         raise OutputError(f"{os.fspath(folder)}: folder {str(target.parent)!r} does not exist; create it first")

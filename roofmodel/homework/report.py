@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 SHEETS = Table(
     "students",
     [
-        Column("student", "student", value=lambda each: each.sheet.student),
-        Column("file", "file"),
-        Column("made", value=lambda each: each.sheet.fingerprint),
+        Column("student", "student", value=lambda each: each.sheet.student, meaning="the student"),
+        Column("file", "file", meaning="the file of the sheet, in the folder"),
+        Column("made", value=lambda each: each.sheet.fingerprint, meaning="the version of the sheet"),
     ],
 )
 QUESTIONS = Table(
     "questions",
     [
-        Column("question", "question"),
-        Column("points", "points", NUMBER, priority=1),
+        Column("question", "question", meaning="the question, as `problem.question`"),
+        Column("points", "points", NUMBER, priority=1, meaning="the points of a right answer"),
         Column("right", "right", NUMBER, meaning="right answers"),
         Column("answered", "answers", NUMBER, meaning="answers that are not blank"),
-        Column("hint", "most common mistake", wrap=True, meaning="the most common mistake"),
+        Column("hint", "most common mistake", wrap=True, meaning="the most common mistake; null without one"),
         Column("hinted", "times", NUMBER, text=lambda each: str(each.hinted or ""), meaning="how often"),
     ],
 )
@@ -125,9 +125,12 @@ class HomeworkGrades(TextResult, FileResult):
     @property
     def _table(self) -> Table:
         """The CSV: the columns of the roster, the questions, the sum."""
-        roster = [Column(name, value=_field(name)) for name in self.grades.columns]
-        questions = [Column(each.question, value=_points(each.question)) for each in self.grades.questions]
-        return Table("students", [*roster, *questions, Column("points")])
+        roster = [Column(name, value=_field(name), meaning="of the roster") for name in self.grades.columns]
+        questions = [
+            Column(each.question, value=_points(each.question), meaning="the points of this question")
+            for each in self.grades.questions
+        ]
+        return Table("students", [*roster, *questions, Column("points", meaning="their sum")])
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:
@@ -150,10 +153,10 @@ class HomeworkGrades(TextResult, FileResult):
         students = Table(
             "students",
             [
-                Column("student", "student", value=lambda each: each.row["student"]),
-                Column("points", f"points of {self.grades.most:g}", NUMBER, unknown="not graded"),
-                Column("right", "right", NUMBER, value=_right),
-                Column("file", "file", NAME, unknown="no file"),
+                Column(None, "student", value=lambda each: each.row["student"]),
+                Column(None, f"points of {self.grades.most:g}", NUMBER, value="points", unknown="not graded"),
+                Column(None, "right", NUMBER, value=_right),
+                Column(None, "file", NAME, value="file", unknown="no file"),
             ],
         )
         return Group(students.terminal(self.grades.students), "", QUESTIONS.terminal(self.grades.questions))

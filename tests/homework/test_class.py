@@ -178,6 +178,14 @@ def test_sheets_and_keys_that_exist_are_not_replaced(folder: Path) -> None:
     assert written_key()["seed"] != seed
 
 
+def test_the_current_folder_has_its_key_beside_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("inside").mkdir()
+    monkeypatch.chdir("inside")
+    roofmodel.homework_class("../roster.csv", ".", "measuring")
+    assert (folder / "key.json").is_file()
+    assert not Path("key.json").exists()
+
+
 def test_names_of_students_are_no_paths(folder: Path) -> None:
     Path("roster.csv").write_text("student\n../../etc/x\n..\na b\nA_B\nkey\nJörg\n")
     roofmodel.homework_class("roster.csv", "sheets", "measuring", suffix="json")
@@ -248,9 +256,7 @@ def test_the_commands_write_a_class_and_its_grades(
         ("homework", "class", "roster.csv", "-o", "sheets", "--sheet", "measuring"), monkeypatch, capsys
     )
     assert (status, out.splitlines()[1].split()) == (0, ["1001", "1001.md"])
-    assert err == (
-        f"wrote 3 sheets to {folder}/sheets\nwrote {folder}/key.json: the seed and all answers; keep it secret\n"
-    )
+    assert err == "wrote 3 sheets to sheets\nwrote key.json: the seed and all answers; keep it secret\n"
     for student in ("1001", "1002", "1003"):
         answer(student, f"answers/{student}.md", {"counters.fp32": 3})
     grade = ("homework", "grade", "answers", "--key", "key.json")
