@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from roofmodel.errors import Command
-from roofmodel.homework.homework import Graded, GradedSheet, Sheet
+from roofmodel.homework.homework import SHEETS, Graded, GradedSheet, Sheet
 from roofmodel.homework.problem import Problem, Question
 from roofmodel.numbers import units
 from roofmodel.report import formula
@@ -48,7 +48,8 @@ def document(sheet: Sheet, key: bool = False) -> Document:
         command = Command(
             f"roof homework check FILE --student {student}", f'roofmodel.check_homework("FILE", {student})'
         )
-        checks = "The lecturer checks them" if sheet.seeded else f"Check them with {command}"
+        by_lecturer = sheet.seeded or sheet.name not in SHEETS  # a file of own problems has the formulas of the answers
+        checks = "The lecturer checks them" if by_lecturer else f"Check them with {command}"
         blocks.append(Paragraph(f"Write each number after its colon, in the stated unit. {checks}."))
     blocks.append(Code("\n".join(_answers(sheet, filled=key))))
     return Document(blocks, _data(sheet, key))

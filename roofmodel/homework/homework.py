@@ -35,7 +35,7 @@ MAX_STUDENT_LENGTH = 100
 POWERS_OF_1000 = (-4, -3, -2, -1, 1, 2, 3, 4)
 SHORT_SEED = 16
 """Characters; a seed with fewer can be found by trying words."""
-HARDNESS = 2**16  # of scrypt: each try of a seed takes 64 MiB and about 0.2 s
+HARDNESS = 2**16  # of scrypt: each try of a seed takes 64 MiB and some tenths of a second
 
 
 class Sheet(NamedTuple):

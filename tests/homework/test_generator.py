@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from roofmodel.errors import AnswerError
 from roofmodel.homework import formulas, homework
+from roofmodel.homework.document import document
 from roofmodel.homework.generator import packaged
 
 VALID = """\
@@ -104,6 +105,11 @@ def test_any_text_is_a_formula_or_refused(text: str) -> None:
 def test_a_quotient_is_exact_before_it_is_rounded_up() -> None:
     assert formulas.evaluate("ceiling(3*b*10**30/(10**30))", {"b": Fraction(1, 3)}) == 1
     assert formulas.evaluate("floor(49*(1/49))", {}) == 1  # 0.9999999999999999 in floats
+
+
+def test_a_sheet_of_own_problems_does_not_send_students_to_the_file_with_the_formulas(tmp_path: Path) -> None:
+    text = VALID.replace("divide by {{P}}", "divide by the peak")
+    assert "The lecturer checks them." in document(made(text, tmp_path)).render("markdown")
 
 
 def test_every_problem_belongs_to_a_sheet() -> None:
