@@ -27,8 +27,9 @@ from roofmodel.steps.options import half_dtype
 from roofmodel.steps.phase import PhaseEstimate, is_launch_bound
 from roofmodel.steps.placed import Placed, launches, sum_of
 from roofmodel.timing import layer_kernels
+from roofmodel.timing.alignment import LOADS, aligned_share
 from roofmodel.timing.engine.run import Timing
-from roofmodel.timing.timing import CONVOLUTION_LIBRARY, kernel_parameters
+from roofmodel.timing.timing import CONVOLUTION_LIBRARY, gemm_load, gemm_work, kernel_parameters
 
 DEFAULT_GPUS_PER_NODE = 8
 """GPUs per node, if a device's file does not state it: the usual size of a server."""
@@ -260,6 +261,7 @@ def kernel_notes(device: Device, work: Workload, found: Sequence[PhaseEstimate])
     yield from format_notes(timing, (each for phase in found for each in phase.operators), work.widths.compute)
     yield from borrowed_notes(timing, found)
     yield from choice_notes(timing, found)
+    yield from alignment_notes(timing, found)
 
 
 def timing_notes(device: Device, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
@@ -323,6 +325,33 @@ def _is_default_convolution(placed: Placed, calibration: Calibration) -> bool:
         return False
     chosen = kernel_parameters(placed.operator, calibration, placed.operator.widths.dtype.name).chosen
     return chosen is not None and chosen.implementation == CONVOLUTION_LIBRARY
+
+
+def alignment_notes(timing: Timing, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
+    """The GEMMs whose rows are not multiples of 16 bytes, and what this costs, where it was measured."""
+    device, names = timing.device, dict[str, int]()
+    for placed in (placed for phase in found for placed in phase.placed):
+        operator, formula = timing.executed(placed.operator), placed.run.formula
+        if formula is None or formula.kind != "gemm" or operator.kind != "gemm":
+            continue
+        dtype = operator.compute_dtype(operator.widths.compute)
+        work = gemm_work(operator, dtype)
+        load = work and gemm_load(operator, work, device, dtype, timing)
+        if load and load < LOADS[0]:
+            names[operator.name] = load
+    if not names:
+        return
+    subject = f"{_listed([*names])} {'has' if len(names) == 1 else 'have'} rows that are not multiples of 16 bytes"
+    if device.unaligned is None:
+        yield AnswerNote(
+            f"{subject}: what this costs on {device.id} is not measured, and not expected (an H100 runs such GEMMs at "
+            "11 to 28 % of its rate)"
+        )
+        return
+    share = aligned_share(min(names.values()), device.unaligned)
+    yield AnswerNote(
+        f"{subject}: {device.id} runs such GEMMs at {share:.0%} of its rate; pad them to a multiple of 8 values"
+    )
 
 
 def straggler_notes(device: Device, work: Workload) -> Iterator[Text]:

@@ -50,6 +50,7 @@ class GemmWork(NamedTuple):
     b: Annotated[float, "bytes per element of B"] = 2.0
     c: Annotated[float, "bytes per element of C"] = 2.0
     quantized: Annotated[Number, "bytes that the kernel that quantizes A reads and writes; 0: there is none"] = 0
+    aligned: Annotated[Number, "share of the SMs' rate that the alignment of the rows leaves"] = 1
     copies_a: Annotated[Number, "copies of A that a benchmark uses in turn; 0: A is used once"] = 0
     copies_b: Annotated[Number, "copies of B that a benchmark uses in turn; 0: B is used once"] = 0
 
@@ -110,5 +111,6 @@ def _kernel_seconds(
     multiply = 2 * rows * columns * chip.multiprocessors / (chip.peak * timing.pipe)
     stored = used_rows * used_columns * (ACCUMULATOR * chip.multiprocessors / (timing.store * chip.port))
     waves = part("waves", ceil_div(tiles * splits, chip.multiprocessors))
-    compute = part("compute", waves * (maximum(multiply, timing.step) * (work.k / splits) + stored), "s")
+    step = maximum(multiply, timing.step) / work.aligned
+    compute = part("compute", waves * (step * (work.k / splits) + stored), "s")
     return overlap(compute, memory) + part("split", either(splits > 1, timing.split, 0.0), "s")
