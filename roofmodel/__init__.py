@@ -28,6 +28,8 @@ __all__ = [
     "EngineError",
     "ExplorePage",
     "HardwareCheck",
+    "HomeworkClass",
+    "HomeworkGrades",
     "HomeworkSheet",
     "JitterReport",
     "Listing",
@@ -56,7 +58,9 @@ __all__ = [
     "estimate",
     "explain",
     "explore",
+    "grade_homework",
     "homework",
+    "homework_class",
     "jitter",
     "list_families",
     "list_hardware",
@@ -108,8 +112,8 @@ if TYPE_CHECKING:
     from roofmodel.explain.api import conventions, crossover, explain, reconcile
     from roofmodel.explore.api import explore
     from roofmodel.explore.report import ExplorePage
-    from roofmodel.homework.api import check_homework, homework
-    from roofmodel.homework.report import HomeworkSheet
+    from roofmodel.homework.api import check_homework, grade_homework, homework, homework_class
+    from roofmodel.homework.report import HomeworkClass, HomeworkGrades, HomeworkSheet
     from roofmodel.jitter.api import jitter
     from roofmodel.jitter.report import JitterReport
     from roofmodel.measure.api import calibrate, measure, validate
@@ -141,8 +145,8 @@ _NAMES = {
     "explain.api": "conventions crossover explain reconcile",
     "explore.api": "explore",
     "explore.report": "ExplorePage",
-    "homework.api": "check_homework homework",
-    "homework.report": "HomeworkSheet",
+    "homework.api": "check_homework grade_homework homework homework_class",
+    "homework.report": "HomeworkClass HomeworkGrades HomeworkSheet",
     "jitter.api": "jitter",
     "jitter.report": "JitterReport",
     "measure.api": "calibrate measure validate",
