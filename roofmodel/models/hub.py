@@ -277,7 +277,8 @@ def _from_hub(name: str) -> Path:
         try:
             file = str(huggingface_hub.hf_hub_download(name, "config.json", token=token))
         except Exception as error:
-            if getattr(getattr(error, "response", None), "status_code", None) not in UNAUTHORIZED:
+            asked = (getattr(getattr(each, "response", None), "status_code", None) for each in (error, error.__cause__))
+            if not any(status in UNAUTHORIZED for status in asked):
                 raise
             token = None  # the user's
             file = str(huggingface_hub.hf_hub_download(name, "config.json", token=token))

@@ -402,6 +402,23 @@ def test_the_token_is_sent_only_if_the_hub_asks_for_it(
     assert [token for _, _, token in requests] == tokens
 
 
+def test_the_token_is_sent_where_huggingface_hub_wraps_the_refusal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A 403 of the Hub becomes a LocalEntryNotFoundError without a response, raised from the refusal."""
+    file = write(tmp_path / "download")
+    requests: list[Request] = []
+
+    def answer(name: str, wanted: str) -> str:
+        if len(requests) == 1:
+            raise FileNotFoundError("cannot find the requested files") from HubError(403)
+        return str(file)
+
+    requests = hub_answers(monkeypatch, answer)
+    assert hub.load(UNKNOWN).stack.hidden == 48
+    assert [token for _, _, token in requests] == [False, None]
+
+
 @pytest.mark.parametrize("name", ["gpt2-xxl", "no-such-model", "a/b/c", "-x/y", "a b/c", "../x/y", ".", "/", ""])
 def test_an_invalid_hub_id_is_not_sent_to_the_hub(working_folder: Path, name: str) -> None:
     refusal(name)  # _no_network fails if the Hub is called
