@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roofmodel.errors import LIST_MODELS, Message, ModelError, Option, shorten, suggest
+from roofmodel.errors import LIST_MODELS, AnswerNote, Message, ModelError, Option, Text, shorten, suggest
 from roofmodel.files.file_names import printable, rename_files
 from roofmodel.files.text_files import MAX_DEPTH, depth, expand, read_text
 from roofmodel.models.architecture import Architecture
@@ -28,6 +28,14 @@ MODEL_OPTIMIZER_FILE = "hf_quant_config.json"
 """Model Optimizer's description of a quantized checkpoint, beside a config.json that may lack it."""
 NAMES_A_FORMAT = re.compile("fp8|fp4|int8|int4|awq", re.IGNORECASE)
 """Hub ids for which the Hub is asked for it: nvidia/Llama-3.1-8B-Instruct-FP8."""
+TUNING = re.compile(r"-(?:[Ii]nstruct|it|[Cc]hat|Base|pt)(?=-|$)")
+DATE = re.compile(r"-\d{4}$")
+SAME_ARCHITECTURE = {
+    "deepseek-r1": "DeepSeek-V3", "deepseek-r1-0528": "DeepSeek-V3", "deepseek-r1-zero": "DeepSeek-V3",
+    "deepseek-v3.1": "DeepSeek-V3", "deepseek-r1-distill-llama-8b": "Llama-3.1-8B",
+    "deepseek-r1-distill-llama-70b": "Llama-3.1-70B",
+}  # fmt: skip
+"""DeepSeek's fine-tuned models with names of their own -> the packaged model that they start from."""
 UNAUTHORIZED = (401, 403)  # HTTP status codes
 
 
@@ -50,7 +58,7 @@ def load(model: str | os.PathLike[str], family: str | None = None) -> Architectu
     """The Architecture of a packaged name, a path or a Hub id, read as `family` if given. Raises ModelError.
 
     Looked up in this order: a path that starts with `.`, `/` or `~`; the packaged catalog; any other path that exists;
-    the local Hugging Face cache; the Hub.
+    the local Hugging Face cache; a packaged model that it is fine-tuned from; the Hub.
     """
     if isinstance(model, os.PathLike):
         return _from_path(expand(model), family)
@@ -67,6 +75,8 @@ def load(model: str | os.PathLike[str], family: str | None = None) -> Architectu
         return _from_path(Path(model), family)  # raises: no such file
     if cached := _in_local_cache(model):
         return _from_file(cached, model, family)
+    if tuned := fine_tuned(model):
+        return _from_entry(tuned, family, model)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model):
         return _from_file(_from_hub(model), model, family)
     raise UnknownModel(_unknown(model))
@@ -92,6 +102,27 @@ def packaged(name: str) -> Checkpoint | None:
     return None
 
 
+def fine_tuned(name: str) -> Checkpoint | None:
+    """The packaged entry whose architecture a fine-tuned model has, by its name: `Llama-3.1-8B-Instruct` has that of
+    `Llama-3.1-8B`. An organization must be the same."""
+    name = SAME_ARCHITECTURE.get(name.lower().removeprefix("deepseek-ai/"), name)
+    organization, _, wanted = name.rpartition("/")
+    for entry in catalog():
+        for known in (entry.id, *entry.aliases):
+            owner, _, stem = known.rpartition("/")
+            if _untuned(wanted) == _untuned(stem) and organization.lower() in ("", owner.lower()):
+                return entry
+    return None
+
+
+def _untuned(name: str) -> str:
+    """A model's name in lower case without what marks a tuned or a base model, and without the date at its end.
+
+    A lower-case `base` is a size: bert-base.
+    """
+    return DATE.sub("", TUNING.sub("", name)).lower()
+
+
 def catalog() -> Iterator[Checkpoint]:
     """All packaged entries, by id."""
     for _, path in sorted(_files().items(), key=lambda file: file[0].replace("--", "/")):
@@ -107,13 +138,19 @@ def _entry(path: Path) -> Checkpoint:
     return Checkpoint(**{**fields, "aliases": tuple(fields["aliases"])})
 
 
-def _from_entry(entry: Checkpoint, family: str | None) -> Architecture:
+def _from_entry(entry: Checkpoint, family: str | None, tuned: str = "") -> Architecture:
+    """The Architecture of an entry; `tuned` is the name of a model that is fine-tuned from it."""
     arch = architecture(entry.config, entry.id, entry.id, family)
+    notes: list[Text] = []
+    if tuned:
+        notes.append(
+            AnswerNote(f"{shorten(tuned)} is counted as {entry.id}, which is packaged and has its architecture")
+        )
     if family is not None:
-        return arch
-    if entry.parameters is not None:
-        return replace(arch, notes=())
-    return replace(arch, notes=(f"{entry.id}: its parameter count is {entry.parameters_source}",))
+        return replace(arch, notes=(*notes, *arch.notes))
+    if entry.parameters is None:
+        notes.append(f"{entry.id}: its parameter count is {entry.parameters_source}")
+    return replace(arch, notes=tuple(notes))
 
 
 # --- Files ------------------------------------------------------------------------------------------
@@ -240,7 +277,8 @@ def _from_hub(name: str) -> Path:
         try:
             file = str(huggingface_hub.hf_hub_download(name, "config.json", token=token))
         except Exception as error:
-            if getattr(getattr(error, "response", None), "status_code", None) not in UNAUTHORIZED:
+            asked = (getattr(getattr(each, "response", None), "status_code", None) for each in (error, error.__cause__))
+            if not any(status in UNAUTHORIZED for status in asked):
                 raise
             token = None  # the user's
             file = str(huggingface_hub.hf_hub_download(name, "config.json", token=token))
