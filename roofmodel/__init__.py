@@ -35,6 +35,7 @@ __all__ = [
     "Listing",
     "MeasureReport",
     "ModelError",
+    "OpReport",
     "OutputError",
     "PlanReport",
     "PlotReport",
@@ -66,6 +67,7 @@ __all__ = [
     "list_models",
     "measure",
     "ncu_command",
+    "op",
     "plan",
     "plan_training",
     "plot",
@@ -116,6 +118,8 @@ if TYPE_CHECKING:
     from roofmodel.jitter.report import JitterReport
     from roofmodel.measure.api import calibrate, measure, validate
     from roofmodel.measure.report import CalibrationReport, MeasureReport, ValidationReport
+    from roofmodel.op.api import op
+    from roofmodel.op.report import OpReport
     from roofmodel.plan.api import plan, plan_training
     from roofmodel.plan.report import PlanReport, TrainingPlanReport
     from roofmodel.plot.api import ncu_command, plot, read_profile
@@ -147,6 +151,8 @@ _NAMES = {
     "jitter.report": "JitterReport",
     "measure.api": "calibrate measure validate",
     "measure.report": "CalibrationReport MeasureReport ValidationReport",
+    "op.api": "op",
+    "op.report": "OpReport",
     "plan.api": "plan plan_training",
     "plan.report": "PlanReport TrainingPlanReport",
     "plot.api": "ncu_command plot read_profile",

@@ -420,7 +420,8 @@ def test_attention_lists_the_parameters_of_its_own_head_size_only() -> None:
     """Heads of 128 elements; heads of 96 have the kernel of the next larger size."""
     text = roofmodel.explain("llama-3.1-8b", "h100", op="attention.flash", phase="decode", timing=True).to_markdown()
     assert set(re.findall(r"timing\.wave_\d+", text)) == {"timing.wave_128"}
-    text = roofmodel.explain("Phi-3-mini-4k-instruct", "h100", op="attention.flash", phase="decode", timing=True).to_markdown()
+    model = "Phi-3-mini-4k-instruct"
+    text = roofmodel.explain(model, "h100", op="attention.flash", phase="decode", timing=True).to_markdown()
     assert set(re.findall(r"timing\.wave_\d+", text)) == {"timing.wave_128"}
 
 

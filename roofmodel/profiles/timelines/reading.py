@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from roofmodel.errors import Option, ProfileError
-from roofmodel.profiles import nsys, operation_table
+from roofmodel.profiles import nsys, operation_table, torch_trace
 from roofmodel.profiles.reading import InputFile, opened_sources, profiler_files, recognized
-from roofmodel.profiles.timelines import activity_tables, nsys_tables, step_table, torch_events
-from roofmodel.profiles.timelines.timeline import Timeline
+from roofmodel.profiles.timelines import activity_tables, nsys_tables, step_table
+from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline, count_joined
 
 Read = Callable[[BinaryIO, str], Timeline]
 _LISTED = 6  # columns of an unknown Parquet file in a message
@@ -28,7 +28,7 @@ def _nsys(file: BinaryIO, name: str, with_samples: bool = False) -> Timeline:
 READERS: Mapping[str, Read] = {
     "Nsight Systems": _nsys,
     "nvprof": activity_tables.read_nvprof,
-    "the PyTorch profiler": torch_events.read,
+    "the PyTorch profiler": torch_trace.read_timeline,
 }
 
 
@@ -108,15 +108,24 @@ def _is_step_table(source: InputFile) -> bool:
 def _timeline(source: InputFile, reader: Read) -> Timeline:
     try:
         with source.open() as stream:
-            return reader(stream, source.name)
-    except ModuleNotFoundError:
-        raise ProfileError(
-            f"{source.name}: PyTorch traces need ijson: pip install ijson, or the extra `trace`"
-        ) from None
+            timeline = reader(stream, source.name)
+        return replace(timeline, warnings=(*timeline.warnings, *_warnings(timeline)))
     except OverflowError:
         raise ProfileError(f"{source.name}: it contains times that no run has; export it again") from None
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(source, error) from None
+
+
+def _warnings(timeline: Timeline) -> Iterator[str]:
+    """Warnings about launches and durations that a file should have and lacks."""
+    kernels, joined = count_joined(timeline)
+    if timeline.tool == "torch" and joined < kernels:
+        yield (
+            f"{kernels - joined} of {kernels} kernels have no launch in the trace: their operator, range and the cause "
+            "of idle time before them are unknown"
+        )
+    if untimed := int((timeline.work["untimed"] != UNKNOWN).sum()):
+        yield f"{untimed} activities have no valid duration: their durations count as zero"
 
 
 def _unreadable(source: InputFile, error: Exception) -> ProfileError:
