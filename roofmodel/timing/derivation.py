@@ -53,9 +53,9 @@ def constants(formula: Formula) -> list[NamedNumber]:
 
 def steps(formula: Formula) -> list[DerivationStep]:
     """The evaluation of the formula, line by line; the last line is `seconds`, before it is clamped to the bound."""
-    with DerivationTrace() as derivation:
-        arguments = [_named(derivation, name, value) for name, value in _arguments(formula)]
-        time = derivation.part("seconds", formula.function(*arguments), "s")
+    derivation = DerivationTrace()
+    arguments = [_named(derivation, name, value) for name, value in _arguments(formula)]
+    time = derivation.part("seconds", derivation.with_lines(formula.function)(*arguments), "s")
     return derivation.steps(time)
 
 
