@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from roofmodel.errors import JITTER, NCU_COMMAND, VALIDATE, ProfileError, Text, shorten
 from roofmodel.files.file_names import display_names
+from roofmodel.files.foreign_formats import foreign_profile
 from roofmodel.profiles import nsys, nsys_stats, nvprof, torch_trace
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning, without_impossible_values
 from roofmodel.profiles.ncu import reader as ncu
@@ -214,6 +215,9 @@ def recognized(source: InputFile) -> tuple[str, Read]:
     for tool, recognize, reader in READERS:
         if recognize(head):
             return tool, reader
+    if foreign := foreign_profile(head, source.name):
+        what, _, advice = foreign.partition("; ")
+        raise _NotAProfile(source.name, what, advice)
     known = ", ".join(tool for tool, _, _ in READERS)
     if not head.strip():
         what = "the file is empty"
