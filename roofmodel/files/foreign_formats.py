@@ -14,7 +14,8 @@ def lfs_pointer(head: bytes, name: str) -> str | None:
     """What to do about a file that Git LFS has not downloaded; None for other files."""
     if not head.startswith(LFS_POINTER):
         return None
-    return f"a Git LFS pointer, not the file itself; download it: git lfs pull --include {shlex.quote(os.path.basename(name))}"
+    file = shlex.quote(os.path.basename(name))
+    return f"a Git LFS pointer, not the file itself; download it: git lfs pull --include {file}"
 
 
 def foreign_profile(head: bytes, name: str) -> str | None:

@@ -48,7 +48,9 @@ def test_models_without_a_config_are_named_with_what_to_give(tmp_path: Path) -> 
     (tmp_path / "gguf" / "m.gguf").write_bytes(b"GGUF\3\0\0\0")
     (tmp_path / "config.json").write_bytes(LFS)
     expected = {
-        "adapter": "roof estimate org/base", "meta": "convert_llama_weights_to_hf --input_dir", "gguf": "m.gguf is a GGUF",
+        "adapter": "roof estimate org/base",
+        "meta": "convert_llama_weights_to_hf --input_dir",
+        "gguf": "m.gguf is a GGUF file",
         "gguf/m.gguf": "roof estimate ORGANIZATION/MODEL --weights int4",
         "config.json": "git lfs pull --include config.json",
     }  # fmt: skip
