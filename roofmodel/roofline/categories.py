@@ -85,6 +85,8 @@ _LIBRARIES = (("GEMM", r"cutlass|cublas"), ("reduction", r"cub::"), ("elementwis
 
 WRAPPERS = ("kernel", "kernel2", "device_kernel", "_kernel_agent")  # templates of libraries that start any kernel
 
+_MAX_DEPTH = 8  # of brackets that are told apart: some names have thousands
+
 # Inductor's names list the fused operators, also those of neighboring kernels such as a convolution before its bias.
 _INDUCTOR = re.compile(r"triton_(poi|red|per|for|mm|tem|bmm|convolution)_fused(\w*)")
 
@@ -139,7 +141,7 @@ def _parts(name: str) -> Iterator[str]:
         elif part in (">", ")"):
             depth -= 1
         elif depth > 0:
-            arguments[depth].append(part)
+            arguments[min(depth, _MAX_DEPTH)].append(part)
     for depth in sorted(arguments):
         yield " ".join(arguments[depth])
     yield base

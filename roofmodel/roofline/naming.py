@@ -11,6 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from roofmodel.roofline.categories import base_name, category
+from roofmodel.roofline.serving_steps import serving_step
 
 MAX_SEARCHED_CHARACTERS = 400  # of a name that are searched; template names may have thousands
 ANCHOR_KINDS = ("GEMM", "attention", "convolution", "scan")
@@ -214,6 +215,9 @@ def hint(ranges: tuple[str, ...]) -> Hint:
     for outer, label in zip(("", *ranges), ranges, strict=False):
         if outer and label.startswith(f"{outer}."):  # a submodule, which names its own role
             roles = frozenset()
+        if step := serving_step(label):
+            stage = step.phase
+            continue
         parts = [part for part in re.split(r"[^A-Za-z0-9_]+", label[:MAX_SEARCHED_CHARACTERS].lower()) if part]
         if found := _LAYER.search(label[:MAX_SEARCHED_CHARACTERS]):
             layer = int(found[1])
