@@ -18,6 +18,8 @@ or a list of events. The old autograd profiler wrote no categories; its kernels 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -43,6 +45,7 @@ _TRACE_KEYS = (
 _PYTORCH_KEYS = {"schemaVersion", "deviceProperties", "distributedInfo"}
 _WORK = {"kernel": "kernel", "gpu_memcpy": "copy", "memcpy": "copy", "gpu_memset": "memset", "memset": "memset"}
 _ANNOTATION = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.|## ")
+_TOGETHER = 1024  # events of one category
 _OTHERS = {"gpu_user_annotation", "python_function"}  # categories of PyTorch that are not read
 _COUNTERS = "cuda_profiler_range"
 _SIDES = re.compile(r"\((\w+) -> (\w+)\)")
@@ -74,6 +77,7 @@ def read_timeline(file: BinaryIO, name: str) -> Timeline:
     trace = _Trace()
     try:
         document = _read(JSONText(file, encoding), trace, name)
+        trace.finish()
     except JSONDamage as error:
         what = "truncated" if error.truncated else "not valid JSON"
         raise ProfileError(f"{name}: the trace is {what} ({error}); export it again") from None
@@ -161,55 +165,82 @@ class _Trace:
             timeline.TableBuilder(each) for each in (timeline.WORK, timeline.CALLS, timeline.OPERATORS, timeline.RANGES)
         )
         self._latest = timeline.LATEST
+        self._waiting: dict[str, list[Event]] = defaultdict(list)  # by category
         self.events = self.phases = self.unusable = 0
         self.begin: int | None = None
         self.is_pytorch = self._has_counters = self._is_amd = False
         self._keys: set[str] = set()  # of arguments, until an event of PyTorch is found
 
     def add(self, event: Event) -> None:
-        """Add an event. Those without a name, a time or (unless GPU work) a valid duration are counted as unusable."""
+        """Add an event. Events of one category are stored together: column by column is faster than row by row."""
         self.events += 1
         phase = event.get("ph")
         self.phases += phase is not None
-        if phase != "X":
-            return
-        start = fields.nanoseconds(event.get("ts"))
-        if start is not None and (self.begin is None or start < self.begin):
-            self.begin = start
-        category = fields.category(event)
-        kind, table = _WORK.get(category), _table(category)
+        if phase == "X":
+            waiting = self._waiting[fields.category(event)]
+            waiting.append(event)
+            if len(waiting) == _TOGETHER:
+                self._store(fields.category(event), waiting)
+
+    def _store(self, category: str, waiting: list[Event]) -> None:
+        """Store the waiting events of a category, and empty the list.
+
+        Those without a name, a time or (unless GPU work) a valid duration are counted as unusable.
+        """
+        events, waiting[:] = waiting[:], []
+        starts = [fields.nanoseconds(event.get("ts")) for event in events]
+        self.begin = min((start for start in (self.begin, *starts) if start is not None), default=None)
+        table = _table(category)
         if table is None:
-            self.is_pytorch |= category in _OTHERS or event.get("pid") == "CPU functions"
-            self._has_counters |= category == _COUNTERS
-            if not self.is_pytorch:
-                self._keys |= fields.args_of(event).keys() & {"BeginNs", "hlo_op", "hlo_module"}
+            self._note_others(category, events)
             return
         self.is_pytorch = True
-        duration, label = fields.nanoseconds(event.get("dur")), event.get("name")
-        if kind is not None and (duration is None or duration < 0):
-            untimed, duration = 1, 0
-        else:
-            untimed = None
-        if (
-            start is None or duration is None or not isinstance(label, str) or not label
-            or not -self._latest < start <= start + duration < self._latest
-        ):  # fmt: skip
-            self.unusable += 1
+        lengths = [fields.nanoseconds(event.get("dur")) for event in events]
+        untimed: list[int | None] = [None] * len(events)
+        if table == "work":
+            untimed = [1 if length is None or length < 0 else None for length in lengths]
+            lengths = [length if no is None else 0 for length, no in zip(lengths, untimed, strict=True)]
+        rows = [
+            (event, _label(name), start, start + length, no)
+            for event, start, length, no in zip(events, starts, lengths, untimed, strict=True)
+            if isinstance(name := event.get("name"), str) and name and start is not None and length is not None
+            and -self._latest < start <= start + length < self._latest
+        ]  # fmt: skip
+        self.unusable += len(events) - len(rows)
+        if not rows:
             return
-        label, end, args = _label(label), start + duration, fields.args_of(event)
-        if kind is not None:
-            cells = _work_cells(kind, label, event, args)
-            self.work.add(kind=kind, start=start, end=end, untimed=untimed, name=label, **cells)
+        columns: dict[str, Any]
+        events, *columns_of_all = zip(*rows, strict=True)  # type: ignore[assignment]
+        columns = dict(zip(("name", "start", "end", "untimed"), columns_of_all, strict=True))
+        args = [fields.args_of(event) for event in events]
+        if table == "work":
+            self.work.extend(len(rows), **columns, **_work_columns(_WORK[category], columns["name"], events, args))
             return
-        place = {"name": label, "start": start, "end": end, "process": event.get("pid"), "thread": event.get("tid")}
+        del columns["untimed"]
+        for column, key in (("process", "pid"), ("thread", "tid")):
+            columns[column] = [_plain(event.get(key)) for event in events]
         if table == "calls":
-            self._is_amd |= label.startswith("hip")
-            self.calls.add(correlation=fields.integer(args.get("correlation")), **place)
-        elif table == "operators":
-            number = fields.integer(args.get("External id", args.get("external id")))
-            self.operators.add(inputs=fields.inputs_text(event), number=number, **place)
-        if table == "ranges" or (category == "operator" and _ANNOTATION.match(label)):
-            self.ranges.add(**place)
+            self._is_amd |= any(name.startswith("hip") for name in columns["name"])
+            self.calls.extend(len(rows), **columns, correlation=_integers(args, "correlation"))
+            return
+        if table == "operators":
+            numbers, inputs = _integers(args, "External id", "external id"), [*map(fields.inputs_text, events)]
+            self.operators.extend(len(rows), **columns, number=numbers, inputs=inputs)
+        for i, name in enumerate(columns["name"]):
+            if table == "ranges" or (category == "operator" and _ANNOTATION.match(name)):
+                self.ranges.add(**{column: values[i] for column, values in columns.items()})
+
+    def finish(self) -> None:
+        """Store the events that still wait."""
+        for category, waiting in self._waiting.items():
+            self._store(category, waiting)
+
+    def _note_others(self, category: str, events: list[Event]) -> None:
+        """Whether events that are not read are of PyTorch, or which other tool wrote them."""
+        self.is_pytorch |= category in _OTHERS or any(event.get("pid") == "CPU functions" for event in events)
+        self._has_counters |= category == _COUNTERS
+        for event in events if not self.is_pytorch else ():
+            self._keys |= fields.args_of(event).keys() & {"BeginNs", "hlo_op", "hlo_module"}
 
     @property
     def other_tool(self) -> str:
@@ -252,37 +283,60 @@ def _evidence(listed: object, ran: set[str], is_amd: bool) -> tuple[Evidence, ..
     return tuple(dict.fromkeys(fields.attributes(device, is_amd) for device in used or devices))
 
 
-def _sizes(value: object) -> str | None:
-    """A grid or block as text, such as `64,2,1`."""
-    if not isinstance(value, list) or len(value) != 3:
-        return None
-    x, y, z = map(fields.integer, value)
-    return None if x is None or y is None or z is None else f"{x},{y},{z}"
+def _plain(value: object) -> int | str:
+    """A process or thread: texts and numbers as they are, because dicts distinguish them by value."""
+    return value if type(value) is int or type(value) is str else str(value)
 
 
-def _work_cells(kind: str, label: str, event: Event, args: Event) -> dict[str, Any]:
-    cells: dict[str, Any] = {
-        "device": fields.device_of(event),
-        "stream": fields.label(args.get("stream", event.get("tid") if event.get("cat") else None)),
-        "correlation": fields.integer(args.get("correlation")),
-        "bytes": fields.integer(args.get("bytes")),
+def _integers(args: Iterable[Event], key: str, otherwise: str = "") -> list[int | None]:
+    return [fields.integer(each.get(key, each.get(otherwise))) for each in args]
+
+
+def _sizes(args: Iterable[Event], key: str) -> list[str | None]:
+    """Grids or blocks as text, such as `64,2,1`."""
+    found: list[str | None] = []
+    for each in args:
+        value = each.get(key)
+        sizes = [fields.integer(size) for size in value] if isinstance(value, list) and len(value) == 3 else [None]
+        found.append(None if None in sizes else "{},{},{}".format(*sizes))
+    return found
+
+
+def _work_columns(
+    kind: str, names: Sequence[str], events: Sequence[Event], args: Sequence[Event]
+) -> dict[str, Sequence[Any]]:
+    columns: dict[str, Sequence[Any]] = {
+        "kind": [kind] * len(names),
+        "device": [*map(fields.device_of, events)],
+        "stream": [
+            fields.label(each.get("stream", event.get("tid") if event.get("cat") else None))
+            for event, each in zip(events, args, strict=True)
+        ],
+        "correlation": _integers(args, "correlation"),
+        "bytes": _integers(args, "bytes"),
     }
     if kind == "copy":
-        sides = _SIDES.search(label)
-        cells["direction"], cells["memory"] = copy_direction(label), sides and host_memory(sides[1], sides[2])
-    elif kind == "memset":
-        cells["memory"] = "device" if "(Device)" in label else None
-    else:
-        cells["operator"] = fields.integer(args.get("External id", args.get("external id")))
-        cells["grid"], cells["block"] = _sizes(args.get("grid")), _sizes(args.get("block"))
-        cells["registers"] = fields.integer(args.get("registers per thread"))
-        cells["occupancy"] = fields.decimal(args.get("est. achieved occupancy %"))
-        if collective := args.get("Collective name"):
-            cells |= _collective_cells(collective, args)
-    return cells
+        return columns | {"direction": [*map(copy_direction, names)], "memory": [*map(_memory, names)]}
+    if kind == "memset":
+        return columns | {"memory": ["device" if "(Device)" in name else None for name in names]}
+    columns |= {
+        "operator": _integers(args, "External id", "external id"),
+        "grid": _sizes(args, "grid"),
+        "block": _sizes(args, "block"),
+        "registers": _integers(args, "registers per thread"),
+        "occupancy": [fields.decimal(each.get("est. achieved occupancy %")) for each in args],
+    }
+    collectives = [_collective_cells(each) if each.get("Collective name") else {} for each in args]
+    keys = {key for each in collectives for key in each}
+    return columns | {key: [each.get(key) for each in collectives] for key in keys}
 
 
-def _collective_cells(collective: object, args: Event) -> dict[str, Any]:
+def _memory(name: str) -> str | None:
+    sides = _SIDES.search(name)
+    return host_memory(sides[1], sides[2]) if sides else None
+
+
+def _collective_cells(args: Event) -> dict[str, Any]:
     elements = max(
         (n for key in ("In msg nelems", "Out msg nelems") if (n := fields.integer(args.get(key)))), default=None
     )
@@ -290,7 +344,7 @@ def _collective_cells(collective: object, args: Event) -> dict[str, Any]:
     size = 1 if element.startswith("float8") else _BYTES.get(element)
     members = [int(rank) for rank in re.findall(r"\d{1,9}", str(args.get("Process Group Ranks")))]
     return {
-        "collective": fields.label(collective),
+        "collective": fields.label(args.get("Collective name")),
         "message_bytes": elements * size if elements and size else None,
         "group_size": fields.integer(args.get("Group size")),
         "group_members": ",".join(map(str, sorted(set(members)))) or None,

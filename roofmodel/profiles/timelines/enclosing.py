@@ -60,7 +60,7 @@ def nested(owners: Any, starts: Any, ends: Any, time_owners: Any = (), times: An
     return Nested(found[:intervals], roots, found[intervals:])
 
 
-class Placement(NamedTuple):
+class EnclosingRanges(NamedTuple):
     """The ranges that enclose the launch of each kernel, and the number of uncertain assignments."""
 
     of_thread: Integers  # the innermost range of the thread; -1 if there is none
@@ -85,7 +85,7 @@ class Placement(NamedTuple):
         return list(map(ReaderWarning, texts))
 
 
-def place(work: pandas.DataFrame, ranges: pandas.DataFrame) -> Placement:
+def place(work: pandas.DataFrame, ranges: pandas.DataFrame) -> EnclosingRanges:
     """The ranges that enclose the launch of each activity."""
     times = work["launch_start"].to_numpy()
     launched = np.flatnonzero(times != UNKNOWN)
@@ -125,7 +125,7 @@ def place(work: pandas.DataFrame, ranges: pandas.DataFrame) -> Placement:
         of_thread[rows] = nested(owners, starts, ends, others[rows], moments[rows]).innermost
     whole = np.full((2, len(work)), -1, np.int64)
     whole[:, launched] = of_thread, of_process
-    return Placement(whole[0], whole[1], found.parents, several, ambiguous)
+    return EnclosingRanges(whole[0], whole[1], found.parents, several, ambiguous)
 
 
 def calls(work: pandas.DataFrame, operators: pandas.DataFrame) -> tuple[Integers, Integers]:
@@ -158,7 +158,9 @@ def innermost_names(work: pandas.DataFrame, ranges: pandas.DataFrame) -> list[st
     return [names[i] if i >= 0 else None for i in inner.tolist()]
 
 
-def names_outermost_first(work: pandas.DataFrame, ranges: pandas.DataFrame, found: Placement) -> list[tuple[str, ...]]:
+def names_outermost_first(
+    work: pandas.DataFrame, ranges: pandas.DataFrame, found: EnclosingRanges
+) -> list[tuple[str, ...]]:
     """For each activity, the names of the ranges that enclose its launch, outermost first."""
     names = ranges["name"].astype(object).tolist()
     starts, ends, parents = ranges["start"].tolist(), ranges["end"].tolist(), found.parents.tolist()

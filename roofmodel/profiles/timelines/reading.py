@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import BinaryIO
 
 from roofmodel.errors import Option, ProfileError
 from roofmodel.profiles import nsys, operation_table, torch_trace
+from roofmodel.profiles.nsys_database import is_database
 from roofmodel.profiles.reading import InputFile, opened_sources, profiler_files, recognized
-from roofmodel.profiles.timelines import activity_tables, nsys_tables, step_table
+from roofmodel.profiles.timelines import activity_tables, step_table
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline, count_joined
 
 Read = Callable[[BinaryIO, str], Timeline]
@@ -20,15 +21,31 @@ _LISTED = 6  # columns of an unknown Parquet file in a message
 
 
 def _nsys(file: BinaryIO, name: str, with_samples: bool = False) -> Timeline:
-    if nsys.is_database(file):
-        return nsys_tables.read(file, name, with_samples)
+    if is_database(file):
+        return _with_warnings(nsys.read_timeline(file, name, with_samples))
     return activity_tables.read_nsys_stats(file, name)
+
+
+def _torch(file: BinaryIO, name: str) -> Timeline:
+    return _with_warnings(torch_trace.read_timeline(file, name))
+
+
+def _with_warnings(timeline: Timeline) -> Timeline:
+    """With warnings about launches and durations that the file should have and lacks."""
+    found = []
+    kernels, joined = count_joined(timeline)
+    if joined < kernels:
+        text = "their operator, range and the cause of idle time before them are unknown"
+        found.append(f"{kernels - joined} of {kernels} kernels have no launch in the file: {text}")
+    if untimed := int((timeline.work["untimed"] != UNKNOWN).sum()):
+        found.append(f"{untimed} activities have no valid duration: their durations count as zero")
+    return replace(timeline, warnings=(*timeline.warnings, *found))
 
 
 READERS: Mapping[str, Read] = {
     "Nsight Systems": _nsys,
     "nvprof": activity_tables.read_nvprof,
-    "the PyTorch profiler": torch_trace.read_timeline,
+    "the PyTorch profiler": _torch,
 }
 
 
@@ -108,24 +125,11 @@ def _is_step_table(source: InputFile) -> bool:
 def _timeline(source: InputFile, reader: Read) -> Timeline:
     try:
         with source.open() as stream:
-            timeline = reader(stream, source.name)
-        return replace(timeline, warnings=(*timeline.warnings, *_warnings(timeline)))
+            return reader(stream, source.name)
     except OverflowError:
         raise ProfileError(f"{source.name}: it contains times that no run has; export it again") from None
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(source, error) from None
-
-
-def _warnings(timeline: Timeline) -> Iterator[str]:
-    """Warnings about launches and durations that a file should have and lacks."""
-    kernels, joined = count_joined(timeline)
-    if timeline.tool == "torch" and joined < kernels:
-        yield (
-            f"{kernels - joined} of {kernels} kernels have no launch in the trace: their operator, range and the cause "
-            "of idle time before them are unknown"
-        )
-    if untimed := int((timeline.work["untimed"] != UNKNOWN).sum()):
-        yield f"{untimed} activities have no valid duration: their durations count as zero"
 
 
 def _unreadable(source: InputFile, error: Exception) -> ProfileError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -105,48 +105,58 @@ class Timeline:
         return found
 
 
+class _Codes(dict[Any, int]):
+    """The number of each text: of the text of a value, so that 7 and `7` have one; -1 for None."""
+
+    def __init__(self) -> None:
+        super().__init__({None: -1})
+        self.texts: dict[str, int] = {}
+
+    def __missing__(self, value: object) -> int:
+        self[value] = code = self.texts.setdefault(str(value), len(self.texts))
+        return code
+
+
 class TableBuilder:
     """Rows collected column by column: integers in 8 bytes each, texts as codes of the distinct texts."""
 
-    _ROWS = 1 << 12  # that are kept as rows
-
     def __init__(self, columns: Mapping[str, type]) -> None:
         self._values = {column: array("q" if kind is int else "i") for column, kind in columns.items()}
-        self._texts: dict[str, dict[str, int]] = {column: {} for column, kind in columns.items() if kind is str}
-        self._rows: list[dict[str, Any]] = []
+        self._codes = {column: _Codes() for column, kind in columns.items() if kind is str}
 
     def __len__(self) -> int:
-        return len(next(iter(self._values.values()))) + len(self._rows)
+        return len(next(iter(self._values.values())))
 
     def add(self, **cells: int | str | None) -> None:
         """Add a row; columns that are not given are UNKNOWN or missing."""
-        self._rows.append(cells)
-        if len(self._rows) == self._ROWS:
-            self._store()
+        self.extend(1, **{column: [cell] for column, cell in cells.items()})
 
-    def _store(self) -> None:
-        rows, self._rows = self._rows, []
+    def extend(self, rows: int, **columns: Sequence[int | str | None]) -> None:
+        """Add rows; columns that are not given are UNKNOWN or missing."""
         for column, values in self._values.items():
-            cells = [row.get(column) for row in rows]
-            if (texts := self._texts.get(column)) is not None:
-                values.extend([-1 if each is None else texts.setdefault(str(each), len(texts)) for each in cells])
+            cells = columns.get(column)
+            if cells is None:
+                values.extend([UNKNOWN] * rows)  # the code of a missing text, too
+            elif column in self._codes:
+                values.extend(map(self._codes[column].__getitem__, cells))
             else:
-                values.extend([UNKNOWN if each is None else int(each) for each in cells])
+                values.extend([UNKNOWN if cell is None else int(cell) for cell in cells])
 
     def frame(self) -> pandas.DataFrame:
         """The table. Raises OverflowError for a start beyond LATEST."""
         import pandas
 
-        self._store()
         starts = self._values["start"]
         if starts and not -LATEST < min(starts) <= max(starts) < LATEST:
             raise OverflowError("a time is too large")
 
         def column(name: str, values: array[int]) -> object:
-            if name not in self._texts:
+            if name not in self._codes:
                 return np.frombuffer(values, dtype=np.int64) if values else np.empty(0, np.int64)
             codes = np.frombuffer(values, dtype=np.int32) if values else np.empty(0, np.int32)
-            return pandas.Categorical.from_codes(codes, categories=pandas.Index(list(self._texts[name]), dtype=object))
+            return pandas.Categorical.from_codes(
+                codes, categories=pandas.Index(list(self._codes[name].texts), dtype=object)
+            )
 
         return pandas.DataFrame({name: column(name, values) for name, values in self._values.items()})
 

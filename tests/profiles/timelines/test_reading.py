@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import torch_trace
-from roofmodel.profiles.timelines import enclosing, nsys_tables, reading
+from roofmodel.profiles import nsys, torch_trace
+from roofmodel.profiles.timelines import enclosing, reading
 from roofmodel.profiles.timelines.timeline import RANGES, WORK, TableBuilder
 from tests.profiles.samples import mutilations
 from tests.profiles.seeds import SEEDS
@@ -32,7 +32,7 @@ def test_a_damaged_pytorch_trace_is_refused_or_read(data: st.DataObject) -> None
 @given(st.data())
 @settings(max_examples=30, deadline=None)
 def test_a_damaged_nsys_export_is_refused_or_read(data: st.DataObject) -> None:
-    _refused_or_read(partial(nsys_tables.read, with_samples=True), data.draw(mutilations(SEEDS["nsys-sqlite"])))
+    _refused_or_read(partial(nsys.read_timeline, with_samples=True), data.draw(mutilations(SEEDS["nsys-sqlite"])))
 
 
 def _refused_or_read(read: reading.Read, damaged: bytes) -> None:
@@ -51,7 +51,7 @@ def test_an_nsys_export_with_times_that_no_run_has_is_refused(start: int, end: i
     """From -2^63 ns to any positive time are more than the 64 bits of a difference; 2^62 ns are 146 years."""
     damaged = export(RUNTIME, NVTX).kernel(start=100, end=200).kernel(start=start, end=end).bytes()
     with pytest.raises(ProfileError, match="sample: the database contains times that no run has"):
-        nsys_tables.read(io.BytesIO(damaged), "sample")
+        nsys.read_timeline(io.BytesIO(damaged), "sample")
 
 
 @pytest.mark.parametrize(
