@@ -8,7 +8,7 @@ from typing import Any
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
 from roofmodel.devices.library import ALIASES
-from roofmodel.devices.parts import Link
+from roofmodel.devices.parts import Link, Unaligned
 from roofmodel.engines import engine
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import WorkloadError
@@ -36,6 +36,7 @@ def describe_device(
         "l2": _value(l2_bytes(device)),
         "multiprocessors": _value(device.multiprocessors),
         "clock": _value(device.clocks.get("boost")),
+        **_unaligned(device),
         "links": {name: link and _link(link) for name, link in _links(device).items()},
         "pairs_over_pcie": int(device.pairs_over_pcie),
         "no_link_note": next(map(str, link_notes(device, 2)), None),
@@ -44,6 +45,12 @@ def describe_device(
         "pipes": {dtype: pipes for dtype in COMPUTE_FORMATS if (pipes := _pipes(device, dtype))},
         "sets": {"|".join(keys): _sets(device, *keys, sets, stored) for keys in used if _expects(device, keys[0])},
     }
+
+
+def _unaligned(device: Device) -> dict[str, Any]:
+    """The shares of the rate that GEMMs with unaligned rows reach; 1 where they are not measured."""
+    shares = device.unaligned or Unaligned(1, 1)
+    return {name: _value(share) for name, share in shares._asdict().items() if name != "source"}
 
 
 def _links(device: Device) -> dict[str, Link | None]:

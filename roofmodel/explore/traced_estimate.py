@@ -14,7 +14,8 @@ Each combination of options that are not numbers (`Variant`, and the engine) has
     bits|ROLE                                 width of the format of a role: `dtype`, `weights` or `kv`; `others`
                                               is `weights`, or `dtype` where that has fewer than 16 bits
     device|FIELD                              a figure of the device, or of its matmul or vector pipe; for
-                                              `pairs_over_pcie` 1 or 0
+                                              `pairs_over_pcie` 1 or 0; `rows_of_4_bytes` and
+                                              `rows_of_2_bytes` as in `Unaligned`
     device|LINK|FIELD                         a figure of a link: `inside` a node, `bridge` or `network`
     set|KIND|IMPLEMENTATION|ROLE|FIELD        a fitted parameter (`parameter_sets.choose_set`) for `dtype` and ROLE
                                               or for a LINK. An IMPLEMENTATION that is an engine stands for its
@@ -35,7 +36,7 @@ from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.devices.calibration import Calibration, Fit, Fitted
 from roofmodel.devices.calibration_reader import TIMINGS
 from roofmodel.devices.device import Device
-from roofmodel.devices.parts import Level, Link, Pipe
+from roofmodel.devices.parts import Level, Link, Pipe, Unaligned
 from roofmodel.engines.engine import Engine
 from roofmodel.engines.schema import ANY, KINDS
 from roofmodel.errors import WorkloadError
@@ -347,6 +348,7 @@ def traced_device(trace: Trace) -> Device:
             "half": _TracedLink("half", figure("half|bandwidth"), joins=figure("half|joins")),
             "network": _TracedLink("network", figure("network|bandwidth", 1), beyond=figure("network|beyond", 1)),
         },
+        unaligned=Unaligned(figure("rows_of_4_bytes", 1e-6), figure("rows_of_2_bytes", 1e-6)),
         calibration=Calibration("any", **{kind: _TracedParameterSets(trace, kind) for kind in TIMINGS}),
     )  # fmt: skip
 

@@ -26,20 +26,19 @@ def load_bytes(operator: Operator, work: GemmWork, compute: Format, pads_vocabul
     needs no tensor cores: 16. `pads_vocabulary`: the engine adds rows to the
     embedding, so that the vocabulary is aligned.
     """
-    if operator.kind != "gemm" or compute.bits < 16:
+    if operator.kind != "gemm":
         return LOADS[0]
     line = operator.lines[0]
     if pads_vocabulary and any("v" in tensor.axes for tensor in (*line.factors, *line.outputs)):
         return LOADS[0]
     # The rows have the features on both sides. A gradient of weights contracts over the tokens, its rows are m and n.
     rows = (work.n, work.k) if any(tensor.is_parameter for tensor in line.factors) else (work.m, work.n)
+    bits = [ceil_div(row, 1) * compute.bits for row in rows]  # a shard of an uneven size has the ceiling of the mean
     found: Number = LOADS[2]
     for load in LOADS[1::-1]:
-        elements = max(load * 8 // compute.bits, 1)
-        whole = [ceil_div(row, 1) for row in rows]  # a shard of an uneven size has the ceiling of the mean
-        first, second = (ceil_div(row, elements) * elements <= row for row in whole)
+        first, second = (ceil_div(row, 8 * load) * (8 * load) <= row for row in bits)
         found = either(first * second, load, found)
-    return either(work.m <= 1, LOADS[0], found)
+    return either(compute.bits < 16, LOADS[0], either(work.m <= 1, LOADS[0], found))
 
 
 def aligned_share(load: Number, measured: Unaligned | None) -> Number:

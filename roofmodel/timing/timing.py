@@ -253,10 +253,9 @@ def gemm_load(
     """The widest load in bytes that the rows of a GEMM's matrices allow (timing/alignment.py)."""
     from roofmodel.timing import alignment
 
-    if runs_in_fp32_on_cuda_cores(operator, device, dtype) is True:
-        return alignment.LOADS[0]
     pads = not isinstance(implementation, str) and implementation.pads_vocabulary
-    return alignment.load_bytes(operator, work, compute_format(operator, dtype), pads)
+    load = alignment.load_bytes(operator, work, compute_format(operator, dtype), pads)
+    return either(runs_in_fp32_on_cuda_cores(operator, device, dtype), alignment.LOADS[0], load)
 
 
 def _with_alignment(

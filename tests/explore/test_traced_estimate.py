@@ -9,6 +9,7 @@ import pytest
 
 from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
 from roofmodel.devices.device import Device
+from roofmodel.devices.parts import Unaligned
 from roofmodel.errors import WorkloadError
 from roofmodel.estimate.data import phase_document, to_dict
 from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATORS
@@ -80,6 +81,7 @@ def inputs(
         "bandwidth": device.bandwidth, "capacity": device.capacity, "l2": l2_bytes(device),
         "multiprocessors": device.multiprocessors, "clock": device.clocks.get("boost"),
         "pairs_over_pcie": int(device.pairs_over_pcie),
+        **(device.unaligned or Unaligned(1, 1))._asdict(),
     }  # fmt: skip
     links = {name: getattr(device, name) for name in ("inside", "bridge", "half", "network")}
     no_link = {"bandwidth": float("inf"), "joins": 0, "beyond": float("inf")}
