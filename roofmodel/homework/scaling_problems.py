@@ -318,8 +318,9 @@ def experts(draw: Draw) -> Problem:
         f"A layer of {arch.name} has {moe.experts} experts, and routes each token to {moe.active}; the hidden "
         f"size is {hidden}. {n} GPUs decode one token for each of {users} users, in fp16. With tensor parallelism "
         "every matrix is sharded, and two ring all-reduces add the partial sums of attention and of the experts. With "
-        f"expert parallelism each GPU has an equal share of the users and {moe.experts // n} of the experts; tokens "
-        "are sent to their experts, evenly distributed, and the results are sent back.",
+        f"expert parallelism each GPU has an equal share of the users and {moe.experts // n} of the experts; a token "
+        "is sent once to each other GPU that has any of its experts, which are chosen at random, and the sum of their "
+        "results is sent back.",
         (
             Question(
                 "matrices",
@@ -341,14 +342,14 @@ def experts(draw: Draw) -> Problem:
                 "The data that each GPU sends in a layer with expert parallelism.",
                 "kB",
                 routed,
-                "2*(n_gpu - 1)/n_gpu*k_x*B/n_gpu*2*D",
-                {**values, "k_x": moe.active},
+                "2*(n_gpu - 1)*(1 - (E - E/n_gpu)*(E - E/n_gpu - 1)/(E*(E - 1)))*B/n_gpu*2*D",
+                {**values, "E": moe.experts},
                 (
                     Mistake(
                         0.5,
-                        f"half the answer: results are sent back as well; or each token goes to {moe.active} experts",
+                        "half the answer: results are sent back as well",
                     ),
-                    Mistake(n / (n - 1), "close: some tokens stay on their own GPU"),
+                    Mistake(n / (n - 1), "close: no token is sent to its own GPU"),
                     IN_BITS,
                     Mistake(n, "this is for the tokens of all users; a GPU sends those of its own users"),
                 ),
