@@ -34,7 +34,7 @@ SYMBOLS = {
     "C_in": "input channels", "C_out": "output channels", "M_img": "multiply-adds per image",
     "u": "the achieved fraction of the peak", "t_dec": "the decoding time of an image", "w": "workers",
     "n_gpu": "GPUs", "T": "tokens", "B_link": "the link bandwidth, in B/s per direction",
-    "k_x": "active experts per token",
+    "E": "experts",
     "d_1": "the duration of the first GEMM", "s_2": "the start of the second GEMM",
     "d_2": "the duration of the second GEMM", "s_c": "the start of the all-reduce",
     "d_c": "the duration of the all-reduce", "t_step": "the time of a step", "t_load": "the loading time of a batch",
