@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.errors import LIST_MODELS, AnswerNote, Message, ModelError, Option, Text, shorten, suggest
 from roofmodel.files.file_names import printable, rename_files
+from roofmodel.files.foreign_formats import foreign_model
 from roofmodel.files.text_files import MAX_DEPTH, depth, expand, read_text
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
@@ -36,6 +38,7 @@ SAME_ARCHITECTURE = {
     "deepseek-r1-distill-llama-70b": "Llama-3.1-70B",
 }  # fmt: skip
 """DeepSeek's fine-tuned models with names of their own -> the packaged model that they start from."""
+_HEAD = 1 << 10  # bytes from which a file of weights is recognized
 UNAUTHORIZED = (401, 403)  # HTTP status codes
 
 
@@ -163,8 +166,7 @@ def _from_path(path: Path, family: str | None) -> Architecture:
         file.stat()
     except (FileNotFoundError, NotADirectoryError):
         if folder:
-            message = f"{path}: this folder has no config.json; give a folder that contains a model's config.json"
-            raise ModelError(message) from None
+            raise ModelError(f"{path}: {_folder_without_config(path)}") from None
         raise ModelError(
             f"{path}: no such file or folder; give a config.json, a folder with one, or a YAML file"
         ) from None
@@ -175,6 +177,24 @@ def _from_path(path: Path, family: str | None) -> Architecture:
     parent = file.resolve().parent
     named_by_folder = file.name == "config.json" and parent != expand("~").resolve()  # whose name is the user's
     return _from_file(file, printable(parent.name if named_by_folder else file.stem), family)
+
+
+def _folder_without_config(folder: Path) -> str:
+    """What a folder contains instead of a config.json, and what to give."""
+    if (adapter := folder / "adapter_config.json").is_file():
+        base = _read(adapter).get("base_model_name_or_path")
+        named = f": roof estimate {shlex.quote(base)}" if isinstance(base, str) and base else ""
+        return f"the adapter of a model (adapter_config.json), not a model; give the model that it adapts{named}"
+    if (folder / "params.json").is_file():
+        return (
+            "a checkpoint in Meta's or Mistral's own format (params.json); give its Hub id, or convert it: "
+            "python -m transformers.models.llama.convert_llama_weights_to_hf "
+            f"--input_dir {shlex.quote(str(folder))} --output_dir converted"
+        )
+    if any(folder.glob("*.gguf")):
+        file = min(folder.glob("*.gguf"))
+        return f"this folder has no config.json; {file.name} is {foreign_model(b'GGUF', file.name)}"
+    return "this folder has no config.json; give a folder that contains a model's config.json"
 
 
 def _from_yaml(file: Path, family: str | None) -> Architecture:
@@ -205,6 +225,10 @@ def _without_folders(arch: Architecture, file: Path, shown: str) -> Architecture
 
 def _read(file: Path) -> dict[str, Any]:
     try:
+        with file.open("rb") as opened:
+            foreign = foreign_model(opened.read(_HEAD), str(file))
+        if foreign:
+            raise ModelError(f"{file}: {foreign}")
         text = read_text(file)
     except OSError as error:
         raise ModelError(f"{file}: cannot be read ({error.strerror})") from None

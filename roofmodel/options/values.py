@@ -49,7 +49,6 @@ FirstGap = Literal["same-step", "previous-step"]
 L2State = Literal["cold", "warm"]
 BenchmarkDevice = Literal["cuda", "cpu"]
 FlopCounter = Literal["fvcore", "calflops", "deepspeed", "llm-flops"]
-SheetName = Literal["lectures", "rooflines", "transformers", "measuring", "scaling", "runs"]
 SweepPicture = Literal["rates", "roofs", "costs", "scaling"]
 ScalingMode = Literal["strong", "weak"]
 Share = Literal["dp", "tp", "pp", "ep"]  # parallelism of further GPUs

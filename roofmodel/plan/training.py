@@ -45,7 +45,8 @@ from roofmodel.plan.training_candidate import Choices, TrainingCandidate, Traini
 from roofmodel.plan.training_ranking import RankedTraining, by_merit, ranked_training
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.engine_kernels import check_kernels
-from roofmodel.steps.notes import kernel_notes, straggler_note
+from roofmodel.steps.kernel_notes import kernel_notes
+from roofmodel.steps.notes import straggler_note
 from roofmodel.steps.options import (
     auto_dtype,
     auto_dtype_notes,

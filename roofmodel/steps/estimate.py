@@ -20,11 +20,11 @@ from roofmodel.options.workload import MAX_VALUE
 from roofmodel.steps.alternatives import fitting_notes
 from roofmodel.steps.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
 from roofmodel.steps.engine_kernels import check_kernels
+from roofmodel.steps.kernel_notes import kernel_notes
 from roofmodel.steps.notes import (
     device_notes,
     eager_notes,
     exchange_notes,
-    kernel_notes,
     launch_notes,
     matmul_format_notes,
     memory_notes,

@@ -23,10 +23,10 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import RoutingMode
 from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, removed, settings_axis, valid
 from roofmodel.steps.engine_kernels import check_kernels
+from roofmodel.steps.kernel_notes import kernel_notes
 from roofmodel.steps.notes import (  # fmt: skip
     device_notes,
     exceeds_positions,
-    kernel_notes,
     utilization_notes,
     weight_format_notes,
 )

@@ -22,11 +22,14 @@ class ParameterSet(NamedTuple):
 
 
 class Preference(Protocol):
-    """Which kernels are preferred, by kind of parameters and format key, the first one most; the own all-reduce."""
+    """Which kernels are preferred, by kind of parameters and format key, the first one most; the own all-reduce;
+    whether the embedding is padded."""
 
     def implementations(self, kind: str, key: str) -> tuple[str, ...]: ...
     @property
     def all_reduce(self) -> AllReduce | None: ...
+    @property
+    def pads_vocabulary(self) -> bool: ...
 
 
 Implementation = str | Preference
