@@ -235,21 +235,44 @@ def _import(where: str) -> Any:
 
 def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: str, device: Device | None) -> Count:
     """Run the module on meta tensors, and count each operator that torch dispatches."""
+    from unittest.mock import patch
+
     import torch
+    from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.module_tracker import ModuleTracker
 
+    fused = torch.nn.functional.scaled_dot_product_attention
     found: list[DispatchedOperator] = []
+    within_fused: list[str] = []
     layers: list[LeafModule] = []
     tracker = ModuleTracker()
 
     class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             output = func(*args, **(kwargs or {}))
-            if not _is_free(func):
-                path = max(tracker.parents - {"Global"}, key=len, default="").partition(".")[2]
-                found.append(_dispatched(path, func, args, kwargs or {}, output, dtype, device))
+            if not within_fused and not _is_free(func):
+                found.append(_dispatched(path(), func, args, kwargs or {}, output, dtype, device))
             return output
+
+    def attend(*args: Any, **kwargs: Any) -> Any:
+        """Counts fused attention as one operator: on meta tensors, torch dispatches its unfused fallback."""
+        within_fused.append(path())
+        try:
+            output = fused(*args, **kwargs)
+        finally:
+            within_fused.pop()
+        found.append(_attention(path(), args, kwargs, output, dtype, device))
+        return output
+
+    class FusedAttention(TorchFunctionMode):
+        """Finds the calls of fused attention, except those of torch's own functions, within which modes are off."""
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return (attend if func is fused and not within_fused else func)(*args, **(kwargs or {}))
+
+    def path() -> str:
+        return str(max(tracker.parents - {"Global"}, key=len, default="").partition(".")[2])
 
     def leaf(path: str) -> Callable[[Any, Any, Any], None]:
         def hook(module: Any, _: Any, output: Any) -> None:
@@ -261,7 +284,10 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
 
     hooks = [one.register_forward_hook(leaf(path)) for path, one in module.named_modules() if not [*one.children()]]
     on_meta = _meta_inputs(shapes)
-    with torch.no_grad(), tracker, Recorder():  # type: ignore[no-untyped-call]
+    with (
+        torch.no_grad(), tracker, FusedAttention(), Recorder(),  # type: ignore[no-untyped-call]
+        patch.object(torch.nn.functional, "scaled_dot_product_attention", attend),
+    ):  # fmt: skip
         module(*on_meta)
     for hook in hooks:
         hook.remove()
@@ -287,21 +313,48 @@ def _dispatched(
     """The cost of one dispatched function; `path` is the module that called it."""
     from torch.utils.flop_counter import flop_registry
 
-    width, operator = FORMATS[dtype], _name(func)
+    operator = _name(func)
     read, written = list({id(t): t for t in tensors((args, kwargs))}.values()), tensors(output)
     matmul, flops, known = 0, 0, True
     if func._overloadpacket in flop_registry:
         matmul = int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=output))
+        if any(tensor.is_complex() for tensor in written):
+            matmul *= 4  # a complex product is four real ones, which torch's formulas count as one
     else:
         counted = _vector(operator.rstrip("_"), args, read, written)
         known, flops = counted is not None, counted or 0
 
-    def size(tensor: Any) -> int:
-        return int(width.bytes(tensor.numel()) if tensor.is_floating_point() else tensor.numel() * tensor.itemsize)
-
-    cost = Cost(matmul, flops, sum(map(size, read)), sum(map(size, written)))
+    cost = Cost(matmul, flops, sum(_size(each, dtype) for each in read), sum(_size(each, dtype) for each in written))
     shape = tuple(written[0].shape) if written else ()
     return DispatchedOperator(path, operator, shape, known, cost, place(cost, device, dtype) if device else None)
+
+
+def _attention(path: str, args: Any, kwargs: Any, output: Any, dtype: str, device: Device | None) -> DispatchedOperator:
+    """The cost of one fused attention: it reads queries, keys, values and a mask, and writes the output.
+
+    With `is_causal`, query i attends to keys up to i (pairs below the diagonal). A given mask skips no pairs.
+    """
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    query, keys = given["query"], given["key"].shape[-2]
+    queries, rows = query.shape[-2], math.prod(query.shape[:-2])
+    pairs = queries * keys
+    if given.get("is_causal"):
+        full = min(queries, keys)
+        pairs = full * (full + 1) // 2 + (queries - full) * keys
+    matmul = 2 * rows * pairs * (query.shape[-1] + given["value"].shape[-1])
+    read = tensors((args, kwargs))  # queries, keys and values are read even if they are one tensor
+    softmax = vector_flops.SOFTMAX * rows * pairs
+    cost = Cost(matmul, softmax, sum(_size(each, dtype) for each in read), _size(output, dtype))
+    placed = place(cost, device, dtype) if device else None
+    return DispatchedOperator(path, "scaled_dot_product_attention", tuple(output.shape), True, cost, placed)
+
+
+def _size(tensor: Any, dtype: str) -> int:
+    """The bytes of a tensor, with elements of `dtype` in place of floats."""
+    if tensor.is_floating_point():
+        return int(FORMATS[dtype].bytes(tensor.numel()))
+    return int(tensor.numel() * tensor.itemsize)
 
 
 def _meta_inputs(shapes: list[tuple[bool, tuple[int, ...]]]) -> tuple[Any, ...]:

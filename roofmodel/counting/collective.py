@@ -2,13 +2,17 @@
 
 Counted as the bus bandwidth of nccl-tests: for a full tensor of S bytes on n GPUs, all-gather, reduce-scatter and
 all-to-all send S (n - 1) / n bytes per GPU, and an all-reduce sends twice that. A point-to-point send is S bytes.
+
+The all-to-all of an MoE layer sends a token once to each GPU that has any of its experts, and between nodes once to
+each node (DeepEP, github.com/deepseek-ai/DeepEP; DeepSeek-V3, arXiv 2412.19437, section 3.2.2). With E experts on n
+GPUs and k experts per token, chosen uniformly, another GPU has none of them with probability C(E - E/n, k) / C(E, k).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from roofmodel.numbers.algebra import Number, mean
+from roofmodel.numbers.algebra import Number, maximum, mean
 
 ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 0, "send": 0}
 """Rounds of a collective over the ring of GPUs; 0 for direct exchanges without a ring."""
@@ -27,6 +31,8 @@ parallelism (arXiv 2205.05198, section 4.2).
 class Collective(NamedTuple):
     """A collective among `gpus` GPUs whose ranks differ by `rank_stride`.
 
+    `experts` and `active`: of an MoE layer, all experts and those of a token; the full tensor has a row for each token
+    and expert.
     `adds`: the gathered tensor is the input of sharded GEMMs, so its gradient is a reduce-scatter.
 
     Three names move no data in the forward pass and exist for their gradients: `replicate` (a replicated tensor from
@@ -38,6 +44,8 @@ class Collective(NamedTuple):
     gpus: Number
     rank_stride: Number = 1
     adds: bool = False
+    experts: Number = 0
+    active: Number = 0
 
     @property
     def span(self) -> Number:
@@ -53,7 +61,20 @@ class Collective(NamedTuple):
         """Bytes that a GPU sends, and also receives, for a full tensor of `whole` bytes."""
         if self.name == "send":
             return whole
+        if self.active:
+            return whole * self.destinations(self.gpus) / self.active
         return mean(self.times * whole * (self.gpus - 1), self.gpus)
+
+    def destinations(self, groups: Number) -> Number:
+        """Of an MoE layer: the mean number of groups of GPUs, other than its own, that have an expert of a token.
+
+        `groups` is the number of all groups: GPUs or nodes.
+        """
+        elsewhere = self.experts - self.experts / groups
+        missed: Number = 1.0
+        for chosen in range(int(self.active)):
+            missed = missed * maximum(elsewhere - chosen, 0) / (self.experts - chosen)
+        return (groups - 1) * (1 - missed)
 
     @property
     def times(self) -> int:

@@ -24,6 +24,7 @@ from roofmodel.steps.kernel_notes import kernel_notes
 from roofmodel.steps.notes import (
     device_notes,
     eager_notes,
+    exchange_notes,
     launch_notes,
     matmul_format_notes,
     memory_notes,
@@ -112,6 +113,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *(fitting_notes(arch, device, work, needed, options, walk) if work.weights_known else ()),
             *(memory_notes(device, work, needed.total) if work.weights_known else ()),
             *kernel_notes(device, work, found),
+            *exchange_notes(found),
             *straggler_notes(device, work),
             *utilization_notes(found),
             *launch_notes(found),

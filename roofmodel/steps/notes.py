@@ -242,6 +242,15 @@ def gpus_per_node(device: Device) -> int:
     return device.network.beyond or DEFAULT_GPUS_PER_NODE if device.network else DEFAULT_GPUS_PER_NODE
 
 
+def exchange_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
+    """The algorithm that the times of an all-to-all assume."""
+    if any(each.operator.collective and each.operator.collective.active for phase in found for each in phase.placed):
+        yield (
+            "all-to-all: a token is sent once to each GPU, and between nodes once to each node, that has any of its "
+            "experts (as DeepEP does); engines that gather all tokens on all GPUs send more"
+        )
+
+
 def straggler_notes(device: Device, work: Workload) -> Iterator[Text]:
     """The wait for the slowest GPU where a training step does not include it: only replicas under PyTorch's wrappers
     do, and of the steps that Megatron-LM's authors published, the expected times are right without it."""

@@ -6,7 +6,7 @@ the ports of all its GPUs, and each GPU receives and sends X (g - 1) / g bytes i
 (n - 1) / n over each link; NCCL's trees do not, and are up to 1.8 times as fast on two nodes
 (`benchmarks/network_collectives.csv`). Where nodes have different numbers of these GPUs, the node with the fewest has
 the fewest ports and limits. A send uses the sender's own port. So does an all-to-all, except for the part that stays
-inside the node.
+inside the node; that of an MoE layer sends a token once to each node, where links inside the node pass it on.
 """
 
 from __future__ import annotations
@@ -90,6 +90,10 @@ def _crossing(collective: Collective, network: Link, inside: float) -> NodeCross
     others = maximum(1, gpus - 1)
     if collective.name in ("send", "receive"):
         return NodeCrossing(nodes, port, inside, 1, 0)
+    if collective.active:  # a token once to each node that needs it, and there once to each GPU
+        reached, of_nodes = (maximum(collective.destinations(groups), 1e-15) for groups in (gpus, nodes))
+        leaving = of_nodes / reached
+        return NodeCrossing(nodes, port, inside, leaving, maximum(1 - leaving, 0))
     if not ROUNDS[collective.name]:
         return NodeCrossing(nodes, port, inside, (gpus - fewest) / others, (together - 1) / others)
     leaving, staying = (gpus * (parts - 1) / (parts * others) for parts in (nodes, together))

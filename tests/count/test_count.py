@@ -48,6 +48,20 @@ class Loud(nn.Linear):
 def loud():
     print("factory")
     return Loud(64, 256)
+class Attention(nn.Module):
+    def forward(self, x):
+        return nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+class Cross(nn.Module):
+    def forward(self, q, kv):
+        return nn.functional.scaled_dot_product_attention(q, kv, kv, enable_gqa=True)
+class Encoder(nn.MultiheadAttention):
+    def __init__(self):
+        super().__init__(64, 4, batch_first=True)
+    def forward(self, x):
+        return super().forward(x, x, x, need_weights=False)[0]
+class Rotation(nn.Module):
+    def forward(self, x):
+        return (x + 0j) @ (x + 0j)
 print("import")
 """
 
@@ -151,3 +165,32 @@ def test_errors_are_one_line(code: Path, target: str, inputs: list[str], message
     with pytest.raises(WorkloadError, match=message) as caught:
         count(target.format(code), inputs)
     assert "\n" not in str(caught.value)
+
+
+def test_fused_attention_is_one_operator_that_reads_queries_keys_and_values(code: Path) -> None:
+    """4 x 16 heads, 4096 tokens, size 128, below the diagonal; a100_sxm_attn_context.csv has 1.64 ms for this shape."""
+    found = count(f"{code}:Attention", ["4x16x4096x128"], device=Device.load("a100")).operators
+    (one,) = found
+    assert one.operator == "scaled_dot_product_attention"
+    assert one.cost.matmul_flops == 2 * 2 * (4 * 16) * (4096 * 4097 // 2) * 128
+    assert one.cost.bytes == 4 * (2 * 4 * 16 * 4096 * 128)
+    assert one.placement
+    assert 0.85e-3 < one.placement.bound_seconds < 0.9e-3
+
+
+def test_fused_attention_of_grouped_heads_counts_query_heads_and_reads_key_value_heads(code: Path) -> None:
+    (one,) = count(f"{code}:Cross", ["2x8x16x64", "2x2x128x64"]).operators
+    assert one.cost.matmul_flops == 2 * 2 * (2 * 8) * (16 * 128) * 64
+    assert one.cost.bytes == 2 * (2 * (2 * 8 * 16 * 64) + 2 * (2 * 2 * 128 * 64))
+
+
+def test_fused_attention_inside_a_module_of_torch_is_one_operator(code: Path) -> None:
+    found = [one for one in count(f"{code}:Encoder", ["2x32x64"]).operators if one.cost.matmul_flops]
+    fused = [one for one in found if one.operator == "scaled_dot_product_attention"]
+    assert [one.cost.matmul_flops for one in fused] == [2 * 2 * (2 * 4) * (32 * 32) * 16]
+    assert sum(one.cost.matmul_flops for one in found) - fused[0].cost.matmul_flops == 2 * 2 * 32 * 64 * 4 * 64
+
+
+def test_a_complex_matmul_is_four_real_ones(code: Path) -> None:
+    (one,) = [one for one in count(f"{code}:Rotation", ["64x64"]).operators if one.cost.matmul_flops]
+    assert one.cost.matmul_flops == 4 * 2 * 64**3

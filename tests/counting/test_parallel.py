@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.counting import memory, phases
+from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.counting.workload import Parallel, Workload
 from roofmodel.models import hub
@@ -127,6 +129,31 @@ def test_experts_sharded_over_replicas_exchange_token_expert_pairs() -> None:
         assert ops[name].cost.link_bytes == 3 * pairs // 4
     touched = 1 - (1 - 2 / 4) ** 24  # of the GPU's one expert, by the tokens of all replicas
     assert ops["mlp.expert_down"].cost.weight_bytes == pytest.approx(touched * 12 * 8 * 2)
+
+
+def test_a_token_is_sent_once_to_each_gpu_that_has_any_of_its_experts() -> None:
+    """2 replicas with 2 x 3 tokens each, 2 of 4 experts per token: C(2, 2) of C(4, 2) choices are all on one GPU."""
+    ops = counted(MIXTRAL, "prefill", batch=4, dp=2, ep=2, experts_span_replicas=True)
+    for name in ("mlp.dispatch", "mlp.collect"):
+        assert ops[name].cost.link_bytes == pytest.approx(6 * 8 * 2 * (1 - 1 / 6))
+
+
+@pytest.mark.parametrize(("experts", "active"), [(128, 8), (256, 8), (8, 2), (4, 4), (60, 4)])
+@pytest.mark.parametrize("gpus", [2, 4])
+def test_destinations_are_those_of_all_choices_of_experts(experts: int, active: int, gpus: int) -> None:
+    here = experts // gpus
+    expected = (gpus - 1) * (1 - math.comb(experts - here, active) / math.comb(experts, active))
+    collective = Collective("alltoall", gpus, experts=experts, active=active)
+    assert collective.destinations(gpus) == pytest.approx(expected)
+    assert collective.sent(active * 1000) == pytest.approx(1000 * expected)  # a token of 1000 bytes
+
+
+def test_tokens_are_sent_in_the_format_of_the_gemms_and_their_outputs_in_that_of_the_activations() -> None:
+    arch = architecture(MIXTRAL, "x", "x")
+    layout = Parallel(dp=4, ep=4, experts_span_replicas=True)
+    work = Workload(("prefill",), 8, 3, dtype="fp8", activations="bf16", kv="bf16", parallel=layout)
+    ops = {op.name: op for op in phases.operators(arch, work.steps()[0])}
+    assert 2 * ops["mlp.dispatch"].cost.link_bytes == ops["mlp.collect"].cost.link_bytes == 3 * 12 * 8 * 2 / 4
 
 
 def test_each_replica_has_a_part_of_the_batch_and_gradients_are_all_reduced() -> None:

@@ -10,6 +10,7 @@ from roofmodel.counting.block_context import BlockContext, norm
 from roofmodel.counting.collective import Collective
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.routing import expert_load
+from roofmodel.counting.workload import Step
 from roofmodel.models.layers import MLP, MoE, PerLayerGate
 from roofmodel.numbers.algebra import Number, quotient
 
@@ -29,7 +30,8 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     With expert parallelism, each of `ep` GPUs has the same number of pairs under uniform routing; otherwise the busiest
     GPU is counted (`expert_load`).
     Within a replica, the GPUs have the same tokens and sum the outputs of their experts at the end. Across replicas,
-    each GPU sends its pairs to the GPU of the expert and receives the outputs (all-to-all).
+    each GPU sends a token once to each GPU that has any of its experts, in the format of the GEMMs, and receives the
+    sum of their outputs (all-to-all).
     """
     step, expert, gpus = block.step, moe.expert, block.step.parallel
     tokens = step.batch * step.tokens
@@ -54,16 +56,31 @@ def experts(moe: MoE, block: BlockContext) -> Iterator[Operator]:
     if gpus.experts_span_replicas:
         rows = "n[b:t:x d]"
         yield build.gather("mlp.permute", "mlp", f"{block.input} -> {rows}")
-        yield build.exchange("mlp.dispatch", f"{rows} -> {rows}", Collective("alltoall", gpus.ep))
+        exchange = _exchange_of_tokens(moe, step)
+        yield _in_gemm_format(build).exchange("mlp.dispatch", f"{rows} -> {rows}", exchange)
     for operator in _mlp(build, expert, "expert_", rows, "y[b:t:x d]"):
         yield with_touched_experts(operator, load.touched, local_experts)
     if gpus.experts_span_replicas:
-        yield build.exchange("mlp.collect", "y[b:t:x d] -> y[b:t:x d]", Collective("alltoall", gpus.ep))
+        yield build.exchange("mlp.collect", "y[b:t:x d] -> y[b:t:x d]", exchange)
     yield build.operator(
         "mlp.combine", "mlp", f"y[b:t:x d] weight[b:t:x] => {block.output}", kind="elementwise", flops=2
     )
     if moe.shared:
         yield from _shared(moe, moe.shared, block)
+
+
+def _exchange_of_tokens(moe: MoE, step: Step) -> Collective:
+    """The all-to-all of an MoE layer. Where all tokens choose the same experts, there are no others."""
+    experts = moe.active if step.routing.name == "same" else moe.experts
+    return Collective("alltoall", step.parallel.ep, experts=experts, active=moe.active)
+
+
+def _in_gemm_format(build: Builder) -> Builder:
+    """The builder of tensors that are sent in the format of the experts' GEMMs, if it is narrower (DeepEP)."""
+    widths = build.widths
+    if widths.gemm is None or widths.gemm.bits >= widths.dtype.bits or "W_expert_up" in widths.unconverted:
+        return build
+    return build._replace(widths=widths._replace(dtype=widths.gemm))
 
 
 def _shared(moe: MoE, shared: MLP, block: BlockContext) -> Iterator[Operator]:
