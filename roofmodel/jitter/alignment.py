@@ -182,15 +182,6 @@ def _compared(sequences: SequencesByStep, marked: bool, low: int, high: int) -> 
     return {step: each for step, each in sequences.items() if step is not None and low <= step < high}
 
 
-def rows_by_step(steps: Integers) -> dict[int | None, Integers]:
-    """The positions of the kernels of each step."""
-    if not len(steps):
-        return {}
-    order = np.argsort(steps, kind="stable")
-    numbers, firsts = np.unique(steps[order], return_index=True)
-    return dict(zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True))
-
-
 # --- Kernels that all ranks share ----------------------------------------------------------------------------
 
 

@@ -198,8 +198,8 @@ def _input(rank: Rank, chosen: Integers, starts: Integers, launches: Integers, n
     found = np.zeros(len(chosen), np.int64)
     threads = rank.work["launch_thread"].cat
     codes = threads.codes.to_numpy()[chosen]
-    for code, thread in enumerate(threads.categories):
-        loader = idle.thread_time(rank, str(thread), idle.LOADER)
+    for code in np.unique(codes[codes >= 0]).tolist():
+        loader = idle.thread_time(rank, str(threads.categories[code]), idle.LOADER)
         of_thread = (codes == code) & (net > 0)
         if len(loader) and of_thread.any():
             ends = np.minimum(launches[of_thread], starts[of_thread])

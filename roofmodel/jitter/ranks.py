@@ -159,10 +159,14 @@ def _fingerprint(rank: Rank) -> str:
     digest = blake2b(digest_size=16)
     for times in (rank.starts, rank.ends, rank.work["launch_start"].to_numpy()):
         digest.update(times.tobytes())
-    ranges = sorted(map(str, rank.timeline.ranges["name"].cat.categories))
-    texts = (rank.process, rank.device, rank.timeline.stated_rank, ranges)
+    texts = (rank.process, rank.device, rank.timeline.stated_rank, rank.timeline.once(_range_names))
     digest.update(repr(texts).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
+
+
+def _range_names(timeline: Timeline) -> bytes:
+    names = sorted(map(str, timeline.ranges["name"].cat.categories))
+    return blake2b(repr(names).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _stated_rank(rank: Rank, ranks_of_file: int) -> int | None:

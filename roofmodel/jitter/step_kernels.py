@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofmodel.jitter.alignment import RankPlan, StepLayout, extra_durations, rows_by_step, select_rows
+from roofmodel.jitter.alignment import RankPlan, StepLayout, extra_durations, select_rows
 from roofmodel.jitter.kernels import Booleans, Integers, Kernels
+from roofmodel.profiles.timelines.enclosing import rows_by_value
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 
 _COLUMNS = ("starts", "ends", "launches", "previous_ends", "net_gaps", "input")
@@ -61,7 +62,7 @@ def steps_of_rank(
         yield steps, _step_kernels(kernels, layout, regular, np.broadcast_to(np.int64(0), regular.shape))
         return
     of_layout: dict[int, tuple[list[int], list[Integers], list[Integers]]] = {}
-    places = rows_by_step(kernels.steps) if plan.marks is not None else {}
+    places = rows_by_value(kernels.steps) if plan.marks is not None else {}
     for mark, number, cuts in plan.sequences:
         rows = np.arange(len(kernels)) if mark is None else places[mark]
         chosen = select_rows(kernels, rows, plan.selections[number])

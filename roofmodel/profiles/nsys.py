@@ -3,343 +3,175 @@
 The SQLite schema changes with every release, and tables exist only if they have rows. So tables and columns are found
 by name, and the schema version is ignored. Times are integer nanoseconds from the start of the session.
 
-    kernel  -> launch   correlationId and globalPid = globalTid without its 24 thread bits (NVIDIA's own join)
-    launch  -> NVTX     ranges of the launching thread with start <= launch < end, see `nvtx_ranges.py`
+    kernel  -> launch   correlationId and the process of globalPid or globalTid (NVIDIA's own join)
     kernel  -> device   deviceId = TARGET_INFO_GPU.cuDevice, which is not TARGET_INFO_GPU.id
-
-Only kernels, strings, NVTX ranges, API calls, GPU attributes and GPU metrics are read. The export also contains
-environment variables, paths and user names, which are never read.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
-from typing import BinaryIO
+import re
+from array import array
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
 
 from roofmodel.errors import ProfileError
-from roofmodel.files.file_names import printable
 from roofmodel.profiles import nsys_stats
-from roofmodel.profiles.kernel import (
-    AMD_ALTERNATIVE,
-    Evidence,
-    Extent,
-    Kernel,
-    Profile,
-    ReaderWarning,
-    copies_warning,
-    extent,
+from roofmodel.profiles.kernel import Evidence, Profile
+from roofmodel.profiles.nsys_database import HOW_TO_COLLECT, MAGIC, Database, is_database, opened
+from roofmodel.profiles.timelines.timeline import (
+    CALLS,
+    CLOCK,
+    COPY,
+    KERNEL,
+    LATEST,
+    MEMSET,
+    OPERATORS,
+    POWER,
+    RANGES,
+    WORK,
+    Samples,
+    TableBuilder,
+    Timeline,
+    empty,
+    with_launches,
 )
-from roofmodel.profiles.nvtx_ranges import NEVER_ENDED, Launch, Range, enclosing_ranges, placement_warnings
-from roofmodel.profiles.streams import as_file, limited_name
 
-_MAGIC = b"SQLite format 3\0"
-_HOW_TO_COLLECT = (
-    "collect with `nsys profile --trace=cuda,nvtx --cuda-graph-trace=node -o report COMMAND` "
-    "and export with `nsys export --type sqlite report.nsys-rep`"
-)
+if TYPE_CHECKING:
+    import pandas
+
 _KERNELS, _CALLS, _NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
-MAX_VALUE = 2**20  # bytes of a value in a column; kernel names have some kilobytes
-_ROW_BYTES = 4  # of the shortest row: its pointer, its length, its number and an empty header
+_NAMES = ("demangledName", "shortName", "mangledName")
+_SIZES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
+_TIMES = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 _THREAD_BITS = 24  # globalTid = hardware (8 bits), virtual machine (8), process (24), thread (24)
 # NVTX_EVENTS.eventType. Push/pop ranges belong to a thread; start/end ranges may end on another thread.
-PUSH_POP, START_END = {59, 70}, {60, 71}
-
-
-def recognize(head: bytes) -> bool:
-    """Whether a file that starts with these bytes is an SQLite database or output of `nsys stats`."""
-    return head.startswith(_MAGIC) or nsys_stats.recognize(head)
-
-
-def read(file: BinaryIO, name: str) -> Profile:
-    """The kernels of an export in order of start; times in seconds from the start of the session.
-
-    Raises ProfileError for a database that is damaged, is not an nsys export, or has no kernels.
-    """
-    if not is_database(file):
-        return nsys_stats.read(file, name)
-    with opened(file, name) as database:
-        return _profile(database, name)
-
-
-def is_database(file: BinaryIO) -> bool:
-    """Whether the stream is an SQLite database."""
-    file.seek(0)
-    magic = file.read(len(_MAGIC))
-    file.seek(0)
-    return magic == _MAGIC
-
-
-@contextmanager
-def opened(file: BinaryIO, name: str) -> Iterator[Database]:
-    """The tables of an nsys export, opened read-only.
-
-    Raises ProfileError, within the context too, for a database that is damaged or is not an nsys export.
-    """
-    with as_file(file, _MAGIC, name) as path:
-        try:
-            with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-                database = Database(connection, path.stat().st_size)
-                _check_export(database, name)
-                yield database
-        except sqlite3.Error as error:
-            why = getattr(error, "sqlite_errorname", "not a valid database")  # the message itself would quote content
-            raise ProfileError(f"{name}: the SQLite database cannot be read ({why}); export it again") from None
-        except OverflowError:
-            raise ProfileError(f"{name}: the database contains times that no run has; export it again") from None
-        except (TypeError, ValueError):
-            raise ProfileError(f"{name}: the database contains text in a numeric column; export it again") from None
-
-
-class Database:
-    """Access to tables and columns that may be missing, in a database of unknown origin.
-
-    Only tables that SQLite stores are read: no views and no virtual tables, whose queries may never end. `size` is that
-    of the file in bytes. A damaged or forged file may link a page to itself, so the rows and the text of a query are
-    limited to what a file of this size can contain.
-    """
-
-    def __init__(self, connection: sqlite3.Connection, size: int) -> None:
-        self._connection, self._size = connection, size
-        self._text_left = 0  # bytes
-        self._connection.text_factory = self._text
-        self._connection.row_factory = sqlite3.Row
-        self._connection.set_authorizer(_authorize)
-        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(MAX_VALUE, size))
-        # rootpage is 0 for views and virtual tables
-        self.tables = {
-            str(table["name"])
-            for table in self._limited("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
-        }
-
-    def rows(
-        self, table: str, columns: Sequence[str], only: tuple[str, Collection[int]] | None = None
-    ) -> Iterator[sqlite3.Row]:
-        """The rows of a table, with None for missing columns; no rows if the table is missing.
-
-        `only` is a column and its values in the rows; no rows if the column is missing.
-        """
-        if table not in self.tables:
-            return
-        existing = {str(info["name"]) for info in self._connection.execute(f'PRAGMA table_info("{table}")')}
-        if only is not None and only[0] not in existing:
-            return
-        selected = ", ".join(f'"{column}"' if column in existing else f'NULL AS "{column}"' for column in columns)
-        condition = "" if only is None else f' WHERE "{only[0]}" IN ({", ".join(map(str, only[1]))})'
-        yield from self._limited(f'SELECT {selected} FROM "{table}"{condition}')
-
-    def count(self, table: str) -> int:
-        """The number of rows of a table; 0 if the table is missing."""
-        return sum(1 for _ in self._limited(f'SELECT 1 FROM "{table}"')) if table in self.tables else 0
-
-    def _limited(self, query: str) -> Iterator[sqlite3.Row]:
-        """The rows of a query. Raises sqlite3.DatabaseError for more rows or text than the file can contain."""
-        most = self._size // _ROW_BYTES
-        self._text_left = self._size
-        for number, row in enumerate(self._connection.execute(query)):
-            if number >= most:
-                raise sqlite3.DatabaseError("more rows than the file can contain")
-            yield row
-
-    def _text(self, raw: bytes) -> str:
-        self._text_left -= len(raw)
-        if self._text_left < 0:
-            raise sqlite3.DatabaseError("more text than the file can contain")
-        return limited_name(printable(raw.decode("utf-8", errors="replace")))
-
-
-def _authorize(action: int, *_: object) -> int:
-    """Allow SQLite to read columns and list them, nothing else."""
-    allowed = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA)
-    return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
-
-
-def _check_export(database: Database, name: str) -> None:
-    """Raises ProfileError unless the database is an nsys export."""
-    if database.tables & {"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "StringTable"}:
-        raise ProfileError(
-            f"{name}: an nvprof database, which only nvprof can read; convert it with "
-            "`nvprof --csv --print-gpu-trace -i FILE --log-file trace.csv` and give trace.csv"
-        )
-    if any(table.startswith("rocpd_") for table in database.tables) or {"HIP", "KERN"} <= database.tables:
-        raise ProfileError(f"{name}: a database of AMD's rocprof, which is not supported; {AMD_ALTERNATIVE}")
-    if "StringIds" not in database.tables:
-        raise ProfileError(
-            f"{name}: an SQLite database, but not an nsys export (no table StringIds); {_HOW_TO_COLLECT}"
-        )
-
-
-def _profile(database: Database, name: str) -> Profile:
-    graphs = database.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
-    if not database.count(_KERNELS):
-        graph_note = f"but {graphs} CUDA graphs traced as a whole " if graphs else ""
-        raise ProfileError(f"{name}: the export contains no kernels {graph_note}(table {_KERNELS}); {_HOW_TO_COLLECT}")
-    rows = _kernel_rows(database)
-    launches = _launches(database, rows)
-    placed, warnings = _nvtx(database, launches)
-    evidence, unknown = _evidence(database, rows)
-    names = _strings(database, {row[column] for row in rows for column in _NAMES})
-    kernels = tuple(_kernel(row, i, name, names, launches[i], placed[i]) for i, row in enumerate(rows))
-    if nameless := sum(not kernel.name for kernel in kernels):
-        raise ProfileError(f"{name}: {nameless} kernels have no name in StringIds; export the report again")
-    warnings += unknown
-    if negative := sum(kernel.seconds is None for kernel in kernels):
-        text = f"{negative} kernels end before they start: their times are unknown"
-        warnings.append(ReaderWarning(text, "times"))
-    if graphs:
-        text = f"{graphs} CUDA graphs were traced as a whole, so their kernels are missing; {_HOW_TO_COLLECT}"
-        warnings.append(ReaderWarning(text))
-    warnings += copies_warning(sum(database.count(f"CUPTI_ACTIVITY_KIND_{what}") for what in ("MEMCPY", "MEMSET")))
-    return Profile("nsys", (name,), kernels, evidence, tuple(warnings))
-
-
-_NAMES = ("demangledName", "shortName", "mangledName")
-_GRID, _BLOCK = ("gridX", "gridY", "gridZ"), ("blockX", "blockY", "blockZ")
-_COLUMNS = (
-    *("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "registersPerThread"),
-    *_NAMES,
-    *_GRID,
-    *_BLOCK,
-)
-
-
-def _kernel_rows(database: Database) -> list[sqlite3.Row]:
-    rows = list(database.rows(_KERNELS, _COLUMNS))
-    rows.sort(key=lambda row: int(row["start"]))
-    return rows
-
-
-def _kernel(
-    row: sqlite3.Row, index: int, file: str, names: dict[object, str], launch: Launch | None, nvtx: tuple[str, ...]
-) -> Kernel:
-    nanoseconds = int(row["end"]) - int(row["start"])
-    return Kernel(
-        id=str(index),
-        file=file,
-        name=next((names[row[column]] for column in _NAMES if row[column] in names), ""),
-        process=None if row["globalPid"] is None else str(process_id(row["globalPid"])),
-        device=_text(row["deviceId"]),
-        stream=_text(row["streamId"]),
-        grid=_sizes(row, _GRID),
-        block=_sizes(row, _BLOCK),
-        nvtx=nvtx,
-        seconds=nanoseconds / 1e9 if nanoseconds >= 0 else None,
-        start=int(row["start"]) / 1e9,
-        launch=None if launch is None else launch.time / 1e9,
-        registers=None if row["registersPerThread"] is None else int(row["registersPerThread"]),
-    )
-
-
-def _launches(database: Database, rows: list[sqlite3.Row]) -> list[Launch | None]:
-    """The API call that launched each kernel; None if the export lacks it."""
-    is_read = {row["correlationId"] for row in rows} - {None}
-    calls: dict[tuple[object, int], Launch] = {}
-    for call in database.rows(_CALLS, ("correlationId", "globalTid", "start")):
-        if call["correlationId"] in is_read and call["globalTid"] is not None:
-            launch = Launch(_process(call["globalTid"]), int(call["globalTid"]), int(call["start"]))
-            key = (call["correlationId"], _process(call["globalTid"]))
-            calls[key] = min(calls.get(key, launch), launch, key=lambda found: found.time)
-    processes = {process for _, process in calls}
-    only_process = next(iter(processes)) if len(processes) == 1 else None  # for kernels without a process
-
-    def launch_of(row: sqlite3.Row) -> Launch | None:
-        process = only_process if row["globalPid"] is None else _process(row["globalPid"])
-        return None if process is None else calls.get((row["correlationId"], process))
-
-    return [launch_of(row) for row in rows]
-
-
-def _nvtx(database: Database, launches: list[Launch | None]) -> tuple[list[tuple[str, ...]], list[ReaderWarning]]:
-    """The NVTX ranges that enclose the launch of each kernel, and warnings."""
-    ranges = list(_ranges(database))
-    if not ranges:
-        return [()] * len(launches), []
-    placed = enclosing_ranges(launches, ranges)
-    warnings = placement_warnings(placed)
-    if missing := launches.count(None):
-        warnings.append(
-            ReaderWarning(f"the export has no launches for {missing} kernels: their NVTX ranges are unknown")
-        )
-    return placed.labels, warnings
-
-
-def _ranges(database: Database) -> Iterator[Range]:
-    columns = ("start", "end", "eventType", "text", "textId", "globalTid")
-    events = [event for event in database.rows(_NVTX, columns) if event["eventType"] in PUSH_POP | START_END]
-    texts = _strings(database, {event["textId"] for event in events})
-    for event in events:
-        label = texts.get(event["textId"]) if event["text"] is None else str(event["text"])
-        if label and event["globalTid"] is not None:
-            end = NEVER_ENDED if event["end"] is None else int(event["end"])
-            thread = int(event["globalTid"]) if event["eventType"] in PUSH_POP else None
-            yield Range(_process(event["globalTid"]), thread, int(event["start"]), end, label)
-
-
+_PUSH_POP, _START_END = {59, 70}, {60, 71}
+_NEVER = (1 << 63) - 1  # the end of a range that is open at the end of the trace
 _GPU_COLUMNS = (
     *("id", "cuDevice", "name", "l2CacheSize", "totalMemory", "memoryBandwidth", "clockRate", "smCount"),
     *("computeMajor", "computeMinor"),
 )
+# CUPTI's copyKind and memory kinds (ENUM_CUDA_MEMCPY_OPER, ENUM_CUDA_MEM_KIND of an export).
+DIRECTIONS = {
+    1: "HtoD", 2: "DtoH", 3: "HtoD", 4: "DtoH", 5: "DtoD", 6: "DtoD", 7: "DtoD", 8: "DtoD", 9: "HtoH", 10: "PtoP",
+    11: "unified_HtoD", 12: "unified_DtoH", 13: "PtoP",
+}  # fmt: skip
+_MEMORY = {0: "pageable", 1: "pinned", 2: "device", 3: "device", 4: "managed", 5: "device", 6: "managed"}
+Row = Any
+
+# Names of GPU_METRICS, in sets of several architectures: `GPC Clock Frequency [MHz]`. The graphics processing clusters
+# (GPC) contain the SMs.
+_CLOCK_METRIC = "GPC Clock Frequency"
+_POWER_METRIC = re.compile(r"(?:GPU )?Power(?: Draw| Usage)? ?[\[(](m?W)[\])]")
+LEAST_HERTZ = 1e6  # below every clock in hertz, above every clock in megahertz
 
 
-def devices(database: Database) -> tuple[Evidence, ...]:
-    """The distinct GPUs of the export."""
-    return tuple(dict.fromkeys(_attributes(gpu) for gpu in database.rows("TARGET_INFO_GPU", _GPU_COLUMNS)))
+def recognize(head: bytes) -> bool:
+    """Whether a file that starts with these bytes is an SQLite database or output of `nsys stats`."""
+    return head.startswith(MAGIC) or nsys_stats.recognize(head)
 
 
-def _evidence(database: Database, rows: list[sqlite3.Row]) -> tuple[tuple[Evidence, ...], list[ReaderWarning]]:
-    """Attributes of the GPUs that the kernels ran on, and warnings; no attributes if the GPUs are ambiguous."""
-    gpus = list(database.rows("TARGET_INFO_GPU", _GPU_COLUMNS))
-    if not gpus:
-        return (), []
-    ordinals = {
-        (int(device["pid"]), device["cudaId"]): device["gpuId"]
-        for device in database.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid"))
-        if device["pid"] is not None
-    }
-    used: dict[Evidence, None] = {}
-    for process, device in Counter((row["globalPid"], row["deviceId"]) for row in rows):
-        matches = [gpu for gpu in gpus if device is not None and gpu["cuDevice"] == device]
-        if not matches and process is not None and (process_id(process), device) in ordinals:
-            matches = [gpu for gpu in gpus if gpu["id"] == ordinals[process_id(process), device]]
-        candidates = {_attributes(gpu) for gpu in matches or gpus}
-        if len(candidates) > 1:
-            text = "the export has several GPUs and does not show which of them ran the kernels: specify the device"
-            return (), [ReaderWarning(text)]
-        used.update(dict.fromkeys(candidates))
-    return tuple(used), []
+def read(file: BinaryIO, name: str) -> Profile:
+    """The kernels of a file in order of start; times in seconds from the start of the session.
+
+    Raises ProfileError for a database that is damaged, is not an nsys export, or has no kernels.
+    """
+    from roofmodel.profiles.timelines.kernels import profile
+
+    if not is_database(file):
+        return nsys_stats.read(file, name)
+    with opened(file, name) as database:
+        if not database.count(_KERNELS):
+            graphs = database.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
+            note = f"but {graphs} CUDA graphs traced as a whole " if graphs else ""
+            raise ProfileError(f"{name}: the export contains no kernels {note}(table {_KERNELS}); {HOW_TO_COLLECT}")
+        return profile(_timeline(database, name))
 
 
-def _attributes(gpu: sqlite3.Row) -> Evidence:
-    def positive(column: str) -> int | None:
-        return int(gpu[column]) if gpu[column] else None
+def read_timeline(file: BinaryIO, name: str, with_samples: bool = False) -> Timeline:
+    """The events of an export, and with `with_samples` the samples of clock and power.
 
-    major, minor = gpu["computeMajor"], gpu["computeMinor"]
-    return Evidence(
-        name=_text(gpu["name"]),
-        compute_capability=f"{int(major)}.{int(minor or 0)}" if major else None,
-        multiprocessors=positive("smCount"),
-        l2_bytes=positive("l2CacheSize"),
-        dram_bandwidth=positive("memoryBandwidth"),
-        dram_bytes=positive("totalMemory"),
-        clock=positive("clockRate"),
+    Raises ProfileError for a file that is damaged, is not an nsys export, or has no work of a GPU.
+    """
+    with opened(file, name) as database:
+        timeline = _timeline(database, name)
+        return replace(timeline, samples=_samples(timeline, database)) if with_samples else timeline
+
+
+def _timeline(database: Database, name: str) -> Timeline:
+    strings = {row["id"]: str(row["value"]) for row in database.rows("StringIds", ("id", "value")) if row["value"]}
+    work = TableBuilder(WORK)
+    for kind, row, cells in _activities(database, strings):
+        start = int(row["start"])
+        end = start - 1 if row["end"] is None else int(row["end"])
+        if end >= LATEST:
+            raise OverflowError("a time is too large")
+        work.add(
+            kind=kind, start=start, end=max(start, end), untimed=1 if end < start else None, device=row["deviceId"],
+            stream=row["streamId"], process=None if row["globalPid"] is None else _process_id(row["globalPid"]),
+            correlation=row["correlationId"], **cells,
+        )  # fmt: skip
+    if not len(work):
+        raise ProfileError(f"{name}: the export contains no kernels, copies or memsets; {HOW_TO_COLLECT}")
+    calls = TableBuilder(CALLS)
+    for row in database.rows(_CALLS, ("start", "end", "globalTid", "correlationId", "nameId")):
+        if row["globalTid"] is not None and row["start"] is not None:
+            label = strings.get(row["nameId"], "CUDA call")
+            calls.add(name=label, correlation=row["correlationId"], **_place(row))
+    ranges = TableBuilder(RANGES)
+    for row in database.rows(_NVTX, ("start", "end", "eventType", "text", "textId", "globalTid")):
+        label = strings.get(row["textId"], "") if row["text"] is None else str(row["text"])
+        if label and row["globalTid"] is not None and row["eventType"] in _PUSH_POP | _START_END:
+            of_thread = {} if row["eventType"] in _PUSH_POP else {"thread": None}
+            ranges.add(name=label, **(_place(row) | of_thread))
+    table = work.frame()
+    evidence, warnings = _evidence(database, table)
+    if graphs := database.count("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"):
+        warnings.append(f"{graphs} CUDA graphs were traced as a whole, so their kernels are missing; {HOW_TO_COLLECT}")
+    if nameless := int((table["name"] == _NAMELESS).sum()):
+        warnings.append(f"{nameless} kernels have no name in StringIds; export the report again")
+    return with_launches(
+        Timeline("nsys", name, table, calls.frame(), empty(OPERATORS), ranges.frame(), evidence, tuple(warnings))
     )
 
 
-def _strings(database: Database, is_read: set[object]) -> dict[object, str]:
-    """The strings with these ids."""
-    is_read.discard(None)
-    rows = database.rows("StringIds", ("id", "value")) if is_read else ()
-    return {row["id"]: str(row["value"]) for row in rows if row["id"] in is_read and row["value"]}
+_NAMELESS = "unnamed kernel"
 
 
-def _process(global_id: object) -> int:
-    """globalTid or globalPid -> globalPid."""
-    return int(str(global_id)) >> _THREAD_BITS << _THREAD_BITS
+def _activities(database: Database, strings: dict[Any, str]) -> Iterator[tuple[str, Row, dict[str, Any]]]:
+    for row in database.rows(_KERNELS, (*_TIMES, "registersPerThread", *_NAMES, *_SIZES)):
+        sizes = [row[column] for column in _SIZES]
+        yield KERNEL, row, {
+            "name": next((strings[row[column]] for column in _NAMES if row[column] in strings), _NAMELESS),
+            "registers": None if row["registersPerThread"] is None else int(row["registersPerThread"]),
+            "grid": _size(*sizes[:3]), "block": _size(*sizes[3:]),
+        }  # fmt: skip
+    for row in database.rows("CUPTI_ACTIVITY_KIND_MEMCPY", (*_TIMES, "bytes", "copyKind", "srcKind", "dstKind")):
+        direction = DIRECTIONS.get(row["copyKind"], "DtoD")
+        kinds = {_MEMORY.get(row["srcKind"]), _MEMORY.get(row["dstKind"])}
+        memory = next((kind for kind in ("pageable", "pinned", "managed", "device") if kind in kinds), None)
+        label = f"[CUDA memcpy {direction}]"
+        yield COPY, row, {"name": label, "bytes": row["bytes"], "direction": direction, "memory": memory}
+    for row in database.rows("CUPTI_ACTIVITY_KIND_MEMSET", (*_TIMES, "bytes", "memKind")):
+        yield MEMSET, row, {"name": "[CUDA memset]", "bytes": row["bytes"], "memory": _MEMORY.get(row["memKind"])}
 
 
-def process_id(global_id: object) -> int:
+def _size(x: Any, y: Any, z: Any) -> str | None:
+    return None if x is None or y is None or z is None else f"{int(x)},{int(y)},{int(z)}"
+
+
+def _place(row: Row) -> dict[str, Any]:
+    """Start, end, process and thread of a call or range."""
+    return {
+        "start": row["start"], "end": _NEVER if row["end"] is None else row["end"],
+        "process": _process_id(row["globalTid"]), "thread": row["globalTid"],
+    }  # fmt: skip
+
+
+def _process_id(global_id: object) -> int:
     """globalTid or globalPid -> the process id."""
     return (int(str(global_id)) >> _THREAD_BITS) & 0xFFFFFF
 
@@ -349,9 +181,110 @@ def thread_id(global_id: object) -> int:
     return int(str(global_id)) & (1 << _THREAD_BITS) - 1
 
 
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
+def _evidence(database: Database, work: pandas.DataFrame) -> tuple[tuple[Evidence, ...], list[str]]:
+    """Attributes of the GPUs that the kernels ran on, and warnings; no attributes if the GPUs are ambiguous."""
+    gpus = list(database.rows("TARGET_INFO_GPU", _GPU_COLUMNS))
+    if not gpus:
+        return (), []
+    of_process = _gpus_by_process(database)
+    kernels = work[work["kind"] == KERNEL] if (work["kind"] == KERNEL).any() else work
+    used: dict[Evidence, None] = {}
+    for process, device in kernels[["process", "device"]].astype(object).drop_duplicates().to_numpy().tolist():
+        matches = [gpu for gpu in gpus if str(gpu["cuDevice"]) == device]
+        if not matches and (process, device) in of_process:
+            matches = [gpu for gpu in gpus if gpu["id"] == of_process[process, device]]
+        candidates = {_attributes(gpu) for gpu in matches or gpus}
+        if len(candidates) > 1:
+            text = "the export has several GPUs and does not show which of them ran the kernels: specify the device"
+            return (), [text]
+        used.update(dict.fromkeys(candidates))
+    return tuple(used), []
 
 
-def _sizes(row: sqlite3.Row, columns: tuple[str, str, str]) -> Extent | None:
-    return extent(None if row[column] is None else int(row[column]) for column in columns)
+def _gpus_by_process(database: Database) -> dict[tuple[str, str], int]:
+    """TARGET_INFO_GPU.id by process and device."""
+    return {
+        (str(row["pid"]), str(row["cudaId"])): int(row["gpuId"])
+        for row in database.rows("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId"))
+        if None not in tuple(row)
+    }
+
+
+def _attributes(gpu: Row) -> Evidence:
+    def positive(column: str) -> int | None:
+        return int(gpu[column]) if gpu[column] else None
+
+    major, minor = gpu["computeMajor"], gpu["computeMinor"]
+    return Evidence(
+        name=None if gpu["name"] is None else str(gpu["name"]),
+        compute_capability=f"{int(major)}.{int(minor or 0)}" if major else None,
+        multiprocessors=positive("smCount"),
+        l2_bytes=positive("l2CacheSize"),
+        dram_bandwidth=positive("memoryBandwidth"),
+        dram_bytes=positive("totalMemory"),
+        clock=positive("clockRate"),
+    )
+
+
+def _samples(timeline: Timeline, database: Database) -> dict[tuple[str | None, str | None, str], Samples]:
+    """Clock and power of the GPU of each process and device, from `nsys profile --gpu-metrics-devices=all`.
+
+    The low 8 bits of typeId are TARGET_INFO_GPU.id. Clocks have the unit MHz in their name and are stored in hertz.
+    """
+    quantities: dict[int, tuple[str, float]] = {}
+    for row in database.rows("TARGET_INFO_GPU_METRICS", ("metricId", "metricName")):
+        text = str(row["metricName"])
+        if row["metricId"] is not None and text.startswith(_CLOCK_METRIC):
+            quantities[int(row["metricId"])] = (CLOCK, 1.0)
+        elif row["metricId"] is not None and (unit := _POWER_METRIC.fullmatch(text)):
+            quantities[int(row["metricId"])] = (POWER, 1e-3 if unit[1] == "mW" else 1.0)
+    if not quantities:
+        return {}
+    found: dict[tuple[int, str], tuple[array[int], array[float]]] = {}  # times and values: a run has millions of them
+    columns = ("timestamp", "typeId", "metricId", "value")
+    for row in database.rows("GPU_METRICS", columns, ("metricId", quantities)):
+        if None not in tuple(row):
+            quantity, factor = quantities[int(row["metricId"])]
+            place = int(row["typeId"]) & 0xFF, quantity
+            if place not in found:
+                found[place] = array("q"), array("d")
+            times, values = found[place]
+            times.append(int(row["timestamp"]))
+            values.append(float(row["value"]) * factor)
+    every = {place: _sorted_samples(place[1], *found[place]) for place in found}
+    gpus = _gpus(timeline, database, {gpu for gpu, _ in every})
+    return {
+        (process, device, quantity): samples
+        for (process, device), gpu in gpus.items()
+        for (number, quantity), samples in every.items()
+        if number == gpu
+    }
+
+
+def _sorted_samples(quantity: str, stored_times: array[int], stored_values: array[float]) -> Samples:
+    times, values = np.frombuffer(stored_times, np.int64), np.frombuffer(stored_values, np.float64)
+    if (times[1:] < times[:-1]).any():
+        order = np.argsort(times, kind="stable")
+        times, values = times[order], values[order]
+    if quantity == CLOCK and float(np.median(values)) < LEAST_HERTZ:  # in MHz, as the name of the metric states
+        values = values * 1e6
+    return Samples(times, values)
+
+
+def _gpus(timeline: Timeline, database: Database, sampled: set[int]) -> dict[tuple[str | None, str | None], int]:
+    """TARGET_INFO_GPU.id of each process and device; the only sampled GPU if the export has one device."""
+    by_process = _gpus_by_process(database)
+    by_device = {
+        str(row["cuDevice"]): int(row["id"])
+        for row in database.rows("TARGET_INFO_GPU", ("cuDevice", "id"))
+        if None not in tuple(row)
+    }
+    places = timeline.work[["process", "device"]].drop_duplicates().astype(object).to_numpy().tolist()
+    found: dict[tuple[str | None, str | None], int] = {}
+    for process, device in places:
+        gpu = by_process.get((process, device), by_device.get(device))
+        if gpu is None and len(places) == len(sampled) == 1:
+            gpu = next(iter(sampled))
+        if gpu is not None:
+            found[process, device] = gpu
+    return found

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import CopySize, Evidence, Kernel, Profile, copies_warning, extent, host_memory
-from roofmodel.profiles.nsys import Database
+from roofmodel.profiles.nsys_database import Database
 from roofmodel.profiles.streams import as_file
 
 _MAGIC = b"SQLite format 3\0"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from roofmodel.files.file_names import printable
@@ -19,17 +20,23 @@ CALL = re.compile(r"(\w+_)?(runtime|driver|api)")
 OPERATORS = ("cpu_op", "operator")
 """Categories of framework operators; PyTorch 1.8 wrote Operator, for annotations too."""
 HOW_TO_COLLECT = "collect with `torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`"
-_MAX_MICROSECONDS = Decimal(10) ** 18  # later than any clock shows
+_LARGEST_DIGITS = 18
+_LARGEST = 10**_LARGEST_DIGITS  # microseconds; later than any clock shows
 
 Event = dict[str, Any]
 
 
 def category(event: Event) -> str:
-    """The category in lower case (PyTorch 1.8 wrote Kernel); `kernel` or `memcpy` for GPU work of older profilers."""
+    """The category in lower case (PyTorch 1.8 wrote Kernel); for events of older profilers by their process."""
     stated = event.get("cat")
     if stated is None and event.get("pid") == "CUDA functions":
         return "memcpy" if str(event.get("name")).startswith(("Memcpy", "Memset")) else "kernel"
-    return stated.lower() if isinstance(stated, str) else ""
+    return _lower(stated) if isinstance(stated, str) else ""
+
+
+@lru_cache(maxsize=256)
+def _lower(text: str) -> str:
+    return text.lower()
 
 
 def args_of(event: Event) -> Event:
@@ -55,22 +62,27 @@ def decimal(value: object) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
         return None
     number = Decimal(value)
-    return number if -_MAX_MICROSECONDS < number < _MAX_MICROSECONDS else None  # abs() would overflow on 1e999999
+    return number if -_LARGEST < number < _LARGEST else None  # abs() would overflow on 1e999999
 
 
 def integer(value: object) -> int | None:
     """A whole number, as `decimal` reads it; None for anything else."""
+    if type(value) is int:
+        return value if -_LARGEST < value < _LARGEST else None
     number = decimal(value)
     return None if number is None or number != int(number) else int(number)
 
 
 def nanoseconds(microseconds: object) -> int | None:
     """Microseconds to integer nanoseconds, exact for up to three decimals; None if not a number."""
+    if type(microseconds) is Decimal:  # the usual case, without the general checks
+        return round(microseconds * 1000) if microseconds.adjusted() < _LARGEST_DIGITS else None
     value = decimal(microseconds)
     return None if value is None else round(value * 1000)
 
 
 _INPUT_KEYS = ("Input Dims", "Input type", "Concrete Inputs", "Input Strides")
+_encoded = json.JSONEncoder(default=str, separators=(",", ":")).encode
 _MAX_INPUTS = 20_000  # characters of the arguments of one operator; longer lists are not stored
 
 
@@ -80,7 +92,7 @@ def inputs_text(event: Event) -> str | None:
     if not isinstance(args.get("Input Dims"), list):
         return None
     try:
-        text = json.dumps([args.get(key) for key in _INPUT_KEYS], default=str, separators=(",", ":"))
+        text = _encoded([args.get(key) for key in _INPUT_KEYS])
     except (RecursionError, ValueError):  # damaged: nested too deeply, or a number with thousands of digits
         return None
     return text if len(text) <= _MAX_INPUTS else None
@@ -108,12 +120,17 @@ def _plain_sizes(listed: list[object]) -> Sizes:
     return sizes if len(sizes) == len(listed) else ()
 
 
+def _product(name: str | None) -> str | None:
+    """The name of a device; None where an AMD driver knows no product name and reports the architecture, or none."""
+    return None if not name or name == "AMD Radeon Graphics" or name.startswith("gfx") else name
+
+
 def attributes(device: Event, amd: bool) -> Evidence:
     """A device's attributes. AMD's major and minor (9.0 for gfx90a) are not a compute capability."""
     major, minor = integer(device.get("computeMajor")), integer(device.get("computeMinor"))
     amd = amd or integer(device.get("warpSize")) == 64
     return Evidence(
-        name=label(device.get("name")),
+        name=_product(label(device.get("name"))),
         compute_capability=None if amd or not major else f"{major}.{minor or 0}",
         multiprocessors=integer(device.get("numSms")) or None,
         dram_bytes=integer(device.get("totalGlobalMem")) or None,

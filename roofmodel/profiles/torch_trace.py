@@ -1,40 +1,38 @@
-"""Read PyTorch profiler traces (Chrome JSON written by Kineto).
+"""Read PyTorch profiler traces (Chrome JSON written by Kineto) as a stream: memory does not grow with the text.
 
-`ts` and `dur` are microseconds, regardless of `displayTimeUnit`. Values near 1.7e15 have a resolution of a quarter of a
-microsecond as floats, so numbers are read as decimals and converted to integer nanoseconds.
+Times are stored as integer nanoseconds, see `torch_fields.py`.
 
-    kernel    complete events (ph X) of category kernel; memory copies and memsets are only counted in a warning, and
-              gpu_user_annotation is ignored because its spans cover the same kernels
+    kernel    complete events (ph X) of category kernel; gpu_user_annotation is ignored because its spans cover the
+              same kernels
     launch    the cuda_runtime, cuda_driver or hip event with the same args.correlation
-    call      the cpu_op event with the same args."External id": the framework operator, with shapes if recorded; else
-              the innermost cpu_op that encloses the launch on its thread
-    ranges    user_annotation events (record_function, ProfilerStep#n) that enclose the launch, see `nvtx_ranges.py`
+    operator  the cpu_op event with the same args."External id", with shapes if recorded; else the innermost cpu_op that
+              encloses the launch on its thread
+    ranges    user_annotation events (record_function, ProfilerStep#n)
 
 Chrome traces of other tools are rejected: they lack the keys and categories that all PyTorch profilers write.
 
-PyTorch 1.8 wrote `Operator`, for annotations too, `Kernel` and `external id`. Profilers of 2022 and 2023 gave kernels
-their correlation id as `External id`, which then does not identify an operator.
-
-A trace is an object with `traceEvents` or a list of events. The old autograd profiler wrote no categories; its kernels
-are in the process "CUDA functions".
+PyTorch 1.8 wrote `Operator`, for annotations too, `Kernel` and `external id`. A trace is an object with `traceEvents`
+or a list of events. The old autograd profiler wrote no categories; its kernels are in the process "CUDA functions".
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from decimal import Decimal
-from typing import BinaryIO
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from roofmodel.errors import ProfileError, shorten
+from roofmodel.errors import ProfileError
 from roofmodel.files.file_names import printable
+from roofmodel.files.json_stream import InvalidNumber, JSONDamage, JSONText
 from roofmodel.profiles import torch_fields as fields
-from roofmodel.profiles.kernel import Call, Evidence, Extent, Kernel, Profile, ReaderWarning, copies_warning, extent
-from roofmodel.profiles.nvtx_ranges import Launch, Range, enclosing_ranges, placement_warnings
-from roofmodel.profiles.streams import decode, limited_name, read_most
+from roofmodel.profiles.kernel import Evidence, Profile, copy_direction, host_memory
+from roofmodel.profiles.streams import decode, encoding, limited_name
 from roofmodel.profiles.torch_fields import CALL, HOW_TO_COLLECT, OPERATORS, Event
+
+if TYPE_CHECKING:
+    from roofmodel.profiles.timelines.timeline import Timeline
 
 _TRACE_KEYS = (
     '"traceEvents"',
@@ -45,11 +43,16 @@ _TRACE_KEYS = (
     '"displayTimeUnit"',
 )
 _PYTORCH_KEYS = {"schemaVersion", "deviceProperties", "distributedInfo"}
-_COPIES = {"gpu_memcpy", "gpu_memset", "memcpy", "memset"}
+_WORK = {"kernel": "kernel", "gpu_memcpy": "copy", "memcpy": "copy", "gpu_memset": "memset", "memset": "memset"}
 _ANNOTATION = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.|## ")
-_CATEGORIES = {"kernel", "cpu_op", "operator", "user_annotation", "gpu_user_annotation", "python_function"}
-MAX_TRACE = 4 * 2**30
-"""Bytes of a trace, decompressed. Reading it takes about ten times as much memory."""
+_TOGETHER = 1024  # events of one category
+_OTHERS = {"gpu_user_annotation", "python_function"}  # categories of PyTorch that are not read
+_COUNTERS = "cuda_profiler_range"
+_SIDES = re.compile(r"\((\w+) -> (\w+)\)")
+_BYTES = {
+    "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "char": 1, "byte": 1, "bool": 1,
+    "signed char": 1, "unsigned char": 1, "short": 2, "long int": 8,
+}  # fmt: skip
 
 
 def recognize(head: bytes) -> bool:
@@ -61,283 +64,289 @@ def recognize(head: bytes) -> bool:
 def read(file: BinaryIO, name: str) -> Profile:
     """The kernels of a trace in order of start; times in seconds from the first event.
 
-    A trace without kernels gives an empty profile with a warning that says how to collect them. Raises ProfileError,
-    with the position, for JSON that is truncated or damaged or is not a trace.
+    A trace without kernels gives an empty profile with a warning that says how to collect them. Raises ProfileError as
+    `read_timeline` does.
     """
-    content = read_most(file, MAX_TRACE + 1)
-    if len(content) > MAX_TRACE:
-        raise ProfileError(f"{name}: larger than {MAX_TRACE // 2**30} GiB; record fewer steps")
-    text = decode(content)
-    document = _parse(text, name)
-    if text.count('"traceEvents"') > 1 and _has_repeated_events(text):
-        raise ProfileError(f"{name}: the key 'traceEvents' occurs more than once; export the trace again")
-    events = list(_events(document, name))
-    if (
-        events
-        and not (isinstance(document, dict) and document.keys() & _PYTORCH_KEYS)
-        and not any(map(_is_pytorch_event, events))
-    ):
+    from roofmodel.profiles.timelines.kernels import profile
+
+    return profile(read_timeline(file, name))
+
+
+def read_timeline(file: BinaryIO, name: str) -> Timeline:
+    """The events of a trace. Raises ProfileError for JSON that is truncated, damaged or not a PyTorch trace."""
+    trace = _Trace()
+    try:
+        document = _read(JSONText(file, encoding), trace, name)
+        trace.finish()
+    except JSONDamage as error:
+        what = "truncated" if error.truncated else "not valid JSON"
+        raise ProfileError(f"{name}: the trace is {what} ({error}); export it again") from None
+    except InvalidNumber as error:
+        raise ProfileError(f"{name}: the trace has {error}; export it again") from None
+    if trace.events and not (document.keys() & _PYTORCH_KEYS or trace.is_pytorch):
         raise ProfileError(
-            f"{name}: a Chrome trace of another tool{_tool_hint(events)}; only PyTorch profiler traces are supported: "
+            f"{name}: a Chrome trace of another tool{trace.other_tool}; only PyTorch profiler traces are supported: "
             f"{HOW_TO_COLLECT}"
         )
-    try:
-        return _profile(document if isinstance(document, dict) else {}, events, name)
-    except _MalformedEvent as error:
-        raise ProfileError(f"{name}: {error}") from None
+    return trace.timeline(name, document)
 
 
-class _MalformedEvent(ValueError):
-    """A malformed event; the message describes it."""
+def _read(text: JSONText, trace: _Trace, name: str) -> Event:
+    """Add the events to the trace; the other keys of the document, with the values that are used."""
+
+    def is_no_trace(why: str) -> ProfileError:
+        return ProfileError(f"{name}: JSON, but not a PyTorch trace: {why}")
+
+    document: Event = {}
+    no_list = "no list of events (`traceEvents`)"
+    if text.peek() == "[":
+        _add(text, trace, is_no_trace(no_list))
+        if not trace.phases:
+            raise is_no_trace("its list has no events (no `ph`)")
+    elif text.peek() != "{":
+        text.value()
+        raise is_no_trace(no_list)
+    else:
+        has_events = False
+        text.take("{")
+        while (mark := text.peek()) != "}":
+            if mark != '"':
+                text.take('"')
+            key = text.value()
+            text.take(":")
+            if text.peek() == "[" and key == "traceEvents":
+                if has_events:
+                    raise ProfileError(f"{name}: the key 'traceEvents' occurs more than once; export the trace again")
+                has_events = True
+                _add(text, trace, is_no_trace(no_list))
+            else:
+                value = text.value()
+                document[key] = value if key in _PYTORCH_KEYS else None
+            if text.peek() != "}":
+                text.take(",")
+                text.peek()
+        text.take("}")
+        if not has_events:
+            raise is_no_trace(no_list)
+    if text.peek():
+        text.take("")
+    return document
 
 
-def _parse(text: str, name: str) -> object:
-    try:
-        return json.loads(text, parse_float=Decimal, strict=False)
-    except json.JSONDecodeError as error:
-        cut = error.pos >= len(text.rstrip()) - 1 or "Unterminated" in error.msg
-        what = "the trace is truncated" if cut else "the trace is not valid JSON"
-        where = f"line {error.lineno}, column {error.colno}, character {error.pos}"
-        raise ProfileError(f"{name}: {what} ({where}: {error.msg}); export it again") from None
-    except (ValueError, ArithmeticError, RecursionError):
-        raise ProfileError(f"{name}: the trace has invalid numbers or too deep nesting; export it again") from None
+def _add(text: JSONText, trace: _Trace, no_list: ProfileError) -> None:
+    for event in text.items():
+        if not isinstance(event, dict):
+            raise no_list
+        trace.add(event)
 
 
-def _has_repeated_events(text: str) -> bool:
-    """Whether the outermost object has the key `traceEvents` more than once. The parser takes only the last one."""
-    pairs = json.loads(text, object_pairs_hook=lambda pairs: pairs, parse_int=str, parse_float=str, strict=False)
-    return [pair[0] for pair in pairs if isinstance(pair, tuple)].count("traceEvents") > 1
+@lru_cache(maxsize=1 << 16)
+def _label(name: str) -> str:
+    return limited_name(printable(name))
 
 
-def _events(document: object, name: str) -> Iterator[Event]:
-    """The complete events of an object with `traceEvents`, or of a list of events."""
-    listed = document.get("traceEvents") if isinstance(document, dict) else document
-    if not isinstance(listed, list) or not all(isinstance(event, dict) for event in listed):
-        raise ProfileError(f"{name}: JSON, but not a PyTorch trace: no list of events (`traceEvents`)")
-    if isinstance(document, list) and not any("ph" in event for event in listed):
-        raise ProfileError(f"{name}: JSON, but not a PyTorch trace: its list has no events (no `ph`)")
-    yield from (event for event in listed if event.get("ph") == "X")
+@lru_cache(maxsize=256)
+def _table(category: str) -> str | None:
+    """The table of the events of a category; None for those that are not read."""
+    if category in _WORK:
+        return "work"
+    if CALL.fullmatch(category):
+        return "calls"
+    return "operators" if category in OPERATORS else "ranges" if category == "user_annotation" else None
 
 
-def _profile(document: Event, events: list[Event], name: str) -> Profile:
-    work = [event for event in events if fields.category(event) == "kernel"]
-    starts = [start for event in events if (start := fields.nanoseconds(event.get("ts"))) is not None]
-    origin = min(starts, default=0)
-    kernels: list[tuple[int, int, Event]] = []
-    for i, event in enumerate(work):
-        start = fields.nanoseconds(event.get("ts"))
-        if start is None or not isinstance(event.get("name"), str) or not event["name"]:
-            raise _MalformedEvent(
-                f"an event of category {fields.category(event)} lacks its name ({shorten(event.get('name'))}) "
-                f"or its time ({shorten(event.get('ts'))}); export the trace again"
-            )
-        kernels.append((start, i, event))
-    kernels.sort(key=lambda item: item[:2])
-    in_order = [event for _, _, event in kernels]
-    launches = _launches(events, in_order)
-    placed = enclosing_ranges(launches, _ranges(events))
-    warnings = placement_warnings(placed)
-    calls = _calls_of_kernels(events, in_order, launches)
-    table = tuple(
-        _kernel(event, i, name, start, origin, launches[i], placed.labels[i], calls[i])
-        for i, (start, _, event) in enumerate(kernels)
-    )
-    if not table:
-        counters = any(fields.category(event) == "cuda_profiler_range" for event in events)
-        content = "hardware counters but no kernel times" if counters else "no kernels"
-        warnings.append(ReaderWarning(f"the trace has {content}; {HOW_TO_COLLECT}"))
-    elif not any(calls) and any(fields.category(event) in OPERATORS for event in events):
-        warnings.append(ReaderWarning(f"none of {len(table)} kernels could be joined with a framework operator"))
-    warnings += copies_warning(sum(fields.category(event) in _COPIES for event in events))
-    if timeless := sum(kernel.seconds is None for kernel in table):
-        text = f"{timeless} kernels have a missing or negative duration: their times are unknown"
-        warnings.append(ReaderWarning(text, "times"))
-    return Profile("torch", (name,), table, _evidence(document, events, in_order), tuple(warnings))
+class _Trace:
+    """The tables of a trace, filled event by event."""
+
+    def __init__(self) -> None:
+        from roofmodel.profiles.timelines import timeline  # imports numpy
+
+        self.work, self.calls, self.operators, self.ranges = (
+            timeline.TableBuilder(each) for each in (timeline.WORK, timeline.CALLS, timeline.OPERATORS, timeline.RANGES)
+        )
+        self._latest = timeline.LATEST
+        self._waiting: dict[str, list[Event]] = defaultdict(list)  # by category
+        self.events = self.phases = self.unusable = 0
+        self.begin: int | None = None
+        self.is_pytorch = self._has_counters = self._is_amd = False
+        self._keys: set[str] = set()  # of arguments, until an event of PyTorch is found
+
+    def add(self, event: Event) -> None:
+        """Add an event. Events of one category are stored together: column by column is faster than row by row."""
+        self.events += 1
+        phase = event.get("ph")
+        self.phases += phase is not None
+        if phase == "X":
+            waiting = self._waiting[fields.category(event)]
+            waiting.append(event)
+            if len(waiting) == _TOGETHER:
+                self._store(fields.category(event), waiting)
+
+    def _store(self, category: str, waiting: list[Event]) -> None:
+        """Store the waiting events of a category, and empty the list.
+
+        Those without a name, a time or (unless GPU work) a valid duration are counted as unusable.
+        """
+        events, waiting[:] = waiting[:], []
+        starts = [fields.nanoseconds(event.get("ts")) for event in events]
+        self.begin = min((start for start in (self.begin, *starts) if start is not None), default=None)
+        table = _table(category)
+        if table is None:
+            self._note_others(category, events)
+            return
+        self.is_pytorch = True
+        lengths = [fields.nanoseconds(event.get("dur")) for event in events]
+        untimed: list[int | None] = [None] * len(events)
+        if table == "work":
+            untimed = [1 if length is None or length < 0 else None for length in lengths]
+            lengths = [length if no is None else 0 for length, no in zip(lengths, untimed, strict=True)]
+        rows = [
+            (event, _label(name), start, start + length, no)
+            for event, start, length, no in zip(events, starts, lengths, untimed, strict=True)
+            if isinstance(name := event.get("name"), str) and name and start is not None and length is not None
+            and -self._latest < start <= start + length < self._latest
+        ]  # fmt: skip
+        self.unusable += len(events) - len(rows)
+        if not rows:
+            return
+        columns: dict[str, Any]
+        events, *columns_of_all = zip(*rows, strict=True)  # type: ignore[assignment]
+        columns = dict(zip(("name", "start", "end", "untimed"), columns_of_all, strict=True))
+        args = [fields.args_of(event) for event in events]
+        if table == "work":
+            self.work.extend(len(rows), **columns, **_work_columns(_WORK[category], columns["name"], events, args))
+            return
+        del columns["untimed"]
+        for column, key in (("process", "pid"), ("thread", "tid")):
+            columns[column] = [_plain(event.get(key)) for event in events]
+        if table == "calls":
+            self._is_amd |= any(name.startswith("hip") for name in columns["name"])
+            self.calls.extend(len(rows), **columns, correlation=_integers(args, "correlation"))
+            return
+        if table == "operators":
+            numbers, inputs = _integers(args, "External id", "external id"), [*map(fields.inputs_text, events)]
+            self.operators.extend(len(rows), **columns, number=numbers, inputs=inputs)
+        for i, name in enumerate(columns["name"]):
+            if table == "ranges" or (category == "operator" and _ANNOTATION.match(name)):
+                self.ranges.add(**{column: values[i] for column, values in columns.items()})
+
+    def finish(self) -> None:
+        """Store the events that still wait."""
+        for category, waiting in self._waiting.items():
+            self._store(category, waiting)
+
+    def _note_others(self, category: str, events: list[Event]) -> None:
+        """Whether events that are not read are of PyTorch, or which other tool wrote them."""
+        self.is_pytorch |= category in _OTHERS or any(event.get("pid") == "CPU functions" for event in events)
+        self._has_counters |= category == _COUNTERS
+        for event in events if not self.is_pytorch else ():
+            self._keys |= fields.args_of(event).keys() & {"BeginNs", "hlo_op", "hlo_module"}
+
+    @property
+    def other_tool(self) -> str:
+        """The tool that wrote a trace that is not of PyTorch, in parentheses; empty if its events do not show it."""
+        if "BeginNs" in self._keys:
+            return " (AMD's rocprof)"
+        return " (JAX or another XLA program)" if self._keys else ""
+
+    def timeline(self, name: str, document: Event) -> Timeline:
+        """The tables with the launches of the work, and the facts that the other keys of the document state."""
+        from roofmodel.profiles.timelines.timeline import KERNEL, Timeline, with_launches
+
+        warnings = []
+        if self.unusable:
+            warnings.append(f"{self.unusable} events without a name, a time or a valid duration are ignored")
+        work = self.work.frame()
+        if not (work["kind"] == KERNEL).any():
+            content = "hardware counters but no kernel times" if self._has_counters else "no kernels"
+            warnings.append(f"the trace has {content}; {HOW_TO_COLLECT}")
+        is_amd = self._is_amd or any(key.startswith(("hip_", "roctracer", "rocm")) for key in document)
+        ran = {str(device) for device in work.loc[work["kind"] == KERNEL, "device"].dropna().unique()}
+        distributed = document.get("distributedInfo")
+        timeline = Timeline(
+            "torch", name, work, self.calls.frame(), self.operators.frame(), self.ranges.frame(),
+            _evidence(document.get("deviceProperties"), ran, is_amd), tuple(warnings), self.begin or 0,
+            stated_rank=_rank(distributed.get("rank")) if isinstance(distributed, dict) else None,
+        )  # fmt: skip
+        return with_launches(timeline)
 
 
-def _kernel(
-    event: Event, index: int, file: str, start: int, origin: int, launch: Launch | None, nvtx: tuple[str, ...],
-    call: Call | None,
-) -> Kernel:  # fmt: skip
-    args = fields.args_of(event)
-    duration = fields.nanoseconds(event.get("dur"))
-    occupancy = fields.decimal(args.get("est. achieved occupancy %"))
-    return Kernel(
-        id=str(index),
-        file=file,
-        name=limited_name(printable(event["name"])),
-        process=None if launch is None else str(launch.process),
-        device=fields.device_of(event),
-        stream=fields.label(args.get("stream", event.get("tid") if event.get("cat") else None)),
-        grid=_sizes(args.get("grid")),
-        block=_sizes(args.get("block")),
-        nvtx=nvtx,
-        call=call,
-        seconds=None if duration is None or duration < 0 else duration / 1e9,
-        start=(start - origin) / 1e9,
-        launch=None if launch is None else (launch.time - origin) / 1e9,
-        occupancy=float(occupancy / 100) if occupancy else None,  # 0 means that it is unknown
-        registers=fields.integer(args.get("registers per thread")),
-    )
+def _rank(stated: object) -> int | None:
+    rank = fields.integer(stated)
+    return rank if rank is not None and 0 <= rank < 10**6 else None
 
 
-def _launches(events: Iterable[Event], work: Iterable[Event]) -> list[Launch | None]:
-    """The call that launched each kernel; None if it is missing, or if several processes use its correlation id."""
-    calls: dict[int, Launch | None] = {}
-    for event in events:
-        if CALL.fullmatch(fields.category(event)) and fields.args_of(event):
-            correlation, time = (
-                fields.integer(fields.args_of(event).get("correlation")),
-                fields.nanoseconds(event.get("ts")),
-            )
-            if correlation is None or time is None:
-                continue
-            call = Launch(str(event.get("pid")), str(event.get("tid")), time)
-            known = calls.get(correlation, call)
-            same = known is not None and known.process == call.process
-            calls[correlation] = min(known, call, key=lambda c: c.time) if known is not None and same else None
-    correlations = (fields.integer(fields.args_of(event).get("correlation")) for event in work)
-    return [None if correlation is None else calls.get(correlation) for correlation in correlations]
-
-
-def _calls_of_kernels(
-    events: Sequence[Event], work: Sequence[Event], launches: Sequence[Launch | None]
-) -> list[Call | None]:
-    """The framework operator that launched each kernel: by External id, else the one that encloses the launch."""
-    operators = [
-        event for event in events if fields.category(event) in OPERATORS and isinstance(event.get("name"), str)
-    ]
-    numbers = [_external_id(event) for event in work]
-    correlations = [fields.integer(fields.args_of(event).get("correlation")) for event in work]
-    are_ids = any(number != correlation for number, correlation in zip(numbers, correlations, strict=True))
-    by_number = {_external_id(event): event for event in operators} if are_ids else {}
-    by_number.pop(None, None)
-    missing = [None if n in by_number else launch for n, launch in zip(numbers, launches, strict=True)]
-    enclosing = _enclosing_operators(operators, missing)
-    calls: dict[int, Call] = {}  # by the operator's event: kernels of one operator share a call
-    parents = _parents(operators)
-
-    def call(event: Event | None) -> Call | None:
-        if event is None:
-            return None
-        chain = [event]
-        while id(chain[-1]) not in calls and (outer := parents.get(id(chain[-1]))) is not None:
-            chain.append(outer)
-        parent = None
-        for each in reversed(chain):
-            if id(each) not in calls:
-                number, text = _external_id(each), fields.inputs_text(each)
-                inputs = None if text is None else fields.parse_inputs(text)
-                listed = fields.args_of(each).get("Input Dims")
-                shapes = _shapes(listed) if isinstance(listed, list) else ()
-                identity = len(calls) if number is None else number
-                calls[id(each)] = Call(identity, each["name"], shapes, inputs, parent)
-            parent = calls[id(each)]
-        return parent
-
-    found = [call(by_number.get(number) or other) for number, other in zip(numbers, enclosing, strict=True)]
-    graphs = {
-        fields.integer(fields.args_of(event).get("correlation"))
-        for event in events
-        if "GraphLaunch" in str(event.get("name")) and CALL.fullmatch(fields.category(event))
-    } - {None}
-    return [
-        each._replace(in_graph=True) if each and number in graphs else each
-        for each, number in zip(found, correlations, strict=True)
-    ]
-
-
-def _parents(operators: Iterable[Event]) -> dict[int, Event]:
-    """For each operator (the id of its event), the operator of its thread that called it; none for outermost ones."""
-    from roofmodel.profiles.timelines.enclosing import parents  # imports numpy
-
-    found: dict[int, Event] = {}
-    for events in _by_thread(operators).values():
-        outer = parents([event[0] for event in events], [event[1] for event in events])
-        found |= {id(event[2]): events[i][2] for event, i in zip(events, outer.tolist(), strict=True) if i >= 0}
-    return found
-
-
-def _by_thread(operators: Iterable[Event]) -> dict[tuple[str, str], list[tuple[int, int, Event]]]:
-    """The operators of each process and thread with their starts and ends in nanoseconds."""
-    found: dict[tuple[str, str], list[tuple[int, int, Event]]] = defaultdict(list)
-    for event in operators:
-        start, duration = fields.nanoseconds(event.get("ts")), fields.nanoseconds(event.get("dur"))
-        if start is not None and duration is not None:
-            found[str(event.get("pid")), str(event.get("tid"))].append((start, start + duration, event))
-    return found
-
-
-def _enclosing_operators(operators: Iterable[Event], launches: Sequence[Launch | None]) -> list[Event | None]:
-    """For each launch, the innermost operator of its thread that encloses it; None without a launch or an operator."""
-    from roofmodel.profiles.timelines.enclosing import innermost  # imports numpy
-
-    of_thread = _by_thread(operators)
-    found: list[Event | None] = [None] * len(launches)
-    waiting: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-    for i, launch in enumerate(launches):
-        if launch is not None:
-            waiting[str(launch.process), str(launch.thread)].append((launch.time, i))
-    for key, times in waiting.items():
-        events = of_thread.get(key, ())
-        indices = innermost([e[0] for e in events], [e[1] for e in events], [time for time, _ in times])
-        for (_, i), index in zip(times, indices.tolist(), strict=True):
-            found[i] = events[index][2] if index >= 0 else None
-    return found
-
-
-def _external_id(event: Event) -> int | None:
-    args = fields.args_of(event)
-    return fields.integer(args.get("External id", args.get("external id")))
-
-
-def _shapes(listed: Sequence[object]) -> tuple[tuple[int, ...], ...]:
-    """Tensor shapes; () for an argument that is not a tensor or whose sizes are not counts."""
-    sizes = (tuple(map(fields.integer, shape)) if isinstance(shape, list) else () for shape in listed)
-    return tuple(
-        each if all(size is not None and size >= 0 for size in each) else ()  # type: ignore[misc]
-        for each in sizes
-    )
-
-
-def _ranges(events: Iterable[Event]) -> Iterator[Range]:
-    for event in events:
-        category, name = fields.category(event), event.get("name")
-        if isinstance(name, str) and (
-            category == "user_annotation" or (category == "operator" and _ANNOTATION.match(name))
-        ):
-            start, duration = fields.nanoseconds(event.get("ts")), fields.nanoseconds(event.get("dur"))
-            label = limited_name(printable(event["name"]))
-            if start is not None and duration is not None:
-                yield Range(str(event.get("pid")), str(event.get("tid")), start, start + duration, label)
-
-
-def _evidence(document: Event, events: list[Event], work: list[Event]) -> tuple[Evidence, ...]:
+def _evidence(listed: object, ran: set[str], is_amd: bool) -> tuple[Evidence, ...]:
     """Attributes of the devices that ran kernels, or of all devices if no device number matches."""
-    listed = document.get("deviceProperties")
     devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
-    used = {fields.device_of(event) for event in work}
-    ran = [device for device in devices if fields.label(device.get("id")) in used]
-    amd = any(key.startswith(("hip_", "roctracer", "rocm")) for key in document) or any(
-        CALL.fullmatch(fields.category(event)) and str(event.get("name")).startswith("hip") for event in events
+    used = [device for device in devices if fields.label(device.get("id")) in ran]
+    return tuple(dict.fromkeys(fields.attributes(device, is_amd) for device in used or devices))
+
+
+def _plain(value: object) -> int | str:
+    """A process or thread: texts and numbers as they are, because dicts distinguish them by value."""
+    return value if type(value) is int or type(value) is str else str(value)
+
+
+def _integers(args: Iterable[Event], key: str, otherwise: str = "") -> list[int | None]:
+    return [fields.integer(each.get(key, each.get(otherwise))) for each in args]
+
+
+def _sizes(args: Iterable[Event], key: str) -> list[str | None]:
+    """Grids or blocks as text, such as `64,2,1`."""
+    found: list[str | None] = []
+    for each in args:
+        value = each.get(key)
+        sizes = [fields.integer(size) for size in value] if isinstance(value, list) and len(value) == 3 else [None]
+        found.append(None if None in sizes else "{},{},{}".format(*sizes))
+    return found
+
+
+def _work_columns(
+    kind: str, names: Sequence[str], events: Sequence[Event], args: Sequence[Event]
+) -> dict[str, Sequence[Any]]:
+    columns: dict[str, Sequence[Any]] = {
+        "kind": [kind] * len(names),
+        "device": [*map(fields.device_of, events)],
+        "stream": [
+            fields.label(each.get("stream", event.get("tid") if event.get("cat") else None))
+            for event, each in zip(events, args, strict=True)
+        ],
+        "correlation": _integers(args, "correlation"),
+        "bytes": _integers(args, "bytes"),
+    }
+    if kind == "copy":
+        return columns | {"direction": [*map(copy_direction, names)], "memory": [*map(_memory, names)]}
+    if kind == "memset":
+        return columns | {"memory": ["device" if "(Device)" in name else None for name in names]}
+    columns |= {
+        "operator": _integers(args, "External id", "external id"),
+        "grid": _sizes(args, "grid"),
+        "block": _sizes(args, "block"),
+        "registers": _integers(args, "registers per thread"),
+        "occupancy": [fields.decimal(each.get("est. achieved occupancy %")) for each in args],
+    }
+    collectives = [_collective_cells(each) if each.get("Collective name") else {} for each in args]
+    keys = {key for each in collectives for key in each}
+    return columns | {key: [each.get(key) for each in collectives] for key in keys}
+
+
+def _memory(name: str) -> str | None:
+    sides = _SIDES.search(name)
+    return host_memory(sides[1], sides[2]) if sides else None
+
+
+def _collective_cells(args: Event) -> dict[str, Any]:
+    elements = max(
+        (n for key in ("In msg nelems", "Out msg nelems") if (n := fields.integer(args.get(key)))), default=None
     )
-    return tuple(dict.fromkeys(fields.attributes(device, amd) for device in ran or devices))
-
-
-def _is_pytorch_event(event: Event) -> bool:
-    """Whether the event has a Kineto category, or is in a process of the old autograd profiler."""
-    category = fields.category(event)
-    known = category in _CATEGORIES or category in _COPIES or CALL.fullmatch(category)
-    return bool(known) or event.get("pid") in ("CPU functions", "CUDA functions")
-
-
-def _tool_hint(events: Iterable[Event]) -> str:
-    """The tool that wrote the trace, in parentheses, if its events show it; else an empty string."""
-    keys = {key for event in events for key in fields.args_of(event)}
-    if "BeginNs" in keys:
-        return " (AMD's rocprof)"
-    return " (JAX or another XLA program)" if keys & {"hlo_op", "hlo_module"} else ""
-
-
-def _sizes(value: object) -> Extent | None:
-    return extent(map(fields.integer, value)) if isinstance(value, list) and len(value) == 3 else None
+    element = str(args.get("dtype", "")).lower().removeprefix("c10::")
+    size = 1 if element.startswith("float8") else _BYTES.get(element)
+    members = [int(rank) for rank in re.findall(r"\d{1,9}", str(args.get("Process Group Ranks")))]
+    return {
+        "collective": fields.label(args.get("Collective name")),
+        "message_bytes": elements * size if elements and size else None,
+        "group_size": fields.integer(args.get("Group size")),
+        "group_members": ",".join(map(str, sorted(set(members)))) or None,
+        "group_span": max(members) - min(members) + 1 if members else None,
+    }

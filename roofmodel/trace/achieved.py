@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import RecordedInputs
 from roofmodel.profiles.timelines import enclosing
-from roofmodel.profiles.timelines.timeline import UNKNOWN
 from roofmodel.profiles.torch_fields import parse_inputs
 from roofmodel.roofline.counted_kernels import Operators, count_kernels, flops_by_pipe
 from roofmodel.trace.ranks import Rank
@@ -157,31 +156,11 @@ def run_roofline(works: Sequence[RankWork | None], kernel_seconds: float) -> Run
 def _operators(rank: Rank, indices: NDArray[np.int64]) -> tuple[list[int], Operators]:
     """The innermost operator of each kernel's launch, as an index into the operators that launch some, with callers."""
     events = rank.timeline.operators
-    starts, ends = events["start"].to_numpy(), events["end"].to_numpy()
-    work = rank.work.iloc[indices]
-    times = work["launch_start"].to_numpy()
-    innermost = np.full(len(indices), -1, np.int64)
+    innermost, outer = enclosing.calls(rank.work.iloc[indices], events)
     callers: dict[int, int] = {}
-    of_threads = {
-        key: np.asarray(rows) for key, rows in events.groupby(["process", "thread"], observed=True).indices.items()
-    }
-    launching = work.assign(row=np.arange(len(work)))[times != UNKNOWN].astype(
-        {"process": object, "launch_thread": object}
-    )
-    for key, rows in launching.groupby(["process", "launch_thread"])["row"]:
-        mine = of_threads.get(key)
-        if mine is None:
-            continue
-        found = enclosing.innermost(starts[mine], ends[mine], times[rows.to_numpy()])
-        innermost[rows.to_numpy()] = np.where(found >= 0, mine[found], -1)
-        outer = enclosing.parents(starts[mine], ends[mine])
-        pending = set(found[found >= 0].tolist())
-        while pending:
-            current = pending.pop()
-            caller = int(outer[current])
-            callers[int(mine[current])] = int(mine[caller]) if caller >= 0 else -1
-            if caller >= 0 and int(mine[caller]) not in callers:
-                pending.add(caller)
+    for event in np.unique(innermost[innermost >= 0]).tolist():
+        while event >= 0 and event not in callers:
+            callers[event] = event = int(outer[event])
     listed = sorted(callers)
     place = {event: i for i, event in enumerate(listed)} | {-1: -1}
     texts = events["inputs"].cat.codes.to_numpy()[listed] if listed else np.empty(0, np.int64)

@@ -94,7 +94,7 @@ def _kinds(rank: Rank, steps: Steps) -> object:
 
 
 def _ranges(rank: Rank, steps: Steps) -> object:
-    labels = enclosing.labels(rank.work, rank.timeline.ranges)
+    labels = enclosing.innermost_names(rank.work, rank.timeline.ranges)
     return [_CALL.sub("", label) if label else "(no range)" for label in labels]
 
 
@@ -104,14 +104,14 @@ def _operators(rank: Rank, steps: Steps) -> object:
     if not len(events):
         names = rank.timeline.ranges["name"].astype(object)
         events = rank.timeline.ranges[names.str.contains(_CALL, na=False).astype(bool)]
-    labels = enclosing.labels(rank.work, events)
+    labels = enclosing.innermost_names(rank.work, events)
     return [_CALL.sub("", label) if label else "(no operator)" for label in labels]
 
 
 def _steps(rank: Rank, steps: Steps) -> object:
     keys = np.full(len(rank.work), "(no step)", dtype=object)
     for step in steps.steps:
-        keys[(rank.starts >= step.start) & (rank.starts < step.end)] = step.label
+        keys[slice(*np.searchsorted(rank.starts, [step.start, step.end]))] = step.label
     return keys
 
 

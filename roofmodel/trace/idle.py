@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from roofmodel.profiles.timelines.timeline import UNKNOWN
+from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
 from roofmodel.trace import intervals
 from roofmodel.trace.intervals import Intervals
 from roofmodel.trace.ranks import Rank
@@ -128,12 +128,15 @@ def _gaps_by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
 
 def thread_time(rank: Rank, thread: str, pattern: re.Pattern[str]) -> Intervals:
     """The time that a thread spends in CUDA calls, operators and ranges whose names match."""
-    found = [intervals.NONE]
-    for events in (rank.timeline.calls, rank.timeline.operators, rank.timeline.ranges):
-        matching = named(events, pattern)
-        matching = matching[matching["thread"].astype(object) == thread]
-        found.append(intervals.union(matching["start"], matching["end"]))
-    return intervals.join(*found)
+    return rank.timeline.once(_time_by_thread, pattern).get(thread, intervals.NONE)
+
+
+def _time_by_thread(timeline: Timeline, pattern: re.Pattern[str]) -> dict[str, Intervals]:
+    found: dict[str, list[Intervals]] = {}
+    for events in (timeline.calls, timeline.operators, timeline.ranges):
+        for thread, matching in named(events, pattern).groupby("thread", observed=True):
+            found.setdefault(str(thread), []).append(intervals.union(matching["start"], matching["end"]))
+    return {thread: intervals.join(*sets) for thread, sets in found.items()}
 
 
 def names_of(rank: Rank, times: Intervals) -> list[tuple[str, float]]:

@@ -48,7 +48,8 @@ def gaps(intervals: Intervals, start: int, end: int) -> Intervals:
 
 def clip(intervals: Intervals, start: int, end: int) -> Intervals:
     """The part of the set within [start, end)."""
-    clipped = np.clip(intervals, start, max(start, end))
+    first, last = np.searchsorted(intervals[:, 1], start, "right"), np.searchsorted(intervals[:, 0], end, "left")
+    clipped = np.clip(intervals[first:last], start, max(start, end))
     return clipped[clipped[:, 1] > clipped[:, 0]]
 
 

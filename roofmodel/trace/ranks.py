@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from roofmodel.profiles.timelines.enclosing import rows_by_value
 from roofmodel.profiles.timelines.timeline import COPY, KERNEL, MEMSET, UNKNOWN, Timeline
 from roofmodel.roofline.categories import category
 from roofmodel.trace import intervals
@@ -222,21 +223,18 @@ def ranks(timelines: Iterable[Timeline], run: Run | None = None, first: int = 0)
 def _split(timeline: Timeline) -> Iterator[tuple[Timeline, str | None, str | None, pandas.DataFrame]]:
     work = timeline.work
     keys = work[["process", "device"]].astype(object)
-    found = keys.drop_duplicates().itertuples(index=False)
-    order = sorted(((_text(process), _text(device)) for process, device in found), key=_natural)
-    for process, device in order:
-        mine = _equal(keys["process"], process) & _equal(keys["device"], device)
-        part = work[mine.to_numpy()].reset_index(drop=True)
+    places = keys.groupby(["process", "device"], dropna=False, sort=False).ngroup().to_numpy()
+    found = {
+        (_text(keys.iat[rows[0], 0]), _text(keys.iat[rows[0], 1])): rows for rows in rows_by_value(places).values()
+    }
+    for process, device in sorted(found, key=_natural):
+        part = work.take(found[process, device]).reset_index(drop=True)
         part["name"] = part["name"].cat.remove_unused_categories()
         yield timeline, process, device, part
 
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _equal(column: pandas.Series, value: str | None) -> pandas.Series:
-    return column.isna() if value is None else column == value
 
 
 def _natural(key: tuple[str | None, str | None]) -> tuple[tuple[int, int | str], ...]:

@@ -7,8 +7,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from roofmodel.profiles.timelines.timeline import UNKNOWN
+from roofmodel.profiles.timelines.enclosing import rows_by_value
+from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
 from roofmodel.trace import intervals
 from roofmodel.trace.ranks import Rank
 
@@ -74,8 +76,19 @@ def find(rank: Rank) -> Steps:
 
 
 def marks(rank: Rank) -> list[tuple[str, int, int, bool]]:
-    """The marks of the steps, in order of time: number, start, end, and whether the mark ended; [] without marks."""
-    return _marks(rank, rank.timeline.ranges) or _marks(rank, rank.timeline.operators)
+    """The marks of the steps, in order of time: number, start, end, and whether the mark ended; [] without marks.
+
+    The marks of the thread with the most of them count, of the rank's process if it has marks.
+    """
+    low, high = rank.span
+    for table in ("ranges", "operators"):
+        threads = rank.timeline.once(_marked_threads, table)
+        marked = threads.get(rank.process) or threads.get(None, [])
+        ended = ((label, start, end if end < OPEN_END else max(high, start), end < OPEN_END)
+                 for label, start, end in marked)  # fmt: skip
+        if found := [mark for mark in ended if mark[2] > low and mark[1] < high]:
+            return found
+    return []
 
 
 def window(rank: Rank, label: str, start: int, end: int, complete: bool = True) -> StepWindow:
@@ -87,7 +100,7 @@ def window(rank: Rank, label: str, start: int, end: int, complete: bool = True) 
     compute_only = intervals.length(intervals.subtract(compute, others))
     exposed_copies = intervals.subtract(copies, intervals.join(compute, communication))
     idle = end - start - intervals.length(intervals.join(compute, others))
-    kernels = np.count_nonzero(rank.is_kernel & (rank.starts >= start) & (rank.starts < end))
+    kernels = np.count_nonzero(rank.is_kernel[slice(*np.searchsorted(rank.starts, [start, end]))])
     return StepWindow(
         label=label,
         start=start,
@@ -110,27 +123,31 @@ def total(rank: Rank) -> StepWindow:
     return StepWindow(label="", start=start, end=end, **parts)
 
 
-def _marks(rank: Rank, events: pandas.DataFrame) -> list[tuple[str, int, int, bool]]:
-    """Label, start, end and completeness of the marks of one thread; the thread with the most marks counts."""
+def _marked_threads(timeline: Timeline, table: str) -> dict[str | None, list[tuple[str, int, int]]]:
+    """Number, start and end of the marks of the thread with the most, in order, of each process and of all (None)."""
+    events: pandas.DataFrame = getattr(timeline, table)
     names = events["name"].cat
     numbers = {code: match[1] for code, name in enumerate(names.categories) if (match := _MARK.fullmatch(name))}
     if not numbers:
-        return []
-    chosen = events[names.codes.isin(list(numbers))]
-    own = chosen["process"].astype(object) == rank.process
-    if rank.process is not None and own.any():
-        chosen = chosen[own]
-    of_thread = chosen.astype({"process": object, "thread": object}).groupby(["process", "thread"], dropna=False)
-    chosen = max((group for _, group in of_thread), key=len).sort_values("start")
-    low, high = rank.span
-    codes = chosen["name"].cat.codes
-    found, last = [], None
-    for code, start, end in zip(codes, chosen["start"], chosen["end"], strict=True):
-        if last is not None and start < last:
-            continue  # a mark inside a mark
-        last, ended = end, end < OPEN_END
-        found.append((numbers[code], int(start), int(end) if ended else max(high, start), ended))
-    return [mark for mark in found if mark[2] > low and mark[1] < high]
+        return {}
+    rows = np.flatnonzero(names.codes.isin(list(numbers)))
+    marked = events.iloc[rows][["process", "thread"]].astype(object)
+    threads = marked.groupby(["process", "thread"], dropna=False).ngroup().to_numpy()
+    most: dict[str | None, NDArray[np.int64]] = {}
+    for mine in rows_by_value(threads).values():
+        process = marked.iat[mine[0], 0]
+        for key in {process if isinstance(process, str) else None, None}:
+            if key not in most or len(mine) > len(most[key]):
+                most[key] = rows[mine]
+    columns = names.codes.to_numpy(), events["start"].to_numpy(), events["end"].to_numpy()
+    found: dict[str | None, list[tuple[str, int, int]]] = {}
+    for process, mine in most.items():
+        outermost = found[process] = []
+        mine = mine[np.argsort(columns[1][mine])]
+        for code, start, end in zip(*(column[mine].tolist() for column in columns), strict=True):
+            if not outermost or start >= outermost[-1][2]:  # not a mark inside a mark
+                outermost.append((numbers[code], start, end))
+    return found
 
 
 def _on_gpu(rank: Rank, found: list[tuple[str, int, int, bool]]) -> list[tuple[str, int, int, bool]]:
@@ -142,10 +159,9 @@ def _on_gpu(rank: Rank, found: list[tuple[str, int, int, bool]]) -> list[tuple[s
     late = inside & (rank.starts >= ends[step])
     if 2 * np.count_nonzero(late) <= np.count_nonzero(inside):
         return found
-    with_work = np.unique(step[inside]).tolist()
-    edges = [int(rank.starts[inside & (step == each)].min()) for each in with_work]
-    edges.append(int(rank.ends[inside].max()))
-    windows = zip(with_work, pairwise(edges), strict=True)
+    with_work, first = np.unique(step[inside], return_index=True)  # starts are sorted
+    edges = [*rank.starts[inside][first].tolist(), int(rank.ends[inside].max())]
+    windows = zip(with_work.tolist(), pairwise(edges), strict=True)
     return [(found[each][0], start, end, found[each][3]) for each, (start, end) in windows if start < end]
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofmodel.profiles import nsys
+from roofmodel.profiles.timelines.enclosing import rows_by_value
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
 from roofmodel.roofline.categories import category
 from roofmodel.trace import idle
@@ -213,9 +214,11 @@ def _rank_rows(report: RankReport, threads: _Threads, names: Names) -> Iterator[
     events = _gpu_events(rank, threads, names)
     streams, texts = _coded(rank.work["stream"])
     moves = rank.is_copy | rank.is_memset
-    for code in sorted(set(streams[~moves].tolist()), key=lambda code: _natural(texts, code)):
+    of_stream = rows_by_value(np.where(moves, UNKNOWN - 1, streams))
+    of_stream.pop(UNKNOWN - 1, None)
+    for code in sorted(of_stream, key=lambda code: _natural(texts, code)):
         label = f"stream {texts[code]}" if code >= 0 else "stream unknown"
-        yield TimelineRow(STREAM, label, events.select(~moves & (streams == code)))
+        yield TimelineRow(STREAM, label, events.select(of_stream[code]))
     directions, texts = _coded(rank.work["direction"])
     for code in sorted(set(directions[rank.is_copy].tolist())):
         direction = texts[code] if code >= 0 else "direction unknown"
@@ -295,9 +298,9 @@ class _Threads:
     def _launched(work: pandas.DataFrame) -> Iterator[tuple[str | None, Column]]:
         """The threads that launched the work, and the indices of what each launched."""
         codes, texts = _coded(work["launch_thread"])
-        known = (work["launch_start"] != UNKNOWN).to_numpy()
-        for code in np.unique(codes[known]).tolist():
-            yield _text(texts, code), np.flatnonzero(known & (codes == code))
+        known = np.flatnonzero(work["launch_start"] != UNKNOWN)
+        for code, rows in rows_by_value(codes[known]).items():
+            yield _text(texts, code), known[rows]
 
     def _numbers(self, thread: str | None, starts: Column) -> Column:
         """The numbers of the calls of a thread that start at these times; UNKNOWN for calls that launch nothing."""
@@ -328,9 +331,9 @@ class _Threads:
             processes, process_texts = _coded(table["process"])
             threads, thread_texts = _coded(table["thread"])
             numbers = names.numbers_of(table["name"].iloc[inside], partial(_cpu_category, kind))
-            for process, thread in sorted(set(zip(processes[inside].tolist(), threads[inside].tolist(), strict=True))):
-                part = (processes[inside] == process) & (threads[inside] == thread)
-                key = _text(process_texts, process), _text(thread_texts, thread)
+            for part in rows_by_value(processes[inside] * (len(thread_texts) + 1) + threads[inside]).values():
+                first = inside[part[0]]
+                key = _text(process_texts, int(processes[first])), _text(thread_texts, int(threads[first]))
                 events = _plain(starts[inside][part] - origin, ends[inside][part] - origin, numbers[part])
                 if kind == "CUDA call":
                     events = events._replace(call=self._numbers(key[1], starts[inside][part]))

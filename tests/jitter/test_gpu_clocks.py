@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from roofmodel.jitter.jitter import Jitter, jitter
-from roofmodel.profiles.timelines import nsys_tables, reading
+from roofmodel.profiles import nsys
+from roofmodel.profiles.timelines import reading
 from roofmodel.profiles.timelines.timeline import CLOCK
 from tests.profiles.test_nsys import GPU, HOST, RUNTIME, export
 
@@ -125,7 +126,7 @@ def test_a_sample_takes_less_than_80_bytes(tmp_path: Path) -> None:
         tracemalloc.start()
         try:
             with path.open("rb") as file:
-                nsys_tables.read(file, path.name, with_samples=True)
+                nsys.read_timeline(file, path.name, with_samples=True)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

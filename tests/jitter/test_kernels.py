@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from roofmodel.jitter.kernels import KernelTable, compared_kernels
-from roofmodel.profiles.timelines.timeline import UNKNOWN
+from roofmodel.jitter.ranks import rank_parts
+from roofmodel.profiles.timelines.timeline import (
+    CALLS,
+    OPERATORS,
+    RANGES,
+    UNKNOWN,
+    WORK,
+    TableBuilder,
+    Timeline,
+    empty,
+)
 
 Kernel = tuple[
     int, int, bool, bool
@@ -33,3 +45,30 @@ def test_gaps_end_at_the_start_of_a_kernel_and_own_gaps_begin_at_the_last_collec
         finished = [end for end in ends[collective] if end <= starts[place]]
         expected.append((max(before), max(0, starts[place] - max(before + finished))))
     assert list(zip(found.previous_ends, found.net_gaps, strict=True)) == expected
+
+
+def test_the_time_for_the_ranks_of_one_file_grows_with_their_number() -> None:
+    """Quadratic work (each rank filters the tables of all) takes 64 times as long for eight times as many ranks."""
+
+    def seconds(number: int) -> float:
+        timeline = _file_of_ranks(number)
+        begin = time.process_time()
+        assert len(rank_parts(timeline)) == number
+        return time.process_time() - begin
+
+    seconds(10)  # imports
+    assert seconds(640) < 20 * min(seconds(80) for _ in range(3))
+
+
+def _file_of_ranks(number: int) -> Timeline:
+    """Processes with a GPU each; a step of one kernel, and its thread in the data loader."""
+    work, ranges = TableBuilder(WORK), TableBuilder(RANGES)
+    for rank in range(number):
+        place = {"process": str(rank)}
+        ranges.add(name="ProfilerStep#1", start=0, end=1000, thread=f"thread {rank}", **place)
+        ranges.add(name="enumerate(DataLoader)#next", start=5, end=100, thread=f"thread {rank}", **place)
+        work.add(
+            kind="kernel", name="k", start=500, end=600, device=str(rank), stream="7", launch_start=200,
+            launch_thread=f"thread {rank}", **place,
+        )  # fmt: skip
+    return Timeline("nsys", "file", work.frame(), empty(CALLS), empty(OPERATORS), ranges.frame())

@@ -198,7 +198,7 @@ def test_all_kernels_of_a_graph_share_its_launch():
 def test_a_kernel_without_a_traced_launch_is_kept_with_a_warning():
     profile = traced().range("step", 0, 9000).kernel().read()
     assert [k.nvtx for k in profile.kernels] == [()]
-    assert any("the export has no launches for 1 kernels" in warning for warning in profile.warnings)
+    assert any("1 of 1 kernels have no launch in the file" in warning for warning in profile.warnings)
 
 
 def test_kernels_that_name_no_process_join_the_only_one():
@@ -208,7 +208,7 @@ def test_kernels_that_name_no_process_join_the_only_one():
     sample.add("CUPTI_ACTIVITY_KIND_KERNEL", start=50, end=60, demangledName=text, correlationId=3, deviceId=0)
     sample.add("CUPTI_ACTIVITY_KIND_RUNTIME", start=10, end=11, globalTid=MAIN, correlationId=3)
     (kernel,) = sample.read().kernels
-    assert (kernel.nvtx, kernel.process, kernel.grid) == (("step",), None, None)
+    assert (kernel.nvtx, kernel.process, kernel.grid) == (("step",), str(PID), None)
 
 
 def test_the_short_name_is_used_if_the_demangled_one_is_missing():
@@ -231,6 +231,14 @@ def test_a_device_is_joined_through_its_process_where_the_ordinal_is_not_given()
     sample.kernel(deviceId=0).add("TARGET_INFO_CUDA_DEVICE", gpuId=2, cudaId=0, pid=PID)
     sample.add("TARGET_INFO_GPU", id=2, **A100).add("TARGET_INFO_GPU", id=0, **A100 | dict(name="Quadro"))
     assert sample.read().evidence == (A100_EVIDENCE,)
+
+
+def test_all_commands_join_the_device_by_its_cuda_ordinal():
+    """`roof trace` took the first of all GPUs of the export."""
+    sample = export(GPU).kernel(deviceId=0)
+    sample.add("TARGET_INFO_GPU", id=0, cuDevice=1, **A100 | dict(name="NVIDIA A40", smCount=84))
+    sample.add("TARGET_INFO_GPU", id=1, cuDevice=0, **A100)
+    assert nsys.read_timeline(io.BytesIO(sample.bytes()), "sample").evidence == (A100_EVIDENCE,)
 
 
 def test_gpus_without_a_join_identify_the_device_only_if_they_are_equal():
@@ -279,7 +287,7 @@ def test_copies_are_counted_in_a_warning():
 def test_a_kernel_that_ends_before_it_starts_has_no_time():
     profile = export().kernel(start=10, end=5).read()
     assert profile.kernels[0].seconds is None
-    assert any("end before they start" in warning for warning in profile.warnings)
+    assert any("1 kernels have a missing or negative duration" in warning for warning in profile.warnings)
 
 
 def test_a_foreign_database_is_refused_with_its_kind():

@@ -271,9 +271,9 @@ def as_if_on_gpu(events):
     """One kernel for each operator that calls no other operator, as on a GPU."""
     spans = [(torch_fields.nanoseconds(str(e["ts"])), torch_fields.nanoseconds(str(e["dur"])), e) for e in events]
     table = sorted(((start, start + length, e) for start, length, e in spans), key=lambda each: (each[0], -each[1]))
-    from roofmodel.profiles.timelines.enclosing import parents
+    from roofmodel.profiles.timelines.enclosing import nested
 
-    outer = parents([each[0] for each in table], [each[1] for each in table]).tolist()
+    outer = nested([0] * len(table), [each[0] for each in table], [each[1] for each in table]).parents.tolist()
     texts = [torch_fields.inputs_text(e) for _, _, e in table]
     inputs = [None if text is None else torch_fields.parse_inputs(text) for text in texts]
     names = [e["name"] for _, _, e in table]

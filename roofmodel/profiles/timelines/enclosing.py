@@ -1,86 +1,199 @@
-"""The CPU interval (operator or range) that encloses a launch, on the launching thread.
+"""The ranges and operators that enclose the launch of each kernel, on the launching thread.
 
-The CPU launches kernels long before they run, so a range is compared with the time of the launch, never with the time
-of the kernel.
+The CPU launches kernels milliseconds before they run, so an interval is compared with the time of the launch, never
+with the time of the kernel. A thread without open ranges (autograd launches the backward pass on its own thread) takes
+the ranges of the only other thread of its process that has some; if several threads have open ranges, it gets none.
+Ranges without a thread are those of all threads of their process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roofmodel.profiles.nvtx_ranges import Launch, Range, enclosing_ranges
+from roofmodel.profiles.kernel import ReaderWarning
 from roofmodel.profiles.timelines.timeline import UNKNOWN
 
 if TYPE_CHECKING:
     import pandas
 
+Integers = NDArray[np.int64]
 
-def innermost(starts: Any, ends: Any, times: Any) -> NDArray[np.int64]:
-    """For each time, the index of the innermost interval with start <= time < end; -1 if there is none.
 
-    The intervals nest, as calls of one thread do.
+class Nested(NamedTuple):
+    """Intervals of several owners, such as threads, and the innermost one at each of some times; -1 if there is none.
+
+    Intervals may overlap without nesting: then a parent is open at the start of the interval, and may end before it.
     """
-    starts, ends, times = (np.asarray(each, np.int64) for each in (starts, ends, times))
-    if not len(starts):
-        return np.full(len(times), -1, np.int64)
-    order = np.lexsort((-ends, starts))
-    starts, ends = starts[order], ends[order]
-    parents = _parents(starts, ends)
-    found = np.searchsorted(starts, times, side="right") - 1
-    while (outside := (found >= 0) & (ends[found] <= times)).any():
-        found[outside] = parents[found[outside]]
-    return np.where(found >= 0, order[found], -1)
+
+    parents: Integers  # of each interval
+    roots: Integers  # of each interval: the outermost one that was open at its start, or before it without a pause
+    innermost: Integers  # at each time
 
 
-def parents(starts: Any, ends: Any) -> NDArray[np.int64]:
-    """For each interval, the index of the innermost other interval that encloses it; -1 if there is none."""
-    starts, ends = (np.asarray(each, np.int64) for each in (starts, ends))
-    order = np.lexsort((-ends, starts))
-    of_sorted = _parents(starts[order], ends[order])[:-1]
-    found = np.full(len(starts), -1, np.int64)
-    found[order] = np.where(of_sorted >= 0, order[of_sorted], -1) if len(order) else found
-    return found
-
-
-def _parents(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The enclosing interval of each, for intervals sorted by start and then by falling end; the last entry is -1."""
-    result = np.full(len(starts) + 1, -1, np.int64)
-    last = ends.tolist()
+def nested(owners: Any, starts: Any, ends: Any, time_owners: Any = (), times: Any = ()) -> Nested:
+    """The parents of intervals [start, end), and the innermost one of its owner at each time; in linear time."""
+    intervals, moments = len(starts), len(times)
+    every = np.concatenate([starts, times]).astype(np.int64)
+    owner = np.concatenate([owners, time_owners]).astype(np.int64)
+    longest_first = np.concatenate([-np.asarray(ends, np.int64), np.zeros(moments, np.int64)])
+    is_time = np.arange(len(every)) >= intervals
+    order = np.lexsort((longest_first, is_time, every, owner))
+    last = np.asarray(ends, np.int64).tolist()
+    found = np.full(len(every), -1, np.int64)
+    roots = np.full(intervals, -1, np.int64)
     open_now: list[int] = []
-    for i, start in enumerate(starts.tolist()):
-        while open_now and last[open_now[-1]] <= start:
+    current = None
+    for i, now, whose in zip(order.tolist(), every[order].tolist(), owner[order].tolist(), strict=True):
+        if whose != current:
+            current, open_now = whose, []
+        while open_now and last[open_now[-1]] <= now:
             open_now.pop()
-        result[i] = open_now[-1] if open_now else -1
-        open_now.append(i)
+        if open_now:
+            found[i] = open_now[-1]
+        if i < intervals:
+            open_now.append(i)
+            roots[i] = open_now[0]
+    return Nested(found[:intervals], roots, found[intervals:])
+
+
+class EnclosingRanges(NamedTuple):
+    """The ranges that enclose the launch of each kernel, and the number of uncertain assignments."""
+
+    of_thread: Integers  # the innermost range of the thread; -1 if there is none
+    of_process: Integers  # the innermost range of all threads of the process
+    parents: Integers  # of each range, among those of its thread
+    from_other_thread: int  # launches assigned by time to the ranges of another thread
+    ambiguous: int  # launches without ranges because several other threads had open ranges
+
+    def warnings(self) -> list[ReaderWarning]:
+        """Warnings about launches whose ranges come from another thread or are ambiguous."""
+        texts = []
+        if self.from_other_thread:
+            texts.append(
+                f"{self.from_other_thread} kernels were launched by a thread without NVTX ranges (such as autograd's); "
+                "they are assigned, by time, to the open ranges of the only other thread that has some"
+            )
+        if self.ambiguous:
+            texts.append(
+                f"{self.ambiguous} kernels were launched by a thread without NVTX ranges while several other threads "
+                "had open ranges; they are assigned to no range"
+            )
+        return list(map(ReaderWarning, texts))
+
+
+def place(work: pandas.DataFrame, ranges: pandas.DataFrame) -> EnclosingRanges:
+    """The ranges that enclose the launch of each activity."""
+    times = work["launch_start"].to_numpy()
+    launched = np.flatnonzero(times != UNKNOWN)
+    processes, of_launch = _common_codes(ranges["process"], work["process"].iloc[launched])
+    threads, thread_of_launch = _common_codes(ranges["thread"], work["launch_thread"].iloc[launched])
+    count = int(max(threads.max(initial=-1), thread_of_launch.max(initial=-1))) + 2
+    of_launch += 1  # the owner -1 is none
+    owners = (processes + 1) * count + threads + 1
+    wanted = np.concatenate([of_launch * count + thread_of_launch + 1, of_launch * count])
+    wanted[: len(launched)][thread_of_launch < 0] = -1  # of an unknown thread
+    starts, ends, moments = ranges["start"].to_numpy(), ranges["end"].to_numpy(), times[launched]
+    found = nested(owners, starts, ends, wanted, np.concatenate([moments, moments]))
+    of_thread, of_process = found.innermost[: len(launched)].copy(), found.innermost[len(launched) :]
+    # The time in which a thread has open ranges is a few intervals; those of one process are counted by time.
+    roots = np.flatnonzero((found.roots == np.arange(len(starts))) & (threads >= 0))
+    last = np.zeros(len(starts), np.int64)
+    np.maximum.at(last, found.roots, ends)
+    several = ambiguous = 0
+    lost = np.flatnonzero(of_thread < 0)
+    lost_of = rows_by_value(of_launch[lost])
+    others = np.full(len(launched), -1, np.int64)
+    for process, mine in rows_by_value(processes[roots] + 1).items():
+        if (rows := lost_of.get(process)) is None:
+            continue
+        begins, whose = starts[roots[mine]], owners[roots[mine]]
+        number, owner = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+        for sign, edges in ((1, begins), (-1, last[roots[mine]])):
+            order = np.argsort(edges)
+            before = np.searchsorted(edges[order], moments[lost[rows]], side="right")
+            number += sign * before
+            owner += sign * np.concatenate([[0], np.cumsum(whose[order])])[before]
+        others[lost[rows]] = np.where(number == 1, owner, -1)
+        several += int((number == 1).sum())
+        ambiguous += int((number > 1).sum())
+    if several:
+        rows = np.flatnonzero(others >= 0)
+        of_thread[rows] = nested(owners, starts, ends, others[rows], moments[rows]).innermost
+    whole = np.full((2, len(work)), -1, np.int64)
+    whole[:, launched] = of_thread, of_process
+    return EnclosingRanges(whole[0], whole[1], found.parents, several, ambiguous)
+
+
+def calls(work: pandas.DataFrame, operators: pandas.DataFrame) -> tuple[Integers, Integers]:
+    """For each activity, the innermost operator of the launching thread that encloses the launch; for each operator,
+    the one that called it; -1 if there is none.
+    """
+    times = work["launch_start"].to_numpy()
+    launched = np.flatnonzero(times != UNKNOWN)
+    processes, of_launch = _common_codes(operators["process"], work["process"].iloc[launched])
+    threads, thread_of_launch = _common_codes(operators["thread"], work["launch_thread"].iloc[launched])
+    count = int(max(threads.max(initial=-1), thread_of_launch.max(initial=-1))) + 2
+    found = nested(
+        processes * count + threads, operators["start"], operators["end"],
+        of_launch * count + thread_of_launch, times[launched],
+    )  # fmt: skip
+    innermost = np.full(len(work), -1, np.int64)
+    innermost[launched] = found.innermost
+    return innermost, found.parents
+
+
+def innermost_names(work: pandas.DataFrame, ranges: pandas.DataFrame) -> list[str | None]:
+    """For each activity, the name of the innermost range that encloses its launch; None if unknown."""
+    found = place(work, ranges)
+    starts, ends = ranges["start"].to_numpy(), ranges["end"].to_numpy()
+    inner = found.of_thread.copy()
+    for i in np.flatnonzero((found.of_process >= 0) & (found.of_thread >= 0)).tolist():
+        inner[i] = max(found.of_thread[i], found.of_process[i], key=lambda r: (starts[r], -ends[r]))
+    inner = np.where(inner < 0, found.of_process, inner)
+    names = ranges["name"].astype(object).to_numpy()
+    return [names[i] if i >= 0 else None for i in inner.tolist()]
+
+
+def names_outermost_first(
+    work: pandas.DataFrame, ranges: pandas.DataFrame, found: EnclosingRanges
+) -> list[tuple[str, ...]]:
+    """For each activity, the names of the ranges that enclose its launch, outermost first."""
+    names = ranges["name"].astype(object).tolist()
+    starts, ends, parents = ranges["start"].tolist(), ranges["end"].tolist(), found.parents.tolist()
+
+    def chain(innermost: int, time: int) -> Iterator[int]:
+        while innermost >= 0:
+            if ends[innermost] > time:
+                yield innermost
+            innermost = parents[innermost]
+
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}  # one tuple for all kernels of a range
+    result = []
+    for time, *inner in zip(
+        work["launch_start"].tolist(), found.of_thread.tolist(), found.of_process.tolist(), strict=True
+    ):
+        rows = sorted({row for each in inner for row in chain(each, time)}, key=lambda r: (starts[r], -ends[r]))
+        label = tuple(names[row] for row in rows)
+        result.append(known.setdefault(label, label))
     return result
 
 
-def labels(work: pandas.DataFrame, events: pandas.DataFrame) -> list[str | None]:
-    """For each activity, the name of the innermost event that encloses its launch; None if unknown.
-
-    The threads whose events count are those of `profiles/nvtx_ranges.py`.
-    """
-    if not len(events):
-        return [None] * len(work)
-    ranges = [
-        Range(_text(process), _text(thread), start, end, name)
-        for process, thread, start, end, name in _rows(events, "process", "thread", "start", "end", "name")
-    ]
-    launches = [
-        None if time == UNKNOWN else Launch(_text(process), _text(thread), time)
-        for process, thread, time in _rows(work, "process", "launch_thread", "launch_start")
-    ]
-    return [found[-1] if found else None for found in enclosing_ranges(launches, ranges).labels]
+def rows_by_value(values: NDArray[Any]) -> dict[int, Integers]:
+    """The positions of each value, in order."""
+    if not len(values):
+        return {}
+    order = np.argsort(values, kind="stable")
+    found, firsts = np.unique(values[order], return_index=True)
+    return dict(zip(found.tolist(), np.split(order, firsts[1:]), strict=True))
 
 
-def _rows(table: pandas.DataFrame, *columns: str) -> Iterator[tuple[Any, ...]]:
-    return zip(*(table[column].astype(object).tolist() for column in columns), strict=True)
+def _common_codes(*columns: pandas.Series) -> list[Integers]:
+    """Equal numbers for equal texts of several columns; -1 for a missing text."""
+    import pandas
 
-
-def _text(value: object) -> str | None:
-    """The text; None for a missing one."""
-    return value if isinstance(value, str) else None
+    codes, _ = pandas.factorize(np.concatenate([column.astype(object).to_numpy() for column in columns]))
+    return np.split(codes.astype(np.int64), np.cumsum([len(column) for column in columns])[:-1])

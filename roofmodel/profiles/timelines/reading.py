@@ -10,25 +10,42 @@ from pathlib import Path
 from typing import BinaryIO
 
 from roofmodel.errors import Option, ProfileError
-from roofmodel.profiles import nsys, operation_table
+from roofmodel.profiles import nsys, operation_table, torch_trace
+from roofmodel.profiles.nsys_database import is_database
 from roofmodel.profiles.reading import InputFile, opened_sources, profiler_files, recognized
-from roofmodel.profiles.timelines import activity_tables, nsys_tables, step_table, torch_events
-from roofmodel.profiles.timelines.timeline import Timeline
+from roofmodel.profiles.timelines import activity_tables, step_table
+from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline, count_joined
 
 Read = Callable[[BinaryIO, str], Timeline]
 _LISTED = 6  # columns of an unknown Parquet file in a message
 
 
 def _nsys(file: BinaryIO, name: str, with_samples: bool = False) -> Timeline:
-    if nsys.is_database(file):
-        return nsys_tables.read(file, name, with_samples)
+    if is_database(file):
+        return _with_warnings(nsys.read_timeline(file, name, with_samples))
     return activity_tables.read_nsys_stats(file, name)
+
+
+def _torch(file: BinaryIO, name: str) -> Timeline:
+    return _with_warnings(torch_trace.read_timeline(file, name))
+
+
+def _with_warnings(timeline: Timeline) -> Timeline:
+    """With warnings about launches and durations that the file should have and lacks."""
+    found = []
+    kernels, joined = count_joined(timeline)
+    if joined < kernels:
+        text = "their operator, range and the cause of idle time before them are unknown"
+        found.append(f"{kernels - joined} of {kernels} kernels have no launch in the file: {text}")
+    if untimed := int((timeline.work["untimed"] != UNKNOWN).sum()):
+        found.append(f"{untimed} activities have no valid duration: their durations count as zero")
+    return replace(timeline, warnings=(*timeline.warnings, *found))
 
 
 READERS: Mapping[str, Read] = {
     "Nsight Systems": _nsys,
     "nvprof": activity_tables.read_nvprof,
-    "the PyTorch profiler": torch_events.read,
+    "the PyTorch profiler": _torch,
 }
 
 
@@ -109,10 +126,6 @@ def _timeline(source: InputFile, reader: Read) -> Timeline:
     try:
         with source.open() as stream:
             return reader(stream, source.name)
-    except ModuleNotFoundError:
-        raise ProfileError(
-            f"{source.name}: PyTorch traces need ijson: pip install ijson, or the extra `trace`"
-        ) from None
     except OverflowError:
         raise ProfileError(f"{source.name}: it contains times that no run has; export it again") from None
     except (OSError, EOFError, zlib.error) as error:

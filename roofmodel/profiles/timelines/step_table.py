@@ -14,7 +14,17 @@ import numpy as np
 
 from roofmodel.errors import ProfileError
 from roofmodel.files.file_names import printable
-from roofmodel.profiles.timelines.timeline import KERNEL, OPERATORS, RANK_IN_NAME, UNKNOWN, Timeline, empty
+from roofmodel.profiles.timelines.timeline import (
+    CALLS,
+    KERNEL,
+    OPERATORS,
+    RANGES,
+    RANK_IN_NAME,
+    WORK,
+    Timeline,
+    empty,
+    table,
+)
 
 _NUMBERS = ("nvtx_start", "nvtx_end", "crt_start", "crt_end", "kernel_start", "kernel_end")
 _TEXTS = ("nvtx_text", "device", "crt_name", "kernel_demangled_name", "kernel_stream")
@@ -85,41 +95,30 @@ def read(file: BinaryIO, name: str) -> Timeline:
                 f"by step has the columns {', '.join(COLUMNS)}"
             )
         if parquet:
-            table = pandas.read_parquet(file, columns=list(types)).astype(dict.fromkeys(_TEXTS, str)).astype(types)
+            rows = pandas.read_parquet(file, columns=list(types)).astype(dict.fromkeys(_TEXTS, str)).astype(types)
         else:
-            table = pandas.read_csv(file, dtype=types)
+            rows = pandas.read_csv(file, dtype=types)
     except (ValueError, OverflowError, UnicodeDecodeError) as error:  # pyarrow's errors are ValueErrors
         raise ProfileError(f"{name}: a table of kernels by step, but damaged ({error}); export it again") from None
-    if not len(table):
+    if not len(rows):
         raise ProfileError(f"{name}: a table of kernels by step without rows; export it again")
-    texts = {column: table[column].cat.rename_categories(lambda text: printable(str(text))) for column in _TEXTS}
-    missing = pandas.Categorical.from_codes(
-        np.full(len(table), -1, np.int32), categories=pandas.Index([], dtype=object)
-    )
-    unknown = np.full(len(table), UNKNOWN)
+    texts = {column: rows[column].cat.rename_categories(lambda text: printable(str(text))) for column in _TEXTS}
     stated = {text: found[1] for text in texts["nvtx_text"].cat.categories if (found := RANK_IN_NAME.search(text))}
     several = len(set(stated.values())) > 1  # then the rank is the process
-    process = texts["nvtx_text"].map(stated).map(lambda rank: f"rank {rank}").astype("category") if several else missing
-    work = pandas.DataFrame(
-        {
-            "kind": pandas.Categorical([KERNEL] * len(table)), "start": table["kernel_start"],
-            "end": table["kernel_end"], "process": process, "device": texts["device"],
-            "stream": texts["kernel_stream"], "name": texts["kernel_demangled_name"], "correlation": unknown,
-            "bytes": unknown, "direction": missing, "memory": missing, "collective": missing,
-            "message_bytes": unknown, "group_size": unknown, "group_members": missing, "group_span": unknown,
-            "launch_start": table["crt_start"],
-            "launch_end": table["crt_end"], "launch_thread": missing, "launch_call": texts["crt_name"],
-        }
+    process = texts["nvtx_text"].map(stated).map(lambda rank: f"rank {rank}").astype("category") if several else None
+    of_process = {} if process is None else {"process": process}
+    work = table(
+        WORK, len(rows), of_process | {
+            "kind": pandas.Categorical([KERNEL] * len(rows)), "start": rows["kernel_start"], "end": rows["kernel_end"],
+            "device": texts["device"], "stream": texts["kernel_stream"], "name": texts["kernel_demangled_name"],
+            "launch_start": rows["crt_start"], "launch_end": rows["crt_end"], "launch_call": texts["crt_name"],
+        },
     )  # fmt: skip
-    calls = pandas.DataFrame(
-        {"name": texts["crt_name"], "start": table["crt_start"], "end": table["crt_end"], "process": process,
-         "thread": missing, "correlation": unknown}
-    )  # fmt: skip
-    marks = ~table.duplicated(["nvtx_text", "nvtx_start", "nvtx_end"])
-    ranges = pandas.DataFrame(
-        {"name": texts["nvtx_text"], "start": table["nvtx_start"], "end": table["nvtx_end"], "process": process,
-         "thread": missing}
-    )[marks].reset_index(drop=True)  # fmt: skip
+    times = {"name": texts["crt_name"], "start": rows["crt_start"], "end": rows["crt_end"]}
+    calls = table(CALLS, len(rows), of_process | times)
+    marks = ~rows.duplicated(["nvtx_text", "nvtx_start", "nvtx_end"])
+    times = {"name": texts["nvtx_text"], "start": rows["nvtx_start"], "end": rows["nvtx_end"]}
+    ranges = table(RANGES, len(rows), of_process | times)[marks].reset_index(drop=True)
     order = np.lexsort((work["end"], work["start"]))
     work = work.iloc[order].reset_index(drop=True)
     rank = int(next(iter(stated.values()))) if stated and not several else None

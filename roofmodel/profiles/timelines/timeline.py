@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from roofmodel.profiles.kernel import Evidence
 if TYPE_CHECKING:
     import pandas
 
+T = TypeVar("T")
 UNKNOWN = -1
 LATEST = 1 << 62
 """No event is later than this, or earlier than its negative, in nanoseconds: differences of times fit in 64 bits."""
@@ -35,6 +36,12 @@ WORK = {
     "stream": str,
     "name": str,
     "correlation": int,  # of the call that launched it
+    "untimed": int,  # 1: the file has no valid end, and `end` is the start
+    "grid": str,  # of kernels: `64,2,1`
+    "block": str,
+    "registers": str,  # per thread
+    "occupancy": str,  # percent, a decimal number
+    "operator": int,  # number of the operator that launched it, if the file states one: `number` of OPERATORS
     "bytes": int,  # of copies and memsets
     "direction": str,  # of copies: HtoD, DtoH, DtoD, PtoP, HtoH, unified_HtoD, unified_DtoH
     "memory": str,  # of the host side of a copy: pinned, pageable or managed; device if both sides are on a GPU
@@ -52,6 +59,7 @@ CALLS = {"name": str, "start": int, "end": int, "process": str, "thread": str, "
 OPERATORS = {
     "name": str, "start": int, "end": int, "process": str, "thread": str,
     "inputs": str,  # shapes and types of its arguments: `torch_fields.parse_inputs`
+    "number": int,
 }  # fmt: skip
 RANGES = {"name": str, "start": int, "end": int, "process": str, "thread": str}  # thread: missing for all threads
 
@@ -78,14 +86,35 @@ class Timeline:
     ranges: pandas.DataFrame
     evidence: tuple[Evidence, ...] = ()
     warnings: tuple[str, ...] = ()
+    begin: int = 0  # time zero in lists of kernels
     stated_rank: int | None = None  # of a distributed run, if the file states one rank
     samples: Mapping[tuple[str | None, str | None, str], Samples] = field(default_factory=dict)
     """By process, device and quantity (CLOCK or POWER)."""
+    _found: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def origin(self) -> int:
         """The start of the first activity."""
         return int(self.work["start"].iloc[0]) if len(self.work) else 0
+
+    def once(self, find: Callable[..., T], *options: Hashable) -> T:
+        """What `find(timeline, *options)` returns, found at the first call: thousands of ranks may share a file."""
+        if (find, *options) not in self._found:
+            self._found[find, *options] = find(self, *options)
+        found: T = self._found[find, *options]
+        return found
+
+
+class _Codes(dict[Any, int]):
+    """The number of each text: of the text of a value, so that 7 and `7` have one; -1 for None."""
+
+    def __init__(self) -> None:
+        super().__init__({None: -1})
+        self.texts: dict[str, int] = {}
+
+    def __missing__(self, value: object) -> int:
+        self[value] = code = self.texts.setdefault(str(value), len(self.texts))
+        return code
 
 
 class TableBuilder:
@@ -93,20 +122,25 @@ class TableBuilder:
 
     def __init__(self, columns: Mapping[str, type]) -> None:
         self._values = {column: array("q" if kind is int else "i") for column, kind in columns.items()}
-        self._texts: dict[str, dict[str, int]] = {column: {} for column, kind in columns.items() if kind is str}
+        self._codes = {column: _Codes() for column, kind in columns.items() if kind is str}
 
     def __len__(self) -> int:
         return len(next(iter(self._values.values())))
 
     def add(self, **cells: int | str | None) -> None:
         """Add a row; columns that are not given are UNKNOWN or missing."""
+        self.extend(1, **{column: [cell] for column, cell in cells.items()})
+
+    def extend(self, rows: int, **columns: Sequence[int | str | None]) -> None:
+        """Add rows; columns that are not given are UNKNOWN or missing."""
         for column, values in self._values.items():
-            cell = cells.get(column)
-            if column in self._texts:
-                texts = self._texts[column]
-                values.append(-1 if cell is None else texts.setdefault(str(cell), len(texts)))
+            cells = columns.get(column)
+            if cells is None:
+                values.extend([UNKNOWN] * rows)  # the code of a missing text, too
+            elif column in self._codes:
+                values.extend(map(self._codes[column].__getitem__, cells))
             else:
-                values.append(UNKNOWN if cell is None else int(cell))
+                values.extend([UNKNOWN if cell is None else int(cell) for cell in cells])
 
     def frame(self) -> pandas.DataFrame:
         """The table. Raises OverflowError for a start beyond LATEST."""
@@ -117,12 +151,23 @@ class TableBuilder:
             raise OverflowError("a time is too large")
 
         def column(name: str, values: array[int]) -> object:
-            if name not in self._texts:
+            if name not in self._codes:
                 return np.frombuffer(values, dtype=np.int64) if values else np.empty(0, np.int64)
             codes = np.frombuffer(values, dtype=np.int32) if values else np.empty(0, np.int32)
-            return pandas.Categorical.from_codes(codes, categories=pandas.Index(list(self._texts[name]), dtype=object))
+            return pandas.Categorical.from_codes(
+                codes, categories=pandas.Index(list(self._codes[name].texts), dtype=object)
+            )
 
         return pandas.DataFrame({name: column(name, values) for name, values in self._values.items()})
+
+
+def table(columns: Mapping[str, type], rows: int, known: Mapping[str, Any]) -> pandas.DataFrame:
+    """A table of these columns, UNKNOWN or missing where they are not `known`."""
+    import pandas
+
+    missing = pandas.Categorical.from_codes(np.full(rows, -1, np.int32), categories=pandas.Index([], dtype=object))
+    unknown = {name: missing if kind is str else np.full(rows, UNKNOWN) for name, kind in columns.items()}
+    return pandas.DataFrame(unknown | dict(known))
 
 
 def with_launches(timeline: Timeline) -> Timeline:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles.timelines import enclosing, nsys_tables, reading, torch_events
+from roofmodel.profiles import nsys, torch_trace
+from roofmodel.profiles.timelines import enclosing, reading
 from roofmodel.profiles.timelines.timeline import RANGES, WORK, TableBuilder
-from tests.profiles.samples import content, measured, mutilations
+from tests.profiles.samples import mutilations
 from tests.profiles.seeds import SEEDS
 from tests.profiles.test_nsys import NVTX, RUNTIME, export
 
@@ -27,13 +26,13 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "training_by_hand.json"
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_damaged_pytorch_trace_is_refused_or_read(data: st.DataObject) -> None:
-    _refused_or_read(torch_events.read, data.draw(mutilations(EXAMPLE.read_bytes())))
+    _refused_or_read(torch_trace.read_timeline, data.draw(mutilations(EXAMPLE.read_bytes())))
 
 
 @given(st.data())
 @settings(max_examples=30, deadline=None)
 def test_a_damaged_nsys_export_is_refused_or_read(data: st.DataObject) -> None:
-    _refused_or_read(partial(nsys_tables.read, with_samples=True), data.draw(mutilations(SEEDS["nsys-sqlite"])))
+    _refused_or_read(partial(nsys.read_timeline, with_samples=True), data.draw(mutilations(SEEDS["nsys-sqlite"])))
 
 
 def _refused_or_read(read: reading.Read, damaged: bytes) -> None:
@@ -52,7 +51,7 @@ def test_an_nsys_export_with_times_that_no_run_has_is_refused(start: int, end: i
     """From -2^63 ns to any positive time are more than the 64 bits of a difference; 2^62 ns are 146 years."""
     damaged = export(RUNTIME, NVTX).kernel(start=100, end=200).kernel(start=start, end=end).bytes()
     with pytest.raises(ProfileError, match="sample: the database contains times that no run has"):
-        nsys_tables.read(io.BytesIO(damaged), "sample")
+        nsys.read_timeline(io.BytesIO(damaged), "sample")
 
 
 @pytest.mark.parametrize(
@@ -61,15 +60,12 @@ def test_an_nsys_export_with_times_that_no_run_has_is_refused(start: int, end: i
 )  # fmt: skip
 @pytest.mark.parametrize("key", ["ts", "args"])
 def test_numbers_that_python_refuses_and_deep_nesting_are_refused(key: str, value: str) -> None:
-    """Python's limit is 4300 digits (sys.int_info): ijson's backend in C ended the process with a segmentation fault.
-
-    The number stands at several places of the blocks that ijson reads.
-    """
-    for blanks in (0, 30_000, 65_000):
+    """Python's limit is 4300 digits (sys.int_info). The number stands at several places of the blocks that are read."""
+    for blanks in (0, 30_000, 2**20 - 150):
         event = f'{{"ph": "X", "cat": "kernel", "name": "k", "dur": 1, "{key}": {" " * blanks}{value}}}'
         text = f'{{"schemaVersion": 1, "traceEvents": [{event}]}}'
         with pytest.raises(ProfileError, match="sample: the trace has invalid numbers or too deep nesting"):
-            torch_events.read(io.BytesIO(text.encode()), "sample")
+            torch_trace.read_timeline(io.BytesIO(text.encode()), "sample")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +84,7 @@ def test_halves_of_surrogate_pairs_in_names_are_replaced(written: str, read: str
             return super().read(min(size, most) if most is not None and most >= 0 else size)
 
     event = f'{{"ph": "X", "cat": "kernel", "name": "{written}", "ts": 1, "dur": 1, "args": {{}}}}'
-    timeline = torch_events.read(Slow(f'{{"schemaVersion": 1, "traceEvents": [{event}]}}'.encode()), "sample")
+    timeline = torch_trace.read_timeline(Slow(f'{{"schemaVersion": 1, "traceEvents": [{event}]}}'.encode()), "sample")
     assert timeline.work["name"].tolist() == [read]
 
 
@@ -105,30 +101,12 @@ def test_every_format_of_kernels_is_read_as_a_run_or_refused_with_the_reason(nam
     assert len(timeline.work)
 
 
-def test_streaming_reads_the_same_kernels_as_the_reader_of_kernels() -> None:
-    from roofmodel.profiles import torch_trace
-
-    data = content(measured("traces/torch/nccl_parser_config_nccl_data.json.gz"))
-    kernels = torch_trace.read(io.BytesIO(data), "sample").kernels
-    work = torch_events.read(io.BytesIO(data), "sample").work
-    work = work[work["kind"] == "kernel"]
-    assert [kernel.name for kernel in kernels] == work["name"].tolist()
-    durations = [round(kernel.seconds * 1e9) for kernel in kernels if kernel.seconds is not None]
-    assert durations == (work["end"] - work["start"]).tolist()
-
-
-def test_without_ijson_a_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ijson", None)
-    with pytest.raises(ProfileError, match=r"pip install ijson, or the extra `trace`"):
-        reading.read([EXAMPLE])
-
-
 def test_device_properties_are_found_before_and_after_the_events() -> None:
     document = json.loads(EXAMPLE.read_text())
     properties = document.pop("deviceProperties")
     assert list(document) == ["schemaVersion", "traceEvents"]
     for ordered in ({"deviceProperties": properties, **document}, {**document, "deviceProperties": properties}):
-        timeline = torch_events.read(io.BytesIO(json.dumps(ordered).encode()), "sample")
+        timeline = torch_trace.read_timeline(io.BytesIO(json.dumps(ordered).encode()), "sample")
         assert [each.name for each in timeline.evidence] == ["Tesla V100-SXM2-32GB"]
 
 
@@ -162,26 +140,6 @@ def test_a_name_that_contains_the_key_of_the_list_is_read(tmp_path: Path) -> Non
     assert '"traceEvents"' in set(timeline.work["name"])
 
 
-def test_the_properties_of_devices_are_read_without_a_pass_over_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch writes them first: a pass over a trace of a gigabyte takes minutes."""
-    import ijson
-
-    events = ", ".join(['{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "pid": 0, "tid": 7}'] * 40_000)
-    text = f'{{"schemaVersion": 1, "deviceProperties": [{{"id": 0, "numSms": 80}}], "traceEvents": [{events}]}}'
-    file = io.BytesIO(text.encode())
-    ends = []
-
-    def items(stream: object, prefix: str) -> Iterator[object]:
-        yield from original(stream, prefix)
-        ends.append(prefix)
-
-    original = ijson.items
-    monkeypatch.setattr(ijson, "items", items)
-    timeline = torch_events.read(file, "trace")
-    assert timeline.evidence[0].multiprocessors == 80
-    assert ends == ["traceEvents.item"]  # the only pass that reached the end of the file
-
-
 @pytest.mark.parametrize(
     ("thread", "others", "label"),
     [
@@ -201,4 +159,41 @@ def test_whole_runs_and_lists_of_kernels_find_ranges_in_the_same_way(
     ]:
         ranges.add(process="p", thread=owner, start=start, end=end, name=name)
     work.add(process="p", launch_thread=thread, launch_start=150, start=300, end=310, name="k", kind="kernel")
-    assert enclosing.labels(work.frame(), ranges.frame()) == [label]
+    assert enclosing.innermost_names(work.frame(), ranges.frame()) == [label]
+
+
+def commands_on(path: Path) -> tuple[str, str]:
+    """What the lists of kernels and the analysis of a run say of a file: kernels and their time, or the error."""
+    from roofmodel.profiles.reading import read as read_kernels
+
+    results = []
+    for count in (
+        lambda: [(kernel.name, kernel.seconds) for kernel in read_kernels([path]).kernels],
+        lambda: [
+            (name, (end - start) / 1e9)
+            for name, start, end in reading.read([path])[0].work[["name", "start", "end"]].itertuples(index=False)
+        ],
+    ):
+        try:
+            results.append(str(count()))
+        except ProfileError as error:
+            results.append(str(error))
+    return results[0], results[1]
+
+
+def test_a_byte_that_is_no_utf_8_is_read_by_all_commands(tmp_path: Path) -> None:
+    """PyTorch copies names of Python functions as they are: here in Latin-1."""
+    path = tmp_path / "trace.json"
+    function = b'{"ph": "X", "cat": "python_function", "name": "module: \xe8", "pid": 1, "tid": 1, "ts": 1, "dur": 9}'
+    kernel = b'{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 5, "dur": 3, "args": {}}'
+    path.write_bytes(b'{"schemaVersion": 1, "traceEvents": [' + function + b", " + kernel + b"]}")
+    assert commands_on(path) == ("[('gemm', 3e-06)]",) * 2
+
+
+def test_a_trace_of_asynchronous_events_only_is_refused_by_all_commands(tmp_path: Path) -> None:
+    """Triton Inference Server and others write such traces."""
+    path = tmp_path / "trace.json"
+    path.write_text('[{"cat": "resnet50", "name": "1", "id": "1", "ph": "b", "ts": 2432907408.618, "pid": 0}]')
+    kernels, run = commands_on(path)
+    assert "a Chrome trace of another tool; only PyTorch profiler traces are supported" in kernels
+    assert kernels == run
