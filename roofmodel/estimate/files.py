@@ -31,28 +31,15 @@ def save(estimate: Estimate, path: str) -> Path:
 
     An existing file is replaced only when the new one is complete. Raises OutputError.
     """
-    from roofmodel.estimate import picture
+    from roofmodel.estimate import page, picture
 
     return output_files.write(
         path,
         draw=lambda file, form: picture.draw(estimate, file, form),
         texts={
-            "html": lambda: estimate_page(estimate),
+            "html": lambda: page.html(estimate),
             "json": lambda: as_text(estimate, "json"),
             "csv": lambda: as_text(estimate, "csv"),
             "md": lambda: as_text(estimate, "markdown"),
         },
     )
-
-
-def estimate_page(estimate: Estimate) -> str:
-    """The page of an estimate: its operators at their bounds. Raises OutputError without plotly."""
-    from roofmodel.roofline.page import html
-    from roofmodel.roofline.panel import Panel
-    from roofmodel.roofline.points import predicted_points
-    from roofmodel.steps.workload_text import describe_phase, describe_workload
-
-    device, heading = estimate.device, f"{estimate.architecture.name} on {estimate.device.name}"
-    workload = [describe_workload(estimate), *map(describe_phase, estimate.phases)]
-    panel = Panel(device, "given", predicted_points(estimate))
-    return html(heading, workload, [panel], [*map(str, estimate.notes)])

@@ -71,7 +71,7 @@ def _what_if(found: WhatIf) -> list[str]:
 def _svg(jitter: Jitter) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "jitter.svg")
-        picture.draw(jitter, path, "svg")
+        picture.draw(jitter, path, "svg", with_findings=False)  # the page lists them
         text = path.read_text(encoding="utf-8")
     return text[text.index("<svg") :]
 

@@ -17,6 +17,7 @@ from roofmodel.jitter.reduced_steps import StepCurves
 from roofmodel.jitter.tables import TOOLS
 from roofmodel.numbers import units
 from roofmodel.report import canvas, marks
+from roofmodel.roofline.categories import category
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +40,8 @@ LINE_LENGTH = 170  # characters of a finding
 EARLIEST, LATEST = marks.BLUE, marks.RED
 
 
-def draw(jitter: Jitter, path: Path, form: str) -> None:
-    """Write the picture in the format `form` (png, svg, pdf). Raises OSError."""
+def draw(jitter: Jitter, path: Path, form: str, with_findings: bool = True) -> None:
+    """Write the picture in the format `form` (png, svg, pdf), with the findings below it. Raises OSError."""
     files = ", ".join([*jitter.names.values()][:2]) + (" …" if len(jitter.files) > 2 else "")
     heading = f"Which rank is late: {files}"
     about = (
@@ -58,7 +59,7 @@ def draw(jitter: Jitter, path: Path, form: str) -> None:
     with canvas.picture(path, form, heading, about, foot, HEIGHT) as (figure, axes):
         lines = [
             line
-            for number, finding in enumerate(jitter.findings[:4], 1)
+            for number, finding in enumerate(jitter.findings[:4] if with_findings else (), 1)
             for line in textwrap.wrap(f"{number}. {finding}", LINE_LENGTH)
         ]
         bottom = 0.045 + 0.019 * len(lines)
@@ -67,10 +68,13 @@ def draw(jitter: Jitter, path: Path, form: str) -> None:
         upper, lower = middle + height * 0.56, middle + 0.01
         tall = height * 0.38
         axes.set_position((0.09, upper, 0.4, tall))
-        gaps = figure.add_axes((0.09, lower, 0.4, tall))
-        if jitter.curves is not None:
-            _time_to_end(axes, jitter.curves, jitter.threshold, unit_of_work(jitter))
-            _parts(gaps, jitter.curves, unit_of_work(jitter))
+        curves = jitter.curves
+        split = 0.36 * tall if curves is not None and curves.deviations.launch_to_start is not None else 0.0
+        parts = figure.add_axes((0.09, lower + split, 0.4, tall - split))
+        if curves is not None:
+            _time_to_end(axes, curves, jitter.threshold, unit_of_work(jitter))
+            below = figure.add_axes((0.09, lower, 0.4, split - 0.02)) if split else None
+            _parts(parts, below, curves, unit_of_work(jitter))
         _by_step(figure.add_axes((0.58, upper, 0.39, tall)), jitter)
         _heat_map(figure, figure.add_axes((0.58, lower, 0.31, tall)), jitter)
         for place, line in enumerate(lines):
@@ -108,26 +112,41 @@ def _time_to_end(axes: Axes, curves: StepCurves, threshold: float, unit: str) ->
     _key_below_title(axes)
 
 
-def _parts(axes: Axes, curves: StepCurves, unit: str) -> None:
-    """Durations, gaps and launch to start of the latest rank."""
+def _parts(axes: Axes, below: Axes | None, curves: StepCurves, unit: str) -> None:
+    """Durations and gaps of the latest rank, which sum to its lateness, and on axes of their own launch to start.
+
+    Collectives, and kernels after the last one before which ranks are compared, are left out: the latest rank waits
+    least in a collective, and this difference would hide its cause.
+    """
     found = curves.deviations
     latest = found.latest
-    _style(axes, f"rank {curves.ranks[latest]} in step {curves.step}, by {unit}", unit)
+    title = f"rank {curves.ranks[latest]} in step {curves.step}, by {unit}"
+    _style(axes, title + (", without collectives" if unit == "kernel" else ""), unit)
+    hidden = np.array([category(name) == "communication" for name in curves.names], dtype=bool)
+    if unit == "kernel":
+        hidden |= np.arange(len(hidden)) > found.last
     parts = [("gap", found.gaps, marks.ORANGE)] * (unit == "kernel") + [("duration", found.durations, marks.GREEN)]
-    if found.launch_to_start is not None:
-        parts.append(("launch to start", found.launch_to_start, marks.PURPLE))
-    for place, (label, values, color) in enumerate(parts):
+    drawn = [(axes, *part) for part in parts]
+    if below is not None and found.launch_to_start is not None:
+        _style(below, "", unit)
+        axes.tick_params(labelbottom=False)
+        axes.set_xlabel("")
+        drawn.append((below, "launch to start", found.launch_to_start, marks.PURPLE))
+    for place, (where, label, values, color) in enumerate(drawn):
         every = max(1, values.shape[1] // MARKS)
-        axes.plot(
-            values[latest], color=color, lw=0.9, marker=marks.SHAPES[color], ms=4,
+        where.plot(
+            np.where(hidden, np.nan, values[latest]), color=color, lw=0.9, marker=marks.SHAPES[color], ms=4,
             markevery=(place * every // 3, every), label=label, zorder=3 - place,
         )  # fmt: skip
-    _key_below_title(axes)
+        where.set_xlim(-0.02 * len(hidden), len(hidden) * 1.02)
+        where.margins(y=0.15)
+    handles = [handle for each in (axes, below) if each is not None for handle in each.get_legend_handles_labels()[0]]
+    _key_below_title(axes, handles)
 
 
-def _key_below_title(axes: Axes) -> None:
+def _key_below_title(axes: Axes, handles: Sequence[Any] | None = None) -> None:
     """The legend between the title and the axes, where it covers no data."""
-    handles, _ = axes.get_legend_handles_labels()
+    handles = axes.get_legend_handles_labels()[0] if handles is None else handles
     canvas.key(axes, handles, fontsize=7, columns=KEY_COLUMNS)
     lines = -(-len(handles) // KEY_COLUMNS)
     axes.set_title(axes.get_title(loc="left"), fontsize=10, loc="left", pad=6 + 11 * lines)

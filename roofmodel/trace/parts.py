@@ -41,6 +41,12 @@ CAUSE_TEXTS = {
 }
 
 
+CAUSE_COLORS = {
+    "input": marks.RED, "synchronization": marks.PURPLE, "launch": marks.BLUE, "cpu_work": marks.SKY,
+    "other_rank": marks.GREEN, "queued": marks.ORANGE, "allocation": marks.YELLOW, "unknown": marks.GRAY,
+}  # fmt: skip
+
+
 def describe_causes(idle_by_cause: Mapping[str, float]) -> str:
     """The causes of idle time with their seconds, the largest first: `data loader 12 ms; unknown 1 µs`."""
     causes = sorted(idle_by_cause.items(), key=lambda item: -item[1])

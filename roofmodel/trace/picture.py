@@ -1,24 +1,40 @@
-"""The parts of the wall time as stacked bars: one per step, or one per rank of several ranks or without steps."""
+"""Where the time goes: the parts of the wall time as stacked bars, one per step or rank, and GPU work by `--by`."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from roofmodel.errors import cut
 from roofmodel.numbers import units
 from roofmodel.report import canvas, marks
-from roofmodel.trace.parts import COMPUTATION_FIRST, PARTS
+from roofmodel.trace import intervals
+from roofmodel.trace.parts import CAUSE_TEXTS, COMPUTATION_FIRST, PARTS
 from roofmodel.trace.steps import StepWindow, total
 from roofmodel.trace.trace import RunAnalysis
 
-MAX_BARS = 24
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_BARS, MAX_GROUPS = 24, 8
+NAME_LENGTH = 34  # characters of a group's name
 LINE_LENGTH = 165  # characters of a finding
+HEIGHT = 1.45  # of the figure, relative to other pictures
+# Pale, so that idle time differs from work in color; the hatches distinguish its causes in gray print.
+IDLE_STYLES = {
+    "input": ("#F6C6B4", "//"), "synchronization": ("#E6D3EA", "\\\\"), "launch": ("#CFE2F3", ".."),
+    "cpu_work": ("#F7E3B0", "xx"), "other_rank": ("#CDE8DC", "--"), "queued": ("#EFEFEF", "||"),
+    "allocation": ("#D8CFC4", "++"), "unknown": ("#E2E2E2", ""),
+}  # fmt: skip
+HATCH_COLOR = "0.55"
 
 
 class _PartBar(NamedTuple):
     label: str
     parts: StepWindow
+    idle: dict[str, float]  # seconds by cause
 
 
 def draw(trace: RunAnalysis, path: Path, form: str) -> None:
@@ -31,48 +47,101 @@ def draw(trace: RunAnalysis, path: Path, form: str) -> None:
     if len(bars) > MAX_BARS:
         foot += f" The first {MAX_BARS} of {len(bars)} bars."
         bars = bars[:MAX_BARS]
-    with canvas.picture(path, form, heading, about, foot) as (figure, axes):
+    with canvas.picture(path, form, heading, about, foot, HEIGHT) as (figure, axes):
         lines = [
             line
             for number, finding in enumerate(trace.findings[:3], 1)
             for line in textwrap.wrap(f"{number}. {finding.text}", LINE_LENGTH)
         ]
-        below = 0.03 * len(lines)
-        axes.set_position((0.2, 0.13 + below, 0.77, 0.68 - below))
-        for place, bar in enumerate(bars):
-            left = 0.0
-            for part in COMPUTATION_FIRST:
-                width = getattr(bar.parts, part) / 1e9
-                color = PARTS[part].color
+        below = 0.021 * len(lines)
+        lower, groups_height = 0.08 + below, 0.23
+        axes.set_position((0.2, lower + groups_height + 0.1, 0.77, 0.8 - lower - groups_height - 0.1))
+        _draw_parts(axes, bars)
+        _draw_groups(figure.add_axes((0.3, lower, 0.67, groups_height)), trace)
+        for place, line in enumerate(lines):
+            figure.text(0.02, 0.014 + below - 0.021 * place, line, fontsize=8)
+
+
+def _draw_parts(axes: Axes, bars: Sequence[_PartBar]) -> None:
+    from matplotlib.patches import Patch
+
+    for place, bar in enumerate(bars):
+        left = 0.0
+        for part in COMPUTATION_FIRST:
+            if part != "idle":
+                width, color = getattr(bar.parts, part) / 1e9, PARTS[part].color
                 axes.barh(
                     place, width, left=left, height=0.72, zorder=2,
                     color=color, hatch=marks.HATCHES.get(color, ""), edgecolor="white", lw=0,
                 )  # fmt: skip
                 left += width
-            if bar.parts.length:
-                active = 1 - bar.parts.idle / bar.parts.length
-                text = f" {units.seconds(left)}, {active:.0%} active"
-                axes.text(left, place, text, va="center", fontsize=8, color="0.25")
-        longest = max((bar.parts.length for bar in bars), default=0) / 1e9
-        axes.set_xlim(0, longest * 1.2 or 1)
-        axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
-        axes.set_ylim(len(bars) - 0.4, -0.6)
-        axes.xaxis.set_major_formatter(lambda value, _: units.seconds(value))
-        axes.grid(True, axis="x", which="major", color="0.92", zorder=0)
-        axes.tick_params(axis="y", length=0, labelsize=8)
-        present = [PARTS[part] for part in COMPUTATION_FIRST if any(getattr(bar.parts, part) for bar in bars)]
-        canvas.key(axes, [canvas.bar_key(part.legend, part.color) for part in present])
-        for place, line in enumerate(lines):
-            figure.text(0.02, 0.02 + below - 0.03 * place, line, fontsize=8)
+        for cause, width in bar.idle.items():
+            color, hatch = IDLE_STYLES[cause]
+            axes.barh(
+                place, width, left=left, height=0.72, zorder=2, color=color, hatch=hatch, edgecolor=HATCH_COLOR, lw=0
+            )
+            left += width
+        if bar.parts.length:
+            active = 1 - bar.parts.idle / bar.parts.length
+            text = f" {units.seconds(left)}, {active:.0%} active"
+            axes.text(left, place, text, va="center", fontsize=8, color="0.25")
+    longest = max((bar.parts.length for bar in bars), default=0) / 1e9
+    axes.set_xlim(0, longest * 1.2 or 1)
+    axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    _style(axes)
+    present = [p for p in COMPUTATION_FIRST if p != "idle" and any(getattr(bar.parts, p) for bar in bars)]
+    keys = [canvas.bar_key(PARTS[part].legend, PARTS[part].color) for part in present]
+    for cause, (color, hatch) in IDLE_STYLES.items():
+        if any(bar.idle.get(cause) for bar in bars):
+            label = f"idle: {CAUSE_TEXTS[cause].partition(' (')[0]}"
+            keys.append(Patch(facecolor=color, hatch=hatch, edgecolor=HATCH_COLOR, lw=0, label=label))
+    canvas.key(axes, keys, columns=3)
+
+
+def _draw_groups(axes: Axes, trace: RunAnalysis) -> None:
+    """The longest groups of `--by`, summed over the ranks."""
+    seconds: dict[str, float] = {}
+    for group in trace.groups:
+        seconds[group.group] = seconds.get(group.group, 0.0) + group.seconds
+    longest = sorted(seconds.items(), key=lambda item: -item[1])[:MAX_GROUPS]
+    whole = sum(seconds.values()) or 1.0
+    more = f", the longest {MAX_GROUPS} of {len(seconds)}" if len(seconds) > MAX_GROUPS else ""
+    axes.set_title(f"GPU work by {trace.by}{more} (summed: overlapping work counts fully)", fontsize=10, loc="left")
+    for place, (_, time) in enumerate(longest):
+        axes.barh(place, time, height=0.72, zorder=2, color="0.55")
+        axes.text(time, place, f" {units.seconds(time)}, {time / whole:.0%}", va="center", fontsize=8, color="0.25")
+    axes.set_xlim(0, max((time for _, time in longest), default=0) * 1.2 or 1)
+    axes.set_yticks(range(len(longest)), [cut(name, NAME_LENGTH) for name, _ in longest])
+    axes.set_ylim(max(len(longest), 1) - 0.4, -0.6)
+    _style(axes)
+
+
+def _style(axes: Axes) -> None:
+    axes.xaxis.set_major_formatter(lambda value, _: units.seconds(value))
+    axes.grid(True, axis="x", which="major", color="0.92", zorder=0)
+    axes.tick_params(axis="y", length=0, labelsize=8)
 
 
 def _bars(trace: RunAnalysis) -> list[_PartBar]:
     if len(trace.ranks) == 1 and (steps := trace.ranks[0].steps.complete):
-        return [_PartBar(f"step {step.label}", step) for step in steps]
+        idle = trace.ranks[0].idle
+        return [
+            _PartBar(
+                f"step {step.label}",
+                step,
+                {
+                    cause: float(intervals.covered(times, [step.start], [step.end])[0]) / 1e9
+                    for cause, times in idle.items()
+                },
+            )
+            for step in steps
+        ]
     return [
         _PartBar(
             each.rank.label if each.rank.run else f"rank {each.rank.number}: {each.rank.label}",
             total(each.rank),
+            each.idle_by_cause,
         )
         for each in trace.ranks
     ]

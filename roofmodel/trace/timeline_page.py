@@ -24,8 +24,7 @@ from roofmodel.report.page import SCRIPT_SOURCES, page_file, render_page
 from roofmodel.roofline.kernel_names import short_name
 from roofmodel.roofline.panel import category_color
 from roofmodel.trace.columns import RANKS, rank_rows
-from roofmodel.trace.idle import CAUSES
-from roofmodel.trace.parts import CAUSE_TEXTS, largest_part
+from roofmodel.trace.parts import CAUSE_COLORS, CAUSE_TEXTS, largest_part
 from roofmodel.trace.timeline_rows import (
     IDLE,
     NO_TIME,
@@ -48,22 +47,6 @@ CPU_COLORS = {
     "waiting for the GPU": "#C7A2D8",
 }  # fmt: skip
 GPU_COLORS = {"copy": marks.PURPLE, "memset": marks.GRAY, STEPS: "#D0D0D0"}
-CAUSE_COLORS = dict(
-    zip(
-        CAUSES,
-        (
-            marks.RED,
-            marks.PURPLE,
-            marks.BLUE,
-            marks.SKY,
-            marks.GREEN,
-            marks.ORANGE,
-            marks.YELLOW,
-            marks.GRAY,
-        ),
-        strict=True,
-    )
-)
 
 
 def html(trace: RunAnalysis) -> tuple[str, list[str]]:

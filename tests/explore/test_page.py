@@ -567,3 +567,18 @@ def test_two_models_of_one_name_are_refused(
     monkeypatch.chdir(tmp_path)
     assert run("explore", "a/mine.json", "b/mine.json", "-o", "x.html", monkeypatch=monkeypatch) == 2
     assert "two models that differ are called 'mine'" in capsys.readouterr().err
+
+
+def test_the_chart_stays_visible_above_the_sliders_on_a_phone(page: Any) -> None:
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        top, bottom, slider = page.execute_script(
+            "const slider = document.querySelector('#controls input[type=range]');"
+            "slider.scrollIntoView({block: 'center'});"
+            "const chart = document.querySelector('#roofline').getBoundingClientRect();"
+            "return [chart.top, chart.bottom, slider.getBoundingClientRect().top];"
+        )
+        assert 0 <= top < bottom <= slider < 844
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -191,3 +191,18 @@ def test_the_page_has_the_latest_ranks_if_it_cannot_have_all(
     assert [rank for rank in range(4) if f">{rank}: GPU " in table] == sorted(np.argsort(means)[2:])
     assert "The 2 ranks with the largest mean deviations; the JSON output has all 4." in table
     assert "The 2 steps with the largest deviations; the JSON output has all 4." in text
+
+
+def test_the_page_prints_each_finding_once(report: roofmodel.JitterReport, tmp_path: Path) -> None:
+    """The page lists the findings; its picture has no second copy."""
+    text = report.save(tmp_path / "a.html").read_text(encoding="utf-8")
+    for finding in report.findings:
+        assert text.count(finding[:40]) == 1, finding
+
+
+def test_a_collective_does_not_flatten_the_cause_in_the_picture(report: roofmodel.JitterReport, tmp_path: Path) -> None:
+    """Gaps of +18 us are the cause; the waits of about -140 us in collectives, which follow from it, are not drawn."""
+    text = report.save(tmp_path / "a.svg").read_text(encoding="utf-8")
+    panel = text[text.index("by kernel, without collectives") - 20_000 : text.index("by kernel, without collectives")]
+    assert "+15 µs" in panel
+    assert "-140 µs" not in text

@@ -247,15 +247,19 @@ def test_several_devices_are_distinguished_in_the_table(tmp_path: Path, monkeypa
     assert swatches == [(marks.BLUE, "●"), (marks.ORANGE, "■")]
 
 
-def test_an_estimate_can_be_written_as_a_page(tmp_path: Path) -> None:
-    roofmodel.estimate("gpt2", "v100").save(tmp_path / "x.html")
+def test_an_estimate_can_be_written_as_a_page_with_expected_times_below_1_mb(tmp_path: Path) -> None:
+    report = roofmodel.estimate("gpt2", "a100")
+    report.save(tmp_path / "x.html")
     text = (tmp_path / "x.html").read_text(encoding="utf-8")
-    assert "openai-community/gpt2 on NVIDIA Tesla V100" in text
-    assert "decode: attention.qkv" in text
+    assert len(text) < 1_000_000
+    assert "openai-community/gpt2 on NVIDIA A100" in text
+    for totals in report.totals.values():
+        assert f">{units.seconds(totals['expected_seconds'])}<" in text
+    assert "<svg" in text
 
 
 def test_without_plotly_the_message_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(OutputError, match="pip install plotly"):
-        roofmodel.estimate("gpt2", "v100").save(tmp_path / "x.html")
+        roofmodel.plot(model="gpt2", hw="v100").save(tmp_path / "x.html")
     assert list(tmp_path.iterdir()) == []

@@ -175,3 +175,13 @@ def test_a_step_without_gpu_work_does_not_claim_computation(tmp_path: Path) -> N
     path = written(tmp_path, *marks, launched("a", 100, 900, 10), launched("b", 2100, 2900, 2010))
     for text in summaries(roofmodel.trace(path, steps="1:2")):
         assert "omputation takes most" not in text
+
+
+@pytest.mark.parametrize("by", ["group", "stream", "name"])
+def test_the_picture_has_idle_time_by_cause_and_gpu_work_by_the_given_grouping(by: Any, tmp_path: Path) -> None:
+    report = roofmodel.trace("examples/training_by_hand.json", by=by)
+    text = report.save(tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert f"GPU work by {by}" in text
+    assert "idle: data loader" in text
+    longest = report.to_dict()["groups"][0]["group"]
+    assert longest[:20] in text

@@ -1,0 +1,53 @@
+"""An Estimate as one HTML file without scripts: the answers, the picture, every operator with its expected time."""
+
+from __future__ import annotations
+
+import tempfile
+from html import escape
+from pathlib import Path
+
+from roofmodel.estimate import picture
+from roofmodel.estimate.summary import summary
+from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATOR_LINES, markdown_lines
+from roofmodel.estimate.text import describe_remarks
+from roofmodel.report.page import IMAGE_SOURCES, page_file, render_page
+from roofmodel.steps.estimate import Estimate
+from roofmodel.steps.phase import PhaseEstimate
+from roofmodel.steps.workload_text import describe_phase, describe_workload
+
+
+def html(estimate: Estimate) -> str:
+    """The page."""
+    title = f"{estimate.architecture.name} on {estimate.device.name}"
+    answers = "".join(
+        f'<tr><th scope="row">{escape(label)}</th><td>{escape(" ".join(text.split()))}</td></tr>'
+        for label, text in summary(estimate)
+    )
+    notes = "".join(f"<li>{escape(str(note))}</li>" for note in estimate.notes)
+    return render_page(
+        page_file("estimate", "page.html"),
+        title=title,
+        style=page_file("estimate", "page.css"),
+        sources=[IMAGE_SOURCES],
+        heading=escape(title),
+        about=escape(describe_workload(estimate)),
+        answers=answers,
+        picture=_svg(estimate),
+        phases="\n".join(_phase(estimate, phase) for phase in estimate.phases),
+        memory=MEMORY_OF_A_GPU.html([estimate.memory]),
+        notes=f"<h2>Notes</h2><ul>{notes}</ul>" if notes else "",
+    )
+
+
+def _phase(estimate: Estimate, phase: PhaseEstimate) -> str:
+    remarks = "".join(f'<p class="note">{escape(remark)}</p>' for remark in describe_remarks(estimate, phase))
+    table = OPERATOR_LINES.html([*markdown_lines(phase)])
+    return f"<h2>{escape(describe_phase(phase))}</h2>\n{table}{remarks}"
+
+
+def _svg(estimate: Estimate) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "estimate.svg")
+        picture.draw(estimate, path, "svg")
+        text = path.read_text(encoding="utf-8")
+    return text[text.index("<svg") :]
