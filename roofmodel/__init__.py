@@ -28,11 +28,14 @@ __all__ = [
     "EngineError",
     "ExplorePage",
     "HardwareCheck",
+    "HomeworkClass",
+    "HomeworkGrades",
     "HomeworkSheet",
     "JitterReport",
     "Listing",
     "MeasureReport",
     "ModelError",
+    "OpReport",
     "OutputError",
     "PlanReport",
     "PlotReport",
@@ -55,13 +58,16 @@ __all__ = [
     "estimate",
     "explain",
     "explore",
+    "grade_homework",
     "homework",
+    "homework_class",
     "jitter",
     "list_families",
     "list_hardware",
     "list_models",
     "measure",
     "ncu_command",
+    "op",
     "plan",
     "plan_training",
     "plot",
@@ -106,12 +112,14 @@ if TYPE_CHECKING:
     from roofmodel.explain.api import conventions, crossover, explain, reconcile
     from roofmodel.explore.api import explore
     from roofmodel.explore.report import ExplorePage
-    from roofmodel.homework.api import check_homework, homework
-    from roofmodel.homework.report import HomeworkSheet
+    from roofmodel.homework.api import check_homework, grade_homework, homework, homework_class
+    from roofmodel.homework.report import HomeworkClass, HomeworkGrades, HomeworkSheet
     from roofmodel.jitter.api import jitter
     from roofmodel.jitter.report import JitterReport
     from roofmodel.measure.api import calibrate, measure, validate
     from roofmodel.measure.report import CalibrationReport, MeasureReport, ValidationReport
+    from roofmodel.op.api import op
+    from roofmodel.op.report import OpReport
     from roofmodel.plan.api import plan, plan_training
     from roofmodel.plan.report import PlanReport, TrainingPlanReport
     from roofmodel.plot.api import ncu_command, plot, read_profile
@@ -137,12 +145,14 @@ _NAMES = {
     "explain.api": "conventions crossover explain reconcile",
     "explore.api": "explore",
     "explore.report": "ExplorePage",
-    "homework.api": "check_homework homework",
-    "homework.report": "HomeworkSheet",
+    "homework.api": "check_homework grade_homework homework homework_class",
+    "homework.report": "HomeworkClass HomeworkGrades HomeworkSheet",
     "jitter.api": "jitter",
     "jitter.report": "JitterReport",
     "measure.api": "calibrate measure validate",
     "measure.report": "CalibrationReport MeasureReport ValidationReport",
+    "op.api": "op",
+    "op.report": "OpReport",
     "plan.api": "plan plan_training",
     "plan.report": "PlanReport TrainingPlanReport",
     "plot.api": "ncu_command plot read_profile",

@@ -14,6 +14,7 @@ PANELS = {
     "Predict": {
         "estimate": "roofmodel.estimate.cli",
         "sweep": "roofmodel.sweep.cli",
+        "op": "roofmodel.op.cli",
         "count": "roofmodel.count.cli",
     },
     "Decide": {

@@ -11,15 +11,12 @@ import inspect
 import math
 import random
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, shape_wrapper
-
-from roofmodel.counting.operator import Operator
 
 transformers.logging.set_verbosity_error()
 warnings.filterwarnings("ignore", module="transformers")
@@ -74,12 +71,22 @@ def _has_decomposition(func: Any) -> bool:
 
 
 def flop_counter() -> FlopCounter:
-    """Torch's counter, with a formula for the triangular systems of the delta rule, which it does not count.
+    """Torch's counter, with formulas for what it does not count right.
 
-    Each is counted as the multiplication by the inverse, which exported classes compute instead.
+    * The triangular systems of the delta rule, which it does not count. Each is counted as the multiplication by the
+      inverse, which exported classes compute instead.
+    * The weight gradient of a grouped convolution, which it counts once for each group of channels.
     """
-    solve = torch.ops.aten.linalg_solve_triangular
-    return FlopCounter(flop_registry | {solve: shape_wrapper(_triangular_solve_flops)})
+    solve, convolution = torch.ops.aten.linalg_solve_triangular, torch.ops.aten.convolution_backward
+    formulas = {solve: _triangular_solve_flops, convolution: _convolution_gradient_flops}
+    return FlopCounter(flop_registry | {op: shape_wrapper(formula) for op, formula in formulas.items()})
+
+
+def _convolution_gradient_flops(output_gradient: Any, _image: Any, weight: Any, *settings: Any, **_outputs: Any) -> int:
+    """Each gradient has the FLOPs of the convolution: 2 per element of its output and of one channel's filter."""
+    is_transposed, wanted = settings[4], settings[7]
+    assert not is_transposed
+    return int(2 * math.prod(output_gradient) * math.prod(weight[1:]) * sum(wanted[:2]))
 
 
 def _triangular_solve_flops(system: Any, right: Any, *, out_shape: Any, **settings: bool) -> int:
@@ -194,31 +201,6 @@ def training_flops(model: Any, batch: int, tokens: int, source: int = 0) -> int:
 def image_training_flops(model: Any, batch: int, image: tuple[int, int]) -> int:
     """The same for images; `image` is (rows, columns) in pixels."""
     return _forward_and_backward(model, pixel_values=torch.zeros(batch, model.config.num_channels, *image))
-
-
-# Operators of the gradients of the states between chunks, and of the gradients that pass through them.
-STATE_GRADIENTS = {
-    f"linear.{name}" for name in ("recall.grad_start_state", "read_out.grad_start_state", "states.grad_decayed_key")
-}
-STATE_GRADIENTS |= {f"linear.states.grad_{name}" for name in ("new", "key", "value")}
-
-
-def flops_as_torch_counts(counted: Iterable[Operator]) -> int:
-    """Our matmul FLOPs of a training step, as torch counts them.
-
-    Torch counts the weight gradient of a grouped convolution once for each group of channels. For the delta rule, the
-    class skips two gradients: that of the first chunk's state, which is zero, and that of the last chunk's additions to
-    a state that is never read.
-    """
-    total = 0
-    for operator in counted:
-        flops = operator.total.matmul_flops
-        if operator.name.endswith("grad_weight") and operator.kind in ("conv", "convolution") and operator.gemm:
-            flops *= operator.gemm.batch
-        elif operator.name in STATE_GRADIENTS:
-            flops = flops * (operator.sizes["j"] - 1) // operator.sizes["j"]
-        total += flops
-    return int(total)
 
 
 def _forward_and_backward(model: Any, **inputs: Any) -> int:

@@ -115,6 +115,7 @@ FUNCTIONS = {
     ("hw", "check"): "check_hardware",
     ("homework", "new"): "homework",
     ("homework", "check"): "check_homework",
+    ("homework", "grade"): "grade_homework",
 }
 """Functions that do not have the name of their command."""
 

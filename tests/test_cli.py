@@ -650,13 +650,13 @@ def test_every_command_explains_itself(roof: Roof, words: tuple[str, ...], optio
     assert "Usage" in done.out
 
 
-@pytest.mark.parametrize(("given", "assumed"), [((), "--batch 1, --seq 1024"), (("--batch", "1"), "--seq 1024")])
-def test_compare_warns_of_defaults_but_not_of_a_given_value_that_equals_one(
-    roof: Roof, given: tuple[str, ...], assumed: str
-) -> None:
-    file = ROOT / "examples" / "gpt2_trace_by_hand.json.gz"
-    done = roof("compare", "gpt2", str(file), "--hw", "a100", "--phase", "prefill", *given)
-    assert f"not given completely; assumed: {assumed}\n" in done.err
+def test_compare_warns_of_a_default_and_refuses_a_workload_of_which_nothing_is_known(roof: Roof) -> None:
+    file = str(ROOT / "examples" / "gpt2_trace_by_hand.json.gz")
+    done = roof("compare", "gpt2", file, "--hw", "a100", "--phase", "prefill", "--batch", "1")
+    assert "not given completely; assumed: --seq 1024\n" in done.err
+    refused = roof("compare", "gpt2", file, "--hw", "a100", "--phase", "prefill")
+    assert refused.status == 2
+    assert refused.err.rstrip().endswith("give --batch N and --seq N")
 
 
 def test_models_in_the_examples_of_help_are_packaged() -> None:

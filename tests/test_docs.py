@@ -90,6 +90,13 @@ def _lines(table: str) -> Iterator[tuple[list[str], str]]:
             yield re.findall(r"`(.+?)`", keys), meaning
 
 
+def write_class(folder: Path) -> None:
+    """The key of a class, and the answers of one of its students."""
+    roofmodel.homework_class(ROOT / "examples" / "homework" / "roster.csv", folder / "sheets")
+    (folder / "answers").mkdir()
+    (folder / "answers" / "1001.yaml").write_text("answers:\n  stream:\n    intensity: 0.08\n")
+
+
 @pytest.mark.parametrize(("command", "section"), DOCUMENTS, ids=[command.split()[0] for command, _ in DOCUMENTS])
 def test_the_page_on_json_has_the_keys_that_are_printed(
     command: str, section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -101,6 +108,8 @@ def test_the_page_on_json_has_the_keys_that_are_printed(
         "op,dtype,m,n,k,latency_us,source\ngemm,fp16,64,64,64,10,ours\ngemm,odd,64,64,64,10,ours\n"
     )
     (tmp_path / "answers.yaml").write_text("answers:\n  stream:\n    intensity: 0.08\n")
+    if "grade" in command:
+        write_class(tmp_path)
     printed = set(keys(json.loads(run(shlex.split(command), tmp_path, monkeypatch, capsys))))
     by_hand, generated = documented(section)
     patterns = [*by_hand.values(), *generated]
@@ -127,6 +136,8 @@ def test_a_command_of_a_howto_page_runs(
         shutil.copy(ROOT / "examples" / "ncu_by_hand.csv", tmp_path / name)
     with_shapes = [traces.Launch("gemm", 20.0, "mlp.up", call=("aten::mm", ((512, 512), (512, 512))))]
     traces.write(tmp_path / "trace.json", with_shapes if "plot" in command else traces.gpt2_eager(12))
+    if "grade" in command:
+        write_class(tmp_path)
     if "check" in command:
         (tmp_path / "sheet.md").write_text("# Sheet\n\n```\nanswers:\n  stream:\n    time: 1\n```\n")
     arguments = shlex.split(command)[1:]

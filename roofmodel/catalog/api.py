@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
-from roofmodel.catalog.report import HardwareCheck, Listing
-from roofmodel.devices.device import Device, Hardware
+from roofmodel.catalog.report import DeviceListing, HardwareCheck, Listing
+from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import (
     LIST_FAMILIES,
     LIST_HARDWARE,
@@ -16,10 +17,11 @@ from roofmodel.errors import (
     DeviceError,
     ModelError,
     RoofError,
+    WorkloadError,
     shorten,
     suggest,
 )
-from roofmodel.options.arguments import Model, PathLike
+from roofmodel.options.arguments import Model, PathLike, path
 from roofmodel.options.signature import checked
 
 Entry = TypeVar("Entry")
@@ -143,21 +145,36 @@ def _none_contains(what: str, text: str, names: Iterable[str], listing: Command)
     return f"no {what} name contains {shorten(text)}{hint or ';'} ", listing, " lists all"
 
 
-def show_hardware(hw: Hardware) -> Listing:
+def show_hardware(hw: Hardware | None = None, *, profile: PathLike | None = None) -> DeviceListing:
     """Show the ceilings of a device, with their sources.
 
-    Raises DeviceError.
+    Raises RoofError.
 
     Args:
         hw: A packaged name or a YAML file.
+        profile: The device of this profiler file, from its attributes, if no file describes it.
 
     Examples:
         >>> show_hardware("a100").data["name"]
         'NVIDIA A100 SXM4 80 GB'
     """
     from roofmodel.catalog import listing
+    from roofmodel.devices import library
+    from roofmodel.devices.derived import device_yaml
 
-    return Listing(listing.device(Device.load(hw)))
+    if (hw is None) == (profile is None):
+        raise WorkloadError("give either a device or a profiler file")
+    if profile is None:
+        assert hw is not None
+        return DeviceListing(listing.device(Device.load(hw)), lambda: library.text(device_name(hw)))
+    from roofmodel.roofline.device import identify
+    from roofmodel.roofline.inputs import read_runs
+
+    (run,) = read_runs([path("profile", profile)], None)
+    found = identify(run.profile.evidence, None, run.profile.files)
+    known = found.known_name
+    yaml = partial(device_yaml, found.device) if known is None else partial(library.text, known)
+    return DeviceListing(listing.device(found.device), yaml, found.warnings)
 
 
 def check_hardware(file: PathLike) -> HardwareCheck:

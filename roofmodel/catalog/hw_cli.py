@@ -23,5 +23,8 @@ app = command_group(
 command(
     list_hardware, group=app, name="list", formats=("table", "json"), settings={"containing": {"metavar": "text"}}
 )  # fmt: skip
-command(show_hardware, group=app, name="show", formats=("table", "json"))
+command(
+    show_hardware, group=app, name="show", formats=("table", "json"), files=".yaml .json",
+    settings={"profile": {"flags": ("--from",), "metavar": "FILE"}},
+)  # fmt: skip
 command(check_hardware, group=app, name="check", run=_check)

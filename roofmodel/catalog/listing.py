@@ -237,11 +237,15 @@ def device(found: Device) -> ListingContent:
         Text(),
         _texts("memory", "bandwidth", "size", "source", right=("bandwidth", "size")).terminal(levels),
     ]
-    if found.measured:
-        reached = []
-        for measured in found.measured:
-            unit = "B/s" if measured.ceiling in found.levels else "FLOP/s"
-            reached.append((measured.ceiling, measured.by, units.si(measured.value, unit, 4), measured.source or ""))
+    reached = []
+    for measured in found.measured:
+        unit = "B/s" if measured.ceiling in found.levels else "FLOP/s"
+        reached.append((measured.ceiling, measured.by, units.si(measured.value, unit, 4), measured.source or ""))
+    if unaligned := found.unaligned:
+        for size, share in ((4, unaligned.rows_of_4_bytes), (2, unaligned.rows_of_2_bytes)):
+            by = f"unaligned matmul, rows of {size} bytes"
+            reached.append(("tensor cores", by, f"{share:.0%} of aligned", unaligned.source or ""))
+    if reached:
         parts += [Text(), _texts("measured", "by", "reached", "source", right=("reached",)).terminal(reached)]
     parts += [Text(), *(Text(f"{name}: {what}", style="dim") for name, what in found.sources.items())]
     return ListingContent(Group(*parts), _plain(found))

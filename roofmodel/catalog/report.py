@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofmodel.errors import Text
-from roofmodel.report.base import RenderedResult, TextResult
+from roofmodel.options import arguments
+from roofmodel.options.arguments import PathLike
+from roofmodel.report.base import FileResult, RenderedResult, TextResult
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas
 
     from roofmodel.catalog import listing
@@ -54,6 +58,24 @@ class Listing(TextResult):
     def __repr__(self) -> str:
         content = f"{len(self.data)} entries" if isinstance(self.data, list) else self.data["name"]
         return f"<Listing of {content}>"
+
+
+class DeviceListing(Listing, FileResult):
+    """Result of `show_hardware`: a device, which `save` writes as a YAML file."""
+
+    def __init__(self, listing: listing.ListingContent, yaml: Callable[[], str], notes: Sequence[Text] = ()) -> None:
+        super().__init__(listing, notes)
+        self._yaml = yaml
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        return ("yaml", "json")
+
+    def save(self, path: PathLike) -> Path:
+        """Write the device: its YAML file, or the document (json)."""
+        from roofmodel.files import output_files
+
+        return output_files.write(arguments.path("path", path), None, {"yaml": self._yaml, **self._texts()})
 
 
 class HardwareCheck(RenderedResult):

@@ -43,7 +43,7 @@ def compare(
         **workload: The options of `estimate`.
 
     Examples:
-        >>> compare("gpt2", "examples/gpt2_trace_by_hand.json.gz", phase="prefill", seq=512)
+        >>> compare("gpt2", "examples/gpt2_trace_by_hand.json.gz", phase="prefill", batch=1, seq=512)
         <CompareReport of openai-community/gpt2 on NVIDIA A100 SXM4 80 GB: 1 prefill>
     """
     from roofmodel.compare.compare import compare as study

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from roofmodel.compare import diagnosis, kernel_groups, layers, matching, passes, sequence, summary
 from roofmodel.compare.comparison import ComparisonFinding, FoundPasses, LayerMismatch, ModelComparison
-from roofmodel.compare.kernel_groups import WorkGroup, recorded_gemm
+from roofmodel.compare.kernel_groups import WorkGroup
 from roofmodel.compare.matching import Matching
 from roofmodel.compare.passes import ChosenPasses
 from roofmodel.compare.sequence import Occurrence
+from roofmodel.compare.stated_workload import StatedWorkload, stated_workload
 from roofmodel.compare.tally import Tally
 from roofmodel.devices.device import Device, Hardware, device_name
 from roofmodel.errors import Message, Option, ProfileError, RoofError, Text, WorkloadError, joined, warnings_in
@@ -72,10 +73,14 @@ def compare(
     kernels = kernel_groups.without_graph_calls(_kernels_of_device(profile, device))
     shown = {"engine": engine_of(kernels)} if workload.get("engine") is None else {}
     predicted = estimate(architecture, identified.device, **{**workload, **shown})
+    phases = [phase.step.phase for phase in predicted.phases]
+    stated = stated_workload(kernels, phases[0] if len(phases) == 1 else None, workload)
+    if stated and stated.options and not architecture.image:
+        predicted = estimate(architecture, identified.device, **{**workload, **shown, **stated.options})
     refuse_stages(predicted.workload, "a profile is compared with one pass through all layers")
     matched = _match(kernels, predicted, steps, profile)
     notes = (
-        *_assumed_workload(kernels, matched.chosen.passes, predicted, workload),
+        *_workload_notes(stated, matched.chosen.passes, predicted, workload, profile),
         *matched.notes,
         *_phase_doubt(kernels, matched, predicted, workload),
     )
@@ -242,24 +247,41 @@ def _weight_sizes(sequences: Sequence[Sequence[Occurrence]]) -> Iterator[int]:
             yield from (sum(sizes[first:]) for first in range(len(sizes)))
 
 
-def _assumed_workload(
-    kernels: Sequence[Kernel], found: Sequence[FoundPasses], predicted: Estimate, workload: Mapping[str, Any]
+def _workload_notes(
+    stated: StatedWorkload | None,
+    found: Sequence[FoundPasses],
+    predicted: Estimate,
+    given: Mapping[str, Any],
+    profile: Profile,
 ) -> Iterator[Text]:
-    """A warning with the default values of batch and lengths, if neither the user nor recorded shapes give them."""
-    if any(recorded_gemm(kernel) for kernel in kernels):
+    """Where batch and lengths come from, unless the user gives them.
+
+    Raises WorkloadError if the profile does not state them and the user gives none of them.
+    """
+    if stated:
+        if stated.options and not predicted.architecture.image:
+            options = joined(", ", (Option(name, value) for name, value in stated.options.items()))
+            yield Message(options, f": from {stated.source}")
         return
     work, phases = predicted.workload, {passes.phase for passes in found}
-    assumed: list[Text] = [] if workload.get("batch") else [Option("batch", work.batch)]
-    if not workload.get("seq") and not predicted.architecture.image:
+    assumed: list[Text] = [] if given.get("batch") else [Option("batch", work.batch)]
+    if not given.get("seq") and not predicted.architecture.image:
         if phases != {"decode"} or predicted.architecture.encoder:
             assumed.append(Option("seq", work.seq))
-        elif workload.get("context") is None:
+        elif given.get("context") is None:
             assumed.append(Option("context", predicted.phases[-1].step.context))
-    if assumed:
-        yield Message(
-            "the file records no shapes of GEMMs, and the workload is not given completely; assumed: ",
-            joined(", ", assumed),
+    if not assumed:
+        return
+    if not any(given.get(name) for name in ("batch", "seq", "context")):
+        raise WorkloadError(
+            f"{_names(profile)}: batch and lengths are unknown: the file has neither recorded shapes of GEMMs nor "
+            "annotations of a serving engine; give ",
+            joined(" and ", (Option(option.name, "N") for option in assumed if isinstance(option, Option))),
         )
+    yield Message(
+        "the file records no shapes of GEMMs, and the workload is not given completely; assumed: ",
+        joined(", ", assumed),
+    )
 
 
 def _phase_doubt(

@@ -204,6 +204,20 @@ def recorded_gemm(kernel: Kernel) -> Gemm | None:
     return Gemm(batch, rows // max(1, batch), n, k)
 
 
+def recorded_attention(kernel: Kernel) -> tuple[int, int, int] | None:
+    """Sequences, queries and keys of the fused attention that launched a kernel; None if shapes were not recorded.
+
+    Its first two arguments are queries and keys: batch x heads x positions x head size.
+    """
+    call = _call(kernel)
+    if call is None or "scaled_dot_product" not in call.name or "backward" in call.name or len(call.shapes) < 2:
+        return None
+    queries, keys = call.shapes[:2]
+    if len(queries) != 4 or len(keys) != 4 or not all((*queries, *keys)):
+        return None
+    return int(queries[0]), int(queries[2]), int(keys[2])
+
+
 def operand_sizes(kernel: Kernel) -> tuple[float, ...]:
     """Elements of the two factors and the result of a GEMM; empty if shapes were not recorded."""
     found = recorded_gemm(kernel)

@@ -29,9 +29,12 @@ def table(comparison: ModelComparison) -> RenderableType:
 
 def _blocks(comparison: ModelComparison) -> Iterator[RenderableType]:
     estimate, device = comparison.estimate, comparison.identified.device
-    source = {"given": "", "attributes": ", by the file's attributes", "assumed": ", ASSUMED"}[
-        comparison.identified.source
-    ]
+    source = {
+        "given": "",
+        "attributes": ", by the file's attributes",
+        "assumed": ", ASSUMED",
+        "file": ", from the file",
+    }[comparison.identified.source]
     yield Text(f"{estimate.architecture.name} on {device.name} ({device.id}{source})", style="bold")
     matched = f"matched by {', '.join(comparison.matched_by)}"
     yield Text(f"{describe_workload(estimate)} · {comparison.profile.tool}, {matched}", style="dim")

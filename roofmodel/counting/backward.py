@@ -122,7 +122,8 @@ def _contraction_gradients(operator: Operator, line: OperatorLine, wanted: set[s
     for tensor, other in (line.factors, line.factors[::-1]):
         if tensor.name in wanted:
             name = "weight" if tensor.is_parameter else "input" if other.is_parameter else tensor.name
-            result = _with_line(operator, f"grad_{name}", f"{output_gradient} {other} -> {grad(tensor)}", matmul=matmul)
+            flops = operator.gradient_flops.get(tensor.name, matmul)
+            result = _with_line(operator, f"grad_{name}", f"{output_gradient} {other} -> {grad(tensor)}", matmul=flops)
             touched = {f"grad.{t}": n for t, n in operator.touched.items()}
             yield replace(result, touched={**operator.touched, **touched})
 
@@ -209,7 +210,7 @@ def _with_line(
     """A copy of an operator with another line and other FLOPs."""
     return replace(
         operator, name=f"{operator.name}.{suffix}", group=group or operator.group, kind=kind or operator.kind,
-        lines=(parse(text),), matmul_flops=matmul, vector_flops=flops, touched={},
+        lines=(parse(text),), matmul_flops=matmul, vector_flops=flops, touched={}, gradient_flops={},
     )  # fmt: skip
 
 

@@ -36,6 +36,10 @@ class Memory(NamedTuple):
         return Memory(*(either(self.total >= other.total, *roles) for roles in zip(self, other, strict=True)))
 
 
+NEED_WEIGHTS = ("weights", "total")
+"""What is unknown of a memory if the format of the weights is."""
+
+
 def pass_memory(arch: Architecture, step: Step, operators: Sequence[Operator], weights: Number) -> Memory:
     """Peak memory of one pass. `weights` are the bytes of all weights on the GPU, whether the pass uses them or not."""
     return Memory(

@@ -9,6 +9,7 @@ A format has bits per element and, for block formats, a scale per block. Sources
   nf4_double: with it, the scales have 8 bits; their own scales, one fp32 number per 256 of them, are not counted;
 * fp8_block as in DeepSeek-V3: tiles of 128 x 128 with an fp32 scale (arXiv 2412.19437, section 3.3);
 * mxfp4: blocks of 32 with an 8-bit shared exponent (OCP Microscaling Formats specification v1.0);
+* 4.5bit, or any such number: the mean of a format that has no name, scales included;
 * nvfp4: blocks of 16 with an fp8 (e4m3) scale (NVIDIA Blackwell architecture technical brief); the second scale, one
   fp32 number per tensor, is not counted.
 """
@@ -19,7 +20,7 @@ from typing import NamedTuple, get_args
 
 from roofmodel.counting.notation import Tensor
 from roofmodel.numbers.algebra import Number, ceil_div, either
-from roofmodel.options.values import ComputeFormat
+from roofmodel.options.values import ComputeFormat, mean_bits
 
 
 class Format(NamedTuple):
@@ -66,6 +67,15 @@ COMPUTE_FORMATS: tuple[str, ...] = get_args(ComputeFormat)
 """Formats for arithmetic; the others are for storage only."""
 
 
+def number_format(name: str) -> Format:
+    """The format of a name: one of FORMATS, or a mean such as `4.65bit`. Raises KeyError for another name."""
+    bits = mean_bits(name)
+    if bits is None:
+        return FORMATS[name]
+    whole, rest = divmod(bits.numerator, bits.denominator)
+    return Format(name, whole, block=bits.denominator, scale_bits=rest) if rest else Format(name, whole)
+
+
 INDEX = Format("int32", 32)
 """The format of row and column indices of a sparse matrix."""
 MASK = Format("bool", 8)
@@ -78,7 +88,7 @@ class Widths(NamedTuple):
     A weight format narrower than 16 bits applies only to the matrices of linear layers (named `W_...`), as in
     quantized checkpoints. Embedding tables, the matrix before the logits, norms and biases keep the working format, and
     so do the matrices named in `unconverted` (quantized_modules.py). Checkpoints with several formats have those of
-    single matrices in `by_matrix`.
+    single matrices in `by_matrix`, and that of a converted head or token table.
     """
 
     dtype: Format  # the working format: that of activations
@@ -86,7 +96,7 @@ class Widths(NamedTuple):
     kv: Format
     gemm: Format | None = None  # the compute format of GEMMs; None: the working format
     unconverted: frozenset[str] = frozenset()  # weight matrices that a quantized checkpoint does not convert
-    by_matrix: tuple[tuple[str, Format], ...] = ()  # weight matrices in other formats than `weights`
+    by_matrix: tuple[tuple[str, Format], ...] = ()  # matrices in other formats
 
     @property
     def compute(self) -> str:
@@ -104,13 +114,16 @@ class Widths(NamedTuple):
         if tensor.name.startswith("state."):
             return self.state
         name = tensor.name.removeprefix("grad.")
+        if self.by_matrix and name not in self.unconverted and (found := dict(self.by_matrix).get(name)):
+            return found
         if name.startswith("W_") and name not in self.unconverted:
-            return dict(self.by_matrix).get(name, self.weights) if self.by_matrix else self.weights
+            return self.weights
         return self.others if name[0].isupper() else self.dtype
 
     def keeps_working_format(self, tensor: Tensor) -> bool:
         """Whether a tensor is a parameter to which a weight format below 16 bits does not apply."""
-        is_converted = tensor.name.startswith("W_") and tensor.name not in self.unconverted
+        name = tensor.name
+        is_converted = (name.startswith("W_") or name in dict(self.by_matrix)) and name not in self.unconverted
         return tensor.is_parameter and not is_converted
 
     @property

@@ -104,6 +104,7 @@ class Operator:
     * `collective`: the exchange with other GPUs, if any;
     * `function`: the function that vector work computes (a key in vector_flops.py), where frameworks differ in how
       they execute it;
+    * `gradient_flops`: matmul FLOPs of the gradient of a tensor, by its name, where they are fewer than the operator's;
     * `causal`: whether the queries of an attention attend only to keys up to their own positions;
     * `eager`: builds the operators that eager attention runs instead of this fused one, for all query-key pairs; None
       where eager attention runs the same operator.
@@ -125,6 +126,7 @@ class Operator:
     passes: Number = 1
     collective: Collective | None = None
     function: str = ""
+    gradient_flops: Mapping[str, Number] = field(default_factory=dict)
     causal: bool = True
     eager: Callable[[], tuple[Operator, ...]] | None = field(default=None, compare=False, repr=False)
 

@@ -68,6 +68,8 @@ GROUPS = {
 }  # fmt: skip
 """Name of a group of matrices in texts -> part of the module names; the first that fits."""
 
+TABLES = {"E_token": "embeddings", "E_logits": "head"}
+"""The token table and the head's own matrix, which few quantized checkpoints convert -> their names in texts."""
 ROUTER = "W_router"
 """The matrix of a router. No published quantized checkpoint converts it; in transformers it is no linear layer."""
 
@@ -86,6 +88,8 @@ def group_of(name: str) -> str:
     """The group of a weight matrix, such as attention."""
     if name == ROUTER:
         return "router"
+    if name in TABLES:
+        return TABLES[name]
     module = MODULES.get(name, (name,))[0]
     return next(group for group, part in GROUPS.items() if part in module)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from roofmodel.counting.number_formats import FORMATS, Widths
+from roofmodel.counting.number_formats import FORMATS, Widths, number_format
 from roofmodel.counting.routing import UNIFORM, Routing
 from roofmodel.engines.engine import Engine
 from roofmodel.numbers.algebra import Number, ceil_div, half, is_just, mean, minimum, quotient, whole
@@ -105,6 +105,7 @@ class Workload(NamedTuple):
     * `dtype`: compute format of GEMMs, and the format of all tensors unless `weights`, `kv` or `activations` is given;
     * `unconverted`: weight matrices that keep the format of the activations if `weights` is narrower than 16 bits;
     * `matrix_formats`: weight matrices in other formats than `weights`, as pairs of matrix and format;
+    * `weights_known`: False for a checkpoint in an unknown format, whose weights have no size;
     * `logits`: positions with logits; None: the last one for a prefill, all for a forward pass;
     * `engine`: what runs the model; no effect on counts;
     * `routing`: how tokens choose the experts of an MoE model;
@@ -131,6 +132,7 @@ class Workload(NamedTuple):
     micro_batch: Number | None = None
     unconverted: frozenset[str] = frozenset()
     matrix_formats: tuple[tuple[str, str], ...] = ()
+    weights_known: bool = True
     engine: Engine = Engine()
     routing: Routing = UNIFORM
     options: Options = Options()
@@ -159,9 +161,9 @@ class Workload(NamedTuple):
     def widths(self) -> Widths:
         working, gemm = FORMATS[self.activations or self.dtype], FORMATS[self.dtype]
         return Widths(
-            working, FORMATS[self.weights or self.dtype], FORMATS[self.kv or self.dtype],
+            working, number_format(self.weights or self.dtype), FORMATS[self.kv or self.dtype],
             None if gemm == working else gemm, self.unconverted,
-            tuple((name, FORMATS[form]) for name, form in self.matrix_formats),
+            tuple((name, number_format(form)) for name, form in self.matrix_formats),
         )  # fmt: skip
 
     @property

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from roofmodel.devices import calibration_reader, library
 from roofmodel.devices.calibration import Calibration
-from roofmodel.devices.parts import Level, Link, Measured, Pipe
+from roofmodel.devices.parts import Level, Link, Measured, Pipe, Unaligned
 from roofmodel.devices.schema import DeviceFile
 from roofmodel.errors import LIST_HARDWARE, DeviceError, WorkloadError
 from roofmodel.files.text_files import read_yaml
@@ -37,6 +37,7 @@ class Device:
     sparse_pipes: Mapping[str, Pipe] = field(default_factory=dict)
     links: Mapping[str, Link] = field(default_factory=dict)
     measured: tuple[Measured, ...] = ()
+    unaligned: Unaligned | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     calibration: Calibration | None = None
 
@@ -197,6 +198,7 @@ def _read(path: Path, kinds: tuple[str, ...], deferred: bool = False) -> Device:
         levels=file.levels(),
         links=file.links(),
         measured=file.measured(),
+        unaligned=file.unaligned(),
         sources=file.sources,
     )
     fitted = library.fitted_file(path)

@@ -37,6 +37,11 @@ def find(name: str | os.PathLike[str]) -> Path:
     return expand(name)
 
 
+def text(name: str | os.PathLike[str]) -> str:
+    """The text of a device's file. Raises DeviceError."""
+    return find(name).read_text(encoding="utf-8").rstrip()
+
+
 def fitted_file(path: Path) -> Path | None:
     """The file of the parameters that were fitted on a device that comes with roofmodel."""
     found = path.parent / "fitted" / path.name

@@ -82,3 +82,11 @@ class Measured(NamedTuple):
     by: str
     value: float
     source: str | None = None
+
+
+class Unaligned(NamedTuple):
+    """The share of the tensor cores' rate that GEMMs reach whose rows are not multiples of 16 bytes, as measured."""
+
+    rows_of_4_bytes: float
+    rows_of_2_bytes: float
+    source: str | None = None

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from roofmodel.devices.parts import Level, Link, Measured, Pipe
+from roofmodel.devices.parts import Level, Link, Measured, Pipe, Unaligned
 from roofmodel.errors import DeviceError, shorten
 from roofmodel.files.file_names import printable
 from roofmodel.files.text_files import YamlValue, read_yaml
@@ -21,7 +21,8 @@ _CAPABILITY = re.compile(r"\d{1,2}\.\d")
 
 _TOP = (
     "name", "vendor", "generation", "compute_capability", "form_factor", "multiprocessors", "clocks",
-    "pipes", "sparse_pipes", "memory", "links", "measured", "source", "sources", "like", "calibration",
+    "pipes", "sparse_pipes", "memory", "links", "measured", "unaligned_gemms", "source", "sources", "like",
+    "calibration",
 )  # fmt: skip
 _PIPE = ("peak", "per_multiprocessor", "per_clock", "clock", "accumulator", "source")
 _LEVEL = {
@@ -79,6 +80,15 @@ class DeviceFile:
         return (
             tuple(_measured(p, self._sources) for p in self._top["measured"].items()) if "measured" in self._top else ()
         )
+
+    def unaligned(self) -> Unaligned | None:
+        """What GEMMs with rows that are not multiples of 16 bytes reach of the tensor cores' rate."""
+        if "unaligned_gemms" not in self._top:
+            return None
+        shares = ("rows_of_4_bytes", "rows_of_2_bytes")
+        entries = self._top["unaligned_gemms"].mapping(Unaligned._fields, required=shares)
+        of_4, of_2 = (_share(entries[name]) for name in shares)
+        return Unaligned(of_4, of_2, self._sources.name(entries))
 
     def _pipes(self, section: str) -> dict[str, Pipe]:
         if section not in self._top:
@@ -170,6 +180,13 @@ def _level(
     if "bandwidth" in entries and bandwidth is not None:
         _plausible(entries["bandwidth"], bandwidth, level.data_rate, HOW_BANDWIDTH)
     return level
+
+
+def _share(node: YamlValue) -> float:
+    value = node.number()
+    if not 0 < value <= 1:
+        raise node.error(f"{node.path} is {node.text()!r}; it must be a fraction above 0, at most 1")
+    return float(value)
 
 
 HOW_PEAK, HOW_BANDWIDTH = "multiprocessors x clock x rate", "bus x clock x transfers"

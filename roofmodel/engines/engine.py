@@ -29,7 +29,8 @@ class Engine(NamedTuple):
     """An engine. `launch` is None where CUDA graphs launch all kernels of a step together.
 
     `extra_kernels` names the code whose additional kernels are counted: `transformers` or `megatron`; none for an
-    engine with its own model code. `autocast` is the format of torch.autocast. `options` are those of `launch` and
+    engine with its own model code. `pads_vocabulary`: it adds rows to the embedding up to a multiple of 64 or more.
+    `autocast` is the format of torch.autocast. `options` are those of `launch` and
     `autocast` that a user may set, `settings` those that are set.
     """
 
@@ -42,6 +43,7 @@ class Engine(NamedTuple):
     extra_kernels: str = ""
     autocast: str = ""
     fuses: frozenset[str] = frozenset()
+    pads_vocabulary: bool = False
     collectives: str = ""
     all_reduce: AllReduce | None = None
     host: Host = Host()

@@ -11,8 +11,8 @@ from roofmodel.numbers import units
 from roofmodel.options.values import ComputeFormat, StorageFormat
 
 KEYS = (
-    "like", "name", "version", "launch", "extra_kernels", "kernels", "fuses", "collectives", "host", "options",
-    "source",
+    "like", "name", "version", "launch", "extra_kernels", "kernels", "fuses", "pads_vocabulary", "collectives", "host",
+    "options", "source",
 )  # fmt: skip
 REQUIRED = ("name", "version", "kernels", "launch")  # without `like`
 CODES = ("transformers", "megatron")
@@ -54,6 +54,8 @@ def read(path: Path, load: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]
             found[key] = of_base | _kernels(own)
         elif key == "fuses":
             found[key] = frozenset(_one_of(item, FUSIONS) for item in entry.items())
+        elif key == "pads_vocabulary":
+            found[key] = _is_true(entry)
         elif key == "collectives":
             found |= _collectives(entry)
         elif key == "host":
@@ -125,10 +127,14 @@ def _launch(value: YamlValue) -> LaunchTime | None:
 def _host(value: YamlValue) -> Host:
     entries = value.mapping(Host._fields)
     times = {name: _seconds(entry, zero=True) for name, entry in entries.items() if name != "overlapped"}
-    overlapped = entries["overlapped"].value() if "overlapped" in entries else False
-    if not isinstance(overlapped, bool):
-        raise entries["overlapped"].error("host.overlapped must be true or false")
-    return Host(**times, overlapped=overlapped)
+    return Host(**times, overlapped="overlapped" in entries and _is_true(entries["overlapped"]))
+
+
+def _is_true(value: YamlValue) -> bool:
+    found = value.value()
+    if not isinstance(found, bool):
+        raise value.error(f"{value.path} must be true or false")
+    return found
 
 
 def _collectives(value: YamlValue) -> dict[str, Any]:

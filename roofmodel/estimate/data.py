@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from roofmodel.counting.memory import NEED_WEIGHTS
 from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATORS
 from roofmodel.numbers.algebra import plain
 from roofmodel.options.workload import key_of
@@ -29,9 +30,10 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         },
         "hardware": {"name": device.id, "full_name": device.name, "calibrated": device.calibrated},
         "workload": workload_document(estimate),
-        "phases": [phase_document(phase) | _stages(phase) for phase in estimate.phases],
+        "phases": [_phase(estimate, phase) for phase in estimate.phases],
         "memory": {
             **MEMORY_OF_A_GPU.record(estimate.memory),
+            **({} if estimate.has_total else dict.fromkeys(NEED_WEIGHTS)),
             "capacity": estimate.device.capacity,
             "usable": None if estimate.usable_memory is None else int(estimate.usable_memory),
             "fits": estimate.fits,
@@ -41,6 +43,15 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         **({} if estimate.input_pipeline is None else {"input_pipeline": input_document(estimate)}),
         "notes": list(map(str, estimate.notes)),
     }
+
+
+def _phase(estimate: Estimate, phase: PhaseEstimate) -> dict[str, Any]:
+    """A phase with its totals by stage; without the bytes of weights in an unknown format."""
+    document = phase_document(phase) | _stages(phase)
+    if not estimate.has_total:
+        for totals in (document["totals"], *document.get("stages", {}).values()):
+            totals["weight_bytes"] = None
+    return document
 
 
 def workload_document(estimate: Estimate) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from roofmodel.counting.memory import NEED_WEIGHTS
 from roofmodel.estimate.summary import summary
 from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATOR_LINES, markdown_lines
 from roofmodel.estimate.text import describe_remarks
@@ -37,7 +38,9 @@ def _memory(estimate: Estimate) -> list[str]:
         Column(None, "device", MEMORY, lambda _: estimate.device.capacity, unknown="unknown"),
         Column(None, "fits", text=lambda _: {True: "yes", False: "no", None: "unknown"}[estimate.fits]),
     )
-    return MEMORY_OF_A_GPU._replace(columns=(*MEMORY_OF_A_GPU.columns, *device)).markdown([estimate.memory])
+    unknown = () if estimate.has_total else NEED_WEIGHTS
+    columns = (column for column in MEMORY_OF_A_GPU.columns if column.key not in unknown)
+    return MEMORY_OF_A_GPU._replace(columns=(*columns, *device)).markdown([estimate.memory])
 
 
 def _sentence(text: str) -> str:

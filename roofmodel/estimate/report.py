@@ -44,6 +44,22 @@ class Report(TextResult, PictureResult):
 
         return to_dict(self.estimate)
 
+    def rows_to_check(self) -> list[dict[str, Any]]:
+        """The rows of `--fail-if`: phases with their totals and the memory, and operators with `op.` before a column.
+
+        `ttft` and `tpot` are the expected times of prefill and decode.
+        """
+        document, rows = self.to_dict(), list[dict[str, Any]]()
+        memory = {f"memory_{key}": value for key, value in document["memory"].items() if not isinstance(value, list)}
+        for phase in document["phases"]:
+            name, totals = phase["phase"], phase["totals"]
+            latency = {"prefill": "ttft_seconds", "decode": "tpot_seconds"}.get(name)
+            rows.append(
+                {"phase": name, **totals, **memory, **({latency: totals["expected_seconds"]} if latency else {})}
+            )
+            rows += ({"op.phase": name, **{f"op.{key}": value for key, value in op.items()}} for op in phase["ops"])
+        return rows
+
     def to_frame(self) -> pandas.DataFrame:
         """One row per operator in base units, with the columns of `roof estimate --format csv`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from roofmodel.errors import Option
 from roofmodel.estimate.text import describe_host_limit, describe_largest
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import Number, plain
@@ -153,6 +154,9 @@ def _join_phases(phases: tuple[PhaseEstimate, ...], texts: list[str]) -> str:
 def describe_memory(estimate: Estimate) -> str:
     """`3.22 of 72 GiB (0.9 of 80 GiB): fits; weights 2.9 GiB, KV 300 MiB, activations 28.1 MiB`."""
     need = estimate.memory
+    if not estimate.has_total:
+        known = f"KV {units.binary(need.kv_cache)}, activations {units.binary(need.activations)}"
+        return f"unknown weight format; give {Option('weights')} ({known})"
     roles = {
         "weights": need.weights,
         "KV": need.kv_cache,

@@ -74,6 +74,8 @@ def describe_largest(estimate: Estimate) -> str:
     `240; longest --seq at batch 1: 246381 (the model has positions for 1024)`
     """
     arch, batch, longest = estimate.architecture, estimate.largest_batch, estimate.largest_context
+    if not estimate.has_total:
+        return "unknown without the size of the weights"
     if estimate.device.capacity is None:
         return "unknown without the size of the device's memory"
     text = "unlimited" if batch is None else str(batch) if batch else "0, no batch fits"

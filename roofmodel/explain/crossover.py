@@ -241,7 +241,7 @@ class _OperatorsBySize:
 
     def sized(self, n: int) -> tuple[Workload, tuple[Text, ...]]:
         """The workload at a size, with its notes."""
-        return workload(self.arch, **{**self.options, OPTION_NAMES.get(self.over, self.over): n})
+        return workload(self.arch, self.device, **{**self.options, OPTION_NAMES.get(self.over, self.over): n})
 
     def _symbolic(self) -> Workload:
         """The workload with the variable as a symbol; the default decoder length follows the encoder length."""

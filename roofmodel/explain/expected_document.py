@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from roofmodel.devices.calibration import Fit
+from roofmodel.devices.calibration import HEAD_SIZES, Fit
 from roofmodel.explain.explain import Explanation
 from roofmodel.numbers import units
 from roofmodel.numbers.algebra import plain
@@ -23,6 +23,7 @@ from roofmodel.report.document import (
     text_form,
 )
 from roofmodel.timing import derivation
+from roofmodel.timing.attention import AttentionWork
 from roofmodel.timing.engine.run import Run
 from roofmodel.timing.formula import FormulaDescription
 from roofmodel.timing.timing import Expected, Formula
@@ -98,7 +99,17 @@ def formulas(explanation: Explanation) -> Iterator[Block]:
             f"error {fit.error:.1%} on {fit.held_out} held-out rows; interval × {fit.low:.3g} to × {fit.high:.3g}. "
             "An expected time is never below its bound."
         )
-        yield _table("fitted", [p for p in derivation.inputs(found) if p.name.startswith("timing.")])
+        fitted = [p for p in derivation.inputs(found) if p.name.startswith("timing.")]
+        yield _table("fitted", [p for p in fitted if _is_of_its_head_size(p.name, found)])
+
+
+def _is_of_its_head_size(name: str, found: Formula) -> bool:
+    """Whether the formula uses a parameter: of those by head size, such as `timing.pipe_128`, only one."""
+    size = name.rpartition("_")[2]
+    work = found.arguments[0]
+    if not size.isdigit() or not isinstance(work, AttentionWork):
+        return True
+    return int(size) == next((each for each in HEAD_SIZES if each >= work.head_size), HEAD_SIZES[-1])
 
 
 def _described(found: Formula) -> Iterator[Block]:

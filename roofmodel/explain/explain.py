@@ -156,7 +156,7 @@ def explain(arch: Architecture, device: Device | None = None, op: str | None = N
 
     Raises WorkloadError for invalid options or an unknown operator.
     """
-    work, notes = workload(arch, **options)
+    work, notes = workload(arch, device, **options)
     if work.routing.shares:
         raise WorkloadError(
             Option("routing", work.routing.given),

@@ -14,14 +14,18 @@ from roofmodel.engines.engine import Engine
 from roofmodel.errors import WorkloadError
 from roofmodel.explore.nodes import UniqueRecords
 from roofmodel.numbers.traced import Node
-from roofmodel.steps.notes import KERNEL_KINDS, gpus_per_node, link_notes
+from roofmodel.steps.kernel_notes import KERNEL_KINDS
+from roofmodel.steps.notes import gpus_per_node, link_notes
 from roofmodel.timing.engine.run import Timing
 from roofmodel.timing.formula import l2_bytes
 from roofmodel.timing.parameter_sets import choose_set, format_key
 
 
-def describe_device(device: Device, used: Sequence[tuple[str, str, str]], sets: UniqueRecords) -> dict[str, Any]:
-    """A device: its figures, and the indices in `sets` of the `used` parameter sets that it has."""
+def describe_device(
+    device: Device, used: Sequence[tuple[str, str, str]], sets: UniqueRecords, stored: Sequence[str] = tuple(FORMATS)
+) -> dict[str, Any]:
+    """A device: its figures, and the indices in `sets` of the `used` parameter sets that it has, by compute format and
+    `stored` format."""
     return {
         "id": device.id,
         "name": device.name,
@@ -38,7 +42,7 @@ def describe_device(device: Device, used: Sequence[tuple[str, str, str]], sets: 
         "node_size": gpus_per_node(device),
         "network_note": _network_note(device),
         "pipes": {dtype: pipes for dtype in COMPUTE_FORMATS if (pipes := _pipes(device, dtype))},
-        "sets": {"|".join(keys): _sets(device, *keys, sets) for keys in used if _expects(device, keys[0])},
+        "sets": {"|".join(keys): _sets(device, *keys, sets, stored) for keys in used if _expects(device, keys[0])},
     }
 
 
@@ -95,7 +99,7 @@ def sets_used(nodes: Sequence[Node]) -> list[tuple[str, str, str]]:
     return list(dict.fromkeys(tuple(name.split("|")[1:4]) for name in names))
 
 
-def _sets(device: Device, kind: str, implementation: str, role: str, sets: UniqueRecords) -> Any:
+def _sets(device: Device, kind: str, implementation: str, role: str, sets: UniqueRecords, stored: Sequence[str]) -> Any:
     """The index of the parameter set by compute format and format of the role; None where none is fitted.
 
     For collectives the role is a link, which has one set.
@@ -112,7 +116,7 @@ def _sets(device: Device, kind: str, implementation: str, role: str, sets: Uniqu
     if kind == "collectives":
         link = _links(device)[role]
         return link and index(link.parameters)
-    return {dtype: {stored: index(format_key(dtype, stored)) for stored in FORMATS} for dtype in COMPUTE_FORMATS}
+    return {dtype: {name: index(format_key(dtype, name)) for name in stored} for dtype in COMPUTE_FORMATS}
 
 
 def kernels_of(device: Device, kind: str, implementation: str, key: str) -> tuple[str, ...]:

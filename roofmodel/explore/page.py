@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from roofmodel.counting.notation import AXES, Tensor
-from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS, Widths
+from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS, Format, Widths, number_format
 from roofmodel.counting.operator import Cost, Operator
 from roofmodel.devices.device import Device
 from roofmodel.errors import WorkloadError, shorten
@@ -85,6 +85,12 @@ def _compressed(text: str) -> str:
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
+NARROW_DTYPE = (
+    "with a dtype below 16 bits, this page counts the tensors between operators in it; roof estimate counts them in 16 "
+    "bits (activations)"
+)
+
+
 def data(
     archs: Sequence[Architecture],
     devices: Sequence[Device],
@@ -92,25 +98,30 @@ def data(
 ) -> dict[str, Any]:
     """The page's data: `roofmodel.explore/1`."""
     trace, rows = Trace(), UniqueRecords()
+    formats = [*FORMATS.values(), *_mean_formats(archs)]
     document = {"models": [_model(arch, trace, rows, progress) for arch in archs], "rows": rows.records}
     excerpt = trace.excerpt(nodes.numbers(document))
-    for name, format in FORMATS.items():
-        nodes.formula_of_bytes(trace, name, format.bytes)
+    for form in formats:
+        nodes.formula_of_bytes(trace, form.name, form.bytes)
     sets, parameter_sets = UniqueRecords(), sets_used(excerpt.nodes)
     return {
         "schema": "roofmodel.explore/1",
         **nodes.plain(document, excerpt),
         "nodes": nodes.nodes(excerpt),
-        "devices": [describe_device(device, parameter_sets, sets) for device in devices],
+        "devices": [describe_device(each, parameter_sets, sets, [form.name for form in formats]) for each in devices],
         "sets": sets.records,
-        "formats": {
-            name: {"bits": format.bits, "computes": name in COMPUTE_FORMATS} for name, format in FORMATS.items()
-        },
+        "formats": {form.name: {"bits": form.bits, "computes": form.name in COMPUTE_FORMATS} for form in formats},
         "axes": AXES,
         "memory_utilization": MEMORY_UTILIZATION,
         "optimizers": DECLARED["optimizer"].choices,
         "formulas": {name: nodes.formula(format) for name, format in trace.functions.items()},
     }
+
+
+def _mean_formats(archs: Sequence[Architecture]) -> list[Format]:
+    """The weight formats of quantized checkpoints that have no name, such as 4.5bit."""
+    stated = dict.fromkeys(arch.quantization.weights for arch in archs if arch.quantization)
+    return [number_format(name) for name in stated if name and name not in FORMATS]
 
 
 def _model(arch: Architecture, trace: Trace, rows: UniqueRecords, progress: Progress) -> dict[str, Any]:
@@ -144,7 +155,7 @@ def _model(arch: Architecture, trace: Trace, rows: UniqueRecords, progress: Prog
         "limits": {"source": arch.max_source, "positions": arch.max_tokens},
         "image": arch.image,
         "encodes": arch.encoder is not None,
-        "notes": [*map(str, arch.notes)],
+        "notes": [*map(str, arch.notes), NARROW_DTYPE],
         "checkpoint_formats": {role: getattr(defaults, role) for role in ("weights", "kv")},
         "kv_with_narrow_dtype": workload(arch, dtype="fp8")[0].kv,
         "situations": {" ".join(variant): cases for variant, cases in explored.items()},

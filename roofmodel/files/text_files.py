@@ -116,6 +116,11 @@ class YamlValue(NamedTuple):
         return isinstance(self.node, yaml.MappingNode)
 
     @property
+    def is_list(self) -> bool:
+        """Whether the value is a list."""
+        return isinstance(self.node, yaml.SequenceNode)
+
+    @property
     def is_null(self) -> bool:
         """Whether the value is empty or null."""
         return bool(_tag(self.node) == "tag:yaml.org,2002:null")
@@ -165,23 +170,32 @@ def read_yaml(path: Path, kind: type[RoofError], expected: str, extract: Callabl
     Raises FileNotFoundError if there is no file, `kind` if it cannot be read or is not YAML.
     """
     try:
-        node = _compose(extract(read_text(path)))
+        text = extract(read_text(path))
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(path) from None
     except OSError as error:
         raise kind(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise kind(f"{path}: expected {expected}, got a file that is {error}") from None
+    return parse_yaml(text, str(path), kind, expected)
+
+
+def parse_yaml(text: str, file: str, kind: type[RoofError], expected: str) -> YamlValue:
+    """The root value of a YAML text; messages name it `file`, and `expected` as its content. Raises `kind`."""
+    try:
+        node = _compose(text)
     except _LimitExceeded as error:
-        raise kind(f"{path}:{error.line}: {error}") from None
+        raise kind(f"{file}:{error.line}: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        position = f"{path}:{mark.line + 1}" if mark else str(path)
+        position = f"{file}:{mark.line + 1}" if mark else file
         problem = getattr(error, "problem", None) or str(error).split("\n")[0]
         raise kind(f"{position}: not YAML ({problem})") from None
+    except ValueError as error:
+        raise kind(f"{file}: expected {expected}, got a file that is {error}") from None
     if node is None:
-        raise kind(f"{path}: expected {expected}, got an empty file")
-    return YamlValue(node, str(path), "", kind)
+        raise kind(f"{file}: expected {expected}, got an empty file")
+    return YamlValue(node, file, "", kind)
 
 
 def depth(value: Any) -> int:

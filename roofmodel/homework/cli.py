@@ -7,21 +7,32 @@ from typing import Annotated, Any
 
 import typer
 
-from roofmodel.homework.api import check_homework, homework
+from roofmodel.homework.api import check_homework, grade_homework, homework, homework_class
 from roofmodel.homework.report import HomeworkSheet
 from roofmodel.options.command_line import Settings
 from roofmodel.report.command import DOCUMENT_FILES, DOCUMENT_FORMATS, CommandCall, command, command_group
-from roofmodel.report.printing import present
+from roofmodel.report.printing import present, print_line
 
 app = command_group(
     "Write problem sheets with different numbers for each student, and check the answers.",
     examples=(
         "roof homework new --student 1001 -o sheet.md",
-        "roof homework new --student 1001 --seed fall --key -o key.md",
         "roof homework check sheet.md --student 1001",
+        "roof homework class roster.csv -o sheets",
+        "roof homework grade answers --key key.json -o grades.csv",
     ),
 )
-SETTINGS: Settings = {"student": {"flags": ("--student",)}, "seed": {"envvar": "ROOF_HOMEWORK_SEED"}}
+SETTINGS: Settings = {
+    "student": {"flags": ("--student",)},
+    "seed": {"envvar": "ROOF_HOMEWORK_SEED"},
+    "sheet": {"metavar": "<name>|FILE"},
+}
+CLASS_SETTINGS: Settings = {
+    **SETTINGS,
+    "roster": {"metavar": "ROSTER.csv"},
+    "folder": {"flags": ("-o", "--output"), "metavar": "FOLDER"},
+}
+GRADE_SETTINGS: Settings = {"folder": {"metavar": "FOLDER"}, "key": {"metavar": "FILE"}}
 
 
 def _new(
@@ -37,5 +48,19 @@ def _new(
     present(call(), form, output, notes=["without --seed, students can print this key, too"] if public else [])
 
 
+def _class(call: CommandCall, form: Any, output: Sequence[str]) -> None:
+    """Write the sheets and the key, and present the list of the sheets."""
+    result = call()
+    written = result.written
+    print_line(f"wrote {len(written.sheets)} sheets to {written.folder}")
+    print_line(f"wrote {written.key}: the seed and all answers; keep it secret")
+    present(result, form)
+
+
 command(homework, group=app, name="new", formats=DOCUMENT_FORMATS, files=DOCUMENT_FILES, settings=SETTINGS, run=_new)
 command(check_homework, group=app, name="check", formats=DOCUMENT_FORMATS, files=DOCUMENT_FILES, settings=SETTINGS)
+command(homework_class, group=app, name="class", formats=("table", "json"), settings=CLASS_SETTINGS, run=_class)
+command(
+    grade_homework, group=app, name="grade", formats=("table", "json", "csv"), files=".csv .json",
+    settings=GRADE_SETTINGS,
+)  # fmt: skip

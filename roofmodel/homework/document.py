@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 from roofmodel.errors import Command
-from roofmodel.homework.homework import Graded, GradedSheet, Sheet
-from roofmodel.homework.problem import SYMBOLS, UNITS, Problem, Question
+from roofmodel.homework.homework import SHEETS, Graded, GradedSheet, Sheet
+from roofmodel.homework.problem import Problem, Question
 from roofmodel.numbers import units
 from roofmodel.report import formula
 from roofmodel.report.document import (
@@ -47,7 +48,8 @@ def document(sheet: Sheet, key: bool = False) -> Document:
         command = Command(
             f"roof homework check FILE --student {student}", f'roofmodel.check_homework("FILE", {student})'
         )
-        checks = "The lecturer checks them" if sheet.seeded else f"Check them with {command}"
+        by_lecturer = sheet.seeded or sheet.name not in SHEETS  # a file of own problems has the formulas of the answers
+        checks = "The lecturer checks them" if by_lecturer else f"Check them with {command}"
         blocks.append(Paragraph(f"Write each number after its colon, in the stated unit. {checks}."))
     blocks.append(Code("\n".join(_answers(sheet, filled=key))))
     return Document(blocks, _data(sheet, key))
@@ -56,8 +58,12 @@ def document(sheet: Sheet, key: bool = False) -> Document:
 def _questions(problem: Problem) -> TextTable:
     return TextTable(
         ("blank", "question", "unit", "|tolerance"),
-        [(q.id, q.text, q.unit, f"{q.tolerance:.0%}" if q.tolerance else "exact") for q in problem.questions],
+        [(q.id, q.text, q.unit, _tolerance(q)) for q in problem.questions],
     )
+
+
+def _tolerance(question: Question) -> str:
+    return f"{units.significant(question.tolerance * 100)}%" if question.tolerance else "exact"
 
 
 def _answers(sheet: Sheet, filled: bool) -> Iterator[str]:
@@ -84,7 +90,7 @@ def _solutions(problem: Problem) -> Iterator[Block]:
 def _derivation(question: Question) -> Equation:
     """The formula in symbols, with numbers, and the answer; for a ceiling, the intensity minus the ridge point."""
     expression = question.expression
-    values = {each: question.values[each.name] for each in expression.free_symbols}
+    values = {each: _number(question.values[each.name]) for each in expression.free_symbols}
     if isinstance(question.value, str):
         difference = units.significant(float(expression.subs(values)), DIGITS)
         answer = text_form(f"{difference} FLOP/B relative to the ridge point, so {question.value}")
@@ -95,14 +101,18 @@ def _derivation(question: Question) -> Equation:
     return Equation(question.id, [symbols, numbers, answer])
 
 
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, Fraction) else value
+
+
 def _legend(sheet: Sheet) -> str:
-    used = dict.fromkeys(name for problem in sheet.problems for q in problem.questions for name in q.symbols)
-    return ", ".join(f"{name} is {SYMBOLS[name]}" for name in used)
+    used = [each for problem in sheet.problems for question in problem.questions for each in question.used.items()]
+    return ", ".join(f"{name} is {meaning}" for name, meaning in dict.fromkeys(used))
 
 
 def _in_unit(question: Question, value: float | str) -> str:
     """An answer in the unit of the question."""
-    return value if isinstance(value, str) else units.significant(value / UNITS[question.unit], DIGITS)
+    return value if isinstance(value, str) else units.significant(question.in_unit(value), DIGITS)
 
 
 def _data(sheet: Sheet, key: bool) -> dict[str, Any]:
@@ -124,12 +134,21 @@ def _data(sheet: Sheet, key: bool) -> dict[str, Any]:
     }
 
 
+def answers_in_unit(sheet: Sheet) -> dict[str, dict[str, float | str]]:
+    """The right answers by problem and question, in the units of the questions."""
+    return {
+        problem.id: {q.id: q.value if isinstance(q.value, str) else q.in_unit(q.value) for q in problem.questions}
+        for problem in sheet.problems
+    }
+
+
 def _question(question: Question, key: bool) -> dict[str, Any]:
     asked = {"id": question.id, "text": question.text, "unit": question.unit, "tolerance": question.tolerance}
     if not key:
         return asked
-    value = question.value if isinstance(question.value, str) else question.value / UNITS[question.unit]
-    return {**asked, "answer": value, "formula": question.formula, "values": dict(question.values)}
+    value = question.value if isinstance(question.value, str) else question.in_unit(question.value)
+    values = {name: _number(each) for name, each in question.values.items()}
+    return {**asked, "answer": value, "formula": question.formula, "values": values}
 
 
 # --- A check ----------------------------------------------------------------------------------------
@@ -177,7 +196,7 @@ def report(found: GradedSheet) -> Document:
                             "id": each.question.id,
                             "answer": each.answer
                             if each.answer is None or isinstance(each.answer, str)
-                            else each.answer / UNITS[each.question.unit],
+                            else each.question.in_unit(each.answer),
                             "right": each.right,
                             "hint": each.hint,
                         }

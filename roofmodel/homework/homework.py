@@ -6,42 +6,22 @@ be made again at any time, and answers are not stored.
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from roofmodel.errors import AnswerError, Option, WorkloadError, choices, shorten
 from roofmodel.files import text_files
-from roofmodel.files.text_files import YamlValue, expand, read_text
-from roofmodel.homework import kernel_problems as kernels
-from roofmodel.homework import model_problems as models
-from roofmodel.homework import run_problems as runs
-from roofmodel.homework import scaling_problems as scaling
-from roofmodel.homework.problem import CEILINGS, SYMBOLS, UNITS, Draw, Problem, Question
+from roofmodel.files.text_files import YamlValue, expand, parse_yaml, read_text
+from roofmodel.homework import answers as written_answers
+from roofmodel.homework.generator import ProblemSet, packaged, parsed_problems, read_problems
+from roofmodel.homework.problem import CEILINGS, Draw, Problem, Question
+from roofmodel.options.arguments import PathLike
 
-PROBLEMS: Mapping[str, Callable[[Draw], Problem]] = {
-    "stream": kernels.stream,
-    "matmul": kernels.matmul,
-    "stencil": kernels.stencil,
-    "block": models.block,
-    "phases": models.phase_bounds,
-    "kv": models.kv_cache,
-    "decode": models.decode,
-    "counters": kernels.counters,
-    "achieved": kernels.achieved,
-    "convolution": scaling.convolution,
-    "loader": scaling.loader,
-    "shared": scaling.shared,
-    "replicas": scaling.replicas,
-    "experts": scaling.experts,
-    "timeline": runs.timeline,
-    "stall": runs.stall,
-    "late": runs.late_rank,
-    "gaps": runs.late_launch,
-}
 SHEETS = {
     "lectures": ("stream", "matmul", "stencil", "block", "phases", "kv", "decode", "counters", "achieved"),
     "rooflines": ("stream", "matmul", "stencil", "achieved"),
@@ -53,6 +33,9 @@ SHEETS = {
 """The problems of each sheet, by its name."""
 MAX_STUDENT_LENGTH = 100
 POWERS_OF_1000 = (-4, -3, -2, -1, 1, 2, 3, 4)
+SHORT_SEED = 16
+"""Characters; a seed with fewer can be found by trying words."""
+HARDNESS = 2**16  # of scrypt: each try of a seed takes 64 MiB and some tenths of a second
 
 
 class Sheet(NamedTuple):
@@ -69,7 +52,7 @@ class Sheet(NamedTuple):
         numbers = [
             [question.id, *map(str, question.values.values())] for p in self.problems for question in p.questions
         ]
-        return blake2b(json.dumps(numbers).encode(), digest_size=4).hexdigest()
+        return hashlib.blake2b(json.dumps(numbers).encode(), digest_size=4).hexdigest()
 
 
 class Graded(NamedTuple):
@@ -83,6 +66,11 @@ class Graded(NamedTuple):
     right: bool
     hint: str | None = None
     understood: bool = True
+    explained: bool = False  # whether a common mistake explains a wrong number
+
+    def points(self, partial: float = 0) -> float:
+        """The points of the question, of which a wrong answer that a common mistake explains gets a fraction."""
+        return self.question.points * (1 if self.right else partial if self.explained else 0)
 
 
 class GradedSheet(NamedTuple):
@@ -100,24 +88,70 @@ class GradedSheet(NamedTuple):
         """The fraction of the questions with a right answer."""
         return sum(graded.right for graded in self.graded) / len(self.graded)
 
+    def points(self, partial: float = 0) -> dict[str, float]:
+        """The points of each question, as `problem.question`."""
+        return {f"{p.id}.{each.question.id}": each.points(partial) for p, found in self.problems for each in found}
 
-def sheet(student: str, name: str = "lectures", seed: str = "") -> Sheet:
-    """The sheet of a student. Raises WorkloadError for an unusable student name."""
-    student = student.strip()
-    if not (student.isprintable() and 0 < len(student) <= MAX_STUDENT_LENGTH):
-        raise WorkloadError(
-            Option("student"),
-            f" is {shorten(student)}; it must be a name or number of 1 to {MAX_STUDENT_LENGTH} characters",
-        )
-    problems = tuple(PROBLEMS[each](hashed_draw(seed, name, student, each)) for each in SHEETS[name])
-    return Sheet(name, student, problems, bool(seed))
+
+class SheetSource(NamedTuple):
+    """The problems of a sheet, before numbers are drawn."""
+
+    name: str
+    problems: ProblemSet
+    ids: tuple[str, ...]
+    text: str = ""  # of a lecturer's file
+
+    def sheet(self, student: str, seed: str = "") -> Sheet:
+        """The sheet of a student. Raises WorkloadError for an unusable student name."""
+        student = student.strip()
+        if not (student.isprintable() and 0 < len(student) <= MAX_STUDENT_LENGTH):
+            raise WorkloadError(
+                Option("student"),
+                f" is {shorten(student)}; it must be a name or number of 1 to {MAX_STUDENT_LENGTH} characters",
+            )
+        secret = _secret(seed) if seed else ""
+        drawn = (self.problems.problem(id, hashed_draw(secret, self.name, student, id)) for id in self.ids)
+        return Sheet(self.name, student, tuple(drawn), bool(seed))
+
+
+def source_of(sheet: PathLike, text: str = "") -> SheetSource:
+    """The problems of a packaged sheet, of a lecturer's YAML file, or of its `text`.
+
+    Raises WorkloadError for an unknown name, AnswerError for an invalid file.
+    """
+    name = os.fspath(sheet)
+    if name in SHEETS and not text:
+        return SheetSource(name, packaged(), SHEETS[name])
+    if text:
+        found = parsed_problems(text, name)
+    elif name.endswith((".yaml", ".yml")):
+        try:
+            found, text = read_problems(expand(name))
+        except FileNotFoundError:
+            raise WorkloadError(Option("sheet"), f": {name}: no such file") from None
+    else:
+        known = choices(name, SHEETS)
+        raise WorkloadError(Option("sheet"), f": unknown value {shorten(name)}{known}; or a YAML file of problems")
+    return SheetSource(text_files.expand(name).stem, found, found.order, text)
+
+
+def sheet(student: str, name: PathLike = "lectures", seed: str = "") -> Sheet:
+    """The sheet of a student. Raises WorkloadError for an unknown sheet or an unusable student name."""
+    return source_of(name).sheet(student, seed)
+
+
+@cache
+def _secret(seed: str) -> str:
+    """A key that is slow to compute, so that a sheet does not confirm a guess of its seed cheaply."""
+    key = hashlib.scrypt(seed.encode(), salt=b"roofmodel homework", n=HARDNESS, r=8, p=1, maxmem=2**27)
+    return key.hex()
 
 
 def hashed_draw(*key: str) -> Draw:
     """A Draw that selects options by a hash of the key and the drawn quantity's name, independent of other draws."""
 
     def draw(name: str, options: Sequence[Any]) -> Any:
-        digest = blake2b(json.dumps([*key, name]).encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(json.dumps([*key, name]).encode(), digest_size=8).digest()
         return options[int.from_bytes(digest, "big") % len(options)]
 
     return draw
@@ -126,17 +160,29 @@ def hashed_draw(*key: str) -> Draw:
 # --- Answers ----------------------------------------------------------------------------------------
 
 
-def check(path: str, student: str, name: str | None = None, seed: str = "") -> GradedSheet:
-    """Grade a file of answers: YAML, or the filled-in sheet (Markdown, LaTeX, JSON).
+Answers = PathLike | Mapping[str, Any]
+"""A file of answers, or a dictionary: answers by problem and question, alone or in the dictionary of a sheet."""
+
+
+def check(answers: Answers, student: str, name: PathLike | None = None, seed: str = "") -> GradedSheet:
+    """Grade answers: a YAML file, a completed sheet (Markdown, LaTeX, JSON), or a dictionary.
 
     An answer that cannot be interpreted counts as wrong. Raises AnswerError, with file and line, for a file that does
     not contain answers to this sheet.
     """
-    entries = _read_entries(path)
+    entries = read_entries(answers)
     if name is None and "sheet" in entries and entries["sheet"].text() not in SHEETS:
         written = entries["sheet"].text()
-        raise entries["sheet"].error(f"unknown sheet {shorten(written)}{choices(written, SHEETS)}")
+        raise entries["sheet"].error(
+            f"unknown sheet {shorten(written)}{choices(written, SHEETS)}; the file of your own problems is ",
+            Option("sheet", f"{written}.yaml"),
+        )
     asked = sheet(student, name or (entries["sheet"].text() if "sheet" in entries else "lectures"), seed)
+    return graded(entries, asked)
+
+
+def graded(entries: Mapping[str, YamlValue], asked: Sheet) -> GradedSheet:
+    """Grade the answers to a sheet. Raises AnswerError for the answers to another sheet."""
     _check_same_sheet(entries, asked)
     ids = [problem.id for problem in asked.problems]
     given = entries["answers"].mapping(ids)
@@ -147,7 +193,7 @@ def has_answers(path: str) -> bool:
     """Whether a file is a student's sheet with answers. A sheet that cannot be read counts as one with answers."""
     try:
         text = read_text(expand(path))
-        given = [problem for problem in _read_entries(path)["answers"].mapping().values() if not problem.is_null]
+        given = [problem for problem in read_entries(path)["answers"].mapping().values() if not problem.is_null]
         return not re.search(_KEY_TITLE, text, re.MULTILINE) and any(
             not answer.is_null for problem in given for answer in problem.mapping().values()
         )
@@ -161,11 +207,19 @@ _ANSWERS, _KEY_TITLE = "\nanswers:", r"^(# |\\section\*\{)Key: "
 _FENCES = {"```": "```", r"\begin{verbatim}": r"\end{verbatim}"}  # start and end of the answers in Markdown and LaTeX
 
 
-def _read_entries(path: str) -> dict[str, YamlValue]:
-    try:
-        root = text_files.read_yaml(expand(path), AnswerError, "a homework sheet with answers", extract=_answer_block)
-    except FileNotFoundError:
-        raise AnswerError(f"{path}: no such file; give a homework sheet with answers") from None
+def read_entries(answers: Answers) -> dict[str, YamlValue]:
+    """What a file or a dictionary of answers states. Raises AnswerError."""
+    expected = "a homework sheet with answers"
+    if isinstance(answers, Mapping):
+        whole = answers if "answers" in answers else {"answers": answers}
+        text = json.dumps(whole, default=str)  # NumPy's numbers have no JSON
+        root = parse_yaml(text, "answers", AnswerError, expected)
+    else:
+        path = os.fspath(answers)
+        try:
+            root = text_files.read_yaml(expand(path), AnswerError, expected, extract=_answer_block)
+        except FileNotFoundError:
+            raise AnswerError(f"{path}: no such file; give a homework sheet with answers") from None
     json_only = ("schema", "problems")
     return root.mapping(("student", "sheet", "made", "answers", *json_only), required=("answers",))
 
@@ -197,7 +251,7 @@ def _answer_block(text: str) -> str:
 def _check_same_sheet(entries: Mapping[str, YamlValue], asked: Sheet) -> None:
     """Raises AnswerError if the answers belong to another sheet."""
     for key, value in (("student", asked.student), ("sheet", asked.name)):
-        if key in entries and not _same_name(entries[key].text(), value):
+        if key in entries and not same_name(entries[key].text(), value):
             raise entries[key].error(
                 f"these are answers of {key} {shorten(entries[key].text())}, not of {value!r}; check ", Option(key)
             )
@@ -210,7 +264,7 @@ def _check_same_sheet(entries: Mapping[str, YamlValue], asked: Sheet) -> None:
         )
 
 
-def _same_name(written: str, name: str) -> bool:
+def same_name(written: str, name: str) -> bool:
     """Whether a name equals another one, apart from non-ASCII letters, which LaTeX's verbatim may replace."""
     return len(written) == len(name) and all(a == b or not b.isascii() for a, b in zip(written, name, strict=True))
 
@@ -230,28 +284,30 @@ def _grade(question: Question, entry: YamlValue | None) -> Graded:
     except AnswerError:  # for example a list
         return Graded(question, "", False, "give one value", understood=False)
     if isinstance(question.value, str):
-        word = text.lower()
-        if word not in CEILINGS:
+        word = written_answers.ceiling(text)
+        if word is None:
             return Graded(question, text, False, f"it must be one of {', '.join(CEILINGS)}", understood=False)
         hint = "compare the arithmetic intensity with the ridge point"
         return Graded(question, word, word == question.value, None if word == question.value else hint)
-    answer = _number(question, text)
-    if answer is None:
-        hint = f"give a number in {question.unit}, such as 1237.5 or 1/6, without commas or another unit"
+    meanings = [float(meaning) for meaning in written_answers.readings(text, question.unit)]
+    if not meanings:
+        hint = f"give a number in {question.unit}, such as 1237.5 or 1/6, or one with another unit of the same kind"
         return Graded(question, text, False, hint, understood=False)
-    right = is_within_tolerance(answer, question.value, question.tolerance)
-    return Graded(question, answer, right, None if right else hint_for(question, answer))
+    right = next((answer for answer in meanings if is_right(question, answer)), None)
+    if right is not None:
+        return Graded(question, right, True)
+    mistakes = mistakes_of(question, meanings[0])
+    return Graded(question, meanings[0], False, hint_for(question, meanings[0]), explained=bool(mistakes))
 
 
-def _number(question: Question, text: str) -> float | None:
-    """A number or a fraction in base units, with or without its unit; None for other texts, such as the ambiguous
-    `1,237`."""
-    numerator, slash, denominator = re.sub(rf"\s*{re.escape(question.unit)}\Z", "", text).partition("/")
-    try:
-        value = float(numerator) / (float(denominator) if slash else 1) * UNITS[question.unit]
-    except (ValueError, ZeroDivisionError):
-        return None
-    return value if math.isfinite(value) else None
+def is_right(question: Question, answer: float) -> bool:
+    """Whether an answer is within the tolerance, and not closer to the result of a common mistake."""
+    assert not isinstance(question.value, str)
+    error = abs(answer - question.value)
+    return is_within_tolerance(answer, question.value, question.tolerance) and all(
+        error <= abs(answer - mistake.result) or is_within_tolerance(mistake.result, question.value, 0)
+        for mistake in question.mistakes
+    )
 
 
 def is_within_tolerance(answer: float, value: float, tolerance: float) -> bool:
@@ -259,15 +315,23 @@ def is_within_tolerance(answer: float, value: float, tolerance: float) -> bool:
     return abs(answer - value) <= max(tolerance, 1e-9) * abs(value)
 
 
-def hint_for(question: Question, answer: float) -> str:
-    """The common mistake that explains a wrong number, or the quantities that the answer depends on."""
+def mistakes_of(question: Question, answer: float) -> list[str]:
+    """The hints of the common mistakes that explain a wrong number."""
     assert not isinstance(question.value, str)
     value, tolerance = question.value, question.tolerance
-    mistakes = [
-        each for each in question.mistakes if each.factor and not is_within_tolerance(each.factor, 1, tolerance)
+    found = [
+        each.hint
+        for each in question.mistakes
+        if each.result
+        and is_within_tolerance(answer, each.result, tolerance)
+        and not is_within_tolerance(each.result, value, 0)
     ]
-    found = [each.hint for each in mistakes if is_within_tolerance(answer, each.factor * value, tolerance)]
     if not found and any(is_within_tolerance(answer, value * 1000.0**power, tolerance) for power in POWERS_OF_1000):
         found = [f"wrong by a power of 1000; give the answer in {question.unit}"]
-    quantities = ", ".join(SYMBOLS[name] for name in question.symbols)
-    return "; or: ".join(dict.fromkeys(found)) or f"not a common mistake; the answer depends on: {quantities}"
+    return list(dict.fromkeys(found))
+
+
+def hint_for(question: Question, answer: float) -> str:
+    """The common mistake that explains a wrong number, or the quantities that the answer depends on."""
+    found = mistakes_of(question, answer)
+    return "; or: ".join(found) or f"not a common mistake; the answer depends on: {', '.join(question.used.values())}"

@@ -468,12 +468,21 @@ def _unsystematic(parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], st
         )
         yield Cause("workload", (), seconds, text)
         return
-    frequent = numbers[times >= max(2, OFTEN_LATEST * len(latest))]
-    text = (
-        f"the latest rank is {units.seconds(seconds)} later than the others on average; no rank is the latest in more "
-        "than half of the steps"
-        if not len(frequent)
-        else f"rank {ranks[frequent[0]].number} is the latest in {int(times.max())} of {len(latest)} steps, by "
-        f"amounts that vary too much between these steps to be one delay; {units.seconds(seconds)} per step on average"
-    )
+    often = numbers[(times >= max(2, OFTEN_LATEST * len(latest)))]
+    frequent = sorted((place for place in often.tolist() if losses[latest == place].sum() > 0),
+                      key=lambda place: -losses[latest == place].sum())  # fmt: skip
+    if not frequent:
+        text = (
+            f"the latest rank is {units.seconds(seconds)} later than the others on average; no rank is the latest in "
+            "more than half of the steps"
+        )
+    else:
+        amounts = losses[latest == frequent[0]]
+        low, high = (units.seconds(float(amount)) for amount in (amounts.min(), amounts.max()))
+        chance = "amounts that differ too much" if amounts.max() > SIMILAR * amounts.min() else "too few steps"
+        text = (
+            f"rank {ranks[frequent[0]].number} is the latest in {len(amounts)} of {len(latest)} steps, by "
+            f"{low if low == high else f'{low} to {high}'}: {chance} to be told from chance; {units.seconds(seconds)} "
+            "per step on average"
+        )
     yield Cause("random", tuple(ranks[place].number for place in frequent), seconds, text)

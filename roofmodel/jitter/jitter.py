@@ -173,7 +173,7 @@ def _kernel_jitter(files: Sequence[str], stored: frozenset[str], options: _Optio
         lateness=reduced.lateness,
         curves=reduced.curves,
         causes=tuple(reduced.causes),
-        findings=tuple(_findings(reduced)),
+        findings=tuple(_findings(reduced, alignment.ranks)),
         warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in every)),
     )
 
@@ -345,18 +345,25 @@ def difference_text(difference: Difference) -> str:
     return f"the sequences of kernels differ from {where} on: {what}; the common kernels are compared"
 
 
-def _findings(reduced: ReducedSteps) -> list[str]:
+def _findings(reduced: ReducedSteps, ranks: Sequence[ComparedRank]) -> list[str]:
     """The result in words: the causes by their cost, the latest rank, and whether kernels are the cause."""
     found = [cause.evidence for cause in reduced.causes]
     found.append(_latest_finding(reduced.steps, reduced.threshold))
     if not any(cause.kind in ("gpu", "workload") or "longer kernels" in cause.evidence for cause in reduced.causes):
-        found.append(
-            "kernels are not the cause: the computation of the slowest rank is "
-            f"{reduced.slowest_compute():.1%} longer than the median"
-        )
+        found.append(_kernels_finding(reduced, ranks))
     if not reduced.causes:
         found.append(f"no rank is persistently late by {SIGNIFICANT:.1%} of the step time or more")
     return found
+
+
+def _kernels_finding(reduced: ReducedSteps, ranks: Sequence[ComparedRank]) -> str:
+    """Whether kernels can be the cause where no cause names them: a small part of the step excludes them."""
+    place, longer, seconds = reduced.slowest_compute()
+    share = seconds / reduced.step_seconds if reduced.step_seconds else 0.0
+    text = f"the computation of rank {ranks[place].number}, the slowest, is {longer:.1%} longer than the median"
+    if share < SIGNIFICANT:
+        return f"kernels are not the cause: {text}"
+    return f"kernels are not excluded as a cause: {text} ({units.seconds(seconds)} per step, {share:.1%} of it)"
 
 
 def _latest_finding(steps: Sequence[StepSummary], threshold: float) -> str:

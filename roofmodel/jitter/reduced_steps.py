@@ -87,16 +87,17 @@ class ReducedSteps(NamedTuple):
         total = np.nansum(self.compute, axis=0)
         return [float(seconds) if known else None for seconds, known in zip(total, compared, strict=True)]
 
-    def slowest_compute(self) -> float:
-        """The computation of the slowest rank per step / the median over ranks - 1.
+    def slowest_compute(self) -> tuple[int, float, float]:
+        """The rank (place) with the longest computation, this / the median over ranks - 1, and their difference (s).
 
         Means over the steps that all compared ranks have; without such a step, over the steps of each rank.
         """
-        compute = self.compute[:, ~np.isnan(self.compute).all(axis=0)]
+        places = np.flatnonzero(~np.isnan(self.compute).all(axis=0))
+        compute = self.compute[:, places]
         complete = ~np.isnan(compute).any(axis=1)
         means = np.nanmean(compute[complete] if complete.any() else compute, axis=0)
-        median = float(np.median(means))
-        return float(means.max()) / median - 1 if median else 0.0
+        longest, median = float(means.max()), float(np.median(means))
+        return int(places[means.argmax()]), longest / median - 1 if median else 0.0, longest - median
 
 
 class _StepLateness(NamedTuple):

@@ -37,6 +37,20 @@ class ValidationReport(TextResult, PictureResult):
 
         return document(self.validation)
 
+    def rows_to_check(self) -> list[dict[str, Any]]:
+        """The rows of `--fail-if`: operations, with the errors as `bound_mape`, `expected_mape` and others."""
+        rows = []
+        for op, errors in {"all": self.to_dict(), **self.to_dict()["by_op"]}.items():
+            parts = {kind: errors[kind] or {} for kind in ("bound", "expected")}
+            rows.append(
+                {
+                    "op": op,
+                    "n": errors["n"],
+                    **{f"{kind}_{k}": v for kind, each in parts.items() for k, v in each.items()},
+                }
+            )
+        return rows
+
     def to_frame(self) -> pandas.DataFrame:
         """All rows of the table with the columns that `roof validate -o rows.csv` adds."""
         import io

@@ -19,6 +19,7 @@ app = command(
     formats=("table", "json"),
     files=".csv (all rows, with bound and expected time) .json .png .svg .pdf",
     run=_present,
+    checks="operations",
     examples=(
         "roof validate measured.csv --hw a100",
         "roof validate measured.csv --hw h100 -o errors.png",

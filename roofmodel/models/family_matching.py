@@ -29,6 +29,8 @@ DISTINCTIVE_FIELDS = (
 # A family that would use its own default for one of these sizes is not suggested.
 SIZE_FIELDS = ("kv_heads", "head_dim", "mlp_width", "expert_width", "nope_dim", "value_dim", "rotary_dim")
 PREFERRED = ("llama", "mixtral", "bert")  # most other families extend these
+OFF = "its counts may be 0.7 to 1.5 times the right ones"
+"""What was seen of models of new families: the keys of a config do not show all of its operators."""
 RMS_NORM_KEY = "rms_norm_eps"
 
 
@@ -91,7 +93,9 @@ def matching_families(config: Config) -> Text:
     if not best:
         return ""
     likely = " or ".join(best[:3])
-    return Message(f"; its keys match {likely}: ", Option("family", best[0]), f" reads it as {best[0]};")
+    return Message(
+        f"; its keys match {likely}: ", Option("family", best[0]), f" reads it as {best[0]}, and {OFF};"
+    )  # fmt: skip
 
 
 def _ignored_keys(family: Family, config: Config) -> list[str]:
@@ -114,8 +118,10 @@ def as_family(config: Config, family: str, where: str) -> tuple[Config, tuple[Te
     name = str(named[0]) if isinstance(named, list) and named else ""
     suffix = next((suffix for suffix in row.classes if name.endswith(suffix)), next(iter(row.classes)))
     notes: list[Text] = [
-        f"{where}: model_type {json.dumps(config.get('model_type'))} is read as {family}: layers, norms, biases "
-        f"and defaults of {row.prefix}{suffix} are assumed"
+        WarningNote(
+            f"{where}: model_type {json.dumps(config.get('model_type'))} is read as {family}: layers, norms, biases "
+            f"and defaults of {row.prefix}{suffix} are assumed, and {OFF}"
+        )
     ]
     if ignored := _ignored_keys(row, config):
         notes.append(WarningNote(f"{where}: {family} ignores {', '.join(ignored)}"))

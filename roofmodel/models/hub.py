@@ -9,20 +9,36 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from roofmodel.errors import LIST_MODELS, Message, ModelError, Option, shorten, suggest
+from roofmodel.errors import LIST_MODELS, AnswerNote, Message, ModelError, Option, Text, shorten, suggest
 from roofmodel.files.file_names import printable, rename_files
+from roofmodel.files.foreign_formats import foreign_model
 from roofmodel.files.text_files import MAX_DEPTH, depth, expand, read_text
 from roofmodel.models.architecture import Architecture
 from roofmodel.models.config import architecture
 
 CATALOG = Path(__file__).parent / "configs"
 NETWORK_TIMEOUT_SECONDS = 5
+MODEL_OPTIMIZER_FILE = "hf_quant_config.json"
+"""Model Optimizer's description of a quantized checkpoint, beside a config.json that may lack it."""
+NAMES_A_FORMAT = re.compile("fp8|fp4|int8|int4|awq", re.IGNORECASE)
+"""Hub ids for which the Hub is asked for it: nvidia/Llama-3.1-8B-Instruct-FP8."""
+TUNING = re.compile(r"-(?:[Ii]nstruct|it|[Cc]hat|Base|pt)(?=-|$)")
+DATE = re.compile(r"-\d{4}$")
+SAME_ARCHITECTURE = {
+    "deepseek-r1": "DeepSeek-V3", "deepseek-r1-0528": "DeepSeek-V3", "deepseek-r1-zero": "DeepSeek-V3",
+    "deepseek-v3.1": "DeepSeek-V3", "deepseek-r1-distill-llama-8b": "Llama-3.1-8B",
+    "deepseek-r1-distill-llama-70b": "Llama-3.1-70B",
+}  # fmt: skip
+"""DeepSeek's fine-tuned models with names of their own -> the packaged model that they start from."""
+_HEAD = 1 << 10  # bytes from which a file of weights is recognized
 UNAUTHORIZED = (401, 403)  # HTTP status codes
 
 
@@ -45,7 +61,7 @@ def load(model: str | os.PathLike[str], family: str | None = None) -> Architectu
     """The Architecture of a packaged name, a path or a Hub id, read as `family` if given. Raises ModelError.
 
     Looked up in this order: a path that starts with `.`, `/` or `~`; the packaged catalog; any other path that exists;
-    the local Hugging Face cache; the Hub.
+    the local Hugging Face cache; a packaged model that it is fine-tuned from; the Hub.
     """
     if isinstance(model, os.PathLike):
         return _from_path(expand(model), family)
@@ -62,6 +78,8 @@ def load(model: str | os.PathLike[str], family: str | None = None) -> Architectu
         return _from_path(Path(model), family)  # raises: no such file
     if cached := _in_local_cache(model):
         return _from_file(cached, model, family)
+    if tuned := fine_tuned(model):
+        return _from_entry(tuned, family, model)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model):
         return _from_file(_from_hub(model), model, family)
     raise UnknownModel(_unknown(model))
@@ -87,6 +105,27 @@ def packaged(name: str) -> Checkpoint | None:
     return None
 
 
+def fine_tuned(name: str) -> Checkpoint | None:
+    """The packaged entry whose architecture a fine-tuned model has, by its name: `Llama-3.1-8B-Instruct` has that of
+    `Llama-3.1-8B`. An organization must be the same."""
+    name = SAME_ARCHITECTURE.get(name.lower().removeprefix("deepseek-ai/"), name)
+    organization, _, wanted = name.rpartition("/")
+    for entry in catalog():
+        for known in (entry.id, *entry.aliases):
+            owner, _, stem = known.rpartition("/")
+            if _untuned(wanted) == _untuned(stem) and organization.lower() in ("", owner.lower()):
+                return entry
+    return None
+
+
+def _untuned(name: str) -> str:
+    """A model's name in lower case without what marks a tuned or a base model, and without the date at its end.
+
+    A lower-case `base` is a size: bert-base.
+    """
+    return DATE.sub("", TUNING.sub("", name)).lower()
+
+
 def catalog() -> Iterator[Checkpoint]:
     """All packaged entries, by id."""
     for _, path in sorted(_files().items(), key=lambda file: file[0].replace("--", "/")):
@@ -102,13 +141,19 @@ def _entry(path: Path) -> Checkpoint:
     return Checkpoint(**{**fields, "aliases": tuple(fields["aliases"])})
 
 
-def _from_entry(entry: Checkpoint, family: str | None) -> Architecture:
+def _from_entry(entry: Checkpoint, family: str | None, tuned: str = "") -> Architecture:
+    """The Architecture of an entry; `tuned` is the name of a model that is fine-tuned from it."""
     arch = architecture(entry.config, entry.id, entry.id, family)
+    notes: list[Text] = []
+    if tuned:
+        notes.append(
+            AnswerNote(f"{shorten(tuned)} is counted as {entry.id}, which is packaged and has its architecture")
+        )
     if family is not None:
-        return arch
-    if entry.parameters is not None:
-        return replace(arch, notes=())
-    return replace(arch, notes=(f"{entry.id}: its parameter count is {entry.parameters_source}",))
+        return replace(arch, notes=(*notes, *arch.notes))
+    if entry.parameters is None:
+        notes.append(f"{entry.id}: its parameter count is {entry.parameters_source}")
+    return replace(arch, notes=tuple(notes))
 
 
 # --- Files ------------------------------------------------------------------------------------------
@@ -121,8 +166,7 @@ def _from_path(path: Path, family: str | None) -> Architecture:
         file.stat()
     except (FileNotFoundError, NotADirectoryError):
         if folder:
-            message = f"{path}: this folder has no config.json; give a folder that contains a model's config.json"
-            raise ModelError(message) from None
+            raise ModelError(f"{path}: {_folder_without_config(path)}") from None
         raise ModelError(
             f"{path}: no such file or folder; give a config.json, a folder with one, or a YAML file"
         ) from None
@@ -133,6 +177,24 @@ def _from_path(path: Path, family: str | None) -> Architecture:
     parent = file.resolve().parent
     named_by_folder = file.name == "config.json" and parent != expand("~").resolve()  # whose name is the user's
     return _from_file(file, printable(parent.name if named_by_folder else file.stem), family)
+
+
+def _folder_without_config(folder: Path) -> str:
+    """What a folder contains instead of a config.json, and what to give."""
+    if (adapter := folder / "adapter_config.json").is_file():
+        base = _read(adapter).get("base_model_name_or_path")
+        named = f": roof estimate {shlex.quote(base)}" if isinstance(base, str) and base else ""
+        return f"the adapter of a model (adapter_config.json), not a model; give the model that it adapts{named}"
+    if (folder / "params.json").is_file():
+        return (
+            "a checkpoint in Meta's or Mistral's own format (params.json); give its Hub id, or convert it: "
+            "python -m transformers.models.llama.convert_llama_weights_to_hf "
+            f"--input_dir {shlex.quote(str(folder))} --output_dir converted"
+        )
+    if any(folder.glob("*.gguf")):
+        file = min(folder.glob("*.gguf"))
+        return f"this folder has no config.json; {file.name} is {foreign_model(b'GGUF', file.name)}"
+    return "this folder has no config.json; give a folder that contains a model's config.json"
 
 
 def _from_yaml(file: Path, family: str | None) -> Architecture:
@@ -149,7 +211,10 @@ def _from_yaml(file: Path, family: str | None) -> Architecture:
 
 
 def _from_file(file: Path, name: str, family: str | None) -> Architecture:
-    arch = architecture(_read(file), name, str(file), family)
+    config, beside = _read(file), file.with_name(MODEL_OPTIMIZER_FILE)
+    if file.name == "config.json" and not config.get("quantization_config") and beside.is_file():
+        config = {**config, "quantization_config": _read(beside)}
+    arch = architecture(config, name, str(file), family)
     return _without_folders(arch, file, f"{name}/config.json" if file.name == "config.json" else printable(file.name))
 
 
@@ -160,6 +225,10 @@ def _without_folders(arch: Architecture, file: Path, shown: str) -> Architecture
 
 def _read(file: Path) -> dict[str, Any]:
     try:
+        with file.open("rb") as opened:
+            foreign = foreign_model(opened.read(_HEAD), str(file))
+        if foreign:
+            raise ModelError(f"{file}: {foreign}")
         text = read_text(file)
     except OSError as error:
         raise ModelError(f"{file}: cannot be read ({error.strerror})") from None
@@ -228,12 +297,19 @@ def _from_hub(name: str) -> Path:
 
     def download() -> str:
         """The file, without the user's token unless the Hub asks for one (a gated or private model)."""
+        token: bool | None = False
         try:
-            return str(huggingface_hub.hf_hub_download(name, "config.json", token=False))
+            file = str(huggingface_hub.hf_hub_download(name, "config.json", token=token))
         except Exception as error:
-            if getattr(getattr(error, "response", None), "status_code", None) not in UNAUTHORIZED:
+            asked = (getattr(getattr(each, "response", None), "status_code", None) for each in (error, error.__cause__))
+            if not any(status in UNAUTHORIZED for status in asked):
                 raise
-            return str(huggingface_hub.hf_hub_download(name, "config.json"))
+            token = None  # the user's
+            file = str(huggingface_hub.hf_hub_download(name, "config.json", token=token))
+        if NAMES_A_FORMAT.search(name) and not _read(Path(file)).get("quantization_config"):
+            with suppress(Exception):  # no such file
+                huggingface_hub.hf_hub_download(name, MODEL_OPTIMIZER_FILE, token=token)
+        return file
 
     try:
         return Path(_within_timeout(download))

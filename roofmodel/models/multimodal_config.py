@@ -59,6 +59,9 @@ def text_part(config: Config, where: str) -> TextConfig | None:
     # the enclosing config decides about head and tying, whatever the text model would have alone
     text_config = {**text, **missing, "model_type": part, "tie_word_embeddings": tied}
     text_config["architectures"] = [family.prefix + next(iter(family.classes))]
+    # the class sets the key: image and prompt attend to each other, and generated tokens to all before them
+    if whole == "paligemma" and text_config.pop("use_bidirectional_attention", None) is not False:
+        notes.append(f"{where}: paligemma attends in both directions within a prompt; causal attention is counted")
     for key in ("torch_dtype", "dtype"):
         if text_config.get(key) is None and config.get(key) is not None:
             text_config[key] = config[key]

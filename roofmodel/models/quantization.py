@@ -1,29 +1,39 @@
 """The `quantization_config` of a checkpoint: number formats of weights and KV cache, and the modules that it converts.
 
-Sources of the keys: the quantization configs of transformers (`utils/quantization_config.py`), of compressed-tensors
-(`quantization/quant_config.py`) and of NVIDIA Model Optimizer (`hf_quant_config.json`). The formats are those of
-counting/number_formats.py, by name.
+The formats are those of counting/number_formats.py, by name; quantization_methods.py reads them, and has the sources of
+the keys.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import translate
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from roofmodel.errors import Message, Option, Text, shorten
+from roofmodel.errors import AnswerNote, Option, Text, shorten
+from roofmodel.models.quantization_methods import (
+    Settings,
+    StoredWeights,
+    compressed_format,
+    config_groups,
+    hqq,
+    integers,
+    is_for_all,
+    mean_bits,
+    modelopt_format,
+    names_in,
+    quark,
+    stored_weights,
+    weight_groups,
+)
 
-Settings = Mapping[str, Any]
-
-GROUP_SIZES = (32, 64, 128)
-"""Group sizes for which there is an int4 format."""
 EXPERTS_ONLY = "re:.*experts.*"
-NVFP4_ALGORITHMS = ("NVFP4", "W4A16_NVFP4", "NVFP4_AWQ")
-FP8_ALGORITHMS = ("FP8", "FP8_PB_WO", "FP8_PER_CHANNEL_PER_TOKEN")
 LISTS = (
-    "modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "llm_int8_skip_modules",
+    "modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "llm_int8_skip_modules", "exclude",
+    "skip_modules", "linear_weights_not_to_quantize",
 )  # fmt: skip
 """The keys that list modules which are not converted."""
 OTHER_MODALITIES = re.compile("vis(ual|ion)|audio|mm_projector|multi_modal")
@@ -57,27 +67,23 @@ class Quantization(NamedTuple):
     ignored: tuple[str, ...] = ()
     groups: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Of modules in other formats than `weights`: the format and its targets."""
+    tables: tuple[tuple[str, str], ...] = ()
+    """Of a converted head or token table: its tensor and its format."""
+    is_known: bool = True
+    """Whether the weight format is known. Then `weights` is not None."""
 
     def target_layers(self, targets: tuple[str, ...], modules: Sequence[str], layers: int) -> int:
         """The number of layers in which one of the modules matches one of the targets."""
-        return layers - self._replace(targets=targets, ignored=()).unconverted_layers(modules, layers)
+        return len(_matching_layers(targets, modules, layers))
 
     def unconverted_layers(self, modules: Sequence[str], layers: int) -> int:
         """The number of layers in which a module keeps the working format.
 
         `modules` are its names in a layer, such as `self_attn.q_proj`; a pattern for one of them is enough.
         """
-        for_all, for_one = _indexed(self.ignored)
-        parts = {part for module in modules for part in _leading_parts(module)}
-        found = {layer for part in parts for layer in for_one.get(part, ()) if layer < layers}
-        by_layer = _DIGIT.search(" ".join((*for_all, *self.targets)))
-        paths = _layer_paths((*for_all, *self.targets))
-        targets, ignored = ([_regex(pattern).match for pattern in patterns] for patterns in (self.targets, for_all))
-        for layer in range(layers if by_layer else 1):
-            names = [f"{path}.{layer}.{module}" for path in paths for module in modules]
-            is_target = not targets or any(match(name) for match in targets for name in names)
-            if not is_target or any(match(name) for match in ignored for name in names):
-                found |= {layer} if by_layer else set(range(layers))
+        found = _matching_layers(self.ignored, modules, layers)
+        if self.targets:
+            found = found | (set(range(layers)) - _matching_layers(self.targets, modules, layers))
         return len(found)
 
     def unmatched(self, modules: Sequence[str], layers: int) -> Unmatched:
@@ -85,14 +91,8 @@ class Quantization(NamedTuple):
 
         Ignored norms, embeddings, routers and heads are left out: no format converts them.
         """
-        for_all, for_one = _indexed(self.ignored)
-        parts = {part for module in modules for part in _leading_parts(module)}
-        single = [name for name in for_one if _EXPERT.sub("experts.0", name) not in parts]
-        ignored = [*_without_match(for_all, modules, layers), *single]
-        return Unmatched(
-            _without_match(self.targets, modules, layers),
-            [name for name in ignored if not _NO_MATRIX_OF_LAYERS.search(name)],
-        )
+        targets, ignored = (_without_match(patterns, modules, layers) for patterns in (self.targets, self.ignored))
+        return Unmatched(targets, [name for name in ignored if not _NO_MATRIX_OF_LAYERS.search(name)])
 
 
 class Unmatched(NamedTuple):
@@ -102,44 +102,133 @@ class Unmatched(NamedTuple):
     ignored: list[str]
 
 
-class _Weights(NamedTuple):
-    """A weight format, and what is assumed where the formats have no exact equivalent."""
-
-    format: str | None
-    assumed: str = ""
-
-
 def quantization(config: Settings, where: object) -> tuple[Quantization | None, tuple[Text, ...]]:
     """The quantization of a config, with a note on each setting that is not counted exactly; None without one."""
     settings = config.get("quantization_config")
+    if not isinstance(settings, dict):
+        settings = config.get("quantization")  # MLX states it here, and often in both places
     if not isinstance(settings, dict):
         return None, ()
     inner = settings.get("quantization")
     if isinstance(inner, dict) and "quant_algo" not in settings:  # Model Optimizer's hf_quant_config.json
         settings = {**settings, **inner}
     method = _method(settings)
-    weights, groups = _weights(method, settings), _groups(settings)
-    others = [] if weights.format is None else _other_groups(weights, settings)
-    notes: list[Text] = []
+    if method == "bitnet" and settings.get("quantization_mode") == "online":
+        return None, (f"{where}: quantization_config (bitnet): the checkpoint is quantized while it runs",)
+    weights, others = _weights_and_groups(method, settings)
+    what = f"{where}: quantization_config ({method})"
     if weights.format is None:
-        notes.append(
-            Message(
-                f"{where}: quantization_config ({method}): {weights.assumed}; weights are counted in the format of ",
-                Option("dtype"), "; ", Option("weights"), " sets another format",
-            )
-        )  # fmt: skip
-    elif weights.assumed:
-        notes.append(f"{where}: quantization_config ({method}): {weights.assumed}")
-    assumed = {other.assumed: None for other, _ in others if other.assumed and other.assumed != weights.assumed}
-    notes += [f"{where}: quantization_config ({method}): {text}" for text in assumed]
-    targets = tuple(name for group in groups for name in _names(group.get("targets")))
-    targets = () if weights.format is None or "Linear" in targets else targets
+        why = AnswerNote(f"{what}: {weights.assumed}; unknown weight format; give ", Option("weights"))
+        return Quantization(method, None, _kv(settings), is_known=False), (why,)
+    assumed = {each.assumed: None for each in (weights, *(other for other, _ in others)) if each.assumed}
+    notes = [f"{what}: {text}" for text in assumed]
+    listed = dict.fromkeys(name for key in LISTS for name in names_in(settings.get(key)))
+    listed |= dict.fromkeys(_excluded(settings))
+    ignored = tuple(name.removesuffix(".weight") for name in listed if not OTHER_MODALITIES.search(name))
+    formats = tuple((other.format, names) for other, names in others if other.format not in (None, weights.format))
+    targets = _targets(method, settings)
+    tables = tuple(_tables(method, settings, weights.format))
+    return Quantization(method, weights.format, _kv(settings), targets, ignored, formats, tables), tuple(notes)
+
+
+Groups = list[tuple[StoredWeights, tuple[str, ...]]]
+"""Formats, and the patterns of the modules that have them."""
+
+
+def _weights_and_groups(method: str, settings: Settings) -> tuple[StoredWeights, Groups]:
+    """The main format of the converted weights, and the modules in other formats."""
+    named = _named_modules(method, settings)
+    if method.startswith("modelopt") and named and settings.get("quant_algo") in ("MIXED_PRECISION", None):
+        main = Counter(form for _, form in named).most_common(1)[0][0]
+    elif method == "hqq" and named:  # a format for each kind of layer, and none for the others
+        main = named[0][1]
+    else:
+        main = stored_weights(method, settings)
+    groups: dict[StoredWeights, dict[str, None]] = {}
+    for name, form in named:
+        groups.setdefault(form, {})[name] = None
+    found = [(form, tuple(names)) for form, names in groups.items()]
+    described = [
+        (compressed_format(group["weights"]), tuple(names_in(group.get("targets"))))
+        for group in weight_groups(settings)
+        if not is_for_all(group)
+    ]
+    return main, found + [(form, names) for form, names in described if form.format != main.format]
+
+
+def _named_modules(method: str, settings: Settings) -> list[tuple[str, StoredWeights]]:
+    """The patterns of single modules for which the config states a format."""
+    return [(name, form) for name, form in _settings_by_module(method, settings) if form.format is not None]
+
+
+def _settings_by_module(method: str, settings: Settings) -> Iterator[tuple[str, StoredWeights]]:
+    def stated(key: str) -> Iterator[tuple[str, Settings]]:
+        found = settings if key == "" else settings.get(key)
+        if isinstance(found, dict):
+            yield from ((name, each) for name, each in found.items() if isinstance(each, dict))
+
+    if method.startswith("modelopt"):
+        for name, each in stated("quantized_layers"):
+            yield _EXPERT.sub("experts.0", name), modelopt_format(each.get("quant_algo"), each) or StoredWeights(None)
+    elif method == "mlx":
+        yield from ((name, stored_weights("mlx", each)) for name, each in stated("") if "bits" in each)
+    elif method == "gptq":
+        for name, each in stated("dynamic"):
+            if not name.startswith("-:"):
+                both = {"group_size": settings.get("group_size"), "bits": settings.get("bits"), **each}
+                yield f"re:{name.removeprefix('+:')}", stored_weights(method, both)
+    elif method in ("auto-round", "intel/auto-round"):
+        for name, each in stated("extra_config"):
+            if not _keeps_format(each):
+                yield name, integers(each.get("bits"), each.get("group_size", settings.get("group_size")), False)
+    elif method == "hqq":
+        for name, each in stated("quant_config"):
+            if isinstance(each.get("weight_quant_params"), dict):
+                yield name, hqq(each)
+    elif method == "quark":
+        yield from ((name, quark(each["weight"])) for name, each in stated("layer_quant_config") if each.get("weight"))
+    elif method == "gemma":
+        for name, each in stated("module_quant_configs"):
+            yield f"re:.*(?:{name})", mean_bits(each.get("num_bits", settings.get("num_bits", 4)))
+
+
+def _keeps_format(module: Settings) -> bool:
+    """Whether the settings of a module state at least 16 bits, that is no conversion."""
+    bits = module.get("bits")
+    return isinstance(bits, int) and bits >= 16
+
+
+def _excluded(settings: Settings) -> Iterator[str]:
+    """The patterns of modules that settings by module exclude: GPTQModel's, auto-round's and MLX's."""
+    by_pattern, by_name = settings.get("dynamic"), settings.get("extra_config")
+    if isinstance(by_pattern, dict):
+        yield from (f"re:{name[2:]}" for name in by_pattern if name.startswith("-:"))
+    if isinstance(by_name, dict):
+        yield from (name for name, each in by_name.items() if isinstance(each, dict) and _keeps_format(each))
+    yield from (name for name, each in settings.items() if each is False and "." in name)
+
+
+def _targets(method: str, settings: Settings) -> tuple[str, ...]:
+    """The patterns of the modules that are converted; empty if all linear layers are."""
     if method == "mxfp4":
-        targets = (EXPERTS_ONLY,)  # transformers converts only the experts (Mxfp4GptOssExperts)
-    listed = dict.fromkeys(name for key in LISTS for name in _names(settings.get(key)))
-    ignored = tuple(name for name in listed if not OTHER_MODALITIES.search(name))
-    formats = tuple((other.format, names) for other, names in others if other.format is not None)
-    return Quantization(method, weights.format, _kv(settings), targets, ignored, formats), tuple(notes)
+        return (EXPERTS_ONLY,)  # transformers converts only the experts (Mxfp4GptOssExperts)
+    if method == "hqq" or (method.startswith("modelopt") and settings.get("quant_algo") == "MIXED_PRECISION"):
+        return tuple(dict.fromkeys(name for name, _ in _named_modules(method, settings)))
+    targets = tuple(name for group in config_groups(settings) for name in names_in(group.get("targets")))
+    return () if "Linear" in targets else targets
+
+
+def _tables(method: str, settings: Settings, weights: str) -> Iterator[tuple[str, str]]:
+    """The formats of the head's own matrix and of the token table, where the checkpoint converts them."""
+    head, everything = "E_logits", ("E_logits", "E_token")
+    if method in ("exl2", "exl3") and (form := mean_bits(settings.get("head_bits")).format):
+        yield head, form
+    elif settings.get("lm_head") is True or settings.get("quant_lm_head") is True:
+        yield head, weights
+    elif method == "mlx" or settings.get("include_input_output_embeddings") is True:
+        yield from ((table, weights) for table in everything)
+    elif settings.get("quantize_embeddings") is True:
+        yield "E_token", weights
 
 
 DTYPES = {
@@ -156,140 +245,20 @@ def checkpoint_dtype(config: Settings) -> str | None:
 
 
 def _method(settings: Settings) -> str:
-    """The method's name; Model Optimizer's configs may state only their producer or their algorithm."""
+    """The method's name; Model Optimizer's configs may state only their producer or their algorithm, MLX's none."""
     method, producer = settings.get("quant_method"), settings.get("producer")
+    if method is None and {"bits", "group_size"} <= settings.keys():
+        return "mlx"
     if method is None and ("quant_algo" in settings or (isinstance(producer, dict) and "name" in producer)):
         return "modelopt"
     return method if isinstance(method, str) else f"unknown method {shorten(method)}" if method else "unnamed method"
 
 
-def _groups(settings: Settings) -> list[Settings]:
-    """The `config_groups` of compressed-tensors."""
-    groups = settings.get("config_groups")
-    return [group for group in groups.values() if isinstance(group, dict)] if isinstance(groups, dict) else []
-
-
-def _names(value: Any) -> Iterable[str]:
-    return (name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
-
-
-def _weights(method: str, settings: Settings) -> _Weights:
-    """The format of the converted weights."""
-    match method:
-        case "fp8" if "quant_algo" not in settings:
-            return _fp8_block(settings.get("weight_block_size"))
-        case "fbgemm_fp8":
-            return _Weights("fp8")  # a scale per row: a few bytes per thousand elements
-        case "gptq" | "awq" | "auto-round" | "intel/auto-round":
-            return _integer(settings.get("bits", settings.get("w_bit")), settings.get("group_size"), symmetric=False)
-        case "bitsandbytes":
-            return _bitsandbytes(settings)
-        case "compressed-tensors":
-            return _compressed(settings)
-        case "mxfp4":
-            return _Weights("mxfp4")
-        case "modelopt" | "modelopt_fp4" | "fp8":
-            return _modelopt(settings)
-    return _Weights(None, "the method is not supported")
-
-
-def _fp8_block(block: Any) -> _Weights:
-    if block is None:
-        return _Weights("fp8")
-    if block == [128, 128]:
-        return _Weights("fp8_block")
-    return _Weights("fp8", f"the scales of its blocks of {shorten(block)} elements are not counted")
-
-
-def _integer(bits: Any, group: Any, symmetric: bool) -> _Weights:
-    """Integers of 4 or 8 bits with a scale per group; without `symmetric` also a zero point."""
-    if bits == 8:
-        grouped = isinstance(group, int) and group > 0
-        return _Weights("int8", f"the scales of groups of {group} are not counted" if grouped else "")
-    if bits != 4:
-        return _Weights(None, f"{shorten(bits)} bits are not supported")
-    suffix = "_sym" if symmetric else ""
-    if group in GROUP_SIZES:
-        return _Weights(f"int4{suffix}" if group == 128 else f"int4_g{group}{suffix}")
-    return _Weights(f"int4{suffix}", f"group_size {shorten(group)} is counted as groups of 128")
-
-
-def _bitsandbytes(settings: Settings) -> _Weights:
-    if settings.get("load_in_8bit") is True or settings.get("_load_in_8bit") is True:
-        return _Weights("int8")
-    if not (settings.get("load_in_4bit") is True or settings.get("_load_in_4bit") is True):
-        return _Weights(None, "it states neither load_in_4bit nor load_in_8bit")
-    form = "nf4_double" if settings.get("bnb_4bit_use_double_quant") is True else "nf4"
-    if settings.get("bnb_4bit_quant_type") == "nf4":
-        return _Weights(form)
-    return _Weights(form, f"fp4 is counted as {form}, which has the same size")
-
-
-def _compressed(settings: Settings) -> _Weights:
-    """The format of the `weights` of the config groups: of the group for all linear layers, else of the first group."""
-    groups = _weight_groups(settings)
-    found = [_compressed_format(group["weights"]) for group in groups]
-    if not found:
-        return _Weights(None, "its config_groups describe no weights")
-    of_all = dict.fromkeys(each.format for each, group in zip(found, groups, strict=True) if _is_for_all(group))
-    if len(of_all) > 1:
-        names = " and ".join(form or "unsupported" for form in of_all)
-        return _Weights(None, f"all of its linear layers have different formats ({names}), which is not supported")
-    return next((each for each in found if each.format is None), found[0])
-
-
-def _weight_groups(settings: Settings) -> list[Settings]:
-    """The groups that describe weights, those for all linear layers first."""
-    groups = [group for group in _groups(settings) if isinstance(group.get("weights"), dict)]
-    return sorted(groups, key=lambda group: not _is_for_all(group))
-
-
-def _is_for_all(group: Settings) -> bool:
-    """Whether a group is for all linear layers; modules that other groups name are in those groups.
-
-    compressed-tensors matches the names of modules before their classes.
-    """
-    names = list(_names(group.get("targets")))
-    return not names or "Linear" in names
-
-
-def _other_groups(weights: _Weights, settings: Settings) -> list[tuple[_Weights, tuple[str, ...]]]:
-    """The groups of modules with another format than `weights`, with their targets."""
-    described = [
-        (_compressed_format(group["weights"]), tuple(_names(group.get("targets"))))
-        for group in _weight_groups(settings)
-        if not _is_for_all(group)
-    ]
-    return [(form, targets) for form, targets in described if form.format != weights.format]
-
-
-def _compressed_format(weights: Settings) -> _Weights:
-    bits, kind, group = weights.get("num_bits"), weights.get("type"), weights.get("group_size")
-    if kind == "int":
-        if bits == 4 and weights.get("strategy") == "channel":
-            group = "per channel"
-        return _integer(bits, group, symmetric=weights.get("symmetric", True) is True)
-    if kind == "float" and bits == 8:
-        return _fp8_block(weights.get("block_structure") if weights.get("strategy") == "block" else None)
-    if kind == "float" and bits == 4 and group in (16, 32):
-        return _Weights("nvfp4" if group == 16 else "mxfp4")
-    return _Weights(None, f"{shorten(bits)}-bit {shorten(kind)} weights are not supported")
-
-
-def _modelopt(settings: Settings) -> _Weights:
-    algorithm = settings.get("quant_algo")
-    if algorithm in FP8_ALGORITHMS:
-        return _Weights("fp8_block" if algorithm == "FP8_PB_WO" else "fp8")
-    if algorithm in NVFP4_ALGORITHMS:
-        return _Weights("nvfp4")
-    if algorithm is None and _groups(settings):
-        return _compressed(settings)
-    return _Weights(None, f"quant_algo {shorten(algorithm)} is not supported")
-
-
 def _kv(settings: Settings) -> str | None:
     """The format of the KV cache; None where the config does not quantize it."""
     scheme = settings.get("kv_cache_scheme", settings.get("kv_cache_quant_algo"))
+    if scheme is None and "fp8" in str(settings.get("kv_cache_quant_config")):  # Quark
+        return "fp8"
     if isinstance(scheme, dict):
         kinds = {("float", 8): "fp8", ("int", 8): "int8", ("float", 4): "nvfp4"}
         bits = scheme.get("num_bits")
@@ -319,16 +288,31 @@ def _layer_paths(patterns: Iterable[str]) -> list[str]:
     return ["model.layers", *(path for path, part in _OTHER_LAYER_PATHS.items() if part.search(text))]
 
 
-def _without_match(patterns: Iterable[str], modules: Sequence[str], layers: int) -> list[str]:
+def _matching_layers(patterns: tuple[str, ...], modules: Sequence[str], layers: int) -> set[int]:
+    """The layers in which one of the modules matches one of the patterns."""
+    for_all, for_one = _indexed(patterns)
+    parts = {part for module in modules for part in _leading_parts(module)}
+    found = {layer for part in parts for layer in for_one.get(part, ()) if layer < layers}
+    by_layer, paths, regexes = _DIGIT.search(" ".join(for_all)), _layer_paths(for_all), [*map(_regex, for_all)]
+    for layer in range(layers if by_layer else 1):
+        names = [f"{path}.{layer}.{module}" for path in paths for module in modules]
+        if any(regex.match(name) for regex in regexes for name in names):
+            found |= {layer} if by_layer else set(range(layers))
+    return found
+
+
+def _without_match(patterns: tuple[str, ...], modules: Sequence[str], layers: int) -> list[str]:
     """The patterns that match none of these modules of any layer."""
+    for_all, for_one = _indexed(patterns)
     result = []
-    for pattern in patterns:
+    for pattern in for_all:
         searched = range(min(layers, _LAYERS_SEARCHED) if _DIGIT.search(pattern) else 1)
         paths = _layer_paths([pattern])
         names = (f"{path}.{layer}.{module}" for layer in searched for path in paths for module in modules)
         if not any(map(_regex(pattern).match, names)):
             result.append(pattern)
-    return result
+    parts = {part for module in modules for part in _leading_parts(module)}
+    return result + [name for name in for_one if _EXPERT.sub("experts.0", name) not in parts]
 
 
 def _leading_parts(module: str) -> list[str]:

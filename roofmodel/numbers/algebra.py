@@ -19,6 +19,13 @@ from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar
 Number: TypeAlias = Any
 """An int, a float, a Fraction; a NumPy array of them, or an ArrayFraction; a SymPy expression; a traced number."""
 
+Seconds: TypeAlias = Number
+Bytes: TypeAlias = Number
+BytesPerSecond: TypeAlias = Number
+FlopsPerSecond: TypeAlias = Number
+"""Numbers with a unit. In a timing formula, an assignment with one of these types, or with Number, is a line of its
+derivation, as in `load: Seconds = loaded / rate` (derivation.py)."""
+
 Function: TypeAlias = Callable[..., Number]
 
 
@@ -314,15 +321,6 @@ def expm1(a: Number) -> Number:
 def either(condition: Number, yes: Number, no: Number) -> Number:
     """`yes if condition else no`, elementwise for arrays; also for words."""
     return _backend(condition).either(condition, yes, no)
-
-
-def part(name: str, value: Number, unit: str = "") -> Number:
-    """The value; in a derivation under this name, as a line of its own (derivation.py)."""
-    return value if active_derivation is None else active_derivation.part(name, value, unit)
-
-
-active_derivation: Any = None
-"""The DerivationTrace that names the parts of formulas, while one is shown."""
 
 
 # --- Exact division ---------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import operator
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import cache, reduce
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from roofmodel.numbers import algebra
 from roofmodel.numbers.traced import LEAVES, OPERATIONS, Trace, Traced
 
 SUM, PRODUCT, POWER, ATOM = range(4)
@@ -31,6 +34,9 @@ BINARY = {"+": ("+", SUM, SUM, SUM), "-": ("-", SUM, SUM, PRODUCT), "*": ("×", 
           "and": ("×", PRODUCT, PRODUCT, PRODUCT)}  # fmt: skip
 """An operation's sign, how tightly it binds, and how tightly its operands must."""
 BRACKETS = {"//": ("⌊", "⌋"), "ceil": ("⌈", "⌉")}
+UNITS = {"Number": "", "Seconds": "s", "Bytes": "B", "BytesPerSecond": "B/s", "FlopsPerSecond": "FLOP/s"}
+"""The units of the types of algebra.py, for assignments that are lines."""
+_LINE = "_line"
 
 
 class DerivedNumber(Traced):
@@ -78,7 +84,7 @@ class NumberText(NamedTuple):
 
 
 class DerivationTrace(Trace):
-    """A trace whose inputs have values. As a context manager, it makes `algebra.part` name intermediate results."""
+    """A trace whose inputs have values."""
 
     exact = False
 
@@ -88,16 +94,18 @@ class DerivationTrace(Trace):
         self._texts: dict[int, NumberText] = {}
         self._steps: dict[int, dict[str, DerivationStep]] = {}
 
-    def __enter__(self) -> DerivationTrace:
-        self._outer, algebra.active_derivation = algebra.active_derivation, self
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        algebra.active_derivation = self._outer
-
     def given(self, name: str, value: Any) -> Any:
         """An input by its name; 0 stays plain, so that formulas leave it out."""
         return self._write(("input", name, value), None) if value else value
+
+    def with_lines(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function; each assignment with a unit in it, such as `load: Seconds = …`, names a line of the derivation,
+        also in the functions of its module that it calls."""
+        module = sys.modules[function.__module__]
+        names = {**vars(module), _LINE: self.part}
+        exec(_with_named_lines(module), names)
+        named: Callable[..., Any] = names[function.__name__]
+        return named
 
     def part(self, name: str, value: Any, unit: str = "") -> Any:
         """A number that later lines call by this name; constants are inputs, anything else stays as it is."""
@@ -311,3 +319,31 @@ def _plain(number: Any) -> Any:
 def written(number: Any) -> str:
     """A value as formulas show it: 1024, 0.342, 1.19e-05, 3.12e+14."""
     return str(number) if isinstance(number, int) and abs(number) < 10**DIGITS else f"{float(number):.{DIGITS}g}"
+
+
+# --- Lines ------------------------------------------------------------------------------------------
+
+
+@cache
+def _with_named_lines(module: ModuleType) -> CodeType:
+    """The functions of a module, without decorators; each assignment with a unit calls `_line(name, value, unit)`."""
+    tree = ast.parse(inspect.getsource(module))
+    functions = [each for each in tree.body if isinstance(each, ast.FunctionDef)]
+    tree.body = [_NamedLines().visit(each) for each in functions]
+    code: CodeType = compile(ast.fix_missing_locations(tree), str(module.__file__), "exec")
+    return code
+
+
+class _NamedLines(ast.NodeTransformer):
+    """Replaces `load: Seconds = value` by `load = _line("load", value, "s")`."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.decorator_list = []
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        unit = UNITS.get(ast.unparse(node.annotation))
+        if unit is None or node.value is None or not isinstance(node.target, ast.Name):
+            return node
+        arguments = [ast.Constant(node.target.id), node.value, ast.Constant(unit)]
+        return ast.copy_location(ast.Assign([node.target], ast.Call(ast.Name(_LINE, ast.Load()), arguments, [])), node)

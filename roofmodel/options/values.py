@@ -6,7 +6,9 @@ A value that is not in the type is an error at run time, too: the function that 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import Literal
 
 from roofmodel.errors import Option, WorkloadError, choices, shorten
@@ -30,6 +32,7 @@ StorageFormat = Literal[
     "fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "int8", "fp4", "int4", "int4_g64", "int4_g32",
     "int4_sym", "int4_g64_sym", "int4_g32_sym", "nf4", "nf4_double", "mxfp4", "nvfp4",
 ]  # fmt: skip
+"""A format of stored tensors by name. A format of weights may also be a mean such as `4.5bit` (`mean_bits`)."""
 Dtype = Literal[ComputeFormat, "auto"]
 
 Numbers = int | str | Iterable[int]
@@ -46,7 +49,6 @@ FirstGap = Literal["same-step", "previous-step"]
 L2State = Literal["cold", "warm"]
 BenchmarkDevice = Literal["cuda", "cpu"]
 FlopCounter = Literal["fvcore", "calflops", "deepspeed", "llm-flops"]
-SheetName = Literal["lectures", "rooflines", "transformers", "measuring", "scaling", "runs"]
 SweepPicture = Literal["rates", "roofs", "costs", "scaling"]
 ScalingMode = Literal["strong", "weak"]
 Share = Literal["dp", "tp", "pp", "ep"]  # parallelism of further GPUs
@@ -58,6 +60,15 @@ OutputFormat = Literal["table", TextFormat]
 
 MAX_SECONDS = 3600.0
 """The largest time that an option accepts."""
+
+
+def mean_bits(name: object) -> Fraction | None:
+    """The bits of `4.5bit`, a format of so many bits per element, scales included; None for another value.
+
+    From 1 to 16 bits, with at most three decimals.
+    """
+    found = re.fullmatch(r"(\d{1,2}(\.\d{1,3})?)bit", name) if isinstance(name, str) else None
+    return bits if found and 1 <= (bits := Fraction(found[1])) <= 16 else None
 
 
 def check_one_of(option: str, value: object, known: Iterable[str]) -> None:

@@ -30,6 +30,7 @@ from roofmodel.options.values import (
     StorageFormat,
     check_one_of,
     check_whole_number,
+    mean_bits,
     seconds_of,
 )
 
@@ -149,7 +150,8 @@ class Options(NamedTuple):
         Declared(
             PRECISION,
             "Format of weights: one of --dtype except auto, or fp8_block, nf4, nf4_double, mxfp4, nvfp4, int4, "
-            "int4_g64, int4_g32; int4_sym, int4_g64_sym, int4_g32_sym have no zero points (default: --dtype).",
+            "int4_g64, int4_g32; int4_sym, int4_g64_sym, int4_g32_sym have no zero points; 4.5bit: so many bits per "
+            "weight, scales included (default: of the checkpoint, else --dtype).",
             plans=("service",),
             plan_help="Search only these formats of weights (default: of the checkpoint, else --dtype).",
         ),
@@ -167,7 +169,8 @@ class Options(NamedTuple):
         ComputeFormat | None,
         Declared(
             PRECISION,
-            "Format of the tensors between operators, such as fp16 if only GEMMs use fp8 (default: --dtype).",
+            "Format of the tensors between operators (default: --dtype, but 16 bits where that is narrower: engines "
+            "quantize the inputs of a GEMM just before it).",
             plans=("service",),
             plan_help="Search only these formats of tensors between operators (default: 16 bits).",
         ),
@@ -354,7 +357,7 @@ def valid(option: str, value: object) -> Any:
         return _settings(option, value)
     if kind == "count":
         check_size(option, value, low, int(high))
-    if known:
+    if known and not (option == "weights" and mean_bits(value)):
         check_one_of(option, value, known)
     return value
 

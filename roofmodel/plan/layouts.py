@@ -6,15 +6,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from roofmodel.counting.number_formats import FORMATS
+from roofmodel.counting.number_formats import FORMATS, number_format
 from roofmodel.counting.workload import Parallel
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
-from roofmodel.errors import WorkloadError
+from roofmodel.errors import Option, WorkloadError
 from roofmodel.models.architecture import Architecture
 from roofmodel.options.workload import DEFAULTS
 from roofmodel.steps.engine_kernels import runs
-from roofmodel.steps.options import HALF_FORMATS, auto_dtype, half_dtype
+from roofmodel.steps.options import auto_dtype, half_with_pipe, has_pipe
 from roofmodel.steps.parallelism import has_experts, parallel
 
 QUANTIZED_COMPUTE = "fp8"
@@ -132,11 +132,13 @@ def formats(arch: Architecture, device: Device, engine: Engine, given: Mapping[s
     where the engine has kernels for them on GPUs of this generation.
 
     A quantized checkpoint keeps its weight format; if its config states a KV cache format, this format replaces 16
-    bits. Formats without a pipe on the device are left out.
+    bits. Formats without a pipe on the device are left out. Raises WorkloadError for a checkpoint in an unknown format.
     """
+    if arch.quantization and not (arch.quantization.is_known or given.get("weights")):
+        raise WorkloadError(f"{arch.name}: unknown weight format; give ", Option("weights", "int4"), " or another one")
     half = half_with_pipe(arch, [device], str(DEFAULTS["dtype"]))
     quantized, cache = (arch.quantization.weights, arch.quantization.kv) if arch.quantization else (None, None)
-    narrow = quantized is None or FORMATS[quantized].bits >= FORMATS[QUANTIZED_COMPUTE].bits
+    narrow = quantized is None or number_format(quantized).bits >= FORMATS[QUANTIZED_COMPUTE].bits
     computes = given.get("dtype") or _computed(device, engine, (half, *([QUANTIZED_COMPUTE] * narrow)), quantized)
     caches = [form for form in KV_CACHE_FORMATS if runs(engine, device, "attention", form)]
     found: dict[Formats, None] = {}
@@ -149,31 +151,14 @@ def formats(arch: Architecture, device: Device, engine: Engine, given: Mapping[s
             given.get("kv") or dict.fromkeys((cache or working, *caches)),
             given.get("activations") or (working,),
         ):
-            found[Formats(dtype, weights, kv, None if activations == dtype else activations)] = None
+            is_default = activations == dtype and FORMATS[dtype].bits >= 16
+            found[Formats(dtype, weights, kv, None if is_default else activations)] = None
     return list(found)
 
 
 def _computed(device: Device, engine: Engine, known: Sequence[str], weights: str | None) -> list[str]:
     """The compute formats in which the engine multiplies these weights; 16 bits where none of its kernels is known."""
     return [form for form in known if runs(engine, device, "gemm", weights or form, form)] or [known[0]]
-
-
-def half_with_pipe(arch: Architecture, devices: Sequence[Device], default: str) -> str:
-    """The compute format of 16 bits of a model; the other one where no device has a pipe for it.
-
-    V100 and T4 have none for bf16. There vLLM falls back to fp16, and PyTorch's autocast asks for it.
-    """
-    half = half_dtype(arch, default)
-    return next((form for form in (half, *HALF_FORMATS) if any(has_pipe(each, form) for each in devices)), half)
-
-
-def has_pipe(device: Device, dtype: str) -> bool:
-    """Whether the device multiplies matrices in this format."""
-    try:
-        device.matmul_pipe(dtype)
-    except WorkloadError:
-        return False
-    return True
 
 
 def options_of(layout: Layout, form: Formats) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from roofmodel.plan.ranking import Ranked, format_text, front, layout_text, name
 from roofmodel.plan.search import MODES, Found, Piece, Service, Shortage, evaluate
 from roofmodel.plan.step_times import DEFAULT_ENGINE, replica
 from roofmodel.steps.engine_kernels import check_kernels
-from roofmodel.steps.notes import kernel_notes
+from roofmodel.steps.kernel_notes import kernel_notes
 from roofmodel.steps.options import auto_dtype_notes
 from roofmodel.steps.parallelism import has_experts
 from roofmodel.steps.pipeline import slowest_stage

@@ -92,7 +92,7 @@ def replica(
 ) -> ServingReplica:  # fmt: skip
     """A replica of this layout in an engine. Raises WorkloadError where the model or the device does not support it."""
     work, _ = workload(
-        arch, phase="decode", batch=layout.pp * layout.dp, micro_batch=1, seq=2, engine=engine,
+        arch, device, phase="decode", batch=layout.pp * layout.dp, micro_batch=1, seq=2, engine=engine,
         engine_option=engine_option, memory_utilization=memory_utilization, routing=routing, **options_of(layout, form),
     )  # fmt: skip
     (step,) = work.steps()

@@ -25,7 +25,7 @@ from roofmodel.numbers.algebra import Number
 from roofmodel.options.values import EngineName, EngineOption, check_whole_number, seconds_of
 from roofmodel.options.workload import DECLARED, MAX_VALUE, MEMORY_UTILIZATION, Options, valid
 from roofmodel.plan.candidate import Shares
-from roofmodel.plan.layouts import Formats, Layout, divisors, half_with_pipe, has_pipe, layouts
+from roofmodel.plan.layouts import Formats, Layout, divisors, layouts
 from roofmodel.plan.options import (
     MAX_GPUS,
     TIME_LIMIT,
@@ -45,13 +45,16 @@ from roofmodel.plan.training_candidate import Choices, TrainingCandidate, Traini
 from roofmodel.plan.training_ranking import RankedTraining, by_merit, ranked_training
 from roofmodel.steps.capacity import usable_memory
 from roofmodel.steps.engine_kernels import check_kernels
-from roofmodel.steps.notes import kernel_notes, straggler_note
+from roofmodel.steps.kernel_notes import kernel_notes
+from roofmodel.steps.notes import straggler_note
 from roofmodel.steps.options import (
     auto_dtype,
     auto_dtype_notes,
     check_training_format,
     check_trains,
     default_engine,
+    half_with_pipe,
+    has_pipe,
     workload,
 )
 from roofmodel.steps.parallelism import NO_REPLICAS

@@ -41,7 +41,11 @@ def with_findings(
         return [*found]
     unscaled = points(groups, with_ceilings(ceilings.stated_device, None, ceilings.measured))  # without another clock
     assumptions = [(text, points(groups, device)) for text, device in _assumptions(ceilings)]
-    others = [] if identification.source == "attributes" else [*_possible_devices(ceilings.stated_device, evidence)]
+    others = (
+        []
+        if identification.source in ("attributes", "file")
+        else [*_possible_devices(ceilings.stated_device, evidence)]
+    )
     other_devices = [
         (other.id, points(groups, with_ceilings(other, ceilings.clock, ceilings.measured))) for other in others
     ]

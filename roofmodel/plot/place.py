@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from roofmodel.devices import library
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Command, Message, Option, ProfileError, Text, WorkloadError, ignored, warnings_in
@@ -202,7 +203,7 @@ def _measured_points(
         raise ProfileError(
             f"{', '.join(profile.files[:3])}: no kernel can be placed on a roofline: {_missing_input(profile)}; "
             f"{KERNELS} lists the kernels; ",
-            collection_advice(hw or identification.device.id),
+            collection_advice(hw or identification.known_name),
         )
     found = with_findings(found, groups, profile.evidence, identification, ceilings)
     return found, [
@@ -295,4 +296,5 @@ def _collection_warnings(profile: Profile, hw: Hardware | None, device: Device |
     )
     if profile.tool != "ncu" or not supported or not incomplete_counters:
         return []
-    return [collection_advice(hw or (device.id if device else None))]
+    known = device.id if device and device.id in library.names() else None
+    return [collection_advice(hw or known)]

@@ -19,8 +19,9 @@ from roofmodel.devices.device import Device
 from roofmodel.errors import Option, Text, WorkloadError, choices, shorten
 from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Flops, Kernel, Profile
+from roofmodel.roofline.categories import base_name
 from roofmodel.roofline.formats import format_in_name
-from roofmodel.roofline.points import base_name, flops_by_pipe, incomplete
+from roofmodel.roofline.points import flops_by_pipe, incomplete
 
 MAX_FLOPS = 1e30
 MAX_LENGTH = 200  # characters of an expression

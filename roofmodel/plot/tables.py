@@ -14,7 +14,7 @@ from roofmodel.plot.columns import points_table as points_columns
 from roofmodel.plot.panels import COUNTED, panels_of
 from roofmodel.plot.place import DeviceProfile, MeasuredKernels, RooflinePlot
 from roofmodel.report.columns import omitted_rows
-from roofmodel.roofline.panel import Panel, category_style
+from roofmodel.roofline.panel import DEVICE_SOURCES, Panel, category_style
 from roofmodel.roofline.points import Point
 
 MAX_ROWS = 30  # of a table; its last line counts the rest
@@ -52,7 +52,7 @@ def points_table(plot: RooflinePlot) -> Group:
 def device_table(panel: Panel, letters: Mapping[str, str]) -> Group:
     """A device's measured points by share of the time, its predicted points, and a roofline chart."""
     measured, predicted = ([p for p in panel.points if p.predicted is which] for which in (False, True))
-    source = {"given": "", "attributes": ", identified by the file", "assumed": ", ASSUMED"}[panel.identified]
+    source = "" if panel.identified == "given" else f", {DEVICE_SOURCES[panel.identified]}"
     head = f"{panel.device.name} ({panel.device.id}{source}){panel.conditions}{f', {COUNTED}' * panel.counted}"
     blocks: list[RenderableType] = [Text(head, style="bold")]
     if measured or not predicted:

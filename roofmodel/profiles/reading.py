@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from roofmodel.errors import JITTER, NCU_COMMAND, VALIDATE, ProfileError, Text, shorten
 from roofmodel.files.file_names import display_names
-from roofmodel.profiles import nsys, nsys_stats, nvprof, torch_trace
+from roofmodel.files.foreign_formats import foreign_profile
+from roofmodel.profiles import nsys, nsys_stats, nvprof, nvprof_database, torch_trace
 from roofmodel.profiles.kernel import AMD_ALTERNATIVE, Profile, ReaderWarning, without_impossible_values
 from roofmodel.profiles.ncu import reader as ncu
 from roofmodel.profiles.streams import Gunzip, copy_stream
@@ -119,6 +120,7 @@ _TABLE_DETECTORS: tuple[tuple[str, Recognize], ...] = (
 READERS: tuple[tuple[str, Recognize, Read], ...] = (
     ("Nsight Compute", ncu.recognize, _read_ncu),
     ("nvprof", nvprof.recognize, read_each_file(nvprof.read)),
+    ("nvprof", nvprof_database.recognize, read_each_file(nvprof_database.read)),
     ("Nsight Systems", nsys.recognize, read_each_file(nsys.read)),
     ("the PyTorch profiler", torch_trace.recognize, read_each_file(torch_trace.read)),
 )
@@ -214,7 +216,10 @@ def recognized(source: InputFile) -> tuple[str, Read]:
     for tool, recognize, reader in READERS:
         if recognize(head):
             return tool, reader
-    known = ", ".join(tool for tool, _, _ in READERS)
+    if foreign := foreign_profile(head, source.name):
+        what, _, advice = foreign.partition("; ")
+        raise _NotAProfile(source.name, what, advice)
+    known = ", ".join(dict.fromkeys(tool for tool, _, _ in READERS))
     if not head.strip():
         what = "the file is empty"
     elif head.startswith(b"PK\x03\x04"):

@@ -120,12 +120,17 @@ def _plain_sizes(listed: list[object]) -> Sizes:
     return sizes if len(sizes) == len(listed) else ()
 
 
+def _product(name: str | None) -> str | None:
+    """The name of a device; None where an AMD driver knows no product name and reports the architecture, or none."""
+    return None if not name or name == "AMD Radeon Graphics" or name.startswith("gfx") else name
+
+
 def attributes(device: Event, amd: bool) -> Evidence:
     """A device's attributes. AMD's major and minor (9.0 for gfx90a) are not a compute capability."""
     major, minor = integer(device.get("computeMajor")), integer(device.get("computeMinor"))
     amd = amd or integer(device.get("warpSize")) == 64
     return Evidence(
-        name=label(device.get("name")),
+        name=_product(label(device.get("name"))),
         compute_capability=None if amd or not major else f"{major}.{minor or 0}",
         multiprocessors=integer(device.get("numSms")) or None,
         dram_bytes=integer(device.get("totalGlobalMem")) or None,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
+    import pandas
+
     from roofmodel.options.values import TextFormat
     from roofmodel.report.notebook import Picture
 
@@ -100,6 +102,12 @@ class RenderedResult(ABC):
 
 class TextResult(RenderedResult):
     """A result that has text formats."""
+
+    def rows_to_check(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of `--fail-if`: those of the data frame."""
+        frame: pandas.DataFrame = self.to_frame()  # type: ignore[attr-defined]  # commands without one have no checks
+        records = frame.astype(object).where(frame.notna(), None).to_dict("records")
+        return [{str(column): value for column, value in row.items()} for row in records]
 
     @abstractmethod
     def _texts(self) -> Mapping[str, Callable[[], str]]:

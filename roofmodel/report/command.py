@@ -13,7 +13,8 @@ import typer
 from roofmodel.options.command_line import OUTPUT, Settings, is_given, options_of
 from roofmodel.options.signature import kinds, own_types
 from roofmodel.report.base import NoteChoice, RenderedResult, note_choice
-from roofmodel.report.printing import check_format, check_outputs, present
+from roofmodel.report.checks import FAILED, checking
+from roofmodel.report.printing import check_format, check_outputs, present, print_line
 
 DOCUMENT_FORMATS = ("table", "json", "markdown", "latex")
 DOCUMENT_FILES = ".md .tex .json"
@@ -68,6 +69,7 @@ def command(
     files: str = "",
     settings: Settings | None = None,
     about: str = "",
+    checks: str = "",
     run: Callable[..., None] = present_result,
     group: typer.Typer | None = None,
     name: str | None = None,
@@ -77,13 +79,13 @@ def command(
 
     Further options are those of `others`, which `run` calls. `formats` are those of `--format`, `files` the suffixes of
     `-o FILE`; without them there is no such option, and without `formats` alone `-o` is required. `settings` is what
-    `--help` shows of options besides their declaration, `about` replaces the first paragraph of the docstring. `run`
-    calls the function and presents the result: its parameters are the call, the format, the files, and options that
-    only the command has.
+    `--help` shows of options besides their declaration, `about` replaces the first paragraph of the docstring. `checks`
+    names the rows of `--fail-if`; without it there is no such option. `run` calls the function and presents the result:
+    its parameters are the call, the format, the files, and options that only the command has.
     """
     result = own_types(function)["return"]
     of_run = [*inspect.signature(run, eval_str=True).parameters.values()][3:]
-    of_output = _output_options(formats, files, has_notes=_has_notes(result))
+    of_output = _output_options(formats, files, has_notes=_has_notes(result), checks=checks)
     of_function, of_workload = options_of((function, *others), settings or {})
 
     def body(command_line: typer.Context, **values: Any) -> None:
@@ -94,8 +96,13 @@ def command(
         if formats:
             check_format(form, formats)
         check_outputs(result, output, call.inputs)
-        with note_choice(NoteChoice(shown.get("notes", False), partial(is_given, command_line))):
+        chosen = NoteChoice(shown.get("notes", False), partial(is_given, command_line))
+        with note_choice(chosen), checking(shown.get("fail_if") or ()) as checked:
             run(call, form, output, **further)
+        if checked.failed:
+            for line in checked.failed:
+                print_line(f"failed: {line}")
+            raise typer.Exit(FAILED)
 
     command_line = inspect.Parameter("command_line", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     of_command = (option.replace(kind=option.KEYWORD_ONLY) for option in of_run)
@@ -128,8 +135,8 @@ def _has_notes(result: Any) -> bool:
     return issubclass(result, RenderedResult) and result._messages is not RenderedResult._messages
 
 
-def _output_options(formats: Sequence[str], files: str, has_notes: bool) -> list[inspect.Parameter]:
-    """`--format`, `-o` and `--notes`, as far as the command has them."""
+def _output_options(formats: Sequence[str], files: str, has_notes: bool, checks: str) -> list[inspect.Parameter]:
+    """`--format`, `-o`, `--notes` and `--fail-if`, as far as the command has them."""
     options = []
     if formats:
         text = f"Format of the output{' on stdout' if files else ''}."
@@ -140,6 +147,9 @@ def _output_options(formats: Sequence[str], files: str, has_notes: bool) -> list
         options.append(_output_option("output", kind, default, "-o", "--output", help=text, metavar="FILE"))
     if has_notes:
         options.append(_output_option("notes", bool, False, "--notes", help=NOTES))
+    if checks:
+        text = f"Exit with status 3 if one of the {checks} satisfies EXPRESSION, such as 'expected>2ms'; repeatable."
+        options.append(_output_option("fail_if", list[str] | None, None, "--fail-if", help=text, metavar="EXPRESSION"))
     return options
 
 

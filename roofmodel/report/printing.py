@@ -11,6 +11,7 @@ from roofmodel.errors import Command, Option, Text, WorkloadError, choices
 from roofmodel.files.file_names import printable
 from roofmodel.files.output_files import check_not_input
 from roofmodel.options.values import OutputFormat
+from roofmodel.report.checks import check
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -58,6 +59,7 @@ def present(
 
     Notes and warnings follow the report. With `warn_first` they precede it, because they question all of it.
     """
+    check(report)
     if warn_first:
         remark(report, notes)
     save(report, paths)

@@ -22,9 +22,9 @@ from roofmodel.devices.parts import Pipe
 from roofmodel.errors import WorkloadError
 from roofmodel.profiles.kernel import NO_TRAFFIC, Call, Flops, Profile, RecordedInputs, Traffic
 from roofmodel.roofline import matrix_operators, vector_operators
+from roofmodel.roofline.categories import category
 from roofmodel.roofline.formats import format_in_name
 from roofmodel.roofline.naming import anchor, auxiliary_role
-from roofmodel.roofline.points import category
 from roofmodel.roofline.recorded_inputs import Arguments, NotCounted, Work
 
 NO_SHAPES = "the shapes of its operator are not recorded"

@@ -13,8 +13,9 @@ from itertools import combinations
 from typing import Literal, NamedTuple
 
 from roofmodel.devices import library
+from roofmodel.devices.derived import PER_CLOCK, derived
 from roofmodel.devices.device import Device, Hardware, device_name
-from roofmodel.errors import Message, Option, ProfileError, Text
+from roofmodel.errors import AnswerNote, Command, Message, Option, ProfileError, Text
 from roofmodel.files.file_names import display_names
 from roofmodel.numbers import units
 from roofmodel.profiles.kernel import Evidence
@@ -43,8 +44,13 @@ class DeviceIdentification(NamedTuple):
     """A device, how it was identified, and contradictions as warnings."""
 
     device: Device
-    source: Literal["given", "attributes", "assumed"]
+    source: Literal["given", "attributes", "assumed", "file"]  # file: derived from the file's attributes
     warnings: tuple[Text, ...] = ()
+
+    @property
+    def known_name(self) -> str | None:
+        """The name of the device's file; None where it has none."""
+        return None if self.source == "file" else self.device.id
 
 
 def identify(evidence: Iterable[Evidence], given: Hardware | None, files: Iterable[str]) -> DeviceIdentification:
@@ -84,9 +90,35 @@ def identify(evidence: Iterable[Evidence], given: Hardware | None, files: Iterab
             capability = next(e.compute_capability for e in seen if e.compute_capability)
             note = f"the file contains only compute capability {capability}: {device.id} ({alias}) is assumed"
             return DeviceIdentification(device, "assumed", (note,))
+    for e in seen:
+        if found := device_of(e):
+            note = (
+                f"no device file describes {e.name!r}: its ceilings are from the attributes in the file, without "
+                "links, L2 bandwidth and expected times; "
+            )
+            write = Command("`roof hw show --from FILE -o my.yaml`", "`roofmodel.show_hardware(profile=FILE)`")
+            return DeviceIdentification(found, "file", (AnswerNote(note, write, " writes them as a device file"),))
     unknown = next((f"no device file describes {e.name!r}" for e in seen if e.name), "its device is unknown")
+    missing = next((_missing(e) for e in seen if e.name and e.compute_capability in PER_CLOCK), "")
     where = ", ".join([*files][:3])
-    raise UnknownDevice(f"{where}: {unknown}; give one, as in ", Option("hw", "a100"))
+    raise UnknownDevice(f"{where}: {unknown}{missing}; give one, as in ", Option("hw", "a100"))
+
+
+def device_of(evidence: Evidence) -> Device | None:
+    """The device that the attributes of a profile describe; None if they do not suffice."""
+    e = evidence
+    if not (e.name and e.compute_capability and e.multiprocessors and e.clock and e.dram_bandwidth):
+        return None
+    return derived(
+        e.name, e.compute_capability, e.multiprocessors, e.clock, e.dram_bandwidth, e.dram_bytes, e.l2_bytes
+    )  # fmt: skip
+
+
+def _missing(evidence: Evidence) -> str:
+    """The attributes that the file lacks to derive the device."""
+    needed = {"SMs": evidence.multiprocessors, "clock": evidence.clock, "DRAM bandwidth": evidence.dram_bandwidth}
+    absent = [name for name, value in needed.items() if not value]
+    return f", and the file does not state its {units.listed(absent)}" if absent else ""
 
 
 @cache

@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from roofmodel.report.columns import shorten
+from roofmodel.roofline.categories import WRAPPERS, base_name
 from roofmodel.roofline.naming import display_name
-from roofmodel.roofline.points import Point, base_name
+from roofmodel.roofline.points import Point
 
 MAX_SEARCHED_CHARACTERS = 20_000  # of a kernel's name: some have megabytes
 MAX_WORDS = 4  # that are added to names that would be equal
 MAX_ADDED_SHARE = 0.6  # of the width, for these words
-_WRAPPERS = ("kernel", "kernel2", "device_kernel")  # templates of libraries that start any kernel
 _ELEMENTWISE = re.compile(r"(?:\w+::)*(?:\w+_)?(elementwise|reduce)_kernel(?= |$)")
 _GENERIC_TYPE = re.compile(
     r"(?:const |unsigned |signed )*"
@@ -26,7 +26,7 @@ def short_name(name: str) -> str:
     """`void cutlass::Kernel2<cutlass_80_s16816gemm>(Params)` as `cutlass_80_s16816gemm`."""
     base = display_name(name)
     last = base.rpartition("::")[2]
-    if last.lower() in _WRAPPERS:
+    if last.lower() in WRAPPERS:
         return next(map(_without_suffix, _named_arguments(name, last)), base)
     if found := _ELEMENTWISE.match(base):
         function = base[found.end() :] or next((f" ({a})" for a in map(_last_part, _named_arguments(name, last))), "")

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-from roofmodel.roofline.points import base_name, category
+from roofmodel.roofline.categories import base_name, category
+from roofmodel.roofline.serving_steps import serving_step
 
 MAX_SEARCHED_CHARACTERS = 400  # of a name that are searched; template names may have thousands
 ANCHOR_KINDS = ("GEMM", "attention", "convolution", "scan")
@@ -18,15 +19,11 @@ ANCHOR_KINDS = ("GEMM", "attention", "convolution", "scan")
 # Cache writes and attention metadata, whose names also contain attention.
 _CACHES = re.compile(r"and_cache|(?:store|write|append|update|copy)\w*cache")
 _NO_ANCHOR = re.compile(rf"{_CACHES.pattern}|kv_indices|metadata|triton_(?:poi|red|per|for)_")
-_ATTENTION = re.compile(
-    r"attention|attn|flash|fmha|mha|sdpa|(?:batch|single)(?:decode|prefill)with|(?<!\w)_fwd_(?:grouped_)?kernel"
-)
 _SCANS = re.compile(
     r"selective_scan|chunk_scan|chunk_state|chunk_cumsum|bmm_chunk|state_passing|selective_state_update|"
     r"gated_delta_rule|chunk_(?:fwd|bwd)_kernel|scaled_dot_kkt|solve_tril|_inverse_kernel|recompute_w_u|wy_repr|local_cumsum|"
     r"kda_|l2norm"
 )
-_GEMMS = re.compile(r"gemm|gemv|matmul|\bmm_|_mm\b|triton_mm|triton_tem|fused_moe|marlin|machete|awq|gptq|wvsplitk")
 
 # Words of light work. The name of a fused kernel may have several.
 _WORDS = {
@@ -77,17 +74,14 @@ def anchor(name: str) -> str | None:
         return None
     if _SCANS.search(lowered):
         return "scan"
-    if _ATTENTION.search(lowered) and not re.search(r"norm|rope|rotary", base):
-        return "attention"
-    if (kind := category(name)) in ANCHOR_KINDS:
-        return kind
-    return "GEMM" if _GEMMS.search(lowered) and "elementwise" not in base else None
+    kind = category(name)
+    return kind if kind in ANCHOR_KINDS else None
 
 
 @cache
 def is_expert_gemm(name: str) -> bool:
     """Whether a kernel name shows an expert GEMM."""
-    return bool(re.search(r"moe|expert|grouped_?gemm|group_?gemm|ragged|ptrarray", name.lower()))
+    return bool(re.search(r"moe|expert|matmul_ogs|grouped_?gemm|group_?gemm|ragged|ptrarray", name.lower()))
 
 
 @cache
@@ -221,6 +215,9 @@ def hint(ranges: tuple[str, ...]) -> Hint:
     for outer, label in zip(("", *ranges), ranges, strict=False):
         if outer and label.startswith(f"{outer}."):  # a submodule, which names its own role
             roles = frozenset()
+        if step := serving_step(label):
+            stage = step.phase
+            continue
         parts = [part for part in re.split(r"[^A-Za-z0-9_]+", label[:MAX_SEARCHED_CHARACTERS].lower()) if part]
         if found := _LAYER.search(label[:MAX_SEARCHED_CHARACTERS]):
             layer = int(found[1])

@@ -42,13 +42,15 @@ LECTURE_GROUPS = (
     "groups of the profiling lecture, from kernel names: matrix-mul (GEMM), memory_mgmt (NCCL, copies), custom_ops "
     "(PyTorch's own kernels), other"
 )
-DEVICE_SOURCES = {"given": "as given", "attributes": "identified by the file", "assumed": "ASSUMED"}
+DEVICE_SOURCES = {
+    "given": "as given", "attributes": "identified by the file", "assumed": "ASSUMED", "file": "from the file",
+}  # fmt: skip
 TAIL_NOTE = "Tail: down to the position if each fp16 instruction processes one value, not two."
 MIN_SHARE = 0.01  # of the time; points below it do not extend the axes
 
 
 class Panel(NamedTuple):
-    """A device, how it was identified (`given`, `attributes` or `assumed`), and its points."""
+    """A device, how it was identified (`given`, `attributes`, `assumed` or `file`), and its points."""
 
     device: Device  # with the ceilings as drawn
     identified: str

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
+from roofmodel.roofline.categories import base_name, category, lecture_category
 from roofmodel.steps.estimate import Estimate
 
 
@@ -75,80 +76,6 @@ class Point(NamedTuple):
 
 
 # --- Groups -----------------------------------------------------------------------------------------
-
-
-_RETURN_TYPE = re.compile(r"^(?:\w+::)*(?:enable_if_t|\w+::type)\s+")  # without its template arguments
-
-
-def base_name(name: str) -> str:
-    """A kernel's name without return type, anonymous namespaces, template arguments and parameters."""
-    name = re.sub(r"(?:<unnamed>|\(anonymous namespace\)|\(anonymous\))::", "", name)
-    name = re.sub(r"^(?:void|static)\s+", "", name)
-    return _RETURN_TYPE.sub("", _without_brackets(name).strip()) or "unnamed"
-
-
-def _without_brackets(text: str) -> str:
-    """The text without `<…>` and `(…)`, in one pass: names may have thousands of nested brackets."""
-    kept: list[str] = []
-    opened: list[tuple[str, int]] = []  # the open brackets, and their places in `kept`
-    pending = {"<": 0, "(": 0}  # the numbers of open brackets
-    for part in re.split(r"([<>()])", text):
-        begin = {">": "<", ")": "("}.get(part)
-        if part in pending:
-            opened.append((part, len(kept)))
-            pending[part] += 1
-        if begin is None or not pending[begin]:
-            kept.append(part)
-            continue
-        bracket = ""
-        while bracket != begin:  # brackets of the other kind that are still open are part of what is removed
-            bracket, place = opened.pop()
-            pending[bracket] -= 1
-        del kept[place:]
-    return "".join(kept)
-
-
-# The first match on the lower-case name decides. Patterns: kernels of the libraries that frameworks launch.
-_CATEGORIES = (
-    (
-        "communication",
-        r"nccl|rccl|msccl|nvshmem|deep_?ep|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
-        r"|cross_device_reduce|_on_stream_kernel",  # the latter are NVSHMEM's
-    ),
-    ("memory", r"memcpy|memset|copy_device_to_device|copydevice"),
-    (
-        "layout",
-        r"nchwtonhwc|nhwctonchw|transpose|permute|im2col|swapdimension|shuffle|compute\w*(?:offset|ind(?:ex|ices))",
-    ),
-    ("attention", r"flash|fmha|attention|attn|mha_|sdpa"),
-    ("norm", r"norm(?!al)|\bbn_(?:fw|bw)"),
-    ("reduction", r"pool|topk"),  # pooling and top-k, before the names that they contain
-    ("convolution", r"conv|scudnn|winograd|wgrad|dgrad|cudnn.*(?:nhwc|nchw)|implicit_?gemm"),
-    ("GEMM", r"gemm|gemv|cutlass|cublas|nvjet|xmma|hmma|s\d{4,5}|wgmma|splitk|cijk_"),
-    ("softmax", r"softmax"),
-    ("reduction", r"reduce|argmax|argmin|cub::|scan"),
-    ("optimizer", r"adam|sgd|optimizer|multi_tensor"),
-    ("embedding", r"embedding|indexselect|index_select|gather|scatter"),
-    ("elementwise", r"elementwise|vectorized|unrolled|activation|gelu|silu|relu|dropout|triton_poi|cat"),
-)
-
-
-def category(name: str) -> str:
-    """The category of a kernel, from its name; `other` if no pattern matches."""
-    lowered = name.lower()
-    return next((kind for kind, pattern in _CATEGORIES if re.search(pattern, lowered)), "other")
-
-
-def lecture_category(name: str) -> str:
-    """The kernel's group in the profiling lecture (grouping `lecture`): four groups, in its order of precedence."""
-    lowered = name.lower()
-    if "gemm" in name:
-        return "matrix-mul"
-    if "CUDA memcpy" in name or "nccl" in lowered or "copy_device_to_device" in lowered or "CUDA memset" in name:
-        return "memory_mgmt"
-    if any(part in name for part in ("::native", "vectorized_elementwise", "_cpp1_ii", "reduce_kernel")):
-        return "custom_ops"
-    return "other"
 
 
 GROUPINGS: Mapping[str, Callable[[Kernel], str]] = {

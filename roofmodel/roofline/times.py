@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Kernel, Profile, ReaderWarning
-from roofmodel.roofline.points import base_name
+from roofmodel.roofline.categories import base_name
 
 Key = tuple[object, ...]
 

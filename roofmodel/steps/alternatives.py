@@ -48,7 +48,7 @@ def fitting_notes(
 
     def total(name: str, value: Any) -> float:
         try:
-            return float(memory.total(workload(arch, **{**options, name: value})[0]))
+            return float(memory.total(workload(arch, device, **{**options, name: value})[0]))
         except WorkloadError:  # the model cannot be sharded in this way
             return inf
 

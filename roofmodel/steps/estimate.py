@@ -20,10 +20,10 @@ from roofmodel.options.workload import MAX_VALUE
 from roofmodel.steps.alternatives import fitting_notes
 from roofmodel.steps.capacity import MemoryFormula, largest_batch, largest_context, usable_memory
 from roofmodel.steps.engine_kernels import check_kernels
+from roofmodel.steps.kernel_notes import kernel_notes
 from roofmodel.steps.notes import (
     device_notes,
     eager_notes,
-    kernel_notes,
     launch_notes,
     matmul_format_notes,
     memory_notes,
@@ -50,11 +50,16 @@ class Estimate(NamedTuple):
     parameters: int
     active_parameters: int  # of one token: MoE routes it to some of the experts
     phases: tuple[PhaseEstimate, ...]
-    memory: memory.Memory
+    memory: memory.Memory  # without the sizes of weights in an unknown format, see `has_total`
     notes: tuple[Text, ...]
-    largest_batch: int | None  # that fits; None where the device's memory is unknown
+    largest_batch: int | None  # that fits; None where the device's memory or the weights' format is unknown
     largest_context: int | None  # that fits, of --context if given, else of --seq; None also where any length fits
     input_pipeline: InputPipeline | None = None  # of the phase, with --loader
+
+    @property
+    def has_total(self) -> bool:
+        """Whether the total of the memory is known: that the format of the weights is."""
+        return self.workload.weights_known
 
     @property
     def usable_memory(self) -> Number | None:
@@ -63,8 +68,11 @@ class Estimate(NamedTuple):
 
     @property
     def fits(self) -> bool | None:
-        """Whether the workload fits into the usable memory; None where the device's memory is unknown."""
-        return None if self.usable_memory is None else bool(self.memory.total <= self.usable_memory)
+        """Whether the workload fits into the usable memory; None where the device's memory or the weights' format is
+        unknown."""
+        if self.usable_memory is None or not self.has_total:
+            return None
+        return bool(self.memory.total <= self.usable_memory)
 
 
 def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None, **options: Any) -> Estimate:
@@ -73,7 +81,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
     With a `loader` also of the input pipeline of a training step or a forward pass. Raises WorkloadError for invalid
     options, and for a number format that the device does not support.
     """
-    work, notes = workload(arch, **options)
+    work, notes = workload(arch, device, **options)
     check_kernels(work.engine, [device])
     found = [slowest_stage(arch, device, step, work.engine) for step in work.steps()]
     walk = passes.CachedWalks(_counted(found))
@@ -83,7 +91,7 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
     if work.phases == ("generate",):
         found = [_with_decodes(arch, device, work, found[0], formula, walk)]
     needed = phases.peak_memory(arch, work, formula.weights, walk=walk)
-    usable = None if device.capacity is None else usable_memory(device, work)
+    usable = None if device.capacity is None or not work.weights_known else usable_memory(device, work)
     pipeline, loader_notes = _with_loader(arch, device, found[0], loader) if loader else (None, ())
     return Estimate(
         architecture=arch,
@@ -101,8 +109,8 @@ def estimate(arch: Architecture, device: Device, *, loader: Loader | None = None
             *weight_format_notes(arch, work, all_operators),
             *matmul_format_notes(arch, device, work),
             *routing_notes(arch, work.routing, work.parallel.ep),
-            *fitting_notes(arch, device, work, needed, options, walk),
-            *memory_notes(device, work, needed.total),
+            *(fitting_notes(arch, device, work, needed, options, walk) if work.weights_known else ()),
+            *(memory_notes(device, work, needed.total) if work.weights_known else ()),
             *kernel_notes(device, work, found),
             *straggler_notes(device, work),
             *utilization_notes(found),

@@ -1,11 +1,12 @@
 """The options of a workload: their values, which of them apply to a model, and the Workload that they describe."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
-from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS
+from roofmodel.counting.number_formats import COMPUTE_FORMATS, FORMATS, number_format
 from roofmodel.counting.quantized_modules import group_formats, unconverted
 from roofmodel.counting.workload import NO_IMAGE, Parallel, Workload
+from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import Message, Option, Text, WorkloadError, choices, ignored, shorten
 from roofmodel.models.architecture import Architecture, Network
@@ -26,8 +27,11 @@ PARAMETER_FORMAT = "fp32"
 """The format of parameters before the casts of torch.autocast."""
 
 
-def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text, ...]]:
+def workload(arch: Architecture, device: Device | None = None, **keywords: Any) -> tuple[Workload, tuple[Text, ...]]:
     """The Workload of a model under Options, with notes on options that do not apply.
+
+    Below 16 bits, `dtype` is the format of GEMMs only: activations have 16 bits unless given, in a format that the
+    `device` multiplies, because engines quantize the inputs of a GEMM just before it.
 
     Raises WorkloadError for an unknown option, an invalid value, or an invalid combination.
     """
@@ -40,6 +44,9 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
     phases = _phases(arch, options.phase)
     options, dtype_notes = _with_checkpoint_dtype(arch, options)
     options = _checked(options)
+    if options.activations is None and FORMATS[options.dtype].bits < 16:
+        devices = [] if device is None else [device]
+        options = _with_formats(options, activations=half_with_pipe(arch, devices, str(DEFAULTS["dtype"])))
     engine = _engine(arch, phases, options)
     is_training, casts = phases == ("train",), bool(engine.autocast)
     if casts:
@@ -88,6 +95,7 @@ def workload(arch: Architecture, **keywords: Any) -> tuple[Workload, tuple[Text,
             "micro_batch": micro_batch,
             "unconverted": unconverted_matrices,
             "matrix_formats": matrix_formats,
+            "weights_known": _weights_known(arch, options, is_training or casts),
             "engine": engine,
             "routing": routing,
             "options": options,
@@ -191,7 +199,7 @@ def _autocast(options: Options, compute: str) -> Options:
             "remove the option",
         )  # fmt: skip
     options = _with_formats(options, dtype=compute)
-    if options.weights and FORMATS[options.weights].bits > FORMATS[PARAMETER_FORMAT].bits:
+    if options.weights and number_format(options.weights).bits > FORMATS[PARAMETER_FORMAT].bits:
         raise WorkloadError(
             Option("weights", options.weights), f" is wider than the {PARAMETER_FORMAT} weights of autocast; remove it"
         )
@@ -239,6 +247,24 @@ def half_dtype(arch: Architecture, default: str) -> str:
     return arch.dtype if arch.dtype in HALF_FORMATS else default
 
 
+def half_with_pipe(arch: Architecture, devices: Sequence[Device], default: str) -> str:
+    """The compute format of 16 bits of a model; the other one where no device has a pipe for it.
+
+    V100 and T4 have none for bf16. There vLLM falls back to fp16, and PyTorch's autocast asks for it.
+    """
+    half = half_dtype(arch, default)
+    return next((form for form in (half, *HALF_FORMATS) if any(has_pipe(each, form) for each in devices)), half)
+
+
+def has_pipe(device: Device, dtype: str) -> bool:
+    """Whether the device multiplies matrices in this format."""
+    try:
+        device.matmul_pipe(dtype)
+    except WorkloadError:
+        return False
+    return True
+
+
 def _with_checkpoint_formats(
     arch: Architecture, options: Options, needs_16_bits: bool
 ) -> tuple[Options, frozenset[str], tuple[tuple[str, str], ...]]:
@@ -253,9 +279,17 @@ def _with_checkpoint_formats(
     if quantization is None:
         return options, unconverted(None, len(arch.stack.layers)).names if has_experts(arch) else frozenset(), ()
     layers = len(arch.stack.layers)
-    others = group_formats(quantization, layers).formats if options.weights is None else ()
+    if not quantization.is_known:
+        return options, frozenset(), ()
+    others = group_formats(quantization, layers).formats + quantization.tables if options.weights is None else ()
     options = _with_formats(options, weights=options.weights or quantization.weights)
     return options, unconverted(quantization, layers).names, others
+
+
+def _weights_known(arch: Architecture, options: Options, needs_16_bits: bool) -> bool:
+    """Whether the format of the weights is known: of every checkpoint but one whose quantization is not."""
+    quantization = arch.quantization
+    return quantization is None or quantization.is_known or needs_16_bits or options.weights is not None
 
 
 def _with_checkpoint_cache_format(

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from roofmodel.counting import phases
+from roofmodel.counting.memory import NEED_WEIGHTS
 from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.models.architecture import Architecture
@@ -168,14 +169,16 @@ def _part(case: GridCase, places: Sequence[Sequence[int]]) -> dict[str, Any]:
     staged = estimates_by_stage(arch, device, step, work.engine)
     found = slowest_totals(staged)
     peak = phases.phase_memory(arch, step, case.weights, [phase.operators for phase in staged])
+    known = work.weights_known
     return {
         "batch": step.parallel.dp * step.microbatches * step.batch,
         "seq": work.seq if not is_just(step.tokens, 0) else None,
         "decoder_seq": work.decoder_seq,
         "context": step.context,
         **found,
-        **{f"memory_{role}": getattr(peak, role) for role in ROLES},
-        "fits": None if device.capacity is None else peak.total <= usable_memory(device, work),
+        **{f"memory_{role}": getattr(peak, role) if known or role not in NEED_WEIGHTS else None for role in ROLES},
+        **({} if known else {"weight_bytes": None}),
+        "fits": None if device.capacity is None or not known else peak.total <= usable_memory(device, work),
         "note": 1 * exceeds_positions(arch, work),  # index in POINT_NOTES
     }
 

@@ -21,6 +21,9 @@ T_QUANTILES = (
 )  # fmt: skip
 """97.5 % quantiles of Student's t distribution for 1, 2, ... degrees of freedom; 1.96 for infinitely many."""
 
+LEAST_POINTS = 3
+"""Points on several GPUs from which the interval is shown. Of two, Student's quantile is 12.7."""
+
 
 class LawFit(NamedTuple):
     """A fitted law: its serial fraction with the 95 % interval; None for an interval from a single point."""
@@ -30,6 +33,12 @@ class LawFit(NamedTuple):
     low: float | None
     high: float | None
     points: int
+
+    @property
+    def too_few_points(self) -> bool:
+        """Whether the interval says nothing: of two points, or wider than all possible fractions."""
+        wide = self.low is not None and self.high is not None and self.high - self.low > 1
+        return self.points < LEAST_POINTS or wide
 
     def speedup(self, gpus: float) -> float:
         """The speed-up on this number of GPUs."""

@@ -63,7 +63,9 @@ def _curves(panels: Sequence[Axes], found: Sequence[dict[str, Any]], scaling: Sc
             last = max([row["gpus"] for row in found] + [run.gpus for run in scaling.measured])
             gpus = [last ** (step / 60) for step in range(61)]
             label = f"{LAW_NAMES[law.law]}, {of}:\nserial fraction {law.serial_fraction:.2%}"
-            if law.low is not None and law.high is not None:
+            if law.too_few_points:
+                label += "\n(too few points for an interval)"
+            elif law.low is not None and law.high is not None:
                 label += f"\n(95 %: {law.low:.2%} to {law.high:.2%})"
             speedups = [law.speedup(n) for n in gpus]
             panels[0].plot(gpus, speedups, ls="--", color="0.35", lw=1.2, label=label)

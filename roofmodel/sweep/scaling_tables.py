@@ -145,6 +145,8 @@ def describe_fit(law: LawFit, mode: str) -> str:
     text = f"{LAW_NAMES[law.law]}'s law{'' if suited == mode else f' (for {suited} scaling)'}"
     text += f": serial fraction {law.serial_fraction:.2%}"
     interval = "one point, no interval"
+    if law.points > 1 and law.too_few_points:
+        return f"{text} ({law.points} points: too few for an interval)"
     if law.low is not None and law.high is not None:
         interval = f"95 % interval {law.low:.2%} to {law.high:.2%}, {law.points} points"
     limits = impossible(law)

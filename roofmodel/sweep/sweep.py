@@ -23,10 +23,10 @@ from roofmodel.models.architecture import Architecture
 from roofmodel.options.values import RoutingMode
 from roofmodel.options.workload import DECLARED, REMOVED, Options, key_of, removed, settings_axis, valid
 from roofmodel.steps.engine_kernels import check_kernels
+from roofmodel.steps.kernel_notes import kernel_notes
 from roofmodel.steps.notes import (  # fmt: skip
     device_notes,
     exceeds_positions,
-    kernel_notes,
     utilization_notes,
     weight_format_notes,
 )
@@ -271,7 +271,7 @@ def _case(
         given["routing"] = getattr(chosen["routing"], "name", chosen["routing"])
     labels = {"model": arch.name, "hardware": device.id, **dict.fromkeys(("dtype", *FORMAT_OPTIONS), dtype), **given}
     try:
-        work, remarks = workload(arch, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
+        work, remarks = workload(arch, device, **{**chosen, **{name: max(values) for name, values in lengths.items()}})
         (step,) = work.steps()
         phase, weights = slowest_stage(arch, device, step, work.engine), phases.weight_bytes(arch, step)
         counted = [phase.operators] if step.parallel.pp == 1 else None  # with a pipeline, those of one stage only
@@ -284,7 +284,7 @@ def _case(
     notes |= dict.fromkeys(
         [*remarks, *device_notes(device, work), *formats, *routed, *timed, *utilization_notes([phase])]
     )
-    smallest, _ = workload(arch, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
+    smallest, _ = workload(arch, device, **{**chosen, **{name: min(values) for name, values in lengths.items()}})
     if slowest_stage(arch, device, smallest.steps()[0], work.engine).launch_bound:
         notes[
             AnswerNote(

@@ -6,7 +6,19 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import HEAD_SIZES, DecodeTiming, PrefillTiming
-from roofmodel.numbers.algebra import Number, ceil_div, either, formula, maximum, minimum, part, plain, product
+from roofmodel.numbers.algebra import (
+    Bytes,
+    FlopsPerSecond,
+    Number,
+    Seconds,
+    ceil_div,
+    either,
+    formula,
+    maximum,
+    minimum,
+    plain,
+    product,
+)
 from roofmodel.timing.formula import Chip, FormulaDescription, dram_share, overlap
 
 TILE_KEYS: Annotated[int, "keys of a decode's tile; a part of a cache has at least as many"] = 64
@@ -114,31 +126,32 @@ def work(operator: Operator) -> AttentionWork:
 @formula
 def prefill_seconds(att: AttentionWork, chip: Chip, timing: PrefillTiming) -> Number:
     """Seconds for many queries per sequence, by PREFILL; elementwise for arrays."""
-    group = part("group", minimum(att.heads / att.kv_heads, timing.heads))
-    height = part("tile_queries", minimum(timing.rows / group, att.queries))  # positions of a tile
-    row_tiles = part("row_tiles", ceil_div(att.queries * group, timing.rows))
-    tiles = part("tiles", att.batch * att.heads / group * row_tiles)
+    group: Number = minimum(att.heads / att.kv_heads, timing.heads)
+    tile_queries: Number = minimum(timing.rows / group, att.queries)  # positions of a tile
+    row_tiles: Number = ceil_div(att.queries * group, timing.rows)
+    tiles: Number = att.batch * att.heads / group * row_tiles
     causal = att.queries * (att.keys - (att.queries - 1) / 2)
-    outside = part("outside_pairs", timing.outside * att.windowed * maximum(causal - att.pairs, 0))
-    mean_keys = part("mean_keys", (att.pairs + outside) / att.queries)
+    outside_pairs: Number = timing.outside * att.windowed * maximum(causal - att.pairs, 0)
+    mean_keys: Number = (att.pairs + outside_pairs) / att.queries
     # Keys at the edge of the mask: half the rows under a causal mask, all of them in a window, none without a mask.
-    edge = part("edge", height * (att.keys - mean_keys) / att.queries)
-    tile_keys = part("tile_keys", mean_keys * att.queries / height / row_tiles + edge)
-    longest_keys = part("longest_keys", minimum(att.keys, 2 * mean_keys + height))
-    sm_rate = part("sm_rate", chip.peak / chip.multiprocessors * _by_head_size("pipe", att, timing), "FLOP/s")
-    seconds_per_key = part("seconds_per_key", timing.rows * _pair_flops(att) / sm_rate, "s")
-    fill = _by_head_size("fill", att, timing)
-    longest_tile = part("longest_tile", longest_keys * seconds_per_key + fill, "s")
-    shared = part("shared", tiles * (tile_keys * seconds_per_key + fill) / chip.multiprocessors, "s")
+    edge: Number = tile_queries * (att.keys - mean_keys) / att.queries
+    tile_keys: Number = mean_keys * att.queries / tile_queries / row_tiles + edge
+    longest_keys: Number = minimum(att.keys, 2 * mean_keys + tile_queries)
+    pipe: Number = _by_head_size("pipe", att, timing)
+    sm_rate: FlopsPerSecond = chip.peak / chip.multiprocessors * pipe
+    seconds_per_key: Seconds = timing.rows * _pair_flops(att) / sm_rate
+    fill: Number = _by_head_size("fill", att, timing)
+    longest_tile: Seconds = longest_keys * seconds_per_key + fill
+    shared: Seconds = tiles * (tile_keys * seconds_per_key + fill) / chip.multiprocessors
     several = tiles > chip.multiprocessors
-    tile_seconds = part("tile_seconds", several * (shared + longest_tile / 2) + (1 - several) * longest_tile, "s")
+    tile_seconds: Seconds = several * (shared + longest_tile / 2) + (1 - several) * longest_tile
     # Keys and values of new tokens: as many as in the queries' format for their heads, and in the cache's format.
     new = (att.bytes - att.kv_bytes) * att.kv_heads / att.heads + att.kv_bytes * minimum(att.queries / att.keys, 1)
-    appended = part("appended", timing.append * new, "B")
-    per_byte = part("seconds_per_byte", _seconds_per_byte(att, att.bytes + appended, chip, timing))
-    stream = part("stream", att.bytes * per_byte, "s")
+    appended: Bytes = timing.append * new
+    seconds_per_byte: Number = _seconds_per_byte(att, att.bytes + appended, chip, timing)
+    stream: Seconds = att.bytes * seconds_per_byte
     both = tile_seconds + stream - timing.overlap * minimum(tile_seconds, stream)
-    return timing.latency + both + appended * per_byte
+    return timing.latency + both + appended * seconds_per_byte
 
 
 def _by_head_size(name: str, att: AttentionWork, timing: PrefillTiming | DecodeTiming) -> Number:
@@ -146,43 +159,45 @@ def _by_head_size(name: str, att: AttentionWork, timing: PrefillTiming | DecodeT
     value = getattr(timing, f"{name}_{HEAD_SIZES[-1]}")
     for size in HEAD_SIZES[-2::-1]:
         value = either(att.head_size <= size, getattr(timing, f"{name}_{size}"), value)
-    return part(name, value)
+    return value
 
 
 def _pair_flops(att: AttentionWork) -> Number:
-    return part("pair_flops", att.flops / (att.batch * att.heads * att.pairs))
+    pair_flops: Number = att.flops / (att.batch * att.heads * att.pairs)
+    return pair_flops
 
 
 def _seconds_per_byte(att: AttentionWork, data: Number, chip: Chip, timing: PrefillTiming | DecodeTiming) -> Number:
     """Seconds per byte: of DRAM, or of L2 for the share of `data` bytes that it keeps from the launch before."""
-    from_l2 = part("from_l2", att.repeated * (1 - dram_share(data, chip.l2)))
+    from_l2: Number = att.repeated * (1 - dram_share(data, chip.l2))
     return (1 - from_l2) / (timing.dram * chip.bandwidth) + from_l2 / (timing.l2 * chip.port)
 
 
 @formula
 def decode_seconds(att: AttentionWork, chip: Chip, timing: DecodeTiming) -> Number:
     """Seconds for one or a few queries per sequence, by DECODE; elementwise for arrays."""
-    group = part("group", att.heads / att.kv_heads)
-    most = part("most_heads", minimum(timing.heads, either(att.windowed > 0, timing.window_heads, timing.heads)))
-    blocks_per_group = part("blocks_per_group", either(group > most, group, 1))
-    blocks = part("blocks", att.batch * att.kv_heads * blocks_per_group)
-    rows = part("rows", timing.rows * ceil_div(group * att.queries, timing.rows * blocks_per_group))
-    wave = _by_head_size("wave", att, timing) * either(blocks_per_group < group, 1, timing.single)
-    per_key = part("seconds_per_key", rows * _pair_flops(att) * chip.multiprocessors / (chip.peak * timing.pipe), "s")
-    per_byte = part("seconds_per_byte", _seconds_per_byte(att, att.bytes, chip, timing))
-    again = part("again", att.kv_bytes * (blocks_per_group - 1) / (timing.l2 * chip.port), "s")
-    stream = part("stream", att.bytes * per_byte + again, "s")
+    group: Number = att.heads / att.kv_heads
+    most_heads: Number = minimum(timing.heads, either(att.windowed > 0, timing.window_heads, timing.heads))
+    blocks_per_group: Number = either(group > most_heads, group, 1)
+    blocks: Number = att.batch * att.kv_heads * blocks_per_group
+    rows: Number = timing.rows * ceil_div(group * att.queries, timing.rows * blocks_per_group)
+    wave: Number = _by_head_size("wave", att, timing)
+    start = wave * either(blocks_per_group < group, 1, timing.single)
+    seconds_per_key: Seconds = rows * _pair_flops(att) * chip.multiprocessors / (chip.peak * timing.pipe)
+    seconds_per_byte: Number = _seconds_per_byte(att, att.bytes, chip, timing)
+    again: Seconds = att.kv_bytes * (blocks_per_group - 1) / (timing.l2 * chip.port)
+    stream: Seconds = att.bytes * seconds_per_byte + again
 
     def seconds(splits: Number) -> Number:
         """Seconds after the latency, with the KV cache of a sequence in `splits` splits."""
-        keys = part("split_keys", TILE_KEYS * ceil_div(att.keys, TILE_KEYS * splits))
-        waves = part("waves", ceil_div(blocks * splits, chip.multiprocessors))
-        computed = part("wave_seconds", waves * (wave + keys * per_key), "s")
-        return overlap(computed, stream)
+        split_keys: Number = TILE_KEYS * ceil_div(att.keys, TILE_KEYS * splits)
+        waves: Number = ceil_div(blocks * splits, chip.multiprocessors)
+        wave_seconds: Seconds = waves * (start + split_keys * seconds_per_key)
+        return overlap(wave_seconds, stream)
 
     idle = maximum(ceil_div(chip.multiprocessors + 1, blocks) - 1, 1)  # whole splits of all blocks in one wave
-    splits = part("splits", minimum(idle, ceil_div(att.keys, TILE_KEYS)))
+    splits: Number = minimum(idle, ceil_div(att.keys, TILE_KEYS))
     # Outputs are about half of the bytes besides keys and values: in fp32 twice as many, written and read.
-    partial = part("partial_outputs", 2 * splits * (att.bytes - att.kv_bytes), "B")
-    combine = part("combine", timing.combine + partial * per_byte, "s")
+    partial_outputs: Bytes = 2 * splits * (att.bytes - att.kv_bytes)
+    combine: Seconds = timing.combine + partial_outputs * seconds_per_byte
     return timing.latency + minimum(seconds(1), seconds(splits) + combine)

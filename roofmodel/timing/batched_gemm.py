@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from roofmodel.devices.calibration import BatchedTiming
-from roofmodel.numbers.algebra import Number, ceil_div, either, formula, maximum, minimum, part
+from roofmodel.numbers.algebra import (
+    Bytes,
+    FlopsPerSecond,
+    Number,
+    Seconds,
+    ceil_div,
+    either,
+    formula,
+    maximum,
+    minimum,
+)
 from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, dram_share, overlap
 from roofmodel.timing.gemm import GemmWork
 
@@ -28,21 +38,21 @@ DESCRIPTION = FormulaDescription(
 @formula
 def seconds(work: GemmWork, chip: Chip, timing: BatchedTiming) -> Number:
     """Seconds with the best tile, by DESCRIPTION; elementwise for arrays."""
-    best: Number = float("inf")
+    best = float("inf")
     for tile in TILES:
-        rows, columns = part("tile_rows", tile[0]), part("tile_columns", tile[1])
-        tiles = part("tiles", work.batch * ceil_div(work.n, columns) * ceil_div(work.m, rows))
-        waves = part("waves", ceil_div(tiles, chip.multiprocessors))
-        sm_rate = part("sm_rate", chip.peak / chip.multiprocessors * timing.pipe, "FLOP/s")
-        multiply = part("multiply", 2 * rows * columns * work.k / sm_rate, "s")
-        loaded = (rows * work.a + columns * work.b) * work.k * minimum(tiles, chip.multiprocessors)
-        load = part("load", loaded / (timing.l2 * chip.port), "s")
-        sm_seconds = part("sm_time", waves * (timing.wave + maximum(multiply, load)), "s")
-        best = minimum(best, sm_seconds)
-    data = part("data", work.bytes + work.quantized, "B")
-    missed = part("missed", either(work.copies_b > 0, dram_share(work.bytes, chip.l2), 1))
-    stream = data * (missed / (timing.dram * chip.bandwidth) + (1 - missed) / (timing.l2 * chip.port))
-    stream = part("stream", stream, "s")
+        tile_rows: Number = tile[0]
+        tile_columns: Number = tile[1]
+        tiles: Number = work.batch * ceil_div(work.n, tile_columns) * ceil_div(work.m, tile_rows)
+        waves: Number = ceil_div(tiles, chip.multiprocessors)
+        sm_rate: FlopsPerSecond = chip.peak / chip.multiprocessors * timing.pipe
+        multiply: Seconds = 2 * tile_rows * tile_columns * work.k / sm_rate
+        loaded = (tile_rows * work.a + tile_columns * work.b) * work.k * minimum(tiles, chip.multiprocessors)
+        load: Seconds = loaded / (timing.l2 * chip.port)
+        sm_time: Seconds = waves * (timing.wave + maximum(multiply, load))
+        best = minimum(best, sm_time)
+    data: Bytes = work.bytes + work.quantized
+    missed: Number = either(work.copies_b > 0, dram_share(work.bytes, chip.l2), 1)
+    stream: Seconds = data * (missed / (timing.dram * chip.bandwidth) + (1 - missed) / (timing.l2 * chip.port))
     rows = ceil_div(work.batch * work.m, chip.multiprocessors) * (work.quantized > 0)
-    quantize = part("quantize", rows * timing.quantize_row, "s")
+    quantize: Seconds = rows * timing.quantize_row
     return timing.latency + overlap(best, stream) + quantize

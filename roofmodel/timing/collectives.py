@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from roofmodel.devices.calibration import CollectiveTiming
-from roofmodel.numbers.algebra import Number, doublings, either, minimum, part
+from roofmodel.numbers.algebra import Number, Seconds, doublings, either, minimum
 from roofmodel.timing.formula import FormulaDescription
 
 DESCRIPTION = FormulaDescription(
@@ -49,7 +49,7 @@ def seconds(work: CollectiveWork, link: Number, timing: CollectiveTiming) -> Num
     """Seconds of a collective over a link of `link` bytes per second and direction; elementwise for arrays."""
     around = work.rounds * (work.gpus - 1) if work.rounds else 1
     across = work.rounds * doublings(work.nodes) if work.rounds else 1
-    steps = part("steps", either(work.nodes > 1, across, around))
-    low_latency = part("low_latency", work.bytes / (link * timing.low_latency_bandwidth), "s")
-    high_bandwidth = part("high_bandwidth", timing.startup + work.bytes / (link * timing.bandwidth), "s")
+    steps: Number = either(work.nodes > 1, across, around)
+    low_latency: Seconds = work.bytes / (link * timing.low_latency_bandwidth)
+    high_bandwidth: Seconds = timing.startup + work.bytes / (link * timing.bandwidth)
     return timing.latency + steps * timing.hop + minimum(low_latency, high_bandwidth)

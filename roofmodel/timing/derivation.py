@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from roofmodel.numbers.derivation import DerivationStep, DerivationTrace
@@ -53,9 +53,9 @@ def constants(formula: Formula) -> list[NamedNumber]:
 
 def steps(formula: Formula) -> list[DerivationStep]:
     """The evaluation of the formula, line by line; the last line is `seconds`, before it is clamped to the bound."""
-    with DerivationTrace() as derivation:
-        arguments = [_named(derivation, name, value) for name, value in _arguments(formula)]
-        time = derivation.part("seconds", formula.function(*arguments), "s")
+    derivation = DerivationTrace()
+    arguments = [_named(derivation, name, value) for name, value in _arguments(formula)]
+    time = derivation.part("seconds", derivation.with_lines(formula.function)(*arguments), "s")
     return derivation.steps(time)
 
 
@@ -64,12 +64,14 @@ def _arguments(formula: Formula) -> Iterator[tuple[str, Any]]:
     return zip(names, (*formula.arguments, formula.parameters), strict=False)  # later arguments keep their defaults
 
 
-def _named(derivation: DerivationTrace, name: str, value: Any) -> Any:
-    """An argument whose numbers carry their names."""
-    if not hasattr(value, "_fields"):
-        return derivation.given(name, value)
-    prefix = f"{name}." if name in ("chip", "timing") else ""
-    return type(value)(*(derivation.given(f"{prefix}{field}", number) for field, number in value._asdict().items()))
+def _named(derivation: DerivationTrace, name: str, value: Any, nested: bool = False) -> Any:
+    """An argument whose numbers carry their names; those of a record in a list are numbered: `gemms.1.rows`."""
+    if hasattr(value, "_fields"):
+        prefix = f"{name}." if nested or name in ("chip", "timing") else ""
+        return type(value)(*(_named(derivation, f"{prefix}{field}", each) for field, each in value._asdict().items()))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_named(derivation, f"{name}.{place}", each, nested=True) for place, each in enumerate(value, 1)]
+    return derivation.given(name, value)
 
 
 def _fields(prefix: str, record: Any) -> Iterator[NamedNumber]:

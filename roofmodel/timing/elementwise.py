@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import ElementwiseTiming
-from roofmodel.numbers.algebra import Number, formula, maximum, part
+from roofmodel.numbers.algebra import BytesPerSecond, Number, formula, maximum
 from roofmodel.timing.formula import Chip, FormulaDescription
 
 DESCRIPTION = FormulaDescription(
@@ -25,8 +25,8 @@ DESCRIPTION = FormulaDescription(
 def seconds(data: Number, compute_seconds: Number, chip: Chip, timing: ElementwiseTiming) -> Number:
     """Seconds to read and write `data` bytes, and at least `compute_seconds`; elementwise for arrays."""
     fits = data <= chip.l2
-    bandwidth = part("rate", timing.l2 * chip.port * fits + timing.dram * chip.bandwidth * (1 - fits), "B/s")
-    return timing.latency + maximum(data / bandwidth, compute_seconds)
+    rate: BytesPerSecond = timing.l2 * chip.port * fits + timing.dram * chip.bandwidth * (1 - fits)
+    return timing.latency + maximum(data / rate, compute_seconds)
 
 
 def elementwise_kind(operator: Operator) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from roofmodel.devices.calibration import ExpertsTiming
-from roofmodel.numbers.algebra import Number, ceil_div, either, expm1, formula, maximum, minimum, part
+from roofmodel.numbers.algebra import Bytes, Number, Seconds, ceil_div, either, expm1, formula, maximum, minimum
 from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, dram_share, overlap
 
 TILE_ROWS = (16, 32, 64, 128)  # of the tiles among which a library chooses
@@ -82,13 +82,14 @@ def separate_gemm_seconds(work: GroupedGemmWork, moved: Number, chip: Chip, timi
 
     It gets half of the fixed time of the fused layer.
     """
-    fixed = part("fixed", _fixed_seconds(work, timing) / 2, "s")
-    return fixed + gemm_seconds(work, chip, timing) + part("row_stream", moved / (timing.rows * chip.bandwidth), "s")
+    fixed: Seconds = _fixed_seconds(work, timing) / 2
+    row_stream: Seconds = moved / (timing.rows * chip.bandwidth)
+    return fixed + gemm_seconds(work, chip, timing) + row_stream
 
 
 def gemm_seconds(work: GroupedGemmWork, chip: Chip, timing: ExpertsTiming, streamed: Number = 1) -> Number:
     """Seconds of a GEMM without the fixed time; `streamed` is the share of the weights that comes from DRAM."""
-    best: Number = float("inf")
+    best = float("inf")
     for rows in TILE_ROWS:
         best = minimum(best, _tile_seconds(work, rows, chip, timing, streamed))
     return best
@@ -96,15 +97,15 @@ def gemm_seconds(work: GroupedGemmWork, chip: Chip, timing: ExpertsTiming, strea
 
 def _tile_seconds(work: GroupedGemmWork, rows: Number, chip: Chip, timing: ExpertsTiming, streamed: Number) -> Number:
     """Seconds of a GEMM with tiles of this height, or of the least height of the implementation."""
-    stream = part("stream", work.experts * work.n * work.k * work.b * streamed / (timing.dram * chip.bandwidth), "s")
-    tile_rows = part("tile_rows", either(work.small_batch, TILE_ROWS[0], maximum(rows, timing.tile_rows)))
-    rows_per_expert = part("rows_per_expert", work.rows / work.experts)
+    stream: Seconds = work.experts * work.n * work.k * work.b * streamed / (timing.dram * chip.bandwidth)
+    tile_rows: Number = either(work.small_batch, TILE_ROWS[0], maximum(rows, timing.tile_rows))
+    rows_per_expert: Number = work.rows / work.experts
     tiles_per_expert = either(work.even, ceil_div(rows_per_expert, tile_rows), 1 / -expm1(-tile_rows / rows_per_expert))
-    tiles = part("tiles", work.experts * tiles_per_expert * ceil_div(work.n, TILE_COLUMNS))
-    waves = part("waves", maximum(tiles / chip.multiprocessors + 0.5, 1))
-    multiply = part("multiply", 2 * tile_rows * TILE_COLUMNS / (chip.peak / chip.multiprocessors * timing.pipe), "s")
+    tiles: Number = work.experts * tiles_per_expert * ceil_div(work.n, TILE_COLUMNS)
+    waves: Number = maximum(tiles / chip.multiprocessors + 0.5, 1)
+    multiply: Seconds = 2 * tile_rows * TILE_COLUMNS / (chip.peak / chip.multiprocessors * timing.pipe)
     loaded_rows = minimum(tile_rows, maximum(rows_per_expert, 1))
-    loaded_bytes = part("loaded_bytes", loaded_rows * work.a + TILE_COLUMNS * work.b, "B")
-    load = part("load", loaded_bytes * minimum(tiles, chip.multiprocessors) / (timing.l2 * chip.port), "s")
-    sm_seconds = part("sm_time", waves * (work.k + timing.fill) * maximum(multiply, load), "s")
-    return overlap(sm_seconds, stream)
+    loaded_bytes: Bytes = loaded_rows * work.a + TILE_COLUMNS * work.b
+    load: Seconds = loaded_bytes * minimum(tiles, chip.multiprocessors) / (timing.l2 * chip.port)
+    sm_time: Seconds = waves * (work.k + timing.fill) * maximum(multiply, load)
+    return overlap(sm_time, stream)

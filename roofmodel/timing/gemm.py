@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from roofmodel.devices.calibration import GemmTiming
-from roofmodel.numbers.algebra import Number, ceil_div, either, formula, maximum, minimum, part
+from roofmodel.numbers.algebra import (
+    Bytes,
+    BytesPerSecond,
+    Number,
+    Seconds,
+    ceil_div,
+    either,
+    formula,
+    maximum,
+    minimum,
+)
 from roofmodel.timing.formula import UNFITTED, Chip, FormulaDescription, dram_share, overlap
 
 TILES = ((256, 128), (128, 256), (128, 128), (64, 128), (64, 64), (64, 32), (32, 64))  # rows, columns
@@ -50,6 +60,7 @@ class GemmWork(NamedTuple):
     b: Annotated[float, "bytes per element of B"] = 2.0
     c: Annotated[float, "bytes per element of C"] = 2.0
     quantized: Annotated[Number, "bytes that the kernel that quantizes A reads and writes; 0: there is none"] = 0
+    aligned: Annotated[Number, "share of the SMs' rate that the alignment of the rows leaves"] = 1
     copies_a: Annotated[Number, "copies of A that a benchmark uses in turn; 0: A is used once"] = 0
     copies_b: Annotated[Number, "copies of B that a benchmark uses in turn; 0: B is used once"] = 0
 
@@ -58,7 +69,7 @@ class GemmWork(NamedTuple):
 def seconds(work: GemmWork, chip: Chip, timing: GemmTiming) -> Number:
     """Seconds with the best tile and splits, by DESCRIPTION; elementwise for arrays."""
     fixed, stream = _of_all_candidates(work, chip, timing)
-    best: Number = float("inf")
+    best = float("inf")
     for candidate in CANDIDATES:
         best = minimum(best, _kernel_seconds(work, candidate, stream, chip, timing))
     return fixed + best
@@ -79,17 +90,17 @@ def candidate_seconds(work: GemmWork, candidate: Sequence[Number], chip: Chip, t
 
 def _of_all_candidates(work: GemmWork, chip: Chip, timing: GemmTiming) -> tuple[Number, Number]:
     """What no tile changes: latency and quantization in seconds, seconds of the DRAM."""
-    capacity = part("resident_bytes", timing.resident * chip.l2, "B")
-    bandwidth = part("dram_bandwidth", timing.dram * chip.bandwidth, "B/s")
+    resident_bytes: Bytes = timing.resident * chip.l2
+    dram_bandwidth: BytesPerSecond = timing.dram * chip.bandwidth
     of_a = work.batch * work.m * work.k * work.a
     data = work.bytes - either(work.quantized > 0, work.quantized - 2 * of_a, 0)  # the GEMM reads A quantized
     of_b = minimum(work.batch * work.n * work.k * work.b, data)
     in_turn = data + (work.copies_a - 1) * of_a + (work.copies_b - 1) * of_b
-    missing = either(work.copies_b > 0, dram_share(in_turn, capacity), 1)
-    stream = part("stream", data * missing / bandwidth, "s")
+    missing = either(work.copies_b > 0, dram_share(in_turn, resident_bytes), 1)
+    stream: Seconds = data * missing / dram_bandwidth
     rows = work.batch * work.m * (work.quantized > 0) / chip.multiprocessors
-    moved = work.quantized * (dram_share(work.quantized, capacity) / bandwidth + 1 / (timing.l2 * chip.port))
-    quantize = part("quantize", moved + rows * timing.quantize_row, "s")
+    moved = work.quantized * (dram_share(work.quantized, resident_bytes) / dram_bandwidth + 1 / (timing.l2 * chip.port))
+    quantize: Seconds = moved + rows * timing.quantize_row
     return timing.latency + quantize, stream
 
 
@@ -100,15 +111,18 @@ def _kernel_seconds(
 
     Plain numbers are multiplied first, because operations on arrays are slower.
     """
-    rows, columns = part("tile_rows", candidate[0]), part("tile_columns", candidate[1])
-    splits = part("splits", candidate[2])
-    tiles = part("tiles", work.batch * ceil_div(work.n, columns) * ceil_div(work.m, rows))
-    used_rows, used_columns = minimum(rows, work.m), minimum(columns, work.n)
+    tile_rows: Number = candidate[0]
+    tile_columns: Number = candidate[1]
+    splits: Number = candidate[2]
+    tiles: Number = work.batch * ceil_div(work.n, tile_columns) * ceil_div(work.m, tile_rows)
+    used_rows, used_columns = minimum(tile_rows, work.m), minimum(tile_columns, work.n)
     loads = timing.l2 * chip.port
-    load = part("load", tiles * work.k * (used_rows * (work.a / loads) + used_columns * (work.b / loads)), "s")
-    memory = part("memory", maximum(load, stream), "s")
-    multiply = 2 * rows * columns * chip.multiprocessors / (chip.peak * timing.pipe)
+    load: Seconds = tiles * work.k * (used_rows * (work.a / loads) + used_columns * (work.b / loads))
+    memory: Seconds = maximum(load, stream)
+    multiply = 2 * tile_rows * tile_columns * chip.multiprocessors / (chip.peak * timing.pipe)
     stored = used_rows * used_columns * (ACCUMULATOR * chip.multiprocessors / (timing.store * chip.port))
-    waves = part("waves", ceil_div(tiles * splits, chip.multiprocessors))
-    compute = part("compute", waves * (maximum(multiply, timing.step) * (work.k / splits) + stored), "s")
-    return overlap(compute, memory) + part("split", either(splits > 1, timing.split, 0.0), "s")
+    waves: Number = ceil_div(tiles * splits, chip.multiprocessors)
+    step = maximum(multiply, timing.step) / work.aligned
+    compute: Seconds = waves * (step * (work.k / splits) + stored)
+    split: Seconds = either(splits > 1, timing.split, 0.0)
+    return overlap(compute, memory) + split

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, log2
 from typing import Any, NamedTuple, Protocol
 
-from roofmodel.counting.number_formats import FORMATS
+from roofmodel.counting.number_formats import number_format
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import MAX_TRANSFER_ERROR, Fit, Fitted, Sets, Timing
 from roofmodel.engines.schema import AllReduce
@@ -22,11 +22,14 @@ class ParameterSet(NamedTuple):
 
 
 class Preference(Protocol):
-    """Which kernels are preferred, by kind of parameters and format key, the first one most; the own all-reduce."""
+    """Which kernels are preferred, by kind of parameters and format key, the first one most; the own all-reduce;
+    whether the embedding is padded."""
 
     def implementations(self, kind: str, key: str) -> tuple[str, ...]: ...
     @property
     def all_reduce(self) -> AllReduce | None: ...
+    @property
+    def pads_vocabulary(self) -> bool: ...
 
 
 Implementation = str | Preference
@@ -74,8 +77,10 @@ def choose_set(sets: Sets[Timing], implementation: str | tuple[str, ...], key: s
 
 def _width_distance(stored: str = "", other: str = "") -> float:
     """How many times the width of one format doubles or halves to that of the other; 0 for unknown formats."""
-    known = FORMATS.keys() >= {stored, other}
-    return abs(log2(FORMATS[stored].bits / FORMATS[other].bits)) if known else 0.0
+    try:
+        return abs(log2(number_format(stored).bits / number_format(other).bits))
+    except KeyError:
+        return 0.0
 
 
 def operator_format_key(operator: Operator, dtype: str) -> str:

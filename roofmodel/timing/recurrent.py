@@ -9,7 +9,18 @@ from typing import Annotated, NamedTuple
 
 from roofmodel.counting.operator import Operator
 from roofmodel.devices.calibration import CausalConvolutionTiming, DeltaRuleTiming, StateUpdateTiming
-from roofmodel.numbers.algebra import Number, ceil_div, either, formula, maximum, minimum, part, plain
+from roofmodel.numbers.algebra import (
+    Bytes,
+    BytesPerSecond,
+    Number,
+    Seconds,
+    ceil_div,
+    either,
+    formula,
+    maximum,
+    minimum,
+    plain,
+)
 from roofmodel.timing.formula import Chip, FormulaDescription, dram_share, overlap
 
 BLOCK_ELEMENTS: Annotated[int, "elements of a thread block of a causal convolution: tokens x channels"] = 2048
@@ -22,7 +33,7 @@ CAUSAL_CONVOLUTION = FormulaDescription(
     name="causal_convolution",
     title="causal convolutions over the tokens of a prefill",
     summary="A thread block filters a few tokens of many channels (Triton), or many tokens of few channels (CUDA).",
-    equation="launches × (latency + serial) + overlap(blocks, stream)",
+    equation="launches × (latency + serial) + overlap(block_time, stream)",
     terms=(
         ("serial", "token × tokens of a block"),
         ("blocks", "block × blocks of an SM"),
@@ -59,7 +70,7 @@ STATE_UPDATE = FormulaDescription(
     name="state_update",
     title="updates of a state by one token per sequence",
     summary="A kernel reads the state of each sequence, updates it and writes it.",
-    equation="latency + overlap(blocks, stream)",
+    equation="latency + overlap(block_time, stream)",
     terms=(
         ("blocks", "block × blocks of an SM"),
         ("stream", "bytes / (DRAM bandwidth × dram); or / (L2 ports × l2), where L2 holds what is read and written"),
@@ -102,10 +113,10 @@ class UpdateWork(NamedTuple):
 @formula
 def convolution_seconds(work: ConvolutionWork, chip: Chip, timing: CausalConvolutionTiming) -> Number:
     """Seconds of a causal convolution, by CAUSAL_CONVOLUTION; elementwise for arrays."""
-    token_blocks = part("token_blocks", ceil_div(work.tokens, timing.block_tokens))
-    channel_blocks = part("channel_blocks", ceil_div(work.channels, BLOCK_ELEMENTS / timing.block_tokens))
-    blocks = part("blocks", work.batch * token_blocks * channel_blocks)
-    serial = part("serial", timing.token * minimum(work.tokens, timing.block_tokens), "s")
+    token_blocks: Number = ceil_div(work.tokens, timing.block_tokens)
+    channel_blocks: Number = ceil_div(work.channels, BLOCK_ELEMENTS / timing.block_tokens)
+    blocks: Number = work.batch * token_blocks * channel_blocks
+    serial: Seconds = timing.token * minimum(work.tokens, timing.block_tokens)
     block_seconds = maximum(blocks / chip.multiprocessors, 1) * timing.block
     stream = _stream_seconds(work.read, work.written, chip, timing.dram, timing.l2)
     return work.launches * (timing.latency + serial) + overlap(block_seconds, stream)
@@ -114,33 +125,34 @@ def convolution_seconds(work: ConvolutionWork, chip: Chip, timing: CausalConvolu
 @formula
 def delta_rule_seconds(work: DeltaRuleWork, chip: Chip, timing: DeltaRuleTiming) -> Number:
     """Seconds of a delta rule in chunks, by DELTA_RULE; elementwise for arrays."""
-    heads = part("all_heads", work.batch * work.heads)
-    token_heads = part("token_heads", heads * work.tokens)
-    cost = part("cost", either(work.decays > 1, CHANNEL_COST, 1.0))
-    spread = heads * work.chunks * timing.chunk + token_heads * timing.row
-    parallel = part("parallel", cost * spread / chip.multiprocessors, "s")
-    waves = part("waves", ceil_div(heads, chip.multiprocessors))
-    loop = part("loop", waves * (timing.start + timing.serial * work.chunks), "s")
-    missed = part("missed", dram_share(cost * token_heads * timing.live, chip.l2))
-    between = part("between", cost * token_heads * timing.intermediate * missed, "B")
-    stream = part("stream", (work.bytes + between) / chip.bandwidth, "s")
-    first = part("first", timing.token * minimum(work.tokens, CHUNK_TOKENS), "s")
+    all_heads: Number = work.batch * work.heads
+    token_heads: Number = all_heads * work.tokens
+    cost: Number = either(work.decays > 1, CHANNEL_COST, 1.0)
+    spread = all_heads * work.chunks * timing.chunk + token_heads * timing.row
+    parallel: Seconds = cost * spread / chip.multiprocessors
+    waves: Number = ceil_div(all_heads, chip.multiprocessors)
+    loop: Seconds = waves * (timing.start + timing.serial * work.chunks)
+    missed: Number = dram_share(cost * token_heads * timing.live, chip.l2)
+    between: Bytes = cost * token_heads * timing.intermediate * missed
+    stream: Seconds = (work.bytes + between) / chip.bandwidth
+    first: Seconds = timing.token * minimum(work.tokens, CHUNK_TOKENS)
     return timing.latency + first + overlap(parallel + loop, stream)
 
 
 @formula
 def update_seconds(work: UpdateWork, chip: Chip, timing: StateUpdateTiming) -> Number:
     """Seconds of an update of a state, by STATE_UPDATE; elementwise for arrays."""
-    blocks = part("block_time", maximum(work.blocks / chip.multiprocessors, 1) * timing.block, "s")
+    block_time: Seconds = maximum(work.blocks / chip.multiprocessors, 1) * timing.block
     stream = _stream_seconds(work.read, work.written, chip, timing.dram, timing.l2)
-    return timing.latency + overlap(blocks, stream)
+    return timing.latency + overlap(block_time, stream)
 
 
 def _stream_seconds(read: Number, written: Number, chip: Chip, dram: Number, l2: Number) -> Number:
     """Seconds to read and write, from and to L2 where it holds the larger of both."""
     fits = maximum(read, written) <= chip.l2
-    bandwidth = part("rate", l2 * chip.port * fits + dram * chip.bandwidth * (1 - fits), "B/s")
-    return part("stream", (read + written) / bandwidth, "s")
+    rate: BytesPerSecond = l2 * chip.port * fits + dram * chip.bandwidth * (1 - fits)
+    stream: Seconds = (read + written) / rate
+    return stream
 
 
 def convolution_work(operator: Operator) -> ConvolutionWork:

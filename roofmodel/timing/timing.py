@@ -237,6 +237,7 @@ def merged_gemms(
     again = sum(each.batch * each.m * each.k * each.a for each in known[1:])  # of the input, which is read once
     columns = [each.n for each in known]
     whole = known[0]._replace(n=sum(columns), bytes=sum(each.bytes for each in known) - again)
+    whole = _with_alignment(whole, operators[0], device, dtype, implementation)
     return _applied(("gemm", calibration), gemm.DESCRIPTION, gemm.seconds, (whole, ceilings), chosen), columns
 
 
@@ -244,6 +245,30 @@ def _already_quantized(work: GemmWork) -> GemmWork:
     """The GEMM without the kernel that quantizes A: A is read in the compute format."""
     elements = work.batch * work.m * work.k * (work.quantized > 0)
     return work._replace(quantized=0, bytes=work.bytes - (work.quantized - 2 * elements * work.a))
+
+
+def gemm_load(
+    operator: Operator, work: GemmWork, device: Device, dtype: str, implementation: Implementation = ""
+) -> Number:
+    """The widest load in bytes that the rows of a GEMM's matrices allow (timing/alignment.py)."""
+    from roofmodel.timing import alignment
+
+    if runs_in_fp32_on_cuda_cores(operator, device, dtype) is True:
+        return alignment.LOADS[0]
+    pads = not isinstance(implementation, str) and implementation.pads_vocabulary
+    return alignment.load_bytes(operator, work, compute_format(operator, dtype), pads)
+
+
+def _with_alignment(
+    work: GemmWork, operator: Operator, device: Device, dtype: str, implementation: Implementation
+) -> GemmWork:
+    """The GEMM with what the alignment of its rows leaves of the tensor cores' rate."""
+    if device.unaligned is None:
+        return work
+    from roofmodel.timing import alignment
+
+    load = gemm_load(operator, work, device, dtype, implementation)
+    return work._replace(aligned=alignment.aligned_share(load, device.unaligned))
 
 
 def expect_elementwise(data: Number, device: Device, dtype: str) -> Expected | None:
@@ -298,6 +323,7 @@ def _kernel(
         if (winograd := has_winograd_shape(operator)) is not False:
             share = either(winograd * runs_in_fp32_on_cuda_cores(operator, device, dtype), WINOGRAD_SHARE, 1)
             matrices = matrices._replace(k=share * matrices.k)
+        matrices = _with_alignment(matrices, operator, device, dtype, implementation)
         if repeated:
             matrices = matrices._replace(copies_a=copies[0], copies_b=copies[1])
         return found(gemm.DESCRIPTION, gemm.seconds, matrices)

@@ -250,8 +250,8 @@ RANKS = Table(
         ),
         Column(
             "idle_by_cause", value="report.idle_by_cause",
-            meaning="its seconds by cause: `input`, `synchronization`, `launch`, `other_rank`, `queued`, `allocation`, "
-            "`unknown`, each only if it occurs",
+            meaning="its seconds by cause: `input`, `synchronization`, `launch`, `cpu_work`, `other_rank`, `queued`, "
+            "`allocation`, `unknown`, each only if it occurs",
         ),
         Column(
             "launch_to_start_median_seconds", "launch → start", SECONDS, "rank.launch_to_start_median_seconds",

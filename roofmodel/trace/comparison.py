@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from roofmodel.numbers import units
-from roofmodel.roofline.points import category
+from roofmodel.roofline.categories import category
 from roofmodel.trace.findings import Finding
 from roofmodel.trace.groups import GROUPINGS
 from roofmodel.trace.ranks import Rank

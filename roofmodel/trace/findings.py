@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
 from roofmodel.profiles.timelines.timeline import UNKNOWN
@@ -18,13 +16,15 @@ from roofmodel.trace.ranks import Rank
 from roofmodel.trace.steps import Steps
 
 # Shares of a rank's wall time from which a part is reported. They are choices of this project, without an external
-# source. Waiting for the loader, for synchronization or for a late rank can be removed completely, and steps of one run
+# source. Waiting for the loader, other work of the CPU,
+# synchronization or a late rank can be removed completely, and steps of one run
 # vary by a few percent, so 5 % is the smallest part that is more than noise. Launches, communication and copies are
 # never zero in a run; from 15 % on, hiding half of them saves more than those 5 %. The same holds for other idle time.
-INPUT, SYNCHRONIZATION, STRAGGLER, LAUNCH, COMMUNICATION, COPY, IDLE = 0.05, 0.05, 0.05, 0.15, 0.15, 0.15, 0.15
+INPUT, SYNCHRONIZATION, STRAGGLER, CPU_WORK, LAUNCH, COMMUNICATION, COPY, IDLE = (
+    0.05, 0.05, 0.05, 0.05, 0.15, 0.15, 0.15, 0.15
+)  # fmt: skip
 
-FEW_GAPS = 5  # gaps, at most, that are named instead of slow launches if they hold this share of the time:
-CONCENTRATED = 0.9
+MENTIONED, MOST_NAMED = 0.1, 3  # the share of idle time from which an operator or range is named, and how many are
 NEGLIGIBLE = 0.01  # share of the other idle time below which a cause is not named
 
 OTHER_CAUSES = {
@@ -39,7 +39,7 @@ OTHER_CAUSES = {
 class Finding(NamedTuple):
     """A part of a rank's wall time that could be saved, at most `seconds`."""
 
-    kind: str  # input_bound, copy_bound, launch_bound, communication_bound, synchronization, straggler, idle
+    kind: str  # input_bound, copy_bound, launch_bound, cpu_bound, communication_bound, synchronization, straggler, idle
     seconds: float
     text: str
 
@@ -93,30 +93,39 @@ def _rank_findings(
             f"the GPU idles {_of_wall(seconds, wall)} after the CPU waited for it (cudaStreamSynchronize, .item(), "
             "copies to the CPU), because no kernels were queued when the CPU continued. Synchronize less often",
         )
+    if (seconds := causes.get("cpu_work", 0)) > CPU_WORK * wall:
+        yield Finding("cpu_bound", seconds, _cpu_text(rank, stretches["cpu_work"], wall))
     if (seconds := causes.get("launch", 0)) > LAUNCH * wall:
-        yield Finding("launch_bound", seconds, _launch_text(rank, stretches["launch"], wall))
+        yield Finding("launch_bound", seconds, _launch_text(rank, seconds, wall))
     others = {cause: causes[cause] for cause in (*OTHER_CAUSES, "unknown") if causes.get(cause)}
     if (seconds := sum(others.values())) > IDLE * wall:
-        yield Finding("idle", seconds, _idle_text(rank, others, wall))
+        yield Finding("idle", seconds, _idle_text(rank, stretches, others, wall))
 
 
-def _launch_text(rank: Rank, late: Intervals, wall: float) -> str:
-    seconds = intervals.length(late) / 1e9
-    text = f"the GPU idles {_of_wall(seconds, wall)} because the CPU launches kernels"
-    gaps = rank.idle
-    lengths = intervals.covered(late, gaps[:, 0], gaps[:, 1]) / 1e9
-    longest = np.argsort(-lengths)[:FEW_GAPS]
-    needed = int(np.searchsorted(np.cumsum(lengths[longest]), CONCENTRATED * seconds)) + 1
-    if needed <= FEW_GAPS and needed < np.count_nonzero(lengths) / 2:
-        share = lengths[longest[:needed]].sum() / seconds
-        first = longest[0]
-        found = idle.operator_at(rank, gaps[first])
+def _cpu_text(rank: Rank, times: Intervals, wall: float) -> str:
+    seconds = intervals.length(times) / 1e9
+    gaps = int((intervals.covered(times, rank.idle[:, 0], rank.idle[:, 1]) > 0).sum())
+    text = (
+        f"the GPU idles {_of_wall(seconds, wall)}, in {units.count(gaps, 'gap')}, while the CPU does other work before "
+        "it launches: "
+    )
+    if not (named := _described(idle.names_of(rank, times), seconds)):
         return (
-            f"{text} late. {units.count(needed, 'gap')} {'is' if needed == 1 else 'are'} {share:.0%} of this time; the "
-            f"longest has {units.seconds(float(lengths[first]))}{f', in {found}' if found else ''}. Such gaps are "
-            "often initialization: look at what the CPU does in them"
+            f"{text}code outside CUDA calls, which the file does not name. Mark it with NVTX ranges or "
+            "record_function, and move it to another thread, ahead of time, or to the GPU"
         )
-    kernels, of_graphs = int(np.count_nonzero(rank.is_kernel)), int(np.count_nonzero(rank.in_graph))
+    return f"{text}{named}. Move it to another thread, ahead of time, or to the GPU"
+
+
+def _described(named: list[tuple[str, float]], seconds: float) -> str:
+    """The names that take more than a tenth of the time, with their times."""
+    large = [(name, time) for name, time in named if time > MENTIONED * seconds][:MOST_NAMED]
+    return ", ".join(f"{name} {units.seconds(time)} ({time / seconds:.0%})" for name, time in large)
+
+
+def _launch_text(rank: Rank, seconds: float, wall: float) -> str:
+    text = f"the GPU idles {_of_wall(seconds, wall)} because the CPU launches kernels"
+    kernels, of_graphs = int(rank.is_kernel.sum()), int(rank.in_graph.sum())
     mean = rank.kernel_seconds / kernels if kernels else 0
     text += f" more slowly than the GPU runs them ({kernels} kernels of {units.seconds(mean)} on average). "
     if 2 * of_graphs > kernels:
@@ -124,7 +133,7 @@ def _launch_text(rank: Rank, late: Intervals, wall: float) -> str:
     return f"{text}CUDA graphs, fused kernels (torch.compile) or larger batches help"
 
 
-def _idle_text(rank: Rank, causes: dict[str, float], wall: float) -> str:
+def _idle_text(rank: Rank, stretches: dict[str, Intervals], causes: dict[str, float], wall: float) -> str:
     """Idle time by the causes that have no kind of their own, the largest first."""
     reason = (
         "the clocks of CPU and GPU differ"
@@ -134,6 +143,8 @@ def _idle_text(rank: Rank, causes: dict[str, float], wall: float) -> str:
         else "the file has no CUDA calls of the CPU"
     )
     words = OTHER_CAUSES | {"unknown": f"for an unknown reason: {reason}"}
+    if call := "allocation" in causes and idle.call_of(rank, stretches["allocation"]):
+        words["allocation"] += f" (mostly {call})"
     ordered = sorted(causes, key=causes.__getitem__, reverse=True)
     idles = sum(causes.values())
     ordered = [cause for cause in ordered if causes[cause] > NEGLIGIBLE * idles]

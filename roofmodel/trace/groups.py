@@ -10,7 +10,7 @@ import numpy as np
 
 from roofmodel.profiles.timelines import enclosing
 from roofmodel.profiles.timelines.timeline import COPY, MEMSET
-from roofmodel.roofline.points import category, lecture_category
+from roofmodel.roofline.categories import category, lecture_category
 from roofmodel.trace.achieved import Achieved, RankWork
 from roofmodel.trace.ranks import Rank
 from roofmodel.trace.steps import Steps

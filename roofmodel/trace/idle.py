@@ -1,17 +1,20 @@
 """Why a GPU idles, from what the CPU did in the meantime.
 
-A gap ends with the start of an activity. The kernel after a gap is not its cause. The cause is why that kernel had not
-started earlier:
+A gap ends with the start of an activity. Neither the kernel after a gap nor the call before it is the cause. The cause
+is what the thread that launched the next activity did during the gap:
 
-    queued           it was already launched: it waited for its stream, an event, or another device
-    input            the launching thread fetched a batch from the data loader
-    other_rank       the launching thread waited for other ranks (a barrier, a collective on the CPU)
-    allocation       the launching thread allocated or freed memory, loaded a module, or created a stream
-    synchronization  the thread was blocked until the GPU had finished, so the queue was empty when it continued
-    launch           the CPU had work to launch, but was slower than the GPU
+    queued           it had launched the activity: that waited for its stream, an event, or another device
+    input            it fetched a batch from the data loader
+    other_rank       it waited for other ranks (a barrier, a collective on the CPU)
+    allocation       it allocated or freed memory, created a stream, or loaded a module (a launch of milliseconds)
+    cpu_work         it did other work, outside CUDA calls: an operator, a named range, or unnamed code
+    synchronization  it was blocked until the GPU had finished, so the queue was empty when it continued
+    launch           it launched work, but more slowly than the GPU
     unknown          the file does not have the launch, or the clocks of CPU and GPU differ
 
 The time after the launching call has returned is `queued`, except for the latency of a launch (MAX_LAUNCH_LATENCY).
+Pages of managed memory that the driver moves have no launch: the CPU or a kernel touched them. Before they move, the
+thread of the next launched activity did `cpu_work` outside its calls.
 """
 
 from __future__ import annotations
@@ -29,14 +32,23 @@ from roofmodel.trace.ranks import Rank
 if TYPE_CHECKING:
     import pandas
 
-CAUSES = ("input", "synchronization", "launch", "other_rank", "queued", "allocation", "unknown")
+CAUSES = ("input", "synchronization", "launch", "cpu_work", "other_rank", "queued", "allocation", "unknown")
 # Nanoseconds after the return of a launching call that still count as `launch`; the rest until the kernel starts is
 # `queued`. A choice of this project: an idle GPU usually starts a kernel within 10 us, and this limit holds for each
 # kernel, also for the slowest one.
 MAX_LAUNCH_LATENCY = 50_000
+# Nanoseconds outside CUDA calls, in one gap, from which they are `cpu_work` and not the overhead of a launch; those of
+# an operator or range without CUDA calls, which does something else than launch; and of one call, from which it loads a
+# module or initializes a library. Choices of this project. In public traces of eager PyTorch, the time between two
+# launches is 20 to 150 us, and a launch takes 5 to 20 us unless the queue is full, when the GPU does not idle.
+MIN_CPU_WORK, MIN_NAMED_WORK, LONG_CALL = 200_000, 50_000, 1_000_000
 LOADER = re.compile(
     r"dataloader.*(?:__next__|_next_data|_get_data)|enumerate\(dataloader\)|get_batch|data_?load|next_batch", re.I
 )
+MIGRATIONS = ("unified_HtoD", "unified_DtoH")
+_NUMBER = r"[\s_#:-]*\d+$"  # of an iteration, at the end of a name
+_STEP = "ProfilerStep"
+_MAX_NAMES = 50
 _WORKERS = "_MultiProcessingDataLoaderIter"  # PyTorch's iterator with num_workers >= 1
 _OTHER_RANK = re.compile(r"barrier|gloo:|store.*wait|monitored", re.I)
 SYNCHRONIZES = re.compile(
@@ -69,9 +81,12 @@ def _gaps_by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
     found["unknown"].append(gaps[~ended])  # after the last activity
     gaps = gaps[ended]
     first = np.searchsorted(rank.starts, gaps[:, 1], side="left")  # the activity that ends each gap
-    launches = rank.work["launch_start"].to_numpy()[first]
-    threads = rank.work["launch_thread"].astype(object).to_numpy()[first]
-    returned = rank.work["launch_end"].to_numpy()[first]
+    launches = rank.work["launch_start"].to_numpy().copy()
+    returned = rank.work["launch_end"].to_numpy().copy()
+    threads = rank.work["launch_thread"].astype(object).to_numpy().copy()
+    moved = rank.work["direction"].isin(MIGRATIONS).to_numpy() & (launches == UNKNOWN)
+    _launch_migrations(rank, moved, launches, returned, threads)
+    moved, launches, returned, threads = moved[first], launches[first], returned[first], threads[first]
     known = launches != UNKNOWN
     late = known & (launches > gaps[:, 0])
     # The end of the time in which the CPU delays the kernel: after it, the kernel waits for something on the GPU.
@@ -89,7 +104,23 @@ def _gaps_by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
             in_cause = intervals.intersect(thread_time(rank, thread, pattern), before_launch)
             found[cause].append(intervals.subtract(in_cause, explained))
             explained = intervals.join(explained, in_cause)
-        blocked = _contains(thread_time(rank, thread, SYNCHRONIZES), gaps_of_thread[:, 0])
+        calls = _of_thread(rank.timeline.calls, thread)
+        synchronizing = thread_time(rank, thread, SYNCHRONIZES)
+        for cause, times in (("synchronization", synchronizing), ("allocation", _long_calls(calls))):
+            in_cause = intervals.subtract(intervals.intersect(times, gaps_of_thread), explained)
+            found[cause].append(in_cause)
+            explained = intervals.join(explained, in_cause)
+        outside = intervals.subtract(before_launch, explained)
+        outside = intervals.subtract(outside, intervals.union(calls["start"], calls["end"]))
+        outside_of_gap = intervals.covered(outside, gaps_of_thread[:, 0], gaps_of_thread[:, 1])
+        work = intervals.join(
+            intervals.intersect(outside, gaps_of_thread[(outside_of_gap > MIN_CPU_WORK) | moved[of_thread]]),
+            intervals.intersect(outside, _union(_without_calls(_named(rank, thread), calls))),
+        )
+        found["cpu_work"].append(work)
+        explained = intervals.join(explained, work)
+        busy = intervals.covered(work, gaps_of_thread[:, 0], gaps_of_thread[:, 1]) > 0
+        blocked = _contains(synchronizing, gaps_of_thread[:, 0]) & ~busy
         found["synchronization"].append(intervals.subtract(gaps_of_thread[blocked], explained))
         found["launch"].append(intervals.subtract(gaps_of_thread[~blocked], explained))
     return {cause: joined for cause, sets in found.items() if len(joined := intervals.join(*sets))}
@@ -108,17 +139,103 @@ def _time_by_thread(timeline: Timeline, pattern: re.Pattern[str]) -> dict[str, I
     return {thread: intervals.join(*sets) for thread, sets in found.items()}
 
 
-def operator_at(rank: Rank, gap: Intervals) -> str | None:
-    """The innermost operator that covers more than half of a gap, on the thread that launched the next activity."""
-    every, events = rank.unrestricted, rank.timeline.operators
-    following = int(np.searchsorted(every.starts, gap[1], side="left"))
-    thread = every.work["launch_thread"].iloc[following] if following < len(every.starts) else None
-    if not isinstance(thread, str) or not len(events):
-        return None
-    events = events[events["thread"].astype(object) == thread]
-    within = np.minimum(events["end"], gap[1]) - np.maximum(events["start"], gap[0])
-    events = events[within > 0.5 * (gap[1] - gap[0])]
-    return str(events["name"].iloc[int((events["end"] - events["start"]).argmin())]) if len(events) else None
+def names_of(rank: Rank, times: Intervals) -> list[tuple[str, float]]:
+    """What the launching threads did in these times: names of operators and ranges, each with its seconds.
+
+    The longest first; an operator or range inside a listed one is not listed. Those without CUDA calls do something
+    else than launch, so the outermost of them are listed. If they take less than half of the times, the innermost of
+    all that take more than half comes first: the range of a step is around every gap.
+    """
+    threads = {each for each in rank.unrestricted.work["launch_thread"].astype(object) if isinstance(each, str)}
+    half = intervals.length(times) / 2
+    alone: dict[str, Intervals] = {}
+    every: dict[str, Intervals] = {}
+    lengths: dict[str, float] = {}
+    for thread in sorted(threads):
+        events = _named(rank, thread)
+        events = events[intervals.covered(times, events["start"], events["end"]) > 0]
+        events = events[~events["name"].str.match(_STEP).to_numpy(dtype=bool)]
+        events = events.assign(name=events["name"].str.replace(_NUMBER, "", regex=True))
+        without = _without_calls(events, _of_thread(rank.timeline.calls, thread))
+        for found, table in ((alone, without), (every, events)):
+            durations = (table["end"] - table["start"]).groupby(table["name"])
+            for name in durations.sum().nlargest(_MAX_NAMES).index:
+                inside = intervals.intersect(_union(table[table["name"] == name]), times)
+                found[name] = intervals.join(found.get(name, intervals.NONE), inside)
+                lengths[name] = durations.mean()[name]
+    if intervals.length(intervals.join(*alone.values())) > half:
+        ordered = sorted(alone, key=lambda name: -intervals.length(alone[name]))
+    else:
+        alone, large = every, [name for name in every if intervals.length(every[name]) > half]
+        ordered = sorted(large, key=lengths.__getitem__) + sorted(
+            every.keys() - {*large}, key=lambda name: -intervals.length(every[name])
+        )
+    listed, known = [], intervals.NONE
+    for name in ordered:
+        if 2 * intervals.length(intervals.subtract(alone[name], known)) > intervals.length(alone[name]):
+            listed.append((name, intervals.length(alone[name]) / 1e9))
+            known = intervals.join(known, alone[name])
+    return listed
+
+
+def call_of(rank: Rank, times: Intervals) -> str | None:
+    """The CUDA call that takes most of these times; None if calls take less than half."""
+    calls = rank.timeline.calls
+    inside = intervals.covered(times, calls["start"], calls["end"])
+    seconds = calls.assign(inside=inside).groupby(calls["name"].astype(object))["inside"].sum()
+    return str(seconds.idxmax()) if len(seconds) and 2 * seconds.max() > intervals.length(times) else None
+
+
+def _named(rank: Rank, thread: str) -> pandas.DataFrame:
+    """The operators and ranges of a thread that are long enough to count as work of the CPU."""
+    import pandas
+
+    tables = [_of_thread(table, thread) for table in (rank.timeline.ranges, rank.timeline.operators)]
+    columns = ["name", "start", "end"]
+    every = pandas.concat([table[columns].astype({"name": object}) for table in tables], ignore_index=True)
+    return every[every["end"] - every["start"] > MIN_NAMED_WORK]
+
+
+def _of_thread(events: pandas.DataFrame, thread: str) -> pandas.DataFrame:
+    return events[events["thread"] == thread]
+
+
+def _without_calls(events: pandas.DataFrame, calls: pandas.DataFrame) -> pandas.DataFrame:
+    """The events that contain no CUDA call."""
+    starts = np.sort(calls["start"].to_numpy())
+    first, last = (np.searchsorted(starts, events[column].to_numpy(), side="left") for column in ("start", "end"))
+    counted = events.assign(calls=last - first)
+    return counted[counted["calls"] == 0]
+
+
+def _union(events: pandas.DataFrame) -> Intervals:
+    return intervals.union(events["start"], events["end"])
+
+
+def _long_calls(calls: pandas.DataFrame) -> Intervals:
+    """Calls that neither wait nor copy, and take so long that they initialize something."""
+    names = calls["name"].astype(object).str
+    quick = names.contains("Memcpy|Memset|Synchronize|Wait|Query", na=True).to_numpy(dtype=bool)
+    return _union(calls[~quick & (calls["end"] - calls["start"] > LONG_CALL).to_numpy()])
+
+
+def _launch_migrations(
+    rank: Rank, moved: np.ndarray, launches: np.ndarray, returned: np.ndarray, threads: np.ndarray
+) -> None:
+    """Give moved pages of managed memory the launch of the next activity that has one.
+
+    After the last launch, the thread of the last one has not launched anything before they end.
+    """
+    others = np.flatnonzero(launches != UNKNOWN)
+    if not moved.any() or not len(others):
+        return
+    places = np.flatnonzero(moved)
+    index = np.searchsorted(others, places)
+    last = index == len(others)
+    source = others[np.minimum(index, len(others) - 1)]
+    launches[places] = np.where(last, rank.ends[places], launches[source])
+    returned[places] = np.where(last, UNKNOWN, returned[source])
+    threads[places] = threads[source]
 
 
 def named(events: pandas.DataFrame, pattern: re.Pattern[str]) -> pandas.DataFrame:

@@ -33,6 +33,7 @@ CAUSE_TEXTS = {
     "input": "data loader",
     "synchronization": "after the CPU waited for the GPU",
     "launch": "the CPU launches too slowly",
+    "cpu_work": "the CPU does other work",
     "other_rank": "the CPU waits for other ranks",
     "allocation": "the CPU allocates memory or loads modules",
     "queued": "kernels launched but not started (stream order, events, other devices)",

@@ -20,7 +20,7 @@ import numpy as np
 
 from roofmodel.profiles.timelines.enclosing import rows_by_value
 from roofmodel.profiles.timelines.timeline import COPY, KERNEL, MEMSET, RANK_IN_NAME, UNKNOWN, Timeline
-from roofmodel.roofline.points import category
+from roofmodel.roofline.categories import category
 from roofmodel.trace import intervals
 from roofmodel.trace.intervals import Intervals
 

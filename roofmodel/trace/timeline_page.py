@@ -51,7 +51,16 @@ GPU_COLORS = {"copy": marks.PURPLE, "memset": marks.GRAY, STEPS: "#D0D0D0"}
 CAUSE_COLORS = dict(
     zip(
         CAUSES,
-        (marks.RED, marks.PURPLE, marks.BLUE, marks.GREEN, marks.ORANGE, marks.YELLOW, marks.GRAY),
+        (
+            marks.RED,
+            marks.PURPLE,
+            marks.BLUE,
+            marks.SKY,
+            marks.GREEN,
+            marks.ORANGE,
+            marks.YELLOW,
+            marks.GRAY,
+        ),
         strict=True,
     )
 )

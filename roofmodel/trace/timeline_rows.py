@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from roofmodel.profiles import nsys
 from roofmodel.profiles.timelines.enclosing import rows_by_value
 from roofmodel.profiles.timelines.timeline import UNKNOWN, Timeline
-from roofmodel.roofline.points import category
+from roofmodel.roofline.categories import category
 from roofmodel.trace import idle
 from roofmodel.trace.ranks import Rank
 from roofmodel.trace.steps import OPEN_END

@@ -29,7 +29,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_json_is_one_document_of_the_machine_interface(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, out, _ = roof("compare gpt2 trace.json --hw a100 --phase prefill --format json", monkeypatch, capsys)
+    status, out, _ = roof(
+        "compare gpt2 trace.json --hw a100 --phase prefill --batch 1 --format json", monkeypatch, capsys
+    )
     document = json.loads(out)
     assert not status
     assert {"schema", "rows", "unmatched", "totals", "findings"} <= set(document)
@@ -42,7 +44,7 @@ def test_json_is_one_document_of_the_machine_interface(
 def test_the_table_lists_the_largest_excess_times(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, out, _ = roof("compare gpt2 trace.json --phase prefill", monkeypatch, capsys)
+    status, out, _ = roof("compare gpt2 trace.json --phase prefill --batch 1", monkeypatch, capsys)
     assert not status
     assert "a100-sxm-80gb, by the file's attributes" in out
     assert "prefill: 1 × 1024 tokens: mean of 2 passes" in out
@@ -53,7 +55,7 @@ def test_the_table_lists_the_largest_excess_times(
 def test_files_are_written_by_their_suffix(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = "compare gpt2 trace.json --hw a100 --phase prefill -o a.png -o a.csv -o a.json --format csv"
+    command = "compare gpt2 trace.json --hw a100 --phase prefill --batch 1 -o a.png -o a.csv -o a.json --format csv"
     status, out, err = roof(command, monkeypatch, capsys)
     assert not status
     assert (folder / "a.png").read_bytes().startswith(b"\x89PNG")

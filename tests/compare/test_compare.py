@@ -30,7 +30,7 @@ def comparison_of(
     """A comparison with a trace of these launches."""
     workload = {name: options.pop(name) for name in [*options] if name not in ("steps", "device", "family")}
     file = traces.write(folder / "trace.json", launches)
-    return compare(model, [file], hw, workload={"phase": "prefill", **workload}, **options)
+    return compare(model, [file], hw, workload={"phase": "prefill", "batch": 1, **workload}, **options)
 
 
 def row(found: ModelComparison, *operators: str) -> ComparisonRow:
@@ -332,21 +332,79 @@ def test_a_file_that_ends_inside_the_backward_pass_is_a_partial_training_step() 
 @pytest.mark.parametrize(
     ("given", "assumed"),
     [
-        ({"phase": "decode"}, "batch=1, context=1024"),
         ({"phase": "decode", "batch": 1}, "context=1024"),
         ({"phase": "decode", "seq": 512}, "batch=1"),  # the context equals the prompt
         ({"phase": "prefill", "batch": 4}, "seq=1024"),
         ({"phase": "prefill", "batch": 4, "seq": 512}, None),
     ],
 )
-def test_a_file_without_shapes_has_a_warning_with_the_assumed_workload(
+def test_a_file_without_shapes_has_a_warning_with_the_assumed_rest_of_a_workload(
     given: dict[str, Any], assumed: str | None, tmp_path: Path
 ) -> None:
-    found = comparison_of(tmp_path, list(traces.gpt2_eager(12)), **given)
+    file = traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
+    found = compare("gpt2", [file], "a100", workload=given)
     warnings = [note for note in map(str, found.notes) if note.startswith("the file records no shapes of GEMMs")]
     assert warnings == ([] if assumed is None else [
         f"the file records no shapes of GEMMs, and the workload is not given completely; assumed: {assumed}"
     ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({"phase": "decode"}, "batch=N and context=N"),
+        ({"phase": "prefill"}, "batch=N and seq=N"),
+        ({}, "batch=N and seq=N"),
+    ],
+)
+def test_a_profile_of_an_unknown_workload_is_refused_with_the_options_to_give(
+    given: dict[str, Any], options: str, tmp_path: Path
+) -> None:
+    file = traces.write(tmp_path / "trace.json", traces.gpt2_eager(12))
+    with pytest.raises(WorkloadError, match=f"batch and lengths are unknown: .*; give {options}"):
+        compare("gpt2", [file], "a100", workload=given)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "phase", "batch", "length"),
+    [
+        ("execute_context_2(1024)_generation_0(0)", "prefill", 2, 512),  # vLLM
+        ("execute_context_0(0)_generation_8(8)", "decode", 8, None),
+        ("step[prefill bs=4 toks=2048]", "prefill", 4, 512),  # SGLang
+        ("step[EXTEND bs=1 toks=300]", "prefill", 1, 300),
+        ("step[decode bs=16]", "decode", 16, None),
+    ],
+)
+def test_annotations_of_serving_engines_state_the_workload(
+    annotation: str, phase: str, batch: int, length: int | None, tmp_path: Path
+) -> None:
+    launches = [each._replace(ranges=(annotation,)) for each in traces.gpt2_eager(12)]
+    file = traces.write(tmp_path / "trace.json", launches)
+    found = compare("gpt2", [file], "a100", workload={"phase": phase})
+    work = found.estimate.workload
+    assert (work.batch, work.seq) == (batch, length or 1024)
+    assert found.passes[0].kernels == len(launches)  # "generation" in the name of a prefill does not make it a decode
+    assert not found.unmatched_operators
+    assert any(annotation in str(note) for note in found.notes)
+
+
+def test_recorded_shapes_state_the_workload(tmp_path: Path) -> None:
+    calls = {"attention.qkv": ("aten::addmm", ((2304,), (600, 768), (768, 2304)))}
+    launches = [x._replace(call=calls.get(x.truth, x.call)) for x in traces.gpt2_eager(12)]
+    file = traces.write(tmp_path / "trace.json", launches)
+
+    def work(**given: Any) -> tuple[Any, Any]:
+        found = compare("gpt2", [file], "a100", workload={"phase": "prefill", **given}).estimate.workload
+        return found.batch, found.seq
+
+    assert work() == (1, 600)
+    assert work(batch=4) == (4, 150)
+    assert work(seq=200) == (3, 200)
+    assert work(batch=2, seq=512) == (2, 512)
+    attention = ("aten::scaled_dot_product_attention", 3 * ((4, 12, 150, 64),))
+    launches = [x._replace(call=attention) if x.truth == "attention.flash" else x for x in launches]
+    traces.write(tmp_path / "trace.json", launches)
+    assert work() == (4, 150)
 
 
 def test_recorded_shapes_replace_the_warning_about_an_assumed_workload(tmp_path: Path) -> None:
@@ -360,7 +418,7 @@ def test_a_profile_of_a_smaller_model_is_refused_with_its_weight_sizes() -> None
     """BERT small has hidden size 512 and MLP width 2048; GPT-2 has no such GEMMs."""
     file = str(measured_file("traces/torch/gaunernst_bert-small-uncased__1016001.json.gz"))
     with pytest.raises(ProfileError, match=r"do not match .*gpt2: .* \(512 × 512, 512 × 2048, 2048 × 512\)"):
-        compare("gpt2", [file], "a100", workload={"phase": "prefill"})
+        compare("gpt2", [file], "a100", workload={"phase": "prefill", "batch": 1})
 
 
 def test_a_profile_of_another_model_is_refused_with_its_kernel_categories(tmp_path: Path) -> None:
@@ -413,11 +471,11 @@ def test_profiles_of_several_devices_need_the_device_option(tmp_path: Path) -> N
     traces.write(tmp_path / "b.json", launches, device=1)
     files = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
     with pytest.raises(ProfileError, match=r"kernels of 2 devices: 0 \(\d+ kernels\), 1 .*device=.0."):
-        compare("gpt2", files, "a100", workload={"phase": "prefill"})
-    found = compare("gpt2", files, "a100", device="1", workload={"phase": "prefill"})
+        compare("gpt2", files, "a100", workload={"phase": "prefill", "batch": 1})
+    found = compare("gpt2", files, "a100", device="1", workload={"phase": "prefill", "batch": 1})
     assert sum(each.kernels for each in found.rows) == len(launches)
     with pytest.raises(WorkloadError, match='device="7": the files have no kernels of this device; known: 0, 1'):
-        compare("gpt2", files, "a100", device="7", workload={"phase": "prefill"})
+        compare("gpt2", files, "a100", device="7", workload={"phase": "prefill", "batch": 1})
 
 
 @pytest.mark.parametrize(
@@ -452,7 +510,7 @@ def test_recorded_rows_of_an_image_model_suggest_a_batch() -> None:
 
 def test_the_report_equals_the_output_of_the_command(tmp_path: Path) -> None:
     file = traces.write(tmp_path / "t.json", traces.gpt2_eager(12))
-    report = roofmodel.compare("gpt2", file, hw="a100", phase="prefill")
+    report = roofmodel.compare("gpt2", file, hw="a100", phase="prefill", batch=1)
     document = report.to_dict()
     assert document["schema"] == "roofmodel.compare/1"
     assert document["totals"] == report.totals

@@ -34,7 +34,7 @@ def summary(path: Path, launches: Iterable[Launch]) -> str:
 def test_a_summary_is_compared_by_kind_of_work_per_pass(tmp_path: Path) -> None:
     launches = 10 * list(traces.vllm_decode(16, 10))
     file = summary(tmp_path / "sum.csv", launches)
-    found = compare(LLAMA, [file], "a100", workload={"phase": "decode"})
+    found = compare(LLAMA, [file], "a100", workload={"phase": "decode", "batch": 1})
     assert found.passes[0].used == 10  # 160 attention kernels, 16 layers
     rows = {each.operators[0]: each for each in found.rows}
     gemms = [launch.microseconds for launch in launches if kind(launch.name) == "GEMM"]
@@ -51,14 +51,14 @@ def test_steps_are_required_if_the_kernels_do_not_give_the_number_of_passes(tmp_
     launches = [launch for launch in traces.vllm_decode(16, 10) if "flash" not in launch.name][:-40]
     file = summary(tmp_path / "sum.csv", 2 * launches)
     with pytest.raises(ProfileError, match=r"the number of passes in a summary by kernel name is not clear .* steps=N"):
-        compare(LLAMA, [file], "a100", workload={"phase": "decode"})
-    found = compare(LLAMA, [file], "a100", steps=2, workload={"phase": "decode"})
+        compare(LLAMA, [file], "a100", workload={"phase": "decode", "batch": 1})
+    found = compare(LLAMA, [file], "a100", steps=2, workload={"phase": "decode", "batch": 1})
     assert found.passes[0].seconds == pytest.approx(sum(launch.microseconds for launch in launches) * 1e-6)
 
 
 def test_steps_that_contradict_the_kernels_are_used_with_a_note(tmp_path: Path) -> None:
     file = summary(tmp_path / "sum.csv", 10 * list(traces.vllm_decode(16, 10)))
-    found = compare(LLAMA, [file], "a100", steps=3, workload={"phase": "decode"})
+    found = compare(LLAMA, [file], "a100", steps=3, workload={"phase": "decode", "batch": 1})
     assert any(
         "over 3 passes (as given; the kernels suggest 10: 160 attention kernels" in note
         for note in map(str, found.notes)

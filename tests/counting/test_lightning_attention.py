@@ -68,14 +68,13 @@ def test_tensor_parallelism_shards_the_heads() -> None:
 
 @pytest.mark.parametrize("tokens", [6, 32, 64, 70])
 def test_flops_of_several_blocks_equal_those_of_the_class(tokens: int) -> None:
-    """Also a training step of whole blocks: the class omits the state of the first and of the last block."""
+    """Also a training step: the state of the first block is zero, and what the last block adds to it is not read."""
     pytest.importorskip("transformers", reason="the oracle needs transformers: pip install 'roofmodel[dev]'")
     from tests import oracle
 
     model = oracle.build({**CONFIG, "architectures": ["MiniMaxForCausalLM"]})
-    if tokens % 32 == 0 or tokens < 32:
-        trained = operators("train", "eager", tokens=tokens)
-        assert oracle.flops_as_torch_counts(trained) == oracle.training_flops(model, 2, tokens)
+    trained = operators("train", "eager", tokens=tokens)
+    assert sum(op.total.matmul_flops for op in trained) == oracle.training_flops(model, 2, tokens)
     for context in (None, 40):
         ours = sum(op.total.matmul_flops for op in operators("prefill", "eager", context, tokens))
         assert ours == oracle.matmul_flops(model, 2, tokens, context or 0)

@@ -305,3 +305,62 @@ def test_a_matrix_is_timed_in_the_format_of_its_group(tmp_path: Path) -> None:
     mixed_times, nvfp4, fp8 = times(), times(weights="nvfp4"), times(weights="fp8")
     assert mixed_times["mlp.down"] == nvfp4["mlp.down"] != fp8["mlp.down"]
     assert mixed_times["attention.output"] == fp8["attention.output"] != nvfp4["attention.output"]
+
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+}  # fmt: skip
+LAYERS = 32 * (4096 * (2 * 4096 + 2 * 1024) + 3 * 4096 * 14336)
+TABLE, NORMS = 128256 * 4096, 65 * 4096
+
+
+def written(tmp_path: Path, settings: dict[str, Any]) -> str:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(LLAMA | {"quantization_config": settings}))
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("settings", "size"),
+    [
+        # layers, token table, head, norms
+        ({"quant_method": "hqq"}, LAYERS * 4.5 / 8 + 2 * (2 * TABLE + NORMS)),
+        ({"quant_method": "exl2", "bits": 4.65, "head_bits": 6},
+         LAYERS * 4.65 / 8 + TABLE * 6 / 8 + 2 * (TABLE + NORMS)),
+        # mlx-community/Meta-Llama-3.1-8B-Instruct-4bit: 4.52 GB
+        ({"bits": 4, "group_size": 64}, (LAYERS + 2 * TABLE) * 4.5 / 8 + 2 * NORMS),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "lm_head": True},
+         (LAYERS + TABLE) * (4 + 20 / 128) / 8 + 2 * (TABLE + NORMS)),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}}},
+         LAYERS + 2 * (2 * TABLE + NORMS)),
+    ],
+)  # fmt: skip
+def test_the_size_of_a_checkpoint_follows_from_its_bits(tmp_path: Path, settings: dict[str, Any], size: float) -> None:
+    found = roofmodel.estimate(written(tmp_path, settings), "h100").to_dict()
+    assert found["memory"]["weights"] == pytest.approx(size, rel=1e-6)
+
+
+def test_a_mean_of_bits_is_a_weight_format() -> None:
+    found = roofmodel.estimate("llama-3.1-8b", "h100", weights="4.5bit")  # type: ignore[arg-type]
+    assert found.to_dict()["memory"]["weights"] == LAYERS * 4.5 / 8 + 2 * (2 * TABLE + NORMS)
+    with pytest.raises(RoofError, match=r"unknown value '0\.5bit'"):
+        roofmodel.estimate("llama-3.1-8b", "h100", weights="0.5bit")  # type: ignore[arg-type]
+
+
+def test_an_unknown_weight_format_has_no_size(tmp_path: Path) -> None:
+    file = written(tmp_path, {"quant_method": "new-method", "bits": 4})
+    report = roofmodel.estimate(file, "h100")
+    found = report.to_dict()
+    unknown = ("weights", "total", "fits", "largest_batch", "largest_context")
+    assert [found["memory"][name] for name in unknown] == [None] * len(unknown)
+    assert [phase["totals"]["weight_bytes"] for phase in found["phases"]] == [None, None]
+    assert "unknown weight format; give weights" in report.text("markdown")
+    given = roofmodel.estimate(file, "h100", weights="int4").to_dict()["memory"]
+    assert (given["fits"], given["weights"]) == (True, LAYERS * (4 + 20 / 128) / 8 + 2 * (2 * TABLE + NORMS))
+    assert roofmodel.estimate(file, "h100", phase="train", batch=1, seq=16).to_dict()["memory"]["total"] > 0
+    rows = roofmodel.sweep(file, "h100", batch="1,2", phase="decode").to_dict()["rows"]
+    assert {(row["fits"], row["memory_total"], row["weight_bytes"]) for row in rows} == {(None, None, None)}
+    with pytest.raises(RoofError, match="unknown weight format; give weights"):
+        roofmodel.plan(file, "h100", gpus=1, isl=100, osl=10)

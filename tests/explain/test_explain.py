@@ -416,6 +416,15 @@ def test_fitted_parameters_that_may_exceed_1_are_not_called_fractions() -> None:
                 assert meaning.__metadata__[0].meaning.startswith("factor on the")
 
 
+def test_attention_lists_the_parameters_of_its_own_head_size_only() -> None:
+    """Heads of 128 elements; heads of 96 have the kernel of the next larger size."""
+    text = roofmodel.explain("llama-3.1-8b", "h100", op="attention.flash", phase="decode", timing=True).to_markdown()
+    assert set(re.findall(r"timing\.wave_\d+", text)) == {"timing.wave_128"}
+    model = "Phi-3-mini-4k-instruct"
+    text = roofmodel.explain(model, "h100", op="attention.flash", phase="decode", timing=True).to_markdown()
+    assert set(re.findall(r"timing\.wave_\d+", text)) == {"timing.wave_128"}
+
+
 def test_derivations_of_the_same_operator_name_their_layers() -> None:
     text = roofmodel.explain("gemma-2-9b", op="Attention Core (SDPA)", phase="prefill").to_markdown()
     assert "### attention.flash × 21, layers 0, 2, … 40" in text  # windows in every second layer

@@ -137,11 +137,12 @@ def test_the_traced_estimate_equals_the_estimate_exactly(model: str) -> None:
             sizes[length] = draw.choice(values.get(length, (1, 2, 512, 5000)))
         sizes |= gpus(draw, hub.load(model))
         sizes["batch"] *= sizes["dp"]
-        options: dict[str, Any] = {**variant._asdict(), "dtype": dtype, "weights": dtype, **stored, **sizes}
+        formats = dict.fromkeys(("dtype", "weights", "activations"), dtype)
+        options: dict[str, Any] = {**variant._asdict(), **formats, **stored, **sizes}
         if variant.phase == "train":
             options["optimizer"] = draw.choice(DECLARED["optimizer"].choices)
             options["data_parallel"] = "sequential"  # the page does not model overlapped gradient exchange
-        traced_sizes = {name: value for name, value in options.items() if name != "data_parallel"}
+        traced_sizes = {name: value for name, value in options.items() if name not in ("data_parallel", "activations")}
         if explore.chooses_logits(hub.load(model), variant.phase):
             options["logits"] = draw.choice(DECLARED["logits"].choices)
             traced_sizes["positions"] = 1 if options["logits"] == "last" else sizes.get("decoder_seq", sizes["seq"])

@@ -264,3 +264,19 @@ def test_ranks_leave_a_collective_together_within_six_standard_deviations_betwee
 
 def test_ranks_of_no_collective_leave_it_within_20_us() -> None:
     assert end_tolerance([], np.zeros(2)) == 20e3
+
+
+@pytest.mark.parametrize(
+    ("amounts", "text"),
+    [
+        ([10e-3, 10e-3], "rank 2 is the latest in 2 of 4 steps, by 10 ms: too few steps to be told from chance"),
+        ([4e-3, 20e-3], "rank 2 is the latest in 2 of 4 steps, by 4 ms to 20 ms: amounts that differ too much"),
+    ],
+)
+def test_equal_amounts_are_not_said_to_vary(amounts: list[float], text: str) -> None:
+    late = np.zeros((4, 4))
+    late[:2, 2] = amounts
+    parts = {name: late if name == "launch" else np.zeros((4, 4)) for name in Lateness._fields}
+    (cause,) = find_causes(parts, compared_ranks(4), 100e-3, np.zeros(4))
+    assert (cause.kind, cause.ranks) == ("random", (2,))
+    assert text in cause.evidence

@@ -18,6 +18,7 @@ import roofmodel
 from benchmarks.many_ranks import PER_HOST
 from roofmodel.errors import RoofError
 from roofmodel.jitter.alignment import align_kernels, rank_sequences
+from roofmodel.jitter.clocks import RankClocks
 from roofmodel.jitter.deviations import (
     Deviations,
     deviations,
@@ -26,11 +27,12 @@ from roofmodel.jitter.deviations import (
     last_collective_ends,
     times_to_end,
 )
-from roofmodel.jitter.jitter import Jitter, jitter
+from roofmodel.jitter.jitter import Jitter, _kernels_finding, jitter
 from roofmodel.jitter.kernels import NO_STEP, KernelTable
 from roofmodel.jitter.pipelines.operation_deviations import OperationCurves, step_summary
 from roofmodel.jitter.rank_sums import batches, read_steps
 from roofmodel.jitter.ranks import ComparedRank
+from roofmodel.jitter.reduced_steps import ReducedSteps
 from roofmodel.jitter.sequences import match_sequences
 from roofmodel.jitter.step_kernels import StepKernels, stacked
 from tests.jitter.runs import Row, analyzed, of_step, planted, tables, write, written
@@ -516,3 +518,22 @@ def test_a_folder_stands_for_all_its_files(tmp_path: Path) -> None:
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RoofError, match="the folder contains no files"):
         jitter([str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "text"),
+    [
+        # ranks compute for 50, 50 and 60 ms; the median is 50 ms
+        (0.1, "kernels are not excluded as a cause: the computation of rank 2, the slowest, is 20.0% longer than the "
+              "median (10 ms per step, 10.0% of it)"),
+        (10.0, "kernels are not the cause: the computation of rank 2, the slowest, is 20.0% longer than the median"),
+    ],
+)  # fmt: skip
+def test_kernels_are_only_excluded_as_a_cause_if_they_differ_by_a_small_part_of_the_step(
+    step_seconds: float, text: str
+) -> None:
+    compute = np.array([[50e-3, 50e-3, 60e-3]])
+    clocks = RankClocks(np.zeros(3), None, None)
+    reduced = ReducedSteps(clocks, step_seconds, 1e-3, (), np.zeros((0, 3)), compute, None, [], ())
+    ranks = [ComparedRank(number, f"rank{number}", None, None, None, 1) for number in range(3)]
+    assert _kernels_finding(reduced, ranks) == text

@@ -199,7 +199,7 @@ def test_the_fit_finds_the_tiles_of_an_moe(tmp_path: Path) -> None:
         writer.writerows(("moe", "bfloat16", "mine", "balanced", *row) for row in cells)
     found = calibrate([str(tmp_path / "moe.csv")], H100, "synthetic").calibration.experts["mine"]["fp16/fp16"]
     assert found.timing.tile_rows == 64
-    assert found.fit.error < 0.02
+    assert found.fit.error < 0.03
 
 
 def test_a_device_file_changes_only_in_the_kinds_that_were_fitted(synthetic_fit: SyntheticFit, tmp_path: Path) -> None:

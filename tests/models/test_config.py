@@ -13,6 +13,7 @@ from roofmodel.models.architecture import DROPOUT_FIELDS, Architecture, Fact
 from roofmodel.models.config import architecture
 from roofmodel.models.families import FAMILIES
 from roofmodel.models.fields import Key
+from roofmodel.steps.estimate import parameters
 from tests.draws import NEEDED
 from tests.models import keys
 
@@ -437,3 +438,42 @@ def test_a_stage_too_narrow_for_a_bottleneck_is_refused() -> None:
     with pytest.raises(ModelError, match="'hidden_sizes' contains 1; a bottleneck block"):
         read(config | {"hidden_sizes": [256, 1]})
     read(config | {"hidden_sizes": [256, 1], "layer_type": "basic"})
+
+
+DENSE = {
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 100,
+}  # fmt: skip
+
+
+def test_a_dense_granite_hybrid_with_zero_experts_equals_its_class() -> None:
+    """As in ibm-granite/granite-4.0-350m: num_local_experts and num_experts_per_tok are 0."""
+    pytest.importorskip("torch", reason="the oracle needs torch: pip install 'roofmodel[dev]'")
+    from tests import oracle
+
+    config = DENSE | {
+        "model_type": "granitemoehybrid", "architectures": ["GraniteMoeHybridForCausalLM"], "num_local_experts": 0,
+        "num_experts_per_tok": 0, "shared_intermediate_size": 128, "layer_types": ["attention", "attention"],
+    }  # fmt: skip
+    arch = architecture(config, "x", "config.json")
+    assert parameters(arch)[0] == oracle.parameters(oracle.build(config))
+
+
+def test_null_is_causal_attention_in_gemma_4_unified() -> None:
+    config = DENSE | {
+        "model_type": "gemma4_unified_text", "architectures": ["Gemma4UnifiedForCausalLM"], "head_dim": 16,
+    }  # fmt: skip
+    null, vision = (
+        architecture(config | {"use_bidirectional_attention": value}, "x", "config.json") for value in (None, "vision")
+    )
+    assert null.stack == vision.stack
+    with pytest.raises(ModelError, match="use_bidirectional_attention"):
+        architecture(config | {"use_bidirectional_attention": "all"}, "x", "config.json")
+
+
+@pytest.mark.parametrize("stated", [{}, {"use_bidirectional_attention": True}, {"use_bidirectional_attention": None}])
+def test_paligemma_is_counted_with_a_note_on_its_prompts(stated: dict[str, Any]) -> None:
+    """Its class sets use_bidirectional_attention of the text model to true."""
+    config = {"model_type": "paligemma", "text_config": DENSE | {"model_type": "gemma", "head_dim": 16} | stated}
+    arch = architecture(config, "x", "config.json")
+    assert [note for note in map(str, arch.notes) if "both directions within a prompt" in note]

@@ -75,7 +75,8 @@ def test_reading_a_config_as_another_family_notes_the_assumptions() -> None:
     arch = read(WITH_RMSNORM | {"n_routed_experts": 4}, "llama")
     assert arch.stack == read(TEXT | {"model_type": "llama"}).stack
     assert arch.head.name == "LlamaForCausalLM"
-    assert 'model_type "yodel" is read as llama' in arch.notes[0]
+    assert 'model_type "yodel" is read as llama' in str(arch.notes[0])
+    assert "0.7 to 1.5 times" in str(arch.notes[0])
     assert str(arch.notes[1]).endswith("llama ignores n_routed_experts")
 
 

@@ -305,6 +305,76 @@ def test_an_id_that_is_not_local_is_requested_from_the_hub(monkeypatch: pytest.M
     assert requests == [(UNKNOWN, "config.json", False)]
 
 
+def test_formats_beside_a_config_that_lacks_them_are_read(tmp_path: Path) -> None:
+    """NVIDIA's checkpoints: hf_quant_config.json of Model Optimizer. The config's own settings come first."""
+    formats = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}
+    write(tmp_path, formats, "hf_quant_config.json")
+    file = write(tmp_path)
+    for given in (str(tmp_path), str(file)):
+        quantized = hub.load(given).quantization
+        assert quantized
+        assert (quantized.weights, quantized.kv) == ("nvfp4", "fp8")
+    other = hub.load(str(write(tmp_path, TINY | {"quantization_config": {"quant_method": "fp8"}}))).quantization
+    assert other
+    assert other.weights == "fp8"
+
+
+def test_formats_beside_a_config_are_requested_for_an_id_that_names_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "download")
+    formats = write(tmp_path / "download", {"quantization": {"quant_algo": "FP8"}}, "hf_quant_config.json")
+    requests = hub_answers(monkeypatch, lambda name, wanted: str(file if wanted == file.name else formats))
+    quantized = hub.load("some-organization/some-model-FP8").quantization
+    assert quantized
+    assert quantized.weights == "fp8"
+    assert [wanted for _, wanted, _ in requests] == ["config.json", "hf_quant_config.json"]
+
+
+@pytest.mark.parametrize(
+    ("name", "packaged"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B"),
+        ("llama-3.1-8b-instruct", "meta-llama/Llama-3.1-8B"),
+        ("meta-llama/Meta-Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B"),
+        ("meta-llama/Llama-2-7b-chat-hf", "meta-llama/Llama-2-7b-hf"),
+        ("Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "Qwen/Qwen3-30B-A3B"),
+        ("deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-V3"),
+        ("DeepSeek-R1-0528", "deepseek-ai/DeepSeek-V3"),
+        ("deepseek-ai/DeepSeek-V3-0324", "deepseek-ai/DeepSeek-V3"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "meta-llama/Llama-3.1-8B"),
+        ("moonshotai/Kimi-K2", "moonshotai/Kimi-K2-Instruct"),
+        ("moonshotai/Kimi-K2-Instruct-0905", "moonshotai/Kimi-K2-Instruct"),
+        ("google/gemma-3-27b-it", "google/gemma-3-27b-pt"),
+        ("google/gemma-2-9b-it", "google/gemma-2-9b"),
+        ("mistralai/Mistral-Small-24B-Instruct-2501", "mistralai/Mistral-Small-24B-Base-2501"),
+        ("mistralai/Mistral-Small-3.1-24B-Instruct-2503", "mistralai/Mistral-Small-24B-Base-2501"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistralai/Mistral-7B-v0.3"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mistralai/Mixtral-8x7B-v0.1"),
+    ],
+)
+def test_a_fine_tuned_model_has_the_architecture_of_a_packaged_one_and_says_so(name: str, packaged: str) -> None:
+    arch = hub.load(name)
+    assert arch.name == packaged
+    assert f"{name!r} is counted as {packaged}" in str(arch.notes[0])
+
+
+@pytest.mark.parametrize(
+    "name", ["someone/Llama-3.1-8B-Instruct", "Llama-3.1-9B-Instruct", "bert", "t5", "Qwen2.5-VL-7B"]
+)
+def test_another_organization_or_size_is_not_taken_for_a_packaged_model(name: str) -> None:
+    assert hub.fine_tuned(name) is None
+
+
+def test_a_fine_tuned_model_in_the_local_cache_is_read_from_there(tmp_path: Path) -> None:
+    folder = tmp_path / "huggingface" / "hub" / "models--meta-llama--Llama-3.1-8B-Instruct"
+    write(folder / "snapshots" / "1")
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("1")
+    assert hub.load("meta-llama/Llama-3.1-8B-Instruct").stack.hidden == 48
+
+
 class HubError(Exception):
     """A test double of huggingface_hub's HfHubHTTPError, with the response of the Hub."""
 
@@ -330,6 +400,23 @@ def test_the_token_is_sent_only_if_the_hub_asks_for_it(
     else:
         assert "404 Client Error" in refusal(UNKNOWN)
     assert [token for _, _, token in requests] == tokens
+
+
+def test_the_token_is_sent_where_huggingface_hub_wraps_the_refusal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A 403 of the Hub becomes a LocalEntryNotFoundError without a response, raised from the refusal."""
+    file = write(tmp_path / "download")
+    requests: list[Request] = []
+
+    def answer(name: str, wanted: str) -> str:
+        if len(requests) == 1:
+            raise FileNotFoundError("cannot find the requested files") from HubError(403)
+        return str(file)
+
+    requests = hub_answers(monkeypatch, answer)
+    assert hub.load(UNKNOWN).stack.hidden == 48
+    assert [token for _, _, token in requests] == [False, None]
 
 
 @pytest.mark.parametrize("name", ["gpt2-xxl", "no-such-model", "a/b/c", "-x/y", "a b/c", "../x/y", ".", "/", ""])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofmodel.numbers.algebra import ceil_div, expm1, maximum, minimum, part
+from roofmodel.numbers.algebra import Number, Seconds, ceil_div, expm1, maximum, minimum
 from roofmodel.numbers.derivation import DerivationTrace
 
 NUMBERS = st.integers(1, 10**6)
@@ -36,8 +36,8 @@ def evaluated(text: str, **names: Any) -> Any:
 
 def formula(a: Any, b: Any, c: Any) -> Any:
     """Brackets in all positions where they matter."""
-    small = part("small", minimum(a, b) - (a - b), "s")
-    waves = part("waves", ceil_div(a * b, c) * -(2 - b) / (a / b))
+    small: Seconds = minimum(a, b) - (a - b)
+    waves: Number = ceil_div(a * b, c) * -(2 - b) / (a / b)
     return (
         maximum(small + waves, 1) ** 0.5**2 / (c * (a // b + 1))
         - maximum(a * (b > c), c / (a * 2)) * (1 + maximum(a - c, 0) + maximum(0, b - a))
@@ -48,10 +48,9 @@ def formula(a: Any, b: Any, c: Any) -> Any:
 
 @given(NUMBERS, NUMBERS, NUMBERS)
 def test_the_written_formula_evaluates_to_the_value(a: int, b: int, c: int) -> None:
-    with DerivationTrace() as derivation:
-        result = derivation.part(
-            "result", formula(*(derivation.given(name, n) for name, n in zip("abc", (a, b, c), strict=True))), "s"
-        )
+    derivation = DerivationTrace()
+    inputs = (derivation.given(name, n) for name, n in zip("abc", (a, b, c), strict=True))
+    result = derivation.part("result", derivation.with_lines(formula)(*inputs), "s")
     plain = formula(a, b, c)
     names: dict[str, Any] = {}
     for step in derivation.steps(result):
@@ -65,9 +64,29 @@ def test_the_written_formula_evaluates_to_the_value(a: int, b: int, c: int) -> N
     assert result.value == plain or math.isclose(result.value, plain, rel_tol=1e-12)
 
 
-def test_outside_a_derivation_parts_are_not_recorded() -> None:
-    assert part("anything", 3, "s") == 3
-    assert type(part("anything", 3, "s")) is int
+def scaled_square(count: Any) -> Any:
+    """A loop and a helper with lines; `unused` has no unit."""
+    total = 0
+    for index in (2,):
+        scaled: Seconds = index * helper(count)
+        unused: int = index
+        total = total + scaled + 0 * unused
+    return total
+
+
+def helper(count: Any) -> Any:
+    squared: Number = count * count
+    return squared
+
+
+def test_assignments_with_a_unit_are_lines_also_in_loops_and_helpers() -> None:
+    derivation = DerivationTrace()
+    result = derivation.with_lines(scaled_square)(derivation.given("count", 3))
+    lines = [(step.name, step.formula, step.unit) for step in derivation.steps(derivation.part("all", result, "s"))]
+    assert ("squared", "count × count", "") in lines
+    assert ("scaled", "2 × squared", "s") in lines
+    assert {name for name, _, _ in lines} == {"count", "squared", "scaled", "all"}
+    assert scaled_square(3) == 18  # the function itself is unchanged
 
 
 def test_both_of_two_multiplied_conditions_are_stated() -> None:
@@ -76,10 +95,10 @@ def test_both_of_two_multiplied_conditions_are_stated() -> None:
         (1, 8, ["x ≤ 1"]),  # the first condition fails and decides
         (9, 8, ["x > limit"]),
     ):
-        with DerivationTrace() as derivation:
-            x, most, a, b = (derivation.given(n, v) for n, v in (("x", value), ("limit", limit), ("a", 2), ("b", 3)))
-            both = (x > 1) * (x <= most)
-            result = derivation.part("result", both * a + (1 - both) * b)
+        derivation = DerivationTrace()
+        x, most, a, b = (derivation.given(n, v) for n, v in (("x", value), ("limit", limit), ("a", 2), ("b", 3)))
+        both = (x > 1) * (x <= most)
+        result = derivation.part("result", both * a + (1 - both) * b)
         assert result.value == (2 if len(lines) == 2 else 3)
         assert [step.name for step in derivation.steps(result) if step.value is True] == lines
 
@@ -97,14 +116,14 @@ def test_both_of_two_multiplied_conditions_are_stated() -> None:
     ],
 )
 def test_terms_that_cancel_are_left_out(make: Callable[..., Any], formula: str, value: int) -> None:
-    with DerivationTrace() as derivation:
-        inputs = (derivation.given(name, number) for name, number in (("a", 7), ("b", 2), ("c", 3)))
-        result = derivation.part("result", make(*inputs))
+    derivation = DerivationTrace()
+    inputs = (derivation.given(name, number) for name, number in (("a", 7), ("b", 2), ("c", 3)))
+    result = derivation.part("result", make(*inputs))
     assert derivation.steps(result)[-1].formula == formula
     assert result.value == value
 
 
 def test_a_sum_whose_terms_all_cancel_is_0() -> None:
-    with DerivationTrace() as derivation:
-        a, b = derivation.given("a", 7), derivation.given("b", 2)
-        assert (a - b) + (b - a) == 0
+    derivation = DerivationTrace()
+    a, b = derivation.given("a", 7), derivation.given("b", 2)
+    assert (a - b) + (b - a) == 0

@@ -9,7 +9,6 @@ import pytest
 
 from roofmodel.counting.number_formats import FORMATS
 from roofmodel.explain.reconcile import TOOLS
-from roofmodel.homework.homework import SHEETS
 from roofmodel.options import values as option_values
 from roofmodel.roofline import points
 from roofmodel.trace import groups
@@ -21,7 +20,6 @@ from roofmodel.trace import groups
         (option_values.StorageFormat, FORMATS),
         (option_values.KernelGrouping, points.GROUPINGS),
         (option_values.RunGrouping, groups.GROUPINGS),
-        (option_values.SheetName, SHEETS),
         (option_values.FlopCounter, TOOLS),
     ],
 )

@@ -19,7 +19,8 @@ from roofmodel.errors import ProfileError
 from roofmodel.profiles import reading, streams
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.profiles.reading import read, read_each_file
-from roofmodel.roofline.points import base_name, group
+from roofmodel.roofline.categories import base_name
+from roofmodel.roofline.points import group
 from tests.profiles.ncu.samples import HEADER, row
 from tests.profiles.samples import MEASURED, needs_measured
 

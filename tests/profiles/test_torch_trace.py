@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from roofmodel.errors import ProfileError
 from roofmodel.profiles import reading, torch_trace
 from roofmodel.profiles.kernel import Evidence
+from roofmodel.roofline.device import identify
 from tests.profiles.samples import assert_error_or_table, content, measured, mutilations, read_text
 
 H100 = dict(id=0, name="NVIDIA H100 80GB HBM3", totalGlobalMem=85018279936, computeMajor=9, computeMinor=0)
@@ -368,3 +369,12 @@ def test_a_small_trace_is_read_without_the_memory_of_the_largest():
     stream = _Recorded(b'{"schemaVersion": 1, "traceEvents": []}')
     torch_trace.read(stream, "sample")
     assert 0 < stream.largest <= 2**20
+
+
+@pytest.mark.parametrize("name", ["", "AMD Radeon Graphics", "gfx942:sramecc+:xnack-"])
+def test_an_amd_device_without_a_product_name_is_identified_by_its_sizes(name: str) -> None:
+    card = {"id": 0, "name": name, "totalGlobalMem": 205_522_993_152, "computeMajor": 9, "computeMinor": 4,
+            "warpSize": 64, "numSms": 304}  # fmt: skip
+    (evidence,) = read(trace(kernel(), deviceProperties=[card])).evidence
+    assert (evidence.name, evidence.multiprocessors) == (None, 304)
+    assert identify([evidence], None, ["trace.json"]).device.id == "mi300x"

@@ -34,6 +34,7 @@ A100_40 = Evidence(
         (Evidence("NVIDIA GB200", "10.0", 152), "gb200"),
         (Evidence("NVIDIA B300 SXM6 AC", "10.3", 148), "b300"),
         (Evidence("NVIDIA GB300", "10.3", 152), "gb300"),
+        (Evidence(None, None, 304, dram_bytes=205_522_993_152), "mi300x"),  # gfx942
         (Evidence("NVIDIA GH200 480GB", "9.0", 132, dram_bytes=101_468_602_368), "gh200"),
         (Evidence("NVIDIA GH200 120GB", "9.0", 132, dram_bytes=101_468_602_368), "gh200"),
         (Evidence("NVIDIA H20", "9.0", 78, l2_bytes=62_914_560), "h20"),

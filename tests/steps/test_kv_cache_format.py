@@ -70,7 +70,10 @@ def test_a_plan_searches_the_cache_format_of_the_checkpoint(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"dtype": "fp8"}, "norms and biases are counted in fp8; quantized checkpoints keep them in 16 bits, as "),
+        (
+            {"dtype": "fp8", "activations": "fp8"},
+            "norms and biases are counted in fp8; quantized checkpoints keep them in 16 bits, as ",
+        ),
         ({"dtype": "bf16"}, "norms and biases stay bf16, as in quantized checkpoints"),
     ],
 )
@@ -81,7 +84,9 @@ def test_a_note_states_the_format_of_unquantized_tensors(tmp_path: Path, options
 
 
 def test_the_notes_on_parameters_name_the_format_of_the_cache(tmp_path: Path) -> None:
-    notes = roofmodel.estimate(checkpoint(tmp_path, QUANTIZED), "h100", dtype="fp8").to_dict()["notes"]
+    notes = roofmodel.estimate(checkpoint(tmp_path, QUANTIZED), "h100", dtype="fp8", activations="fp8").to_dict()[
+        "notes"
+    ]
     found = [note for note in notes if "KV cache on" in note]
     assert found
     assert all("fp8 with bf16 KV cache" in note for note in found)

@@ -12,7 +12,9 @@ from roofmodel.counting.workload import Workload
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.models import hub
+from roofmodel.plan.layouts import formats
 from roofmodel.steps.estimate import estimate
+from roofmodel.steps.options import workload
 from roofmodel.steps.placed import Placed
 from roofmodel.steps.similar_steps import SimilarSteps
 
@@ -76,9 +78,35 @@ def test_similar_training_steps_place_a_gemm_with_16_bit_weights_in_16_bits() ->
     assert steps.placement(head).matmul_seconds == pytest.approx(head.cost.matmul_flops / peak)
 
 
+@pytest.mark.parametrize("dtype", ["fp8", "int8"])
+def test_below_16_bits_activations_have_16_bits_unless_given(dtype: str) -> None:
+    """Engines quantize the inputs of a GEMM just before it; residuals, norms and the router stay in 16 bits."""
+    found = operators("llama-3.1-8b", dtype=dtype, phase="prefill", seq=512)
+    assert found["residual.mlp"].operator.cost.bytes_read == 2 * 2 * 512 * 4096  # bf16 as in the config
+    assert found == operators("llama-3.1-8b", dtype=dtype, activations="bf16", phase="prefill", seq=512)
+    narrow = operators("llama-3.1-8b", dtype=dtype, activations=dtype, phase="prefill", seq=512)
+    assert narrow["residual.mlp"].operator.cost.bytes_read == 2 * 512 * 4096
+
+
+def test_the_16_bits_are_those_that_the_device_multiplies() -> None:
+    """The checkpoint is in bf16, which the T4 has no pipe for; the TPU has none for fp16."""
+    for device, half in (("t4", "fp16"), ("tpu-v5e", "bf16"), ("h100", "bf16")):
+        found = estimate(hub.load("llama-3.1-8b"), Device.load(device), dtype="int8")
+        assert (found.workload.activations, found.workload.widths.dtype.name) == (half, half)
+
+
+def test_an_estimate_and_a_plan_have_the_same_activations() -> None:
+    arch, device, engine = hub.load("llama-3.1-8b"), Device.load("h100"), Engine.load("vllm")
+    for form in formats(arch, device, engine, {"dtype": ["fp8", "bf16"]}):
+        planned, _ = workload(arch, device, dtype=form.dtype, activations=form.activations)
+        assert planned.widths.dtype == estimate(arch, device, dtype=form.dtype).workload.widths.dtype
+    (given,) = formats(arch, device, engine, {"dtype": ["fp8"], "activations": ["fp8"], "kv": ["fp8"]})
+    assert workload(arch, device, dtype="fp8", activations=given.activations)[0].widths.dtype.name == "fp8"
+
+
 def test_formats_that_are_given_for_all_tensors_apply_to_all_gemms() -> None:
     for name in ("mlp.router", "head.logits"):
-        one = operators(MIXTRAL, dtype="fp8")[name]
+        one = operators(MIXTRAL, dtype="fp8", activations="fp8")[name]
         assert one.placement.matmul_seconds == one.operator.cost.matmul_flops / H100.matmul_pipe("fp8").peak
         assert one.operator.bytes_of(one.operator.parameters[0]) == FORMATS["fp8"].bytes(
             one.operator.parameters[0].elements(one.operator.sizes)

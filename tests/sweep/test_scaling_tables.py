@@ -56,6 +56,12 @@ def test_fits_outside_0_to_100_percent_are_marked(
     assert describe_fit(LawFit("gustafson", fraction, low, high, 4), "weak").endswith(end)
 
 
+@pytest.mark.parametrize(("low", "high", "points"), [(-2.2, 2.95, 3), (0.1, 0.2, 2)])
+def test_no_interval_is_stated_of_too_few_points(low: float, high: float, points: int) -> None:
+    text = describe_fit(LawFit("amdahl", 0.375, low, high, points), "strong")
+    assert text == f"Amdahl's law: serial fraction 37.50% ({points} points: too few for an interval)"
+
+
 def test_the_subtitle_of_a_picture_does_not_repeat_its_title() -> None:
     found = [
         {"model": "gpt2", "hardware": "a100", "phase": "train"},

@@ -20,7 +20,7 @@ from roofmodel.profiles.timelines.timeline import (
     empty,
     with_launches,
 )
-from roofmodel.roofline.points import category
+from roofmodel.roofline.categories import category
 from roofmodel.trace import intervals, steps
 from roofmodel.trace.communication import collective_name
 from roofmodel.trace.ranks import ranks

@@ -17,11 +17,14 @@ Lightning attention: the state is the sum of keys times values with a fixed deca
 tokens: scores without softmax within a block, the state between blocks. A fused kernel computes the causal pairs. The
 reference code (transformers: MiniMaxLightningAttention) computes all pairs of a block without padding the last one, and
 continues from a cached state token by token with GEMMs.
+
+Training: the first chunk starts from a zero state, which has no gradient, and the state after the last chunk is never
+read, so that what the last chunk adds to it has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from roofmodel.counting import vector_flops
@@ -31,7 +34,7 @@ from roofmodel.counting.layers.token_convolution import causal_filter
 from roofmodel.counting.operator import Builder, Operator
 from roofmodel.counting.workload import Step
 from roofmodel.models.recurrent import DeltaRule, Lightning
-from roofmodel.numbers.algebra import Number, quotient
+from roofmodel.numbers.algebra import Number, minimum, quotient
 
 GROUP = "linear"
 COLUMNS = {"qkv": "c", "q": "k h", "k": "k h", "v": "k m h'", "gate": "k m h'", "write": "k m"}
@@ -120,10 +123,21 @@ def _delta_chunks(build: Builder, step: Step, mixer: DeltaRule) -> tuple[Operato
         bmm_operator(build, "keys", f"{inverse}[b k m t:s] written_key[b s k m h] -> keys[b t k m h]"),
         # multiply by the decay 1, add the contribution of the chunk 1
         vector_operator(build, "passing", passing, 2 * elements_per_decay),
-        bmm_operator(build, "recall", "keys[b t k m h] start_state[b j k m h h'] -> recalled[b t:j k m h']"),
+        _after_first_chunk(
+            bmm_operator(build, "recall", "keys[b t k m h] start_state[b j k m h h'] -> recalled[b t:j k m h']"),
+            mixer.chunk,
+        ),
         vector_operator(build, "correct", "values[b t k m h'] recalled[b t:j k m h'] -> new[b t k m h']", 1),
-        bmm_operator(build, "states", "decayed_key[b s k m h] new[b s k m h'] -> start_state[b j k m h h']"),
-        bmm_operator(build, "read_out", "decayed_q[b t k m h] start_state[b j k m h h'] -> state_output[b t:j k m h']"),
+        _before_last_chunk(
+            bmm_operator(build, "states", "decayed_key[b s k m h] new[b s k m h'] -> start_state[b j k m h h']"),
+            mixer.chunk,
+        ),
+        _after_first_chunk(
+            bmm_operator(
+                build, "read_out", "decayed_q[b t k m h] start_state[b j k m h h'] -> state_output[b t:j k m h']"
+            ),
+            mixer.chunk,
+        ),
         bmm_operator(build, "mix", "p[b k m t:s] new[b s k m h'] -> y[b t k m h']"),
         vector_operator(build, "sum", "y[b t k m h'] state_output[b t:j k m h'] -> y[b t k m h']", 1),
     )
@@ -230,6 +244,24 @@ def vector_operator(build: Builder, name: str, line: str, flops: Number) -> Oper
     return build.operator(f"{GROUP}.{name}", GROUP, line, kind="elementwise", flops=flops)
 
 
+def _after_first_chunk(operator: Operator, chunk: Number) -> Operator:
+    """An operator that reads the states at the start of chunks; the first one is zero and has no gradient."""
+    tokens = operator.sizes["t"]
+    return _with_gradients_of(operator, ("start_state",), tokens, tokens - minimum(tokens, chunk))
+
+
+def _before_last_chunk(operator: Operator, chunk: Number) -> Operator:
+    """An operator that adds to the state; what the last chunk adds is not read and has no gradient."""
+    tokens, names = operator.sizes["s"], tuple(factor.name for factor in operator.lines[0].factors)
+    return _with_gradients_of(operator, names, tokens, (operator.sizes["j"] - 1) * chunk)
+
+
+def _with_gradients_of(operator: Operator, names: Iterable[str], tokens: Number, counted: Number) -> Operator:
+    """The operator with gradients of the inputs in `names` that are computed for `counted` of its `tokens`."""
+    flops = quotient(operator.matmul_flops * counted, tokens)
+    return replace(operator, gradient_flops=dict.fromkeys(names, flops))
+
+
 def bmm_operator(build: Builder, name: str, line: str) -> Operator:
     """An operator of linear attention that is a batched GEMM."""
     return build.operator(f"{GROUP}.{name}", GROUP, line, kind="bmm")
@@ -246,10 +278,10 @@ def lightning(mixer: Lightning, block: BlockContext) -> Iterator[Operator]:
     def scan(step: Step) -> tuple[Operator, ...]:
         if step.attention == "eager" and step.resumed:
             one_by_one = {"s": step.tokens, "j": step.tokens, "t:j": step.tokens}
-            return tuple(_block_states(build._replace(sizes={**build.sizes, **one_by_one}), step, "y"))
+            return tuple(_block_states(build._replace(sizes={**build.sizes, **one_by_one}), step, "y", 1))
         if step.recurrent:
             return _lightning_recurrence(build)
-        return _lightning_blocks(_with_block_sizes(build, step, mixer), step)
+        return _lightning_blocks(_with_block_sizes(build, step, mixer), step, mixer.block)
 
     yield from fused_or_eager(f"{GROUP}.scan", GROUP, scan, step, kind="scan")
     line = "y[b t k h'] G_linear_heads[k h'] -> y[b t k h']"
@@ -269,25 +301,27 @@ def _with_block_sizes(build: Builder, step: Step, mixer: Lightning) -> Builder:
     return build._replace(sizes={**build.sizes, **sizes})
 
 
-def _lightning_blocks(build: Builder, step: Step) -> tuple[Operator, ...]:
+def _lightning_blocks(build: Builder, step: Step, chunk: Number) -> tuple[Operator, ...]:
     """Decayed scores times values within a block, plus the contribution of earlier blocks."""
     return (
         bmm_operator(build, "scores", "q[b t k h] key[b s k h] -> a[b k t:s]"),
         vector_operator(build, "weigh", "a[b k t:s] -> p[b k t:s]", 1),
         bmm_operator(build, "mix", "p[b k t:s] value[b s k h'] -> y[b t k h']"),
         vector_operator(build, "fade", "q[b t k h] key[b t k h] -> q[b t k h] key[b t k h]", 2),
-        *_block_states(build, step, "state_output"),
+        *_block_states(build, step, "state_output", chunk),
         vector_operator(build, "sum", "y[b t k h'] state_output[b t:j k h'] -> y[b t k h']", 1),
     )
 
 
-def _block_states(build: Builder, step: Step, outputs: str) -> Iterator[Operator]:
+def _block_states(build: Builder, step: Step, outputs: str, chunk: Number) -> Iterator[Operator]:
     """The contribution of each block to the state, state passing between blocks, and the read by queries."""
     read, kept = (" cache.state[b k h h']" if is_cached else "" for is_cached in (step.resumed, step.cached))
-    yield bmm_operator(build, "states", "key[b s k h] value[b s k h'] -> states[b j k h h']")
+    states = bmm_operator(build, "states", "key[b s k h] value[b s k h'] -> states[b j k h h']")
+    yield _before_last_chunk(states, chunk)
     line = f"states[b j k h h']{read} -> start_state[b j k h h']{kept}"
     yield vector_operator(build, "passing", line, 2)  # multiply by the decay, add
-    yield bmm_operator(build, "read_out", f"q[b t k h] start_state[b j k h h'] -> {outputs}[b t:j k h']")
+    read_out = bmm_operator(build, "read_out", f"q[b t k h] start_state[b j k h h'] -> {outputs}[b t:j k h']")
+    yield _after_first_chunk(read_out, chunk)
 
 
 def _lightning_recurrence(build: Builder) -> tuple[Operator, ...]:

@@ -198,7 +198,7 @@ FAMILIES: dict[str, Family] = {
         config="Gemma4UnifiedTextConfig",
         switches={
             **GEMMA4.switches,
-            "bidirectional": (BIDIRECTIONAL, key("use_bidirectional_attention", default="vision")),
+            "bidirectional": (BIDIRECTIONAL, key("use_bidirectional_attention", default="vision", null=None)),
         },
         window=key("sliding_window", default=1024),
         experts=0,

@@ -136,7 +136,7 @@ FAMILIES: dict[str, Family] = {
         fused_gate=True,
         mlp_bias=False,
         experts=key(*EXPERTS, default=8, null=0),
-        experts_active=key(ACTIVE, default=2),
+        experts_active=key(ACTIVE, default=2, read=lambda v: v or 1),  # 0 in dense checkpoints
         expert_width=key("intermediate_size", default=11008),
         shared_width=lambda f: f["mlp_width"],
         positions=key("max_position_embeddings", default=2048),

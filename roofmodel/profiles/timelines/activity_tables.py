@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from roofmodel.errors import ProfileError
-from roofmodel.profiles import nsys_stats, nvprof
+from roofmodel.profiles import nsys_stats, nvprof, nvprof_database
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
@@ -23,10 +23,18 @@ from roofmodel.profiles.timelines.timeline import (
     empty,
 )
 
+HEAD = 1 << 20  # bytes from which nvprof's databases are recognized
+
 
 def read_nvprof(file: BinaryIO, name: str) -> Timeline:
-    """The activities of `nvprof --print-gpu-trace`. Raises ProfileError for a summary, which has no times of starts."""
-    return _timeline(nvprof.read(file, name), name, "collect with `nvprof --csv --print-gpu-trace`")
+    """The activities of `nvprof --print-gpu-trace`, or of nvprof's own profile.
+
+    Raises ProfileError for a summary, which has no times of starts.
+    """
+    head = file.read(HEAD)
+    file.seek(0)
+    reader = nvprof_database.read if nvprof_database.recognize(head) else nvprof.read
+    return _timeline(reader(file, name), name, "collect with `nvprof --csv --print-gpu-trace`")
 
 
 def read_nsys_stats(file: BinaryIO, name: str) -> Timeline:

@@ -82,6 +82,11 @@ class Timing(NamedTuple):
         """The engine's own all-reduce."""
         return None if self.kernel else self.engine.all_reduce
 
+    @property
+    def pads_vocabulary(self) -> bool:
+        """Whether the engine adds rows to the embedding, so that the vocabulary is aligned."""
+        return self.engine.pads_vocabulary
+
     def parameters(self, operator: Operator, dtype: str) -> KernelParameters | None:
         """The parameter set of an operator's kernel; None on a device without calibration."""
         calibration = self.device.calibration

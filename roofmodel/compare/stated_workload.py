@@ -1,0 +1,65 @@
+"""Batch and lengths of a pass as a profile states them: by a serving engine's annotations, or by recorded shapes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from roofmodel.compare.kernel_groups import recorded_attention, recorded_gemm
+from roofmodel.profiles.kernel import Kernel
+from roofmodel.roofline.serving_steps import serving_step
+
+
+class StatedWorkload(NamedTuple):
+    """Options of the workload that a profile states, and by what; no options if it only has shapes of other work."""
+
+    options: Mapping[str, int]
+    source: str
+
+
+def stated_workload(kernels: Sequence[Kernel], phase: str | None, given: Mapping[str, Any]) -> StatedWorkload | None:
+    """What the profile states beside the given options. None: it has neither annotations nor shapes.
+
+    `phase` is the only phase of the comparison; None for several, whose shapes cannot be distinguished.
+    """
+    steps = Counter(
+        (label, step) for kernel in kernels for label in kernel.nvtx if (step := serving_step(label)) and step.batch
+    )
+    of_phase = [(label, step) for (label, step), _ in steps.most_common() if step.phase and phase in (None, step.phase)]
+    if of_phase:
+        label, step = of_phase[0]
+        options = {"batch": step.batch}
+        if step.tokens:
+            options["seq"] = max(1, round(step.tokens / step.batch))
+        return StatedWorkload(_missing(options, given), label)
+    attention = Counter(shape for kernel in kernels if (shape := recorded_attention(kernel)))
+    rows = Counter(gemm.m for kernel in kernels if (gemm := recorded_gemm(kernel)) and gemm.batch == 1)
+    if not attention and not rows:
+        return StatedWorkload({}, next(iter(steps))[0]) if steps else None
+    if phase is None:
+        return StatedWorkload({}, "recorded shapes")
+    if attention:
+        (batch, queries, keys), _ = attention.most_common(1)[0]
+        length = {"context": keys - 1} if phase == "decode" else {"seq": queries}
+        return StatedWorkload(_missing({"batch": batch, **length}, given), "the recorded shapes of attention")
+    count, times = rows.most_common(1)[0]
+    if 2 * times < sum(rows.values()):
+        return StatedWorkload({}, "recorded shapes")
+    return StatedWorkload(_of_rows(int(count), phase, given), "the recorded shapes of GEMMs")
+
+
+def _of_rows(rows: int, phase: str, given: Mapping[str, Any]) -> dict[str, int]:
+    """The rows of the GEMMs are the tokens of all sequences, of which a decode has one each."""
+    batch, seq = given.get("batch"), given.get("seq")
+    if phase == "decode":
+        return _missing({"batch": rows}, given)
+    if batch and not seq and rows % batch == 0:
+        return {"seq": rows // batch}
+    if seq and not batch and rows % seq == 0:
+        return {"batch": rows // seq}
+    return {} if batch or seq else {"batch": 1, "seq": rows}
+
+
+def _missing(options: Mapping[str, int], given: Mapping[str, Any]) -> dict[str, int]:
+    return {name: value for name, value in options.items() if given.get(name) is None}

@@ -1,0 +1,1 @@
+"""The command `roof op`: one operation."""

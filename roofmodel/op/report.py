@@ -1,0 +1,157 @@
+"""The result of `op`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from roofmodel.errors import Text
+from roofmodel.numbers import units
+from roofmodel.numbers.derivation import DerivationStep
+from roofmodel.options import arguments
+from roofmodel.options.arguments import PathLike
+from roofmodel.report.base import FileResult, TextResult
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roofmodel.op.op import OneOperation
+
+
+def _value(step: DerivationStep) -> str:
+    if step.unit == "s":
+        return units.seconds(step.value)
+    return units.si(step.value, step.unit) if step.unit else f"{step.value:.4g}"
+
+
+class OpReport(TextResult, FileResult):
+    """Result of `op`: one operation on a device."""
+
+    def __init__(self, operation: OneOperation) -> None:
+        self.operation = operation
+
+    @property
+    def bound_seconds(self) -> float:
+        """The least time at the device's ceilings."""
+        return float(self.operation.placed.bound_seconds)
+
+    @property
+    def expected_seconds(self) -> float | None:
+        """The expected time; None where no parameters are fitted."""
+        expected = self.operation.run.expected
+        return expected and float(expected.value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `roof op --format json` prints."""
+        found = self.operation
+        cost, run, expected = found.operator.cost, found.run, found.run.expected
+        return {
+            "schema": "roofmodel.op/1",
+            "op": found.kind,
+            "sizes": dict(found.sizes),
+            "dtype": found.dtype,
+            "hardware": found.device.id,
+            "engine": found.engine.id,
+            "engine_version": found.engine.version,
+            "flops": cost.matmul_flops + cost.vector_flops,
+            "bytes": cost.bytes,
+            "link_bytes": cost.link_bytes,
+            "intensity": found.intensity,
+            "ridge": found.ridge,
+            "compute_bound_from": found.compute_bound_from and {found.growing: found.compute_bound_from},
+            "bound": str(found.placed.bound),
+            "bound_seconds": self.bound_seconds,
+            "expected_seconds": self.expected_seconds,
+            "expected_low_seconds": expected and float(expected.low),
+            "expected_high_seconds": expected and float(expected.high),
+            "implementation": run.implementation,
+            "expected_from": run.evidence,
+            "terms": found.terms,
+            "measured_seconds": found.measured,
+            "notes": list(self.notes),
+        }
+
+    def _texts(self) -> Mapping[str, Callable[[], str]]:
+        return {"json": lambda: json.dumps(self.to_dict(), indent=1, ensure_ascii=False)}
+
+    @classmethod
+    def suffixes(cls) -> Sequence[str]:
+        return ("json",)
+
+    def save(self, path: PathLike) -> Path:
+        """Write the document (json)."""
+        from roofmodel.files import output_files
+
+        return output_files.write(arguments.path("path", path), None, self._texts())
+
+    def _messages(self) -> Iterable[Text]:
+        return self.operation.notes
+
+    def __repr__(self) -> str:
+        found = self.operation
+        return f"<OpReport of {found.kind} on {found.device.id}: bound {units.seconds(self.bound_seconds)}>"
+
+    def __rich__(self) -> Any:
+        from rich.console import Group
+        from rich.text import Text as RichText
+
+        from roofmodel.report.columns import bare
+
+        found = self.operation
+        sizes = ", ".join(f"{name} {value}" for name, value in found.sizes.items())
+        head = RichText.assemble((found.kind, "bold"), f" on {found.device.name}: {sizes} · {found.dtype}")
+        lines = [RichText.assemble((f"{name:<11}", "dim"), text) for name, text in self._lines()]
+        if not found.steps:
+            return Group(head, *lines)
+        terms = bare()
+        for name in ("term", "value", "formula"):
+            terms.add_column(name, justify="right" if name == "value" else "left", overflow="fold")
+        for step in found.steps:
+            terms.add_row(step.name, _value(step), step.formula)
+        return Group(head, *lines, RichText(), terms)
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        """The lines of the summary: name and text."""
+        found, run = self.operation, self.operation.run
+        cost, bound = found.operator.cost, self.bound_seconds
+        flops = cost.matmul_flops + cost.vector_flops
+        sent = [f"{units.si(cost.link_bytes, 'B')} sent by each GPU"] if cost.link_bytes else []
+        counted = [units.si(flops, "FLOP")] if flops else []
+        intensity = [f"{units.significant(found.intensity)} FLOP/B"] if found.intensity else []
+        yield "cost", ", ".join((*counted, f"{units.si(cost.bytes, 'B')} read and written", *sent, *intensity))
+        yield "bound", f"{units.seconds(bound)}, limited by {_CEILINGS[str(found.placed.bound)]}"
+        if run.expected:
+            value, low, high = (units.seconds(float(seconds)) for seconds in run.expected)
+            share = bound / float(run.expected.value)
+            yield "expected", f"{value} ({low} to {high}), {share:.0%} of the ceiling, by {run.implementation}"
+        else:
+            yield "expected", "no expected time: no parameters are fitted for this kind on this device"
+        if found.measured is not None:
+            yield "measured", _measured(found.measured, bound, run.expected)
+        if cost.matmul_flops and found.placed.bound != "communication":
+            yield "compute", self._compute_bound()
+
+    def _compute_bound(self) -> str:
+        """What makes the operation compute-bound."""
+        found = self.operation
+        ridge = f"the ridge point, {units.significant(found.ridge)} FLOP/B"
+        if found.growing is None:
+            return f"a larger batch does not help: each sequence reads its own data; {ridge}"
+        if found.compute_bound_from is None:
+            return f"limits at no {found.growing}: the intensity stays below {ridge}"
+        return f"limits from {found.growing} = {found.compute_bound_from} on, where the intensity passes {ridge}"
+
+
+_CEILINGS = {"compute": "compute", "memory": "DRAM bandwidth", "communication": "the link's bandwidth"}
+
+
+def _measured(seconds: float, bound: float, expected: Any) -> str:
+    text = f"{units.seconds(seconds)}, {bound / seconds:.0%} of the ceiling"
+    if bound > seconds:
+        text += ": faster than the bound, so its data come from a cache, or it does less work or in another format"
+    if expected is None:
+        return text
+    low, high = float(expected.low), float(expected.high)
+    place = "inside" if low <= seconds <= high else "above" if seconds > high else "below"
+    return f"{text}; {seconds / float(expected.value):.2f} times the expected time, {place} its interval"

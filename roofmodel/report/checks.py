@@ -1,0 +1,167 @@
+"""`--fail-if EXPRESSION`: the rows of a result that satisfy comparisons, for a check in CI.
+
+checks = [Check("tpot>20ms"), Check("op.expected_seconds>1ms and op.group=mlp")]
+failures(report.rows_to_check(), checks)   # the rows, and those that cannot be judged, as text
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from roofmodel.errors import Option, WorkloadError, choices, shorten
+from roofmodel.numbers import units
+
+FAILED = 3
+"""The exit status if a row satisfies an expression, or cannot be judged."""
+COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le, ">=": operator.ge, "!=": operator.ne, "==": operator.eq, "<": operator.lt, ">": operator.gt,
+    "=": operator.eq,
+}  # fmt: skip
+EQUALITIES = ("=", "==", "!=")
+SHORT_NAMES = {"achieved": "fraction", "time": "seconds", "latency": "expected_seconds", "memory": "memory_total"}
+"""Names of columns besides their own; `_seconds` may be left out, `/s`, `/gpu` and `/user` stand for `_per_…`."""
+_COMPARISON = re.compile(r"\s*([^<>=!]+?)\s*(<=|>=|==|!=|<|>|=)\s*([^<>=!]+?)\s*\Z")
+_NUMBER = re.compile(r"([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([kMGTP%]?)\Z")
+
+Row = Mapping[str, Any]
+"""A row by column, in base units; None or NaN is unknown. A row has only the columns that apply to it."""
+
+
+class _Comparison(NamedTuple):
+    column: str
+    sign: str
+    value: Any
+
+    def holds(self, row: Row) -> bool | None:
+        """Whether the row satisfies it; None where the row's value is unknown."""
+        value = row[self.column]
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return None
+        if isinstance(self.value, str):
+            value = str(value).lower()
+        return COMPARISONS[self.sign](value, self.value)
+
+
+def failures(rows: Sequence[Row], expressions: Iterable[str]) -> list[str]:
+    """The rows that satisfy an expression or cannot be judged, a line each. Raises WorkloadError for an invalid one."""
+    lines = []
+    for text in expressions:
+        comparisons = [_comparison(part, text, rows) for part in re.split(r"\s+and\s+", text.strip())]
+        for row in rows:
+            if not all(each.column in row for each in comparisons):
+                continue
+            held = [each.holds(row) for each in comparisons]
+            if False not in held:
+                shown = ", ".join(f"{each.column} {_written(each.column, row[each.column])}" for each in comparisons)
+                why = "cannot be judged" if None in held else text.strip()
+                lines.append(f"{_name(row)}: {shown}: {why}")
+    return lines
+
+
+def _comparison(part: str, text: str, rows: Sequence[Row]) -> _Comparison:
+    match = _COMPARISON.match(part)
+    if match is None:
+        raise WorkloadError(
+            Option("fail_if"), f": {shorten(text)} is not a comparison of a column with a value, such as "
+            "'seconds>2ms'; 'and' joins several",
+        )  # fmt: skip
+    name, sign, value = match.groups()
+    column = _column(name, rows, is_ordered=sign not in EQUALITIES)
+    known = next((row[column] for row in rows if row.get(column) is not None), None)
+    try:
+        found = _value(column, value, known)
+    except ValueError as error:
+        raise WorkloadError(Option("fail_if"), f": {shorten(text)}: {error}") from None
+    if isinstance(found, str) and sign not in EQUALITIES:
+        raise WorkloadError(Option("fail_if"), f": {shorten(text)} compares {column}, which has no order; use = or !=")
+    return _Comparison(column, sign, found)
+
+
+def _column(name: str, rows: Sequence[Row], is_ordered: bool) -> str:
+    """The column with a name; `bound` is the ceiling, and the time of the bound where sizes are compared."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    plain = re.sub(r"[-\s]+", "_", name.strip().lower())
+    for unit, words in (("/gpu", "_per_gpu"), ("/user", "_per_user"), ("/s", "_per_second")):
+        plain = plain.replace(unit, words)
+    prefix, _, last = plain.rpartition(".")
+    short = SHORT_NAMES.get(last, last)
+    own = (f"{plain}_seconds", plain) if is_ordered else (plain, f"{plain}_seconds")
+    for candidate in (*own, f"{prefix}.{short}" if prefix else short):
+        if candidate in columns:
+            return candidate
+    known = [column.removesuffix("_seconds") for column in columns]
+    raise WorkloadError(Option("fail_if"), f": unknown column {shorten(name)}{choices(plain, known)}")
+
+
+def _value(column: str, text: str, known: Any) -> Any:
+    """The value in base units. Raises ValueError, with an example, for text of another kind than the column's."""
+    bare = text.strip("\"'")
+    if isinstance(known, str):
+        return bare.lower()
+    if isinstance(known, bool):
+        if bare.lower() not in ("true", "false"):
+            raise ValueError(f"{bare!r} is neither true nor false")
+        return bare.lower() == "true"
+    if column.endswith("seconds"):
+        return units.parse(bare, "s")
+    if _is_bytes(column):
+        return units.parse(bare, "B")
+    match = _NUMBER.match(bare)
+    if match is None:
+        raise ValueError(f"{bare!r} is not a number, such as 0.5, 50% or 2k")
+    number, prefix = match.groups()
+    return float(number) * (0.01 if prefix == "%" else units.DECIMAL[prefix])
+
+
+def _name(row: Row) -> str:
+    """The first texts of a row, which name it."""
+    texts = [str(value) for value in row.values() if isinstance(value, str)][:2]
+    return " ".join(texts) or "row"
+
+
+def _written(column: str, value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "unknown"
+    if isinstance(value, bool | str):
+        return str(value).lower()
+    if column.endswith("seconds"):
+        return units.seconds(float(value))
+    return units.si(float(value), "B") if _is_bytes(column) else units.significant(float(value))
+
+
+def _is_bytes(column: str) -> bool:
+    return column.endswith("bytes") or column.rpartition(".")[2].startswith(("memory_", "bytes_"))
+
+
+class Checks(NamedTuple):
+    """The expressions of a command, and the lines of the rows that fail them."""
+
+    expressions: Sequence[str] = ()
+    failed: list[str] = []  # noqa: RUF012  # filled by `check`
+
+
+_checks: ContextVar[Checks | None] = ContextVar("checks", default=None)
+
+
+@contextmanager
+def checking(expressions: Sequence[str]) -> Iterator[Checks]:
+    """Within this context, `check` applies these expressions."""
+    checks = Checks(tuple(expressions), [])
+    token = _checks.set(checks)
+    try:
+        yield checks
+    finally:
+        _checks.reset(token)
+
+
+def check(report: Any) -> None:
+    """Apply the expressions of this context to a result. Raises WorkloadError for an invalid one."""
+    checks = _checks.get()
+    if checks and checks.expressions:
+        checks.failed.extend(failures(report.rows_to_check(), checks.expressions))

@@ -1,0 +1,68 @@
+"""nvprof's own profiles: SQLite databases with CUPTI's activity tables, written with the columns of CUDA 9 to 11."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import roofmodel
+from roofmodel.errors import ProfileError
+
+
+def written(path: Path) -> str:
+    """A saxpy of 20 us after a copy of 1 MiB in 100 us, on a V100."""
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            """
+            CREATE TABLE StringTable (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT);
+            INSERT INTO StringTable VALUES (1, '_Z5saxpyifPKfPf'), (2, 'Tesla V100-SXM2-16GB');
+            CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (_id_ INTEGER PRIMARY KEY, registersPerThread INT,
+                start INT, end INT, deviceId INT, contextId INT, streamId INT, gridX INT, gridY INT, gridZ INT,
+                blockX INT, blockY INT, blockZ INT, correlationId INT, name INT);
+            INSERT INTO CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
+                VALUES (1, 16, 2000000, 2020000, 0, 1, 7, 4096, 1, 1, 256, 1, 1, 5, 1);
+            CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (_id_ INTEGER PRIMARY KEY, copyKind INT, srcKind INT, dstKind INT,
+                bytes INT, start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT);
+            INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (1, 1, 1, 3, 1048576, 1800000, 1900000, 0, 1, 7, 4);
+            CREATE TABLE CUPTI_ACTIVITY_KIND_DEVICE (_id_ INTEGER PRIMARY KEY, globalMemoryBandwidth INT,
+                globalMemorySize INT, l2CacheSize INT, coreClockRate INT, numMultiprocessors INT,
+                computeCapabilityMajor INT, computeCapabilityMinor INT, id INT, name INT);
+            INSERT INTO CUPTI_ACTIVITY_KIND_DEVICE
+                VALUES (1, 898048000, 16945512448, 6291456, 1530000, 80, 7, 0, 0, 2);
+            """
+        )
+    database.close()
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["run.nvprof", "run.nvvp"])
+def test_a_profile_of_nvprof_is_read_from_its_database(name: str, tmp_path: Path) -> None:
+    profile = roofmodel.read_profile(written(tmp_path / name))
+    (kernel,) = profile.kernels
+    assert (kernel.name, kernel.grid, kernel.block, kernel.registers) == (
+        "_Z5saxpyifPKfPf",
+        (4096, 1, 1),
+        (256, 1, 1),
+        16,
+    )
+    assert kernel.seconds == pytest.approx(20e-6)
+    assert profile.to_dict()["hardware"] == "v100-sxm2-16gb"
+    assert profile.to_dict()["source"]["tool"] == "nvprof"
+
+
+def test_a_profile_of_nvprof_has_a_timeline(tmp_path: Path) -> None:
+    (rank,) = roofmodel.trace(written(tmp_path / "run.nvprof")).to_dict()["ranks"]
+    assert rank["busy_seconds"] == pytest.approx(20e-6)
+    assert rank["idle_seconds"] == pytest.approx(100e-6)  # between the copy and the kernel
+    (copy,) = rank["copies"]
+    assert (copy["kind"], copy["memory"], copy["bytes"]) == ("HtoD", "pageable", 1048576)
+
+
+def test_a_damaged_profile_of_nvprof_is_an_error(tmp_path: Path) -> None:
+    file = Path(written(tmp_path / "run.nvprof"))
+    content = file.read_bytes()
+    file.write_bytes(content[:6000])
+    with pytest.raises(ProfileError, match="nvprof"):
+        roofmodel.read_profile(str(file))

@@ -1,0 +1,109 @@
+"""`--fail-if`: a check in CI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import roofmodel
+from roofmodel.errors import WorkloadError
+from roofmodel.report.checks import failures
+from tests.command_line import Roof, run
+
+ROWS = [
+    {"name": "gemm", "seconds": 2e-3, "bytes": 4096, "fraction": 0.5, "bound": "memory", "fused": False, "flops": None},
+    {"name": "norm", "seconds": 1e-4, "bytes": 1024, "fraction": 0.9, "bound": "memory", "fused": True, "flops": 10.0},
+]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def roof(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Roof:
+    """Runs the command line with these arguments."""
+    return lambda *arguments: run(arguments, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ("seconds>1ms", ["gemm"]),
+        ("time <= 100us", ["norm"]),
+        ("bytes>=1KiB", ["gemm", "norm"]),
+        ("achieved<50.1%", ["gemm"]),
+        ("fraction>0.5", ["norm"]),
+        ("bound=memory and fused=true", ["norm"]),
+        ("name!=gemm", ["norm"]),
+        ("seconds>1s", []),
+    ],
+)
+def test_the_rows_that_satisfy_an_expression_are_named(expression: str, names: list[str]) -> None:
+    assert [line.split()[0] for line in failures(ROWS, [expression])] == names
+
+
+def test_an_unknown_value_that_would_decide_cannot_be_judged() -> None:
+    assert failures(ROWS, ["flops>20"]) == ["gemm memory: flops unknown: cannot be judged"]
+    assert failures(ROWS, ["flops>20 and seconds>1s"]) == []  # the time decides
+
+
+@given(st.floats(1e-9, 1e3), st.floats(1e-9, 1e3), st.sampled_from(["<", ">", "<=", ">="]))
+def test_a_comparison_is_that_of_python(value: float, limit: float, sign: str) -> None:
+    expected = {"<": value < limit, ">": value > limit, "<=": value <= limit, ">=": value >= limit}[sign]
+    assert bool(failures([{"name": "a", "ratio": value}], [f"ratio{sign}{limit!r}"])) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("second>1ms", "unknown column 'second'; did you mean 'seconds'"),
+        ("seconds>1", "no unit"),
+        ("seconds", "not a comparison"),
+        ("bound>memory", "has no order"),
+        ("fused=maybe", "neither true nor false"),
+        ("fraction<much", "not a number"),
+    ],
+)
+def test_an_invalid_expression_is_an_error(expression: str, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        failures(ROWS, [expression])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expression", "passes"),
+    [
+        (("estimate", "gpt2", "--hw", "a100"), "tpot<1ms", "tpot>1s"),
+        (("estimate", "gpt2", "--hw", "a100"), "op.name=mlp.up and op.bound>1ps", "op.expected>1s"),
+        (("kernels", "ncu_by_hand.csv"), "seconds>1ns", "seconds>1s"),
+        (("plot", "ncu_by_hand.csv", "--hw", "v100", "-o", "OUT.png"), "achieved<100%", "achieved<0.01%"),
+        (("trace", "training_by_hand.json", "--hw", "a100"), "seconds>1ns", "seconds>1s"),
+        (("jitter", "four_ranks_by_hand.csv"), "deviation>1ns", "deviation>1s"),
+        (("plan", "gpt2", "--hw", "a100", "--gpus", "1", "--isl", "64", "--osl", "8"), "gpus>=1", "gpus>1k"),
+    ],
+)
+def test_a_command_ends_with_3_if_a_row_fails_and_prints_its_result_in_any_case(
+    arguments: tuple[str, ...], expression: str, passes: str, roof: Roof, tmp_path: Path
+) -> None:
+    line = [
+        str(EXAMPLES / word) if (EXAMPLES / word).is_file() else word.replace("OUT", f"{tmp_path}/out")
+        for word in arguments
+    ]
+    plain, passed, failed = roof(*line), roof(*line, "--fail-if", passes), roof(*line, "--fail-if", expression)
+    assert (plain.status, passed.status, failed.status) == (0, 0, 3)
+    assert plain.out == passed.out == failed.out
+    assert "failed: " in failed.err
+    assert "failed: " not in passed.err
+
+
+def test_an_invalid_expression_ends_with_2_and_prints_no_result(roof: Roof) -> None:
+    result = roof("estimate", "gpt2", "--hw", "a100", "--fail-if", "tpott>1ms")
+    assert (result.status, result.out) == (2, "")
+    assert "did you mean" in result.err
+
+
+def test_the_errors_of_a_table_of_measurements_can_be_limited(roof: Roof, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("op,dtype,m,n,k,latency_us\ngemm,fp16,4096,4096,4096,600\n")
+    assert roofmodel.validate(tmp_path / "table.csv", "a100").rows_to_check()[0]["op"] == "all"
+    result = roof("validate", str(tmp_path / "table.csv"), "--hw", "a100", "--fail-if", "expected_mape>1%")
+    assert result.status == 3
