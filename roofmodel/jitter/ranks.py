@@ -13,8 +13,8 @@ import numpy as np
 from roofmodel.files.file_names import display_names
 from roofmodel.jitter.kernels import NO_STEP, Kernels, KernelTable, compared_kernels, kernel_table
 from roofmodel.jitter.sequences import SequencesByStep
-from roofmodel.profiles.timelines.timeline import CLOCK, POWER, RANK_IN_NAME, UNKNOWN, Timeline
-from roofmodel.trace.ranks import Rank, ranks
+from roofmodel.profiles.timelines.timeline import CLOCK, POWER, UNKNOWN, Timeline
+from roofmodel.trace.ranks import Rank, ranks, stated_rank
 
 _HOST_IN_NAME = re.compile(r"([^/\\]+?)_\d+\.\d+\.pt\.trace\.json(?:\.gz)?")  # of torch's tensorboard_trace_handler
 
@@ -131,7 +131,7 @@ def _part(rank: Rank, ranks_of_file: int) -> RankPart:
         tool=rank.timeline.tool,
         process=rank.process,
         device=rank.device,
-        stated_rank=_stated_rank(rank, ranks_of_file),
+        stated_rank=stated_rank(rank.timeline, rank.process, ranks_of_file),
         ranks_of_file=ranks_of_file,
         kernels=len(table),
         start=int(table.starts[0]),
@@ -167,17 +167,6 @@ def _fingerprint(rank: Rank) -> str:
 def _range_names(timeline: Timeline) -> bytes:
     names = sorted(map(str, timeline.ranges["name"].cat.categories))
     return blake2b(repr(names).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _stated_rank(rank: Rank, ranks_of_file: int) -> int | None:
-    if rank.timeline.tool == "steps" and (found := RANK_IN_NAME.search(rank.process or "")):
-        return int(found[1])
-    if ranks_of_file != 1:
-        return None
-    if rank.timeline.stated_rank is not None:
-        return rank.timeline.stated_rank
-    in_name = RANK_IN_NAME.findall(rank.timeline.file.replace("\\", "/").rpartition("/")[2])
-    return int(in_name[0]) if len(set(in_name)) == 1 else None
 
 
 def compared_ranks(parts: Iterable[RankPart], warn: list[str]) -> list[ComparedRank]:

@@ -262,11 +262,12 @@ class _Trace:
             warnings.append(f"the trace has {content}; {HOW_TO_COLLECT}")
         is_amd = self._is_amd or any(key.startswith(("hip_", "roctracer", "rocm")) for key in document)
         ran = {str(device) for device in work.loc[work["kind"] == KERNEL, "device"].dropna().unique()}
-        distributed = document.get("distributedInfo")
+        info = document.get("distributedInfo")
+        distributed = info if isinstance(info, dict) else {}
         timeline = Timeline(
             "torch", name, work, self.calls.frame(), self.operators.frame(), self.ranges.frame(),
             _evidence(document.get("deviceProperties"), ran, is_amd), tuple(warnings), self.begin or 0,
-            stated_rank=_rank(distributed.get("rank")) if isinstance(distributed, dict) else None,
+            stated_rank=_rank(distributed.get("rank")), world_size=_rank(distributed.get("world_size")),
         )  # fmt: skip
         return with_launches(timeline)
 

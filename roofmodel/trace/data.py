@@ -23,6 +23,7 @@ def document(trace: RunAnalysis) -> dict[str, Any]:
     """The document `roofmodel.trace/1`; times in seconds, steps relative to the first activity of their file."""
     identified = trace.identified
     names = groups_table("name")
+    devices = {report.rank.number: report.rank.device for report in trace.ranks}
     return {
         "schema": "roofmodel.trace/1",
         "source": {"tool": trace.tool, "files": list(trace.names.values())},
@@ -31,7 +32,7 @@ def document(trace: RunAnalysis) -> dict[str, Any]:
         "ranks": RANKS.records(rank_rows(trace)),
         "by": trace.by,
         "groups": groups_table().records(trace.groups),
-        "top": [{"device": trace.ranks[row.rank].rank.device} | names.record(row) for row in trace.top],
+        "top": [{"device": devices[row.rank]} | names.record(row) for row in trace.top],
         "steps": STEPS.records(step_rows(trace)),
         "roofline": _roofline(trace.roofline),
         "findings": [finding._asdict() for finding in trace.findings],

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from roofmodel.profiles.timelines.enclosing import rows_by_value
-from roofmodel.profiles.timelines.timeline import COPY, KERNEL, MEMSET, UNKNOWN, Timeline
+from roofmodel.profiles.timelines.timeline import COPY, KERNEL, MEMSET, RANK_IN_NAME, UNKNOWN, Timeline
 from roofmodel.roofline.categories import category
 from roofmodel.trace import intervals
 from roofmodel.trace.intervals import Intervals
@@ -45,8 +45,8 @@ class ClockError(NamedTuple):
         return max(self.first_half, self.second_half)
 
 
-Run = Literal["before", "after"]
-"""The run of a comparison to which a rank belongs."""
+Run = Literal["before", "after"] | int
+"""The run of a comparison to which a rank belongs, or the number of one of several runs."""
 
 
 class Rank:
@@ -82,7 +82,8 @@ class Rank:
     def label(self) -> str:
         """Such as `GPU 0, process 144`, or `after, GPU 0` in a comparison."""
         device = f"GPU {self.device}" if self.device is not None else None
-        parts = (self.run, device, f"process {self.process}" if self.process else None)
+        run = f"run {self.run}" if isinstance(self.run, int) else self.run
+        parts = (run, device, f"process {self.process}" if self.process else None)
         return ", ".join(filter(None, parts)) or f"rank {self.number}"
 
     def restricted(self, windows: Intervals) -> Rank:
@@ -215,9 +216,25 @@ class Rank:
 
 
 def ranks(timelines: Iterable[Timeline], run: Run | None = None, first: int = 0) -> list[Rank]:
-    """The ranks of all files, numbered from `first`, in the order of files, devices and processes."""
-    parts = (part for each in timelines for part in _split(each))
-    return [Rank(number, *part, run) for number, part in enumerate(parts, first)]
+    """The ranks of all files.
+
+    Numbers are those that the files of a run state, if each states another one; else they count from `first`, in the
+    order of files, devices and processes. The ranks of several runs are always counted: each run may have a rank 0.
+    """
+    parts = [list(_split(each)) for each in timelines]
+    stated = [stated_rank(timeline, process, len(part)) for part in parts for timeline, process, *_ in part]
+    every = [each for part in parts for each in part]
+    if run is None and None not in stated and len(set(stated)) == len(stated):
+        found = [Rank(number or 0, *part) for number, part in zip(stated, every, strict=True)]
+        return sorted(found, key=lambda rank: rank.number)
+    return [Rank(number, *part, run) for number, part in enumerate(every, first)]
+
+
+def stated_rank(timeline: Timeline, process: str | None, ranks_of_file: int) -> int | None:
+    """The rank that a file states for a process: of a table of steps its range, else the file or its name."""
+    if timeline.tool == "steps" and (found := RANK_IN_NAME.search(process or "")):
+        return int(found[1])
+    return timeline.rank if ranks_of_file == 1 else None
 
 
 def _split(timeline: Timeline) -> Iterator[tuple[Timeline, str | None, str | None, pandas.DataFrame]]:

@@ -1,11 +1,13 @@
-"""Whether the files of `roof trace` are the ranks of one run, or two runs: before and after a change.
+"""Whether the files of `roof trace` are the ranks of one run, or several runs.
 
-Two arguments (files, patterns or folders) are two runs if a rank occurs in both, because a run has each rank once:
-the rank that the files state, or a number such as `rank3` in their names; else the GPU. More arguments are one run.
+A run has each rank once. So arguments (files, patterns or folders) are one run if all files state different ranks of
+one number of ranks, or a number such as `rank3` in their names; if they state none, if their GPUs differ. Otherwise
+each argument is a run: two are before and after a change.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,15 +15,14 @@ from typing import NamedTuple
 from roofmodel.errors import Message, Option, ProfileError, Text, WorkloadError
 from roofmodel.profiles.reading import expanded_files
 from roofmodel.profiles.timelines import reading
-from roofmodel.profiles.timelines.timeline import RANK_IN_NAME, Timeline
+from roofmodel.profiles.timelines.timeline import Timeline
 
 
 class Runs(NamedTuple):
-    """The files of one run (`before` is empty) or of two runs."""
+    """The files of each run; of two, the one before a change comes first."""
 
-    after: list[Timeline]
-    before: list[Timeline]
-    reading: Text | None = None  # why two arguments are one run or two, and the option for the opposite
+    runs: list[list[Timeline]]
+    reading: Text | None = None  # why several arguments are one run or more, and the option for the opposite
 
 
 def read(files: Sequence[str], before: Sequence[str] = (), one_run: bool = False) -> Runs:
@@ -34,54 +35,60 @@ def read(files: Sequence[str], before: Sequence[str] = (), one_run: bool = False
     sides = [expanded_files(argument) for argument in files]
     if before:
         after = reading.read([path for side in sides for path in side])
-        runs = Runs(after, reading.read([path for argument in before for path in expanded_files(argument)]))
-        tools = list(dict.fromkeys(timeline.tool for run in (runs.before, runs.after) for timeline in run))
+        runs = Runs([reading.read([path for argument in before for path in expanded_files(argument)]), after])
+        tools = list(dict.fromkeys(timeline.tool for run in runs.runs for timeline in run))
         if len(tools) > 1:
             raise ProfileError(f"the runs are of different tools ({', '.join(tools)}); give two runs of one tool")
         return runs
     timelines = reading.read([path for side in sides for path in side])
-    if len(sides) != 2 or one_run:
-        return Runs(timelines, [])
+    if len(sides) < 2 or one_run:
+        return Runs([timelines])
     return _runs_of_arguments([[t for t in timelines if _place(t.file) in map(_place, side)] for side in sides])
 
 
-def _runs_of_arguments(sides: list[list[Timeline]]) -> Runs:
-    """One run or two, from the timelines of each of two arguments."""
-    first, second = sides
-    if not first or not second:  # a file that is not a profile was skipped
-        return Runs(first + second, [])
-    unique = list({id(timeline): timeline for timeline in first + second}.values())
-    if list(map(id, first)) == list(map(id, second)):
-        return Runs(second, first, Message("both arguments are the same files: they are compared with themselves"))
-    if len(unique) < len(first) + len(second):
-        return Runs(unique, [])
-    what, ranks = _ranks(sides)
-    if common := sorted(ranks[0] & ranks[1], key=str):
-        shown = f"{what} {common[0]}" if what else "the same steps"
-        return Runs(second, first, Message(
-            f"two runs, because both arguments contain {shown}: the first is before and the second after a change; ",
-            Option("one_run"), " analyzes them as the ranks of one run",
-        ))  # fmt: skip
-    return Runs(unique, [], Message(
-        f"one run, because the two arguments contain different {what or 'step'}s; to compare two runs, give the files "
+def _runs_of_arguments(arguments: list[list[Timeline]]) -> Runs:
+    """One run or several, from the timelines of each of several arguments."""
+    sides = [side for side in arguments if side]  # a file that is not a profile was skipped
+    every = [timeline for side in sides for timeline in side]
+    unique = list({id(timeline): timeline for timeline in every}.values())
+    if len(sides) == 2 and list(map(id, sides[0])) == list(map(id, sides[1])):
+        return Runs(sides, Message("both arguments are the same files: they are compared with themselves"))
+    if len(sides) < 2 or len(unique) < len(every):
+        return Runs([unique])
+    what, common = _common(sides)
+    if common is not None:
+        decision = (
+            f"two runs, because both arguments contain {common}: the first is before and the second after a change; "
+            if len(sides) == 2
+            else f"{len(sides)} runs, in the order given, because several arguments contain {common}; "
+        )
+        return Runs(sides, Message(decision, Option("one_run"), " analyzes them as the ranks of one run"))
+    if len(sides) > 2:
+        return Runs([unique])
+    return Runs([unique], Message(
+        f"one run, because the two arguments contain different {what}s; to compare two runs, give the files "
         "of the first with ", Option("before"),
     ))  # fmt: skip
 
 
-def _ranks(sides: list[list[Timeline]]) -> tuple[str, list[set[Hashable]]]:
-    """What identifies the ranks of the timelines (`rank`, `GPU`, or empty for steps), and the ranks of each side."""
+def _common(sides: list[list[Timeline]]) -> tuple[str, str | None]:
+    """What tells the ranks of one run apart (`rank`, `GPU` or `step`), and what several sides contain, if anything."""
     every = [timeline for side in sides for timeline in side]
+    ranks: list[set[Hashable]]
     if all(timeline.tool == "steps" for timeline in every):  # files of one GPU and one step each
-        return "", [{key for timeline in side for key in _steps(timeline)} for side in sides]
-    if all(_stated_rank(timeline) is not None for timeline in every):
-        return "rank", [{_stated_rank(timeline) for timeline in side} for side in sides]
-    return "GPU", [{gpu for timeline in side for gpu in _gpus(timeline)} for side in sides]
-
-
-def _stated_rank(timeline: Timeline) -> int | None:
-    """The rank that the file states, or that its name contains."""
-    found = RANK_IN_NAME.search(Path(timeline.file).name)
-    return timeline.stated_rank if timeline.stated_rank is not None else int(found[1]) if found else None
+        what, ranks = "step", [{key for timeline in side for key in _steps(timeline)} for side in sides]
+    elif all(timeline.rank is not None for timeline in every):
+        what, ranks = "rank", [{timeline.rank for timeline in side} for side in sides]
+        if len(sizes := {timeline.world_size for timeline in every}) > 1:
+            listed = " and ".join(map(str, sorted(size or 0 for size in sizes)))
+            return what, f"ranks of runs of different sizes ({listed} ranks)"
+    else:
+        what, ranks = "GPU", [{gpu for timeline in side for gpu in _gpus(timeline)} for side in sides]
+    counts = Counter(rank for side in ranks for rank in side)
+    repeated = sorted((rank for rank, count in counts.items() if count > 1), key=str)
+    if not repeated:
+        return what, None
+    return what, "the same steps" if what == "step" else f"{what} {repeated[0]}"
 
 
 def _gpus(timeline: Timeline) -> Iterable[Hashable]:

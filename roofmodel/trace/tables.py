@@ -15,6 +15,7 @@ from roofmodel.trace.columns import COLLECTIVES, COPIES, RANKS, STEPS, RankRow, 
 from roofmodel.trace.findings import Finding
 from roofmodel.trace.groups import lecture_shares
 from roofmodel.trace.parts import describe_causes, largest_part
+from roofmodel.trace.ranks import Run
 from roofmodel.trace.trace import RankReport, RunAnalysis
 
 MAX_ROWS = 12  # of groups and of steps per rank
@@ -100,14 +101,16 @@ def _findings(found: Iterable[Finding]) -> Iterator[RenderableType]:
 
 
 def _files(trace: RunAnalysis) -> str:
-    """The names of the files: before and after a change, if there are two runs."""
-    if trace.comparison is None:
-        return f"{_listed(trace.names.values())}: {units.count(len(trace.ranks), 'rank')}"
-    sides: dict[str, list[str]] = {"before": [], "after": []}
+    """The names of the files, by run if there are several."""
+    sides: dict[Run | None, list[str]] = {"before": [], "after": []} if trace.comparison else {}
     for each in trace.ranks:
-        sides[each.rank.run or "after"].append(trace.names[each.rank.timeline.file])
+        sides.setdefault(each.rank.run, []).append(trace.names[each.rank.timeline.file])
+    if not sides or None in sides:
+        return f"{_listed(trace.names.values())}: {units.count(len(trace.ranks), 'rank')}"
     return "; ".join(
-        f"{run}: {_listed(dict.fromkeys(names))}, {units.count(len(names), 'rank')}" for run, names in sides.items()
+        f"{f'run {run}' if isinstance(run, int) else run}: {_listed(dict.fromkeys(names))}, "
+        f"{units.count(len(names), 'rank')}"
+        for run, names in sides.items()
     )
 
 

@@ -23,7 +23,7 @@ from roofmodel.trace.copies import Copies, copies
 from roofmodel.trace.findings import Finding, findings
 from roofmodel.trace.groups import GroupTime, grouped
 from roofmodel.trace.intervals import Intervals
-from roofmodel.trace.ranks import CLOCK_TOLERANCE, ClockError, Rank, ranks
+from roofmodel.trace.ranks import CLOCK_TOLERANCE, ClockError, Rank, Run, ranks
 from roofmodel.trace.steps import Steps, StepWindow
 
 TOP = 10  # kernels listed by default
@@ -87,18 +87,18 @@ def trace(
         raise WorkloadError(Option("top", top), " is not a positive number of kernels")
     wanted = None if steps_range is None else step_range(steps_range)
     found = runs.read(files, before, one_run)
-    timelines = found.before + found.after
+    timelines = [timeline for run in found.runs for timeline in run]
     identified, device_warnings = _identified(timelines, hw)
     device = identified.device if identified else None
     sides = [_with_collectives(side, device) for side in _reports_by_run(found, wanted)]
     every = [report for side in sides for report in side]
     works = [rank_work(each.rank, device) for each in every]
-    compared = _comparison(sides, works, by) if found.before else None
+    compared = _comparison(sides, works, by) if len(sides) == 2 else None
     groups, names = _groups(every, works, by), display_names(timeline.file for timeline in timelines)
     warnings = [
         *(text for timeline in timelines for text in timeline.warnings),
         *device_warnings,
-        *_different_devices(found.after),
+        *(text for run in found.runs for text in _different_devices(run)),
         *(text for report in every for text in _rank_warnings(report)),
         *_shared_gpus(every),
     ]
@@ -129,11 +129,13 @@ def _identified(timelines: Sequence[Timeline], hw: Hardware | None) -> tuple[Dev
 
 
 def _reports_by_run(found: runs.Runs, wanted: tuple[int, int] | None) -> list[list[RankReport]]:
-    """The analysis of each rank that has GPU work, by run: the run before the change first. No collectives yet."""
-    sides = [ranks(found.after)]
-    if found.before:
-        old = ranks(found.before, "before")
-        sides = [old, ranks(found.after, "after", first=len(old))]
+    """The analysis of each rank that has GPU work, by run. No collectives yet."""
+    labels: list[Run | None] = [None] if len(found.runs) == 1 else ["before", "after"]
+    if len(found.runs) > 2:
+        labels = [*range(1, len(found.runs) + 1)]
+    sides: list[list[Rank]] = []
+    for run, label in zip(found.runs, labels, strict=True):
+        sides.append(ranks(run, label, first=sum(map(len, sides))))
     return [[_report(rank, wanted) for rank in side if len(rank.work)] for side in sides]
 
 
@@ -154,7 +156,7 @@ def _comparison(sides: Sequence[Sequence[RankReport]], works: Sequence[RankWork 
 def _findings(
     sides: Sequence[Sequence[RankReport]], device: Device | None, compared: RunComparison | None
 ) -> Iterator[Finding]:
-    """What limits each run, the run after the change first; before it, whether two runs do different work."""
+    """What limits each run, the last one first; of two runs first whether they do different work."""
     if compared is not None and compared.different_work is not None:
         yield compared.different_work
     for side in reversed(sides):

@@ -275,9 +275,49 @@ def test_folders_are_runs_of_several_ranks(tmp_path: Path) -> None:
         trace([str(empty_folder)])
 
 
-def test_three_files_are_one_run(tmp_path: Path) -> None:
-    found = trace(files_of(tmp_path, 0, 0, 0))
-    assert (found.comparison, found.reading) == (None, None)
+def test_three_files_of_one_gpu_are_three_runs_in_the_order_given(tmp_path: Path) -> None:
+    """They were read as one run of three ranks, without a word."""
+    files = files_of(tmp_path, 0, 0, 0)
+    found = trace(files)
+    assert [(each.rank.number, each.rank.run) for each in found.ranks] == [(0, 1), (1, 2), (2, 3)]
+    assert found.comparison is None
+    assert str(found.reading).startswith("3 runs, in the order given, because several arguments contain GPU 0; ")
+    one = trace(files, one_run=True)
+    assert ([each.rank.run for each in one.ranks], one.reading) == ([None] * 3, None)
+    assert [each.rank.run for each in trace(files_of(tmp_path, 0, 1, 2)).ranks] == [None] * 3
+
+
+def test_ranks_of_runs_of_different_sizes_are_no_one_run(tmp_path: Path) -> None:
+    """Strong scaling: rank 0 of 1, rank 1 of 2, rank 2 of 4."""
+    files = [
+        written(
+            tmp_path, launched("k", 100, 200, 50), name=f"g{size}.json",
+            distributedInfo={"backend": "nccl", "rank": rank, "world_size": size},
+        )
+        for rank, size in enumerate((1, 2, 4))
+    ]  # fmt: skip
+    found = trace(files)
+    assert [each.rank.run for each in found.ranks] == [1, 2, 3]
+    assert "runs of different sizes (1 and 2 and 4 ranks)" in str(found.reading)
+
+
+def test_ranks_have_the_numbers_that_their_files_state(tmp_path: Path) -> None:
+    """A shell sorts rank10 before rank2; `roof jitter` has always read the numbers."""
+
+    def file(name: str, duration: int, **document: object) -> str:
+        return written(tmp_path, launched("k", 100, 100 + duration, 50), name=name, **document)
+
+    world = {"backend": "nccl", "world_size": 2}
+    stated = [
+        file("a.json", 30, distributedInfo=world | {"rank": 1}),
+        file("b.json", 10, distributedInfo=world | {"rank": 0}),
+    ]
+    named = [file("rank10.json", 30), file("rank2.json", 10)]
+    for files, numbers in ((stated, [0, 1]), (named, [2, 10])):
+        found = trace(files)
+        seconds = [(each.rank.number, each.rank.kernel_seconds) for each in found.ranks]
+        assert seconds == [(numbers[0], 10e-6), (numbers[1], 30e-6)]
+        assert [row.rank for row in found.groups] == numbers
 
 
 def test_a_file_compared_with_itself_has_no_difference() -> None:

@@ -88,6 +88,7 @@ class Timeline:
     warnings: tuple[str, ...] = ()
     begin: int = 0  # time zero in lists of kernels
     stated_rank: int | None = None  # of a distributed run, if the file states one rank
+    world_size: int | None = None  # ranks of that run
     samples: Mapping[tuple[str | None, str | None, str], Samples] = field(default_factory=dict)
     """By process, device and quantity (CLOCK or POWER)."""
     _found: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -96,6 +97,12 @@ class Timeline:
     def origin(self) -> int:
         """The start of the first activity."""
         return int(self.work["start"].iloc[0]) if len(self.work) else 0
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that the file states, or else the one in its name."""
+        in_name = set(RANK_IN_NAME.findall(self.file.replace("\\", "/").rpartition("/")[2]))
+        return int(in_name.pop()) if self.stated_rank is None and len(in_name) == 1 else self.stated_rank
 
     def once(self, find: Callable[..., T], *options: Hashable) -> T:
         """What `find(timeline, *options)` returns, found at the first call: thousands of ranks may share a file."""
