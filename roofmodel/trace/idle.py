@@ -53,7 +53,7 @@ _WORKERS = "_MultiProcessingDataLoaderIter"  # PyTorch's iterator with num_worke
 _OTHER_RANK = re.compile(r"barrier|gloo:|store.*wait|monitored", re.I)
 SYNCHRONIZES = re.compile(
     r"(?:cuda|hip)(?:Device|Stream|Event)Synchronize|cu(?:Ctx|Stream|Event)Synchronize|(?:cuda|hip)Memcpy(?!\w*Async)|"
-    r"cuMemcpy\w*(?<!Async)(?:_v\d+)?$|(?:cuda|hip)Free(?!\w*Async)|cuMemFree(?!\w*Async)|"
+    r"cuMemcpy(?!\w*Async)|(?:cuda|hip)Free(?!\w*Async)|cuMemFree(?!\w*Async)|"
     r"aten::(?:item|_local_scalar_dense)$"
 )
 _ALLOCATES = re.compile(

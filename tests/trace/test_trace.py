@@ -223,6 +223,18 @@ def test_idle_time_after_a_synchronization_is_attributed_to_it(tmp_path: Path) -
     assert kinds(found) == ["synchronization"]
 
 
+@pytest.mark.parametrize(
+    ("call", "waits"),
+    [
+        ("cuMemcpyHtoD_v2", True), ("cuMemcpy", True), ("cuMemcpy2DUnaligned_v2", True), ("cuMemcpyDtoH_v2_ptds", True),
+        ("cuMemcpyHtoDAsync_v2", False), ("cuMemcpyAsync_ptsz", False), ("cuMemcpy3DPeerAsync", False),
+        ("cudaMemcpy", True), ("cudaMemcpyAsync", False),
+    ],
+)  # fmt: skip
+def test_only_copies_without_async_in_their_name_block_the_cpu(call: str, waits: bool) -> None:
+    assert bool(idle.SYNCHRONIZES.search(call)) == waits
+
+
 def test_a_kernel_that_starts_long_after_its_launch_was_waiting_in_the_queue(tmp_path: Path) -> None:
     # the call lasts from 250 to 252 us; an idle GPU starts a kernel within 50 us; the kernel starts at 10 ms
     found = analyzed(tmp_path, launched("first", 100, 200, 50), launched("next", 10_000, 10_100, 250))
