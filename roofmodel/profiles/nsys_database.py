@@ -121,7 +121,7 @@ def _check_export(database: Database, name: str) -> None:
     """Raises ProfileError unless the database is an nsys export."""
     if database.tables & {"CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "StringTable"}:
         raise ProfileError(
-            f"{name}: an nvprof database, which only nvprof can read; convert it with "
+            f"{name}: an nvprof database whose list of tables is not at the start of the file; convert it with "
             "`nvprof --csv --print-gpu-trace -i FILE --log-file trace.csv` and give trace.csv"
         )
     if any(table.startswith("rocpd_") for table in database.tables) or {"HIP", "KERN"} <= database.tables:

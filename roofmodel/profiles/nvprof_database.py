@@ -5,7 +5,8 @@
     CUPTI_ACTIVITY_KIND_DEVICE                                          devices
     StringTable                                                         names
 
-Times are nanoseconds; codes of copies and memory are those of cupti_activity.h. Metrics and CUDA calls are not read.
+Times are nanoseconds, often since 1970, which would lose digits as seconds: starts are given from the first activity's.
+Codes of copies and memory are those of cupti_activity.h. Metrics and CUDA calls are not read.
 """
 
 from __future__ import annotations
@@ -17,16 +18,15 @@ from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import CopySize, Evidence, Kernel, Profile, copies_warning, extent, host_memory
-from roofmodel.profiles.nsys_database import Database
+from roofmodel.profiles.nsys import DIRECTIONS
+from roofmodel.profiles.nsys_database import MAGIC, Database
 from roofmodel.profiles.streams import as_file
 
-_MAGIC = b"SQLite format 3\0"
 _KERNELS = ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL")
 _COPIES = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMCPY2")
 _MEMSETS = "CUPTI_ACTIVITY_KIND_MEMSET"
 _WHERE = ("start", "end", "deviceId", "contextId", "streamId")
 _SIZES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
-_DIRECTIONS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 _MEMORY = {1: "pageable", 2: "pinned", 3: "device", 5: "managed"}
 _HOW_TO_COLLECT = (
     "profile again with `nvprof -o run.nvprof COMMAND`, or export with `nvprof -i FILE --csv --print-gpu-trace`"
@@ -36,7 +36,7 @@ _HOW_TO_COLLECT = (
 def recognize(head: bytes) -> bool:
     """Whether a file that starts with these bytes is a profile of nvprof: its schema is in its first page."""
     return (
-        head.startswith(_MAGIC)
+        head.startswith(MAGIC)
         and b"StringTable" in head
         and b"CUPTI_ACTIVITY_KIND_" in head
         and b"StringIds" not in head  # of Nsight Systems
@@ -45,7 +45,7 @@ def recognize(head: bytes) -> bool:
 
 def read(file: BinaryIO, name: str) -> Profile:
     """The launches and copies of a profile. Raises ProfileError for a damaged one, and for one without launches."""
-    with as_file(file, _MAGIC, name) as path:
+    with as_file(file, MAGIC, name) as path:
         try:
             with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
                 return _profile(Database(connection, path.stat().st_size), name)
@@ -55,9 +55,11 @@ def read(file: BinaryIO, name: str) -> Profile:
 
 def _profile(database: Database, name: str) -> Profile:
     names = {row["_id_"]: str(row["value"]) for row in database.rows("StringTable", ("_id_", "value"))}
+    every = (row["start"] for table in (*_KERNELS, *_COPIES, _MEMSETS) for row in database.rows(table, ("start",)))
+    begin = min(map(int, every), default=0)
     kernels = [
         Kernel(
-            **_placed(row, name),
+            **_placed(row, name, begin),
             name=names.get(row["name"], str(row["name"])),
             grid=extent(row[column] for column in _SIZES[:3]),
             block=extent(row[column] for column in _SIZES[3:]),
@@ -66,7 +68,7 @@ def _profile(database: Database, name: str) -> Profile:
         for table in _KERNELS
         for row in database.rows(table, (*_WHERE, "name", "registersPerThread", *_SIZES))
     ]
-    copies = list(_copies(database, name))
+    copies = list(_copies(database, name, begin))
     if not kernels and not copies:
         raise ProfileError(f"{name}: no kernel launches in the database of nvprof; {_HOW_TO_COLLECT}")
     kernels.sort(key=lambda kernel: kernel.start or 0)
@@ -75,7 +77,7 @@ def _profile(database: Database, name: str) -> Profile:
     return Profile("nvprof", (name,), numbered, devices, tuple(copies_warning(len(copies))), copies=tuple(copies))
 
 
-def _placed(row: sqlite3.Row, file: str) -> dict[str, Any]:
+def _placed(row: sqlite3.Row, file: str, begin: int) -> dict[str, Any]:
     """The fields that kernels and copies share."""
     start, end = int(row["start"]), int(row["end"])
     return {
@@ -83,20 +85,20 @@ def _placed(row: sqlite3.Row, file: str) -> dict[str, Any]:
         "file": file,
         "device": None if row["deviceId"] is None else str(row["deviceId"]),
         "stream": None if row["streamId"] is None else str(row["streamId"]),
-        "start": start / 1e9,
+        "start": (start - begin) / 1e9,
         "seconds": (end - start) / 1e9 if end >= start else None,
     }
 
 
-def _copies(database: Database, file: str) -> Iterator[Kernel]:
+def _copies(database: Database, file: str, begin: int) -> Iterator[Kernel]:
     for table in _COPIES:
         for row in database.rows(table, (*_WHERE, "bytes", "copyKind", "srcKind", "dstKind")):
-            direction = _DIRECTIONS.get(row["copyKind"], "PtoP" if table == _COPIES[1] else "DtoD")
+            direction = DIRECTIONS.get(row["copyKind"], "PtoP" if table == _COPIES[1] else "DtoD")
             memory = host_memory(_MEMORY.get(row["srcKind"]), _MEMORY.get(row["dstKind"]))
             size = CopySize(row["bytes"], direction, memory)
-            yield Kernel(**_placed(row, file), name=f"[CUDA memcpy {direction}]", copy=size)
+            yield Kernel(**_placed(row, file, begin), name=f"[CUDA memcpy {direction}]", copy=size)
     for row in database.rows(_MEMSETS, (*_WHERE, "bytes")):
-        yield Kernel(**_placed(row, file), name="[CUDA memset]", copy=CopySize(row["bytes"]))
+        yield Kernel(**_placed(row, file, begin), name="[CUDA memset]", copy=CopySize(row["bytes"]))
 
 
 def _devices(database: Database, names: Mapping[object, str]) -> Iterator[Evidence]:

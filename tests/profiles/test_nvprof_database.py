@@ -60,6 +60,26 @@ def test_a_profile_of_nvprof_has_a_timeline(tmp_path: Path) -> None:
     assert (copy["kind"], copy["memory"], copy["bytes"]) == ("HtoD", "pageable", 1048576)
 
 
+def test_times_since_1970_are_exact_and_arrays_are_device_memory(tmp_path: Path) -> None:
+    """A float of 1.6e9 seconds has steps of 238 ns. CUPTI's copyKind 3 is HtoA and 4 AtoH, to and from an array."""
+    file, epoch = written(tmp_path / "run.nvprof"), 1_600_000_000_000_000_000
+    with sqlite3.connect(file) as database:
+        database.executescript(
+            f"""
+            UPDATE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL SET start = {epoch} + start, end = {epoch} + end;
+            UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET start = {epoch + 1}, end = {epoch + 11}, copyKind = 3;
+            INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY
+                VALUES (2, 4, 3, 1, 64, {epoch + 21}, {epoch + 31}, 0, 1, 7, 6);
+            """
+        )
+    database.close()
+    profile = roofmodel.read_profile(file)
+    assert [each.start for each in profile.kernels] == [1999999e-9]  # 2,000,000 ns after 1 ns
+    (rank,) = roofmodel.trace(file).to_dict()["ranks"]
+    assert rank["idle_seconds"] == pytest.approx(10e-9 + 1999969e-9, abs=1e-13)  # 11 to 21 ns, 31 to 2,000,000 ns
+    assert {(copy["kind"], copy["memory"]) for copy in rank["copies"]} == {("HtoD", "pageable"), ("DtoH", "pageable")}
+
+
 def test_a_damaged_profile_of_nvprof_is_an_error(tmp_path: Path) -> None:
     file = Path(written(tmp_path / "run.nvprof"))
     content = file.read_bytes()
