@@ -1,8 +1,8 @@
 """Whether the files of `roof trace` are the ranks of one run, or several runs.
 
 A run has each rank once. So arguments (files, patterns or folders) are one run if all files state different ranks of
-one number of ranks, or a number such as `rank3` in their names; if they state none, if their GPUs differ. Otherwise
-each argument is a run: two are before and after a change.
+one number of ranks, or a number such as `rank3` in their names. Otherwise each argument is a run: two are before and
+after a change. Different GPUs are not enough: a second run may use another GPU.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def _runs_of_arguments(arguments: list[list[Timeline]]) -> Runs:
         return Runs(sides, Message("both arguments are the same files: they are compared with themselves"))
     if len(sides) < 2 or len(unique) < len(every):
         return Runs([unique])
-    what, common = _common(sides)
-    if common is not None:
+    what, reason = _separation(sides)
+    if reason is not None:
         decision = (
-            f"two runs, because both arguments contain {common}: the first is before and the second after a change; "
+            f"two runs, because {reason}: the first is before and the second after a change; "
             if len(sides) == 2
-            else f"{len(sides)} runs, in the order given, because several arguments contain {common}; "
+            else f"{len(sides)} runs, in the order given, because {reason}; "
         )
         return Runs(sides, Message(decision, Option("one_run"), " analyzes them as the ranks of one run"))
     if len(sides) > 2:
@@ -71,24 +71,28 @@ def _runs_of_arguments(arguments: list[list[Timeline]]) -> Runs:
     ))  # fmt: skip
 
 
-def _common(sides: list[list[Timeline]]) -> tuple[str, str | None]:
-    """What tells the ranks of one run apart (`rank`, `GPU` or `step`), and what several sides contain, if anything."""
+def _separation(sides: list[list[Timeline]]) -> tuple[str, str | None]:
+    """What tells the ranks of one run apart (`rank` or `step`), and why several sides are not one run, if they are not.
+
+    A file that states a rank may not state their number.
+    """
     every = [timeline for side in sides for timeline in side]
+    several = "both arguments contain" if len(sides) == 2 else "several arguments contain"
     ranks: list[set[Hashable]]
     if all(timeline.tool == "steps" for timeline in every):  # files of one GPU and one step each
         what, ranks = "step", [{key for timeline in side for key in _steps(timeline)} for side in sides]
     elif all(timeline.rank is not None for timeline in every):
         what, ranks = "rank", [{timeline.rank for timeline in side} for side in sides]
-        if len(sizes := {timeline.world_size for timeline in every}) > 1:
-            listed = " and ".join(map(str, sorted(size or 0 for size in sizes)))
-            return what, f"ranks of runs of different sizes ({listed} ranks)"
+        if len(sizes := {timeline.world_size for timeline in every if timeline.world_size}) > 1:
+            listed = " and ".join(map(str, sorted(sizes)))
+            return what, f"{several} ranks of runs of different sizes ({listed} ranks)"
     else:
-        what, ranks = "GPU", [{gpu for timeline in side for gpu in _gpus(timeline)} for side in sides]
+        return "rank", "not all files state a rank"
     counts = Counter(rank for side in ranks for rank in side)
     repeated = sorted((rank for rank, count in counts.items() if count > 1), key=str)
     if not repeated:
         return what, None
-    return what, "the same steps" if what == "step" else f"{what} {repeated[0]}"
+    return what, f"{several} " + ("the same steps" if what == "step" else f"rank {repeated[0]}")
 
 
 def _gpus(timeline: Timeline) -> Iterable[Hashable]:

@@ -222,16 +222,22 @@ def files_of(folder: Path, *devices: int, **document: object) -> list[str]:
     ]
 
 
-def test_two_files_of_one_gpu_are_two_runs_and_of_two_gpus_one(tmp_path: Path) -> None:
-    same = trace(files_of(tmp_path, 0, 0))
-    assert same.comparison
-    assert [each.rank.run for each in same.ranks] == ["before", "after"]
-    assert "both arguments contain GPU 0" in str(same.reading)
-    assert "one_run" in str(same.reading)
-    other = trace(files_of(tmp_path, 0, 1))
-    assert other.comparison is None
-    assert "different GPUs" in str(other.reading)
-    assert "before" in str(other.reading)
+@pytest.mark.parametrize("devices", [(0, 0), (0, 1)])
+def test_two_files_without_ranks_are_before_and_after_a_change(devices: tuple[int, int], tmp_path: Path) -> None:
+    """The second run may use another GPU."""
+    found = trace(files_of(tmp_path, *devices))
+    assert found.comparison
+    assert [each.rank.run for each in found.ranks] == ["before", "after"]
+    assert "two runs, because not all files state a rank" in str(found.reading)
+    assert "one_run" in str(found.reading)
+
+
+def test_two_files_of_different_ranks_are_one_run_with_the_option_for_two(tmp_path: Path) -> None:
+    names = ("rank0.json", "rank1.json")
+    found = trace([written(tmp_path, launched("k", 100, 200, 50), name=name) for name in names])
+    assert found.comparison is None
+    assert "different ranks" in str(found.reading)
+    assert "before" in str(found.reading)
 
 
 def test_stated_ranks_take_precedence_over_gpus(tmp_path: Path) -> None:
@@ -275,16 +281,29 @@ def test_folders_are_runs_of_several_ranks(tmp_path: Path) -> None:
         trace([str(empty_folder)])
 
 
-def test_three_files_of_one_gpu_are_three_runs_in_the_order_given(tmp_path: Path) -> None:
+@pytest.mark.parametrize("devices", [(0, 0, 0), (0, 1, 2)])
+def test_three_files_without_ranks_are_three_runs_in_the_order_given(devices: tuple[int, ...], tmp_path: Path) -> None:
     """They were read as one run of three ranks, without a word."""
-    files = files_of(tmp_path, 0, 0, 0)
+    files = files_of(tmp_path, *devices)
     found = trace(files)
     assert [(each.rank.number, each.rank.run) for each in found.ranks] == [(0, 1), (1, 2), (2, 3)]
     assert found.comparison is None
-    assert str(found.reading).startswith("3 runs, in the order given, because several arguments contain GPU 0; ")
+    assert str(found.reading).startswith("3 runs, in the order given, because not all files state a rank; ")
     one = trace(files, one_run=True)
     assert ([each.rank.run for each in one.ranks], one.reading) == ([None] * 3, None)
-    assert [each.rank.run for each in trace(files_of(tmp_path, 0, 1, 2)).ranks] == [None] * 3
+
+
+def test_files_that_state_a_rank_but_not_the_number_of_ranks_are_one_run(tmp_path: Path) -> None:
+    """`0 ranks` was a size, so a file without a number was one of another run."""
+    sizes = ({"world_size": 3}, {"world_size": 3}, {})
+    files = [
+        written(
+            tmp_path, launched("k", 100, 200, 50), name=f"g{rank}.json",
+            distributedInfo={"backend": "nccl", "rank": rank, **size},
+        )
+        for rank, size in enumerate(sizes)
+    ]  # fmt: skip
+    assert [each.rank.run for each in trace(files).ranks] == [None] * 3
 
 
 def test_ranks_of_runs_of_different_sizes_are_no_one_run(tmp_path: Path) -> None:
