@@ -254,34 +254,43 @@ def _workload_notes(
     given: Mapping[str, Any],
     profile: Profile,
 ) -> Iterator[Text]:
-    """Where batch and lengths come from, unless the user gives them.
+    """Where batch and lengths come from, and what is assumed of them, unless the user gives them.
 
-    Raises WorkloadError if the profile does not state them and the user gives none of them.
+    Raises WorkloadError if the profile does not state any and the user gives none.
     """
-    if stated:
-        if stated.options and not predicted.architecture.image:
-            options = joined(", ", (Option(name, value) for name, value in stated.options.items()))
-            yield Message(options, f": from {stated.source}")
+    image = predicted.architecture.image
+    if stated and image:  # the rows of its GEMMs suggest a batch: _option_hints
         return
+    options = stated.options if stated else {}
+    if stated and options:
+        yield Message(joined(", ", (Option(name, value) for name, value in options.items())), f": from {stated.source}")
+    known = {**given, **options}
     work, phases = predicted.workload, {passes.phase for passes in found}
-    assumed: list[Text] = [] if given.get("batch") else [Option("batch", work.batch)]
-    if not given.get("seq") and not predicted.architecture.image:
+    assumed: list[Option] = [] if known.get("batch") else [Option("batch", work.batch)]
+    if not known.get("seq") and not image:
         if phases != {"decode"} or predicted.architecture.encoder:
             assumed.append(Option("seq", work.seq))
-        elif given.get("context") is None:
+        elif known.get("context") is None:
             assumed.append(Option("context", predicted.phases[-1].step.context))
     if not assumed:
         return
-    if not any(given.get(name) for name in ("batch", "seq", "context")):
+    several = stated is not None and stated.of_several_phases
+    phase = [joined(" or ", (Option("phase", each) for each in OPPOSITE_PHASE))] if several else []
+    if not any(known.get(name) for name in ("batch", "seq", "context")):
+        why = "the file has neither recorded shapes of GEMMs nor annotations of a serving engine"
+        values = joined(" and ", (Option(option.name, "N") for option in assumed))
         raise WorkloadError(
-            f"{_names(profile)}: batch and lengths are unknown: the file has neither recorded shapes of GEMMs nor "
-            "annotations of a serving engine; give ",
-            joined(" and ", (Option(option.name, "N") for option in assumed if isinstance(option, Option))),
+            f"{_names(profile)}: batch and lengths are unknown: {stated.source if stated else why}; give ",
+            joined(", or ", [*phase, values]),
         )
+    if stated:
+        why = stated.source if several else "the file does not state all of the workload"
+    else:
+        why = "the file records no shapes of GEMMs"
     yield Message(
-        "the file records no shapes of GEMMs, and the workload is not given completely; assumed: ",
-        joined(", ", assumed),
-    )
+        f"{why}, and the workload is not given completely; assumed: ", joined(", ", assumed),
+        *(part for each in phase for part in ("; for the file's own, give ", each)),
+    )  # fmt: skip
 
 
 def _phase_doubt(

@@ -12,21 +12,25 @@ from roofmodel.roofline.serving_steps import serving_step
 
 
 class StatedWorkload(NamedTuple):
-    """Options of the workload that a profile states, and by what; no options if it only has shapes of other work."""
+    """Options of the workload that a profile states, and by what; without options, `source` says why there are none."""
 
     options: Mapping[str, int]
     source: str
+    of_several_phases: bool = False  # there are none because the phase is not given
 
 
 def stated_workload(kernels: Sequence[Kernel], phase: str | None, given: Mapping[str, Any]) -> StatedWorkload | None:
     """What the profile states beside the given options. None: it has neither annotations nor shapes.
 
-    `phase` is the only phase of the comparison; None for several, whose shapes cannot be distinguished.
+    `phase` is the only phase of the comparison; None for several, whose shapes cannot be distinguished. Then
+    annotations count only if all state the same: the batch of a decode is not that of a prefill.
     """
     steps = Counter(
         (label, step) for kernel in kernels for label in kernel.nvtx if (step := serving_step(label)) and step.batch
     )
     of_phase = [(label, step) for (label, step), _ in steps.most_common() if step.phase and phase in (None, step.phase)]
+    if phase is None and len({(step.batch, step.tokens) for _, step in of_phase}) > 1:
+        return StatedWorkload({}, "the annotations state different batches or lengths", True)
     if of_phase:
         label, step = of_phase[0]
         options = {"batch": step.batch}
@@ -36,16 +40,16 @@ def stated_workload(kernels: Sequence[Kernel], phase: str | None, given: Mapping
     attention = Counter(shape for kernel in kernels if (shape := recorded_attention(kernel)))
     rows = Counter(gemm.m for kernel in kernels if (gemm := recorded_gemm(kernel)) and gemm.batch == 1)
     if not attention and not rows:
-        return StatedWorkload({}, next(iter(steps))[0]) if steps else None
+        return StatedWorkload({}, f"{next(iter(steps))[0]} does not state them") if steps else None
     if phase is None:
-        return StatedWorkload({}, "recorded shapes")
+        return StatedWorkload({}, "the recorded shapes may be of prefill or decode", True)
     if attention:
         (batch, queries, keys), _ = attention.most_common(1)[0]
         length = {"context": keys - 1} if phase == "decode" else {"seq": queries}
         return StatedWorkload(_missing({"batch": batch, **length}, given), "the recorded shapes of attention")
     count, times = rows.most_common(1)[0]
     if 2 * times < sum(rows.values()):
-        return StatedWorkload({}, "recorded shapes")
+        return StatedWorkload({}, "the recorded shapes of GEMMs have different numbers of rows")
     return StatedWorkload(_of_rows(int(count), phase, given), "the recorded shapes of GEMMs")
 
 

@@ -388,6 +388,42 @@ def test_annotations_of_serving_engines_state_the_workload(
     assert any(annotation in str(note) for note in found.notes)
 
 
+def two_annotated_passes(folder: Path, *annotations: str) -> str:
+    passes = (each._replace(ranges=(label,)) for label in annotations for each in traces.gpt2_eager(12))
+    return traces.write(folder / "trace.json", passes)
+
+
+def test_an_annotation_of_one_phase_is_not_applied_to_the_other(tmp_path: Path) -> None:
+    """The batch of the decodes was that of the prefill, too."""
+    file = two_annotated_passes(tmp_path, "step[prefill bs=1 toks=512]", "step[decode bs=16]")
+    with pytest.raises(
+        WorkloadError, match='different batches or lengths; give phase="prefill" or phase="decode", or batch'
+    ):
+        compare("gpt2", [file], "a100", workload={})
+    found = compare("gpt2", [file], "a100", workload={"batch": 2})
+    assert found.estimate.workload.batch == 2
+    assert any(
+        'assumed: seq=1024; for the file\'s own, give phase="prefill" or' in note for note in map(str, found.notes)
+    )
+    work = compare("gpt2", [file], "a100", workload={"phase": "prefill"}).estimate.workload
+    assert (work.batch, work.seq) == (1, 512)
+
+
+def test_an_annotation_that_all_steps_share_needs_no_phase(tmp_path: Path) -> None:
+    file = two_annotated_passes(tmp_path, "step[decode bs=16]", "step[decode bs=16]")
+    assert compare("gpt2", [file], "a100", workload={}).estimate.workload.batch == 16
+
+
+def test_what_an_annotation_does_not_state_is_listed_as_assumed(tmp_path: Path) -> None:
+    """The context of a decode was 1024 without a word."""
+    file = two_annotated_passes(tmp_path, "step[decode bs=16]")
+    notes = [*map(str, compare("gpt2", [file], "a100", workload={"phase": "decode"}).notes)]
+    assert any("batch=16: from step[decode bs=16]" in note for note in notes)
+    assert any(note.endswith("assumed: context=1024") for note in notes)
+    given = compare("gpt2", [file], "a100", workload={"phase": "decode", "context": 300}).notes
+    assert not any("assumed" in str(note) for note in given)
+
+
 def test_recorded_shapes_state_the_workload(tmp_path: Path) -> None:
     calls = {"attention.qkv": ("aten::addmm", ((2304,), (600, 768), (768, 2304)))}
     launches = [x._replace(call=calls.get(x.truth, x.call)) for x in traces.gpt2_eager(12)]
