@@ -161,12 +161,20 @@ def innermost_names(work: pandas.DataFrame, ranges: pandas.DataFrame) -> list[st
 def names_outermost_first(
     work: pandas.DataFrame, ranges: pandas.DataFrame, found: EnclosingRanges
 ) -> list[tuple[str, ...]]:
-    """For each activity, the names of the ranges that enclose its launch, outermost first."""
+    """For each activity, the names of the ranges that enclose its launch, outermost first.
+
+    Its time does not grow with the ranges that ended before the launch, except below one that is still open.
+    """
     names = ranges["name"].astype(object).tolist()
     starts, ends, parents = ranges["start"].tolist(), ranges["end"].tolist(), found.parents.tolist()
 
+    reach = ends.copy()  # the latest end of a range and the ranges around it
+    for i in sorted(range(len(starts)), key=lambda r: (starts[r], -ends[r])):  # parents first
+        if parents[i] >= 0:
+            reach[i] = max(reach[i], reach[parents[i]])
+
     def chain(innermost: int, time: int) -> Iterator[int]:
-        while innermost >= 0:
+        while innermost >= 0 and reach[innermost] > time:
             if ends[innermost] > time:
                 yield innermost
             innermost = parents[innermost]

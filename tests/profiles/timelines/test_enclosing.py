@@ -80,3 +80,19 @@ def test_the_time_for_nested_ranges_grows_with_their_number(after: int) -> None:
         return time.process_time() - begin
 
     assert min(seconds(20_000) for _ in range(3)) < 9 * min(seconds(5_000) for _ in range(3))
+
+
+def test_the_time_for_overlapping_ranges_grows_with_their_number() -> None:
+    """Ten ranges are open at each launch; all ranges before are parents of each other. Times of 4 and 16 thousand."""
+
+    def seconds(number: int) -> float:
+        ranges = [Range("p", "1", i, i + 10, "r") for i in range(number)]
+        work, events = tables(ranges, [Launch("p", "1", i) for i in range(number)])
+        found = enclosing.place(work, events)
+        begin = time.process_time()
+        names = enclosing.names_outermost_first(work, events, found)
+        taken = time.process_time() - begin
+        assert names[-1] == 10 * ("r",)
+        return taken
+
+    assert min(seconds(16_000) for _ in range(3)) < 9 * min(seconds(4_000) for _ in range(3))
