@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -69,6 +71,41 @@ def test_a_reused_correlation_id_joins_the_last_call_before_the_kernel(tmp_path:
     assert (work["start"] - work["launch_start"]).tolist() == [4_000, 4_000]
     assert work["launch_thread"].tolist() == ["1", "2"]
     assert report.rank.clock_error is None
+
+
+def launches_of(work: TableBuilder, calls: TableBuilder) -> Any:
+    """The activities with their launches."""
+    timeline = Timeline("nsys", "file", work.frame(), calls.frame(), empty(OPERATORS), empty(RANGES))
+    return with_launches(timeline).work
+
+
+@pytest.mark.parametrize("process", ["1", None])
+def test_a_kernel_before_all_calls_of_its_id_joins_the_first_and_times_are_exact(process: str | None) -> None:
+    """A float of 1.6e18 nanoseconds has steps of 256 ns; the kernel of another id has no launch."""
+    epoch = 1_600_000_000_000_000_001
+    work, calls = TableBuilder(WORK), TableBuilder(CALLS)
+    for start, number in ((5, 7), (25, 7), (40, 7), (50, 8)):
+        work.add(kind=KERNEL, start=epoch + start, end=epoch + start + 1, name="k", process=process, correlation=number)
+    for start in (40, 10, 20):
+        calls.add(name="cudaLaunchKernel", start=epoch + start, end=epoch + start + 3, process="1", correlation=7)
+    joined = launches_of(work, calls)
+    assert joined["launch_start"].tolist() == [epoch + 10, epoch + 20, epoch + 40, -1]
+    assert joined["process"].tolist() == ["1"] * 4
+
+
+def test_the_memory_for_a_reused_id_grows_with_its_uses() -> None:
+    """All pairs of 5000 kernels and 5000 calls with one id are 25 million rows of several hundred bytes."""
+    number = 5000
+    work, calls = TableBuilder(WORK), TableBuilder(CALLS)
+    for start in range(0, 10 * number, 10):
+        work.add(kind=KERNEL, start=start + 5, end=start + 6, name="k", process="1", correlation=7)
+        calls.add(name="cudaLaunchKernel", start=start, end=start + 1, process="1", correlation=7)
+    tracemalloc.start()
+    joined = launches_of(work, calls)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (joined["start"] - joined["launch_start"] == 5).all()
+    assert peak < 100e6
 
 
 def test_reused_ids_of_cuda_events_join_nothing(tmp_path: Path) -> None:

@@ -187,22 +187,20 @@ def with_launches(timeline: Timeline) -> Timeline:
     import pandas
 
     work, calls = timeline.work, timeline.calls
-    first = _outermost(calls[calls["correlation"] != UNKNOWN])
-    columns = {"start": "launch_start", "end": "launch_end", "thread": "launch_thread", "name": "launch_call"}
-    first = first[["process", "correlation", *columns]]
-    first = first.rename(columns=columns).astype({"process": object, "launch_thread": object})
-    bare = work.drop(columns=list(columns.values())).astype({"process": object})
-    known = bare["process"].notna() & (bare["correlation"] != UNKNOWN)
+    first = _outermost(calls[calls["correlation"] != UNKNOWN]).reset_index(drop=True)
+    joined = work.reset_index(drop=True).astype({"process": object})
+    known = joined["process"].notna() & (joined["correlation"] != UNKNOWN)
     unique = first[first.groupby("correlation")["process"].transform("nunique") == 1]
-    joined = pandas.concat(
-        [
-            bare[known].reset_index().merge(first, how="left", on=["process", "correlation"]),
-            bare[~known].drop(columns="process").reset_index().merge(unique, how="left", on="correlation"),
-        ]
-    )
-    joined = _last_before_start(joined).set_index("index")
-    for column in ("launch_start", "launch_end"):
-        joined[column] = joined[column].fillna(UNKNOWN).astype(np.int64)
+    launches = np.full(len(joined), -1)  # rows of `first`
+    for rows, of_key, keys in ((known, first, ["process", "correlation"]), (~known, unique, ["correlation"])):
+        wanted = joined.loc[rows, ["start", *keys]].sort_values("start", kind="stable")
+        launches[wanted.index] = _last_before_start(wanted, of_key, keys)
+    for column in ("start", "end"):
+        joined[f"launch_{column}"] = first[column].reindex(launches, fill_value=UNKNOWN).to_numpy()
+    joined["launch_thread"] = first["thread"].astype(object).reindex(launches).to_numpy()
+    joined["launch_call"] = first["name"].reindex(launches).array
+    of_launch = pandas.Series(first["process"].reindex(launches).to_numpy(object), joined.index)
+    joined["process"] = joined["process"].where(joined["process"].notna(), of_launch)
     joined = joined.sort_values(["start", "end"], kind="stable").reset_index(drop=True)
     joined["process"] = joined["process"].fillna(_only_process(joined.astype({"device": object}).groupby("device")))
     joined["process"] = joined["process"].fillna(_only_process(joined.groupby(np.zeros(len(joined)))))
@@ -219,13 +217,17 @@ def _outermost(calls: pandas.DataFrame) -> pandas.DataFrame:
     return ordered[~(ordered["start"] < before)]
 
 
-def _last_before_start(joined: pandas.DataFrame) -> pandas.DataFrame:
-    """One row per activity (column `index`): with the last launch before its start, else with the first launch."""
-    if not joined["index"].duplicated().any():
-        return joined
-    late = joined["launch_start"] > joined["start"]
-    order = joined["launch_start"].where(late, -joined["launch_start"])
-    return joined.assign(late=late, order=order).sort_values(["index", "late", "order"]).drop_duplicates("index")
+def _last_before_start(work: pandas.DataFrame, calls: pandas.DataFrame, keys: list[str]) -> NDArray[np.int64]:
+    """For each activity the row of the last call with its keys before its start, else of the first one; -1 for none.
+
+    Both are sorted by start.
+    """
+    import pandas
+
+    calls = calls[[*keys, "start"]].assign(row=calls.index).rename(columns={"start": "launch_start"})
+    last = pandas.merge_asof(work, calls, left_on="start", right_on="launch_start", by=keys)["row"]
+    first = work.merge(calls.drop_duplicates(keys), how="left", on=keys)["row"]
+    return last.fillna(first).fillna(-1).to_numpy(np.int64)
 
 
 def _only_process(groups: Any) -> pandas.Series:
