@@ -212,6 +212,13 @@ def _complete(name: str, sizes: dict[str, Any]) -> dict[str, Any]:
         usual["kv_heads"] = sizes["heads"]
     found = {size: value for size in known if (value := {**usual, **sizes}.get(size)) is not None}
     needed = [size for size in (*operation.columns, *operation.required_texts) if size not in found]
+    if needed == ["kv_len"]:
+        raise WorkloadError(
+            "attention with one query per sequence, a decode, needs ",
+            Option("kv_len"),
+            "; a prefill needs ",
+            Option("seq"),
+        )
     if needed:
         raise WorkloadError(f"{name} needs ", *_listed(dict.fromkeys(needed)))
     for less, more in (("topk", "experts"), ("moe_ep", "experts"), ("kv_heads", "heads"), ("seq", "kv_len")):

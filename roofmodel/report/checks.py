@@ -21,12 +21,12 @@ FAILED = 3
 """The exit status if a row satisfies an expression, or cannot be judged."""
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "!=": operator.ne, "==": operator.eq, "<": operator.lt, ">": operator.gt,
-    "=": operator.eq,
+    "=": operator.eq, "~": lambda value, part: part in str(value),
 }  # fmt: skip
-EQUALITIES = ("=", "==", "!=")
+EQUALITIES = ("=", "==", "!=", "~")
 SHORT_NAMES = {"achieved": "fraction", "time": "seconds", "latency": "expected_seconds", "memory": "memory_total"}
 """Names of columns besides their own; `_seconds` may be left out, `/s`, `/gpu` and `/user` stand for `_per_…`."""
-_COMPARISON = re.compile(r"\s*([^<>=!]+?)\s*(<=|>=|==|!=|<|>|=)\s*([^<>=!]+?)\s*\Z")
+_COMPARISON = re.compile(r"\s*([^<>=!~]+?)\s*(<=|>=|==|!=|<|>|=|~)\s*(.+?)\s*\Z")
 _NUMBER = re.compile(r"([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([kMGTP%]?)\Z")
 
 Row = Mapping[str, Any]
@@ -37,6 +37,8 @@ class _Comparison(NamedTuple):
     column: str
     sign: str
     value: Any
+    name: str  # of the column, as the user wrote it
+    is_percent: bool
 
     def holds(self, row: Row) -> bool | None:
         """Whether the row satisfies it; None where the row's value is unknown."""
@@ -45,7 +47,16 @@ class _Comparison(NamedTuple):
             return None
         if isinstance(self.value, str):
             value = str(value).lower()
+            if value.partition("(")[0].strip() == self.value:  # a kernel's name may leave out its arguments
+                value = self.value
         return COMPARISONS[self.sign](value, self.value)
+
+    def shown(self, row: Row) -> str:
+        """The row's value, in the unit of the comparison."""
+        value = row[self.column]
+        if self.is_percent and value is not None:
+            return f"{self.name} {value:.1%}"
+        return f"{self.name} {_written(self.column, value)}"
 
 
 def failures(rows: Sequence[Row], expressions: Iterable[str]) -> list[str]:
@@ -58,7 +69,8 @@ def failures(rows: Sequence[Row], expressions: Iterable[str]) -> list[str]:
                 continue
             held = [each.holds(row) for each in comparisons]
             if False not in held:
-                shown = ", ".join(f"{each.column} {_written(each.column, row[each.column])}" for each in comparisons)
+                shown = ", ".join(each.shown(row) for each in comparisons if not isinstance(each.value, str))
+                shown = shown or ", ".join(each.shown(row) for each in comparisons)
                 why = "cannot be judged" if None in held else text.strip()
                 lines.append(f"{_name(row)}: {shown}: {why}")
     return lines
@@ -80,7 +92,7 @@ def _comparison(part: str, text: str, rows: Sequence[Row]) -> _Comparison:
         raise WorkloadError(Option("fail_if"), f": {shorten(text)}: {error}") from None
     if isinstance(found, str) and sign not in EQUALITIES:
         raise WorkloadError(Option("fail_if"), f": {shorten(text)} compares {column}, which has no order; use = or !=")
-    return _Comparison(column, sign, found)
+    return _Comparison(column, sign, found, name.strip(), value.endswith("%"))
 
 
 def _column(name: str, rows: Sequence[Row], is_ordered: bool) -> str:
@@ -95,7 +107,7 @@ def _column(name: str, rows: Sequence[Row], is_ordered: bool) -> str:
     for candidate in (*own, f"{prefix}.{short}" if prefix else short):
         if candidate in columns:
             return candidate
-    known = [column.removesuffix("_seconds") for column in columns]
+    known = dict.fromkeys(column.removesuffix("_seconds") for column in columns)
     raise WorkloadError(Option("fail_if"), f": unknown column {shorten(name)}{choices(plain, known)}")
 
 
@@ -119,10 +131,31 @@ def _value(column: str, text: str, known: Any) -> Any:
     return float(number) * (0.01 if prefix == "%" else units.DECIMAL[prefix])
 
 
+IDENTIFYING = ("step", "latest_rank", "rank", "level", "tp", "pp", "dp", "ep", "batch")
+"""Columns that tell rows with the same first texts apart."""
+
+
 def _name(row: Row) -> str:
-    """The first texts of a row, which name it."""
-    texts = [str(value) for value in row.values() if isinstance(value, str)][:2]
-    return " ".join(texts) or "row"
+    """The first texts of a row, and the numbers that identify it."""
+    texts = {column: str(value) for column, value in row.items() if isinstance(value, str)}
+    first = dict([*texts.items()][:2])
+    more = {column: row[column] for column in IDENTIFYING if row.get(column) is not None and column not in first}
+    numbers = (
+        f"{column.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{column.replace('_', ' ')} {value}"
+        for column, value in more.items()
+    )
+    return ", ".join((" ".join(first.values()) or "row", *numbers))
+
+
+def unmatched(rows: Sequence[Row], expressions: Iterable[str]) -> list[str]:
+    """A warning for each text that no row has, such as the name of a kernel that did not run."""
+    found = []
+    for text in expressions:
+        for each in (_comparison(part, text, rows) for part in re.split(r"\s+and\s+", text.strip())):
+            is_named = each.sign in ("=", "==", "~") and isinstance(each.value, str)
+            if is_named and not any(each.holds(row) for row in rows if each.column in row):
+                found.append(f"warning: --fail-if: no row has {each.name}{each.sign}{each.value}")
+    return found
 
 
 def _written(column: str, value: Any) -> str:
@@ -144,6 +177,7 @@ class Checks(NamedTuple):
 
     expressions: Sequence[str] = ()
     failed: list[str] = []  # noqa: RUF012  # filled by `check`
+    warnings: list[str] = []  # noqa: RUF012
 
 
 _checks: ContextVar[Checks | None] = ContextVar("checks", default=None)
@@ -152,7 +186,7 @@ _checks: ContextVar[Checks | None] = ContextVar("checks", default=None)
 @contextmanager
 def checking(expressions: Sequence[str]) -> Iterator[Checks]:
     """Within this context, `check` applies these expressions."""
-    checks = Checks(tuple(expressions), [])
+    checks = Checks(tuple(expressions), [], [])
     token = _checks.set(checks)
     try:
         yield checks
@@ -164,4 +198,6 @@ def check(report: Any) -> None:
     """Apply the expressions of this context to a result. Raises WorkloadError for an invalid one."""
     checks = _checks.get()
     if checks and checks.expressions:
-        checks.failed.extend(failures(report.rows_to_check(), checks.expressions))
+        rows = report.rows_to_check()
+        checks.failed.extend(failures(rows, checks.expressions))
+        checks.warnings.extend(unmatched(rows, checks.expressions))

@@ -121,8 +121,8 @@ def alignment_notes(timing: Timing, operators: Iterable[Operator]) -> Iterator[A
     subject = f"{first_names([*names])} {'has' if len(names) == 1 else 'have'} rows that are not multiples of 16 bytes"
     if device.unaligned is None:
         yield AnswerNote(
-            f"{subject}: what this costs on {device.id} is not measured, and not expected (an H100 runs such GEMMs at "
-            "11 to 28 % of its rate)"
+            f"{subject}: the expected time does not include this loss, which is not measured on {device.id} (an H100 "
+            "reaches 11 to 28 % of its rate)"
         )
         return
     share = aligned_share(min(names.values()), device.unaligned)
