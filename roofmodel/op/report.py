@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from roofmodel.numbers.derivation import DerivationStep
 from roofmodel.options import arguments
 from roofmodel.options.arguments import PathLike
 from roofmodel.report.base import FileResult, TextResult
+from roofmodel.report.encoding import as_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,7 @@ class OpReport(TextResult, FileResult):
         }
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
-        return {"json": lambda: json.dumps(self.to_dict(), indent=1, ensure_ascii=False)}
+        return {"json": lambda: as_json(self.to_dict())}
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:

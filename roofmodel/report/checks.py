@@ -26,7 +26,8 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 EQUALITIES = ("=", "==", "!=", "~")
 SHORT_NAMES = {"achieved": "fraction", "time": "seconds", "latency": "expected_seconds", "memory": "memory_total"}
 """Names of columns besides their own; `_seconds` may be left out, `/s`, `/gpu` and `/user` stand for `_per_…`."""
-_COMPARISON = re.compile(r"\s*([^<>=!~]+?)\s*(<=|>=|==|!=|<|>|=|~)\s*(.+?)\s*\Z")
+_COMPARISON = re.compile(r"\s*([^<>=!~]+?)\s*(<=|>=|==|!=|<|>|=|~)\s*(.+?)\s*\Z", re.DOTALL)
+_AND = re.compile(r"\s+and\s+(?=[^<>=!~\"']+[<>=!~])")  # before another comparison, not inside a name
 _NUMBER = re.compile(r"([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([kMGTP%]?)\Z")
 
 Row = Mapping[str, Any]
@@ -62,8 +63,8 @@ class _Comparison(NamedTuple):
 def failures(rows: Sequence[Row], expressions: Iterable[str]) -> list[str]:
     """The rows that satisfy an expression or cannot be judged, a line each. Raises WorkloadError for an invalid one."""
     lines = []
-    for text in expressions:
-        comparisons = [_comparison(part, text, rows) for part in re.split(r"\s+and\s+", text.strip())]
+    for text in expressions if rows else ():
+        comparisons = [_comparison(part, text, rows) for part in _AND.split(text.strip())]
         for row in rows:
             if not all(each.column in row for each in comparisons):
                 continue
@@ -116,12 +117,24 @@ def _value(column: str, text: str, known: Any) -> Any:
     bare = text.strip("\"'")
     if isinstance(known, str):
         return bare.lower()
+    try:
+        return _number(column, bare, known)
+    except ValueError:
+        if known is None:  # no row has a value: none can be judged
+            return bare.lower()
+        raise
+
+
+def _number(column: str, bare: str, known: Any) -> Any:
     if isinstance(known, bool):
         if bare.lower() not in ("true", "false"):
             raise ValueError(f"{bare!r} is neither true nor false")
         return bare.lower() == "true"
     if column.endswith("seconds"):
         return units.parse(bare, "s")
+    for unit, name in (("FLOP/s", "flops_per_second"), ("B/s", "bytes_per_second")):
+        if column.endswith(name) and not _NUMBER.match(bare):
+            return units.parse(bare, unit)
     if _is_bytes(column):
         return units.parse(bare, "B")
     match = _NUMBER.match(bare)
@@ -150,8 +163,8 @@ def _name(row: Row) -> str:
 def unmatched(rows: Sequence[Row], expressions: Iterable[str]) -> list[str]:
     """A warning for each text that no row has, such as the name of a kernel that did not run."""
     found = []
-    for text in expressions:
-        for each in (_comparison(part, text, rows) for part in re.split(r"\s+and\s+", text.strip())):
+    for text in expressions if rows else ():
+        for each in (_comparison(part, text, rows) for part in _AND.split(text.strip())):
             is_named = each.sign in ("=", "==", "~") and isinstance(each.value, str)
             if is_named and not any(each.holds(row) for row in rows if each.column in row):
                 found.append(f"warning: --fail-if: no row has {each.name}{each.sign}{each.value}")
@@ -169,7 +182,7 @@ def _written(column: str, value: Any) -> str:
 
 
 def _is_bytes(column: str) -> bool:
-    return column.endswith("bytes") or column.rpartition(".")[2].startswith(("memory_", "bytes_"))
+    return column.endswith("bytes") or column.rpartition(".")[2].startswith(("memory_", "bytes_read", "bytes_written"))
 
 
 class Checks(NamedTuple):
