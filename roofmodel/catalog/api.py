@@ -152,7 +152,8 @@ def show_hardware(hw: Hardware | None = None, *, profile: PathLike | None = None
 
     Args:
         hw: A packaged name or a YAML file.
-        profile: The device of this profiler file, from its attributes, if no file describes it.
+        profile: Show the device of a profiler file. If no device file describes it, its ceilings are derived from the
+            profile.
 
     Examples:
         >>> show_hardware("a100").data["name"]

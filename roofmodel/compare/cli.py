@@ -15,7 +15,7 @@ app = command(
             "or a YAML file (default: the engine whose kernels or ranges the file names, else as for estimate)."
         }
     },
-    checks="compared operators",
+    checks=("compared operators", "measured>2ms"),
     examples=(
         "roof compare gpt2-xl ncu.csv --hw a100 --phase decode --batch 1 --context 1024",
         "roof compare gpt2 trace.json --phase train --batch 8 --seq 1024 --attention eager",

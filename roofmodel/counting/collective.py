@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from roofmodel.numbers.algebra import Number, maximum, mean
+from roofmodel.numbers.algebra import Number, mean, minimum, subsets
 
 ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 0, "send": 0}
 """Rounds of a collective over the ring of GPUs; 0 for direct exchanges without a ring."""
@@ -71,10 +71,10 @@ class Collective(NamedTuple):
         `groups` is the number of all groups: GPUs or nodes.
         """
         elsewhere = self.experts - self.experts / groups
-        missed: Number = 1.0
-        for chosen in range(int(self.active)):
-            missed = missed * maximum(elsewhere - chosen, 0) / (self.experts - chosen)
-        return (groups - 1) * (1 - missed)
+        missed = subsets(self.active, elsewhere) / subsets(self.active, self.experts)
+        several = (groups - 1) * (1 - missed)
+        # With fewer experts than groups, a token is sent once for each of its experts.
+        return minimum(several, self.active * (groups - 1) / groups) if isinstance(self.active, int) else several
 
     @property
     def times(self) -> int:

@@ -126,7 +126,7 @@ def device_yaml(device: Device) -> str:
 
 
 def _lines(device: Device) -> Iterator[str]:
-    yield f"# {device.name}, from the attributes in a profile. Check it against the datasheet: roof hw check FILE"
+    yield f"# {device.name}, from the attributes in a profile. Compare the numbers with the datasheet."
     yield f"name: {_quoted(device.name)}"
     yield f"vendor: {device.vendor}"
     yield f"generation: {device.generation}"

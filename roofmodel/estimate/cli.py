@@ -44,7 +44,7 @@ app = command(
     files=".png .svg .pdf .html .json .csv .md",
     settings={"loader": INPUT, "workers": INPUT, "copy": INPUT},
     run=_present,
-    checks="phases (and operators, with op. before a column)",
+    checks=("phases (and operators, with op. before a column)", "tpot>20ms"),
     examples=(
         "roof estimate gpt2-xl --hw a100 --batch 8",
         "roof estimate llama-3.1-70b --hw h100 --tp 8 --phase generate --new-tokens 256 -o estimate.html",

@@ -38,9 +38,13 @@ def _memory(estimate: Estimate) -> list[str]:
         Column(None, "device", MEMORY, lambda _: estimate.device.capacity, unknown="unknown"),
         Column(None, "fits", text=lambda _: {True: "yes", False: "no", None: "unknown"}[estimate.fits]),
     )
+    return MEMORY_OF_A_GPU._replace(columns=(*known_memory(estimate), *device)).markdown([estimate.memory])
+
+
+def known_memory(estimate: Estimate) -> tuple[Column, ...]:
+    """The columns of the memory table without those that an unknown weight format leaves out."""
     unknown = () if estimate.has_total else NEED_WEIGHTS
-    columns = (column for column in MEMORY_OF_A_GPU.columns if column.key not in unknown)
-    return MEMORY_OF_A_GPU._replace(columns=(*columns, *device)).markdown([estimate.memory])
+    return tuple(column for column in MEMORY_OF_A_GPU.columns if column.key not in unknown)
 
 
 def _sentence(text: str) -> str:

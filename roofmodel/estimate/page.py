@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 
 from roofmodel.estimate import picture
+from roofmodel.estimate.markdown import known_memory
 from roofmodel.estimate.summary import summary
 from roofmodel.estimate.tables import MEMORY_OF_A_GPU, OPERATOR_LINES, markdown_lines
 from roofmodel.estimate.text import describe_remarks
@@ -34,7 +35,7 @@ def html(estimate: Estimate) -> str:
         answers=answers,
         picture=_svg(estimate),
         phases="\n".join(_phase(estimate, phase) for phase in estimate.phases),
-        memory=MEMORY_OF_A_GPU.html([estimate.memory]),
+        memory=MEMORY_OF_A_GPU._replace(columns=known_memory(estimate)).html([estimate.memory]),
         notes=f"<h2>Notes</h2><ul>{notes}</ul>" if notes else "",
     )
 

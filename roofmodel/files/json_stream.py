@@ -58,7 +58,7 @@ class JSONText:
         """The next character that is no blank. Raises JSONDamage if it is not one of the expected ones."""
         found = self.peek()
         if not found or found not in expected:
-            raise self._damage(f"expected {' or '.join(expected)}", self._place)
+            raise self._damage(f"expected {' or '.join(expected) or 'the end'}", self._place)
         self._place += 1
         return found
 

@@ -119,5 +119,5 @@ def _notes(seed: str) -> list[Any]:
 
     if not 0 < len(seed) < SHORT_SEED:
         return []
-    why = f" has {len(seed)} characters: trying many words finds it, and with it all keys; use {SHORT_SEED} or more"
+    why = f" has {len(seed)} characters and can be guessed, which reveals all keys; use {SHORT_SEED} or more"
     return [Message(Option("seed"), why)]

@@ -188,8 +188,9 @@ def _check_key_replaced(key: Path, name: str, seed: str) -> None:
         same = False
     if not same:
         raise OutputError(
-            f"{key}: has the seed of sheets that exist; to add students, give this seed with ", Option("seed"),
-            "; or give a folder in another place, or ", Option("force"), " to replace it",
+            f"{key} is the key of sheets that exist. To add students, give its seed: ", Option("seed", "SEED"),
+            ". For another sheet, give a folder in another directory, such as week2/sheets. ", Option("force"),
+            " replaces the key; the old sheets can then no longer be graded",
         )  # fmt: skip
 
 

@@ -37,11 +37,13 @@ def evaluate(formula: str, values: Mapping[str, Value], functions: Functions = S
     """The value of a formula. Raises ValueError, which quotes the invalid part."""
     try:
         found: Value = _whole(_value(_parsed(formula), values, functions))
-        return found
     except ZeroDivisionError:
         raise ValueError(f"{formula!r} divides by zero") from None
     except (TypeError, OverflowError, RecursionError):
         raise ValueError(f"{formula!r} has no value") from None
+    if isinstance(found, complex):
+        raise ValueError(f"{formula!r} has no real value")
+    return found
 
 
 def names(formula: str) -> set[str]:
@@ -90,7 +92,8 @@ def _binary(op: ast.operator, left: Any, right: Any) -> Any:
         exact = isinstance(left, int | Fraction) and isinstance(right, int | Fraction)
         return Fraction(left, right) if exact else left / right
     if isinstance(op, ast.Pow):
-        if abs(right) > MAX_EXPONENT or (isinstance(left, int) and left.bit_length() * abs(right) > MAX_BITS):
+        parts = (left.numerator, left.denominator) if isinstance(left, int | Fraction) else (0,)
+        if abs(right) > MAX_EXPONENT or max(part.bit_length() for part in parts) * abs(right) > MAX_BITS:
             raise ValueError("a power in a formula is too large")
         return (Fraction(left) if isinstance(left, int) and right < 0 else left) ** right
     if type(op) not in _BINARY:

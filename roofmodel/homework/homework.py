@@ -174,7 +174,7 @@ def check(answers: Answers, student: str, name: PathLike | None = None, seed: st
     if name is None and "sheet" in entries and entries["sheet"].text() not in SHEETS:
         written = entries["sheet"].text()
         raise entries["sheet"].error(
-            f"unknown sheet {shorten(written)}{choices(written, SHEETS)}; the file of your own problems is ",
+            f"unknown sheet {shorten(written)}{choices(written, SHEETS)}; for problems of your own, give their file: ",
             Option("sheet", f"{written}.yaml"),
         )
     asked = sheet(student, name or (entries["sheet"].text() if "sheet" in entries else "lectures"), seed)
@@ -334,4 +334,4 @@ def mistakes_of(question: Question, answer: float) -> list[str]:
 def hint_for(question: Question, answer: float) -> str:
     """The common mistake that explains a wrong number, or the quantities that the answer depends on."""
     found = mistakes_of(question, answer)
-    return "; or: ".join(found) or f"not a common mistake; the answer depends on: {', '.join(question.used.values())}"
+    return "; or: ".join(found) or f"not a common mistake; the answer depends on: {'; '.join(question.used.values())}"

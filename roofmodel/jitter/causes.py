@@ -479,10 +479,10 @@ def _unsystematic(parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], st
     else:
         amounts = losses[latest == frequent[0]]
         low, high = (units.seconds(float(amount)) for amount in (amounts.min(), amounts.max()))
-        chance = "amounts that differ too much" if amounts.max() > SIMILAR * amounts.min() else "too few steps"
+        chance = "the delays vary too much" if amounts.max() > SIMILAR * amounts.min() else "too few steps"
         text = (
             f"rank {ranks[frequent[0]].number} is the latest in {len(amounts)} of {len(latest)} steps, by "
-            f"{low if low == high else f'{low} to {high}'}: {chance} to be told from chance; {units.seconds(seconds)} "
+            f"{low if low == high else f'{low} to {high}'}: {chance} to exclude chance; {units.seconds(seconds)} "
             "per step on average"
         )
     yield Cause("random", tuple(ranks[place].number for place in frequent), seconds, text)

@@ -10,7 +10,7 @@ app = command(
     formats=("table", "json", "csv"),
     files=".png .svg .pdf .html .json .csv",
     settings={"steps": {"metavar": "A:B"}, "cache": {"metavar": "FOLDER"}},
-    checks="steps",
+    checks=("steps", "deviation>1ms"),
     examples=(
         "roof jitter rank*.json.gz",
         "roof jitter report.sqlite --steps 5:8 --threshold 50us -o jitter.png",

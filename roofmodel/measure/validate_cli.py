@@ -19,7 +19,7 @@ app = command(
     formats=("table", "json"),
     files=".csv (all rows, with bound and expected time) .json .png .svg .pdf",
     run=_present,
-    checks="operations",
+    checks=("operations", "expected_mape>10%"),
     examples=(
         "roof validate measured.csv --hw a100",
         "roof validate measured.csv --hw h100 -o errors.png",

@@ -147,7 +147,7 @@ def _from_entry(entry: Checkpoint, family: str | None, tuned: str = "") -> Archi
     notes: list[Text] = []
     if tuned:
         notes.append(
-            AnswerNote(f"{shorten(tuned)} is counted as {entry.id}, which is packaged and has its architecture")
+            AnswerNote(f"{shorten(tuned)} is counted as {entry.id}, the packaged model with the same architecture")
         )
     if family is not None:
         return replace(arch, notes=(*notes, *arch.notes))

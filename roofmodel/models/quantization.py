@@ -118,7 +118,11 @@ def quantization(config: Settings, where: object) -> tuple[Quantization | None, 
     weights, others = _weights_and_groups(method, settings)
     what = f"{where}: quantization_config ({method})"
     if weights.format is None:
-        why = AnswerNote(f"{what}: {weights.assumed}; unknown weight format; give ", Option("weights"))
+        why = AnswerNote(
+            f"{what}: {weights.assumed}, so memory is unknown, and bounds and times assume 16 bits; ",
+            "unknown weight format; give ",
+            Option("weights"),
+        )
         return Quantization(method, None, _kv(settings), is_known=False), (why,)
     assumed = {each.assumed: None for each in (weights, *(other for other, _ in others)) if each.assumed}
     notes = [f"{what}: {text}" for text in assumed]

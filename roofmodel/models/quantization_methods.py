@@ -128,7 +128,8 @@ def _stored_weights(method: str, settings: Settings) -> StoredWeights:
 def mean_bits(bits: Any) -> StoredWeights:
     """The format of so many bits per weight; 8 bits are int8."""
     if isinstance(bits, bool) or not isinstance(bits, int | float | Fraction) or not 1 <= bits < 16:
-        return StoredWeights(None, f"{shorten(bits)} bits are not supported")
+        shown = float(bits) if isinstance(bits, Fraction) else bits
+        return StoredWeights(None, f"{shorten(shown)} bits are not supported")
     return StoredWeights("int8" if bits == 8 else f"{float(bits):.3f}".rstrip("0").rstrip(".") + "bit")
 
 
@@ -222,7 +223,7 @@ def _vptq(settings: Settings) -> StoredWeights:
             indices = [layer[name][-1] for name in ("num_centroids", "num_res_centroids") if layer[name][-1] > 1]
             size = max(layer.get("in_features", 1), 1) * max(layer.get("out_features", 1), 1)
             bits += size * sum(map(log2, indices)) / length
-        except (TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError):
+        except (TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError, OverflowError, ValueError):
             return StoredWeights(None, "its layers state no vector_lens and num_centroids")
         weights += size
     if not weights:

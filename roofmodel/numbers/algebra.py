@@ -67,6 +67,12 @@ class Backend:
     def expm1(self, a: Number) -> Number:
         return math.expm1(a)
 
+    def subsets(self, size: Number, among: Number) -> Number:
+        found: Number = 1.0
+        for chosen in range(int(size)):
+            found = found * maximum(among - chosen, 0) / (chosen + 1)
+        return found
+
     def either(self, condition: Number, yes: Number, no: Number) -> Number:
         return yes if condition else no
 
@@ -180,6 +186,9 @@ class SymbolBackend(Backend):
 
     def expm1(self, a: Number) -> Number:
         return self.library.exp(a) - 1
+
+    def subsets(self, size: Number, among: Number) -> Number:
+        return self.library.binomial(among, size)
 
     def either(self, condition: Number, yes: Number, no: Number) -> Number:
         return self.library.Piecewise((yes, condition), (no, True))
@@ -316,6 +325,11 @@ def power(base: Number, exponent: Number) -> Number:
 def expm1(a: Number) -> Number:
     """e^a - 1, precise for small a."""
     return _backend(a).expm1(a)
+
+
+def subsets(size: Number, among: Number) -> Number:
+    """The number of ways to choose `size` of `among` things, which may be a mean; 0 where there are fewer."""
+    return _backend(size).subsets(size, among)
 
 
 def either(condition: Number, yes: Number, no: Number) -> Number:

@@ -73,13 +73,13 @@ def op(
         heads: Query heads of one GPU.
         kv_heads: Key-value heads of one GPU (default: `heads`).
         head_dim: Elements of a head.
-        seq: Queries per sequence: a prefill (default: 1, a decode).
-        kv_len: Keys per sequence, with the queries (default: `seq`).
+        seq: Queries per sequence (default: 1, a decode; more: a prefill).
+        kv_len: Keys per sequence, with the queries (default: `seq` of a prefill).
         window: Keys of a sliding window; 0: none (default: 0).
-        tokens: Tokens, of moe and of the norms and additions of tables.
+        tokens: Tokens (moe, input_layernorm, add …).
         hidden: Hidden size.
-        inter: moe: columns of an expert.
-        inter_per_gpu: mlp_act: columns of one GPU.
+        inter: moe: intermediate size of an expert.
+        inter_per_gpu: mlp_act: intermediate size on one GPU.
         topk: moe: experts per token.
         experts: moe: all experts.
         distribution: moe: balanced, uniform or power_law_1.2, as in tables (default: uniform).
@@ -91,8 +91,8 @@ def op(
         collective: nccl: all_reduce, all_gather, reduce_scatter or alltoall.
         channels: conv: input channels.
         filters: conv: output channels.
-        filter: conv: pixels of a side of the filter.
-        image: conv: pixels of a side of the input.
+        filter: conv: width of the filter.
+        image: conv: width of the image, which is square.
         stride: conv: stride (default: 1).
         groups: conv: groups of channels; mamba2: groups of heads (default: 1).
         part: mla_bmm: mla_gen_pre or mla_gen_post.
@@ -108,7 +108,7 @@ def op(
         kv_dtype: attention: format of the KV cache (default: that of the activations).
         engine: Engine whose kernel runs it (default: vllm; torch for conv).
         engine_option: KEY=VALUE, such as attention=triton, as for estimate.
-        measured: A measured time, such as 140us, to set against bound and expected time.
+        measured: A measured time, such as 140us, to compare with bound and expected time.
 
     Examples:
         >>> op("gemm", "h100", m=8192, n=8192, k=8192, dtype="fp8")

@@ -212,18 +212,22 @@ def _complete(name: str, sizes: dict[str, Any]) -> dict[str, Any]:
         usual["kv_heads"] = sizes["heads"]
     found = {size: value for size in known if (value := {**usual, **sizes}.get(size)) is not None}
     needed = [size for size in (*operation.columns, *operation.required_texts) if size not in found]
+    if needed == ["kv_len"]:
+        raise WorkloadError(
+            "attention with one query per sequence, a decode, needs ",
+            Option("kv_len"),
+            "; a prefill needs ",
+            Option("seq"),
+        )
     if needed:
         raise WorkloadError(f"{name} needs ", *_listed(dict.fromkeys(needed)))
     for less, more in (("topk", "experts"), ("moe_ep", "experts"), ("kv_heads", "heads"), ("seq", "kv_len")):
         if less in found and more in found and found[less] > found[more]:
             raise WorkloadError(Option(less, found[less]), " is more than ", Option(more, found[more]))
-    for groups, channels in (("groups", "channels"), ("groups", "filters")):
-        if name == "conv" and found[channels] % found[groups]:
-            raise WorkloadError(Option(channels, found[channels]), " is no multiple of ", Option(groups, found[groups]))
-    if "kv_heads" in found and found["heads"] % found["kv_heads"]:
-        raise WorkloadError(
-            Option("heads", found["heads"]), " is no multiple of ", Option("kv_heads", found["kv_heads"])
-        )
+    multiples = [("heads", "kv_heads"), ("v_heads", "k_heads")]
+    for more, less in (*multiples, *([("channels", "groups"), ("filters", "groups")] if name == "conv" else [])):
+        if less in found and found[more] % found[less]:
+            raise WorkloadError(Option(more, found[more]), " is no multiple of ", Option(less, found[less]))
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from roofmodel.numbers.derivation import DerivationStep
 from roofmodel.options import arguments
 from roofmodel.options.arguments import PathLike
 from roofmodel.report.base import FileResult, TextResult
+from roofmodel.report.encoding import as_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,7 @@ class OpReport(TextResult, FileResult):
         }
 
     def _texts(self) -> Mapping[str, Callable[[], str]]:
-        return {"json": lambda: json.dumps(self.to_dict(), indent=1, ensure_ascii=False)}
+        return {"json": lambda: as_json(self.to_dict())}
 
     @classmethod
     def suffixes(cls) -> Sequence[str]:
@@ -101,7 +101,7 @@ class OpReport(TextResult, FileResult):
         found = self.operation
         sizes = ", ".join(f"{name} {value}" for name, value in found.sizes.items())
         head = RichText.assemble((found.kind, "bold"), f" on {found.device.name}: {sizes} · {found.dtype}")
-        lines = [RichText.assemble((f"{name:<11}", "dim"), text) for name, text in self._lines()]
+        lines = [RichText.assemble((f"{name:<14}", "dim"), text) for name, text in self._lines()]
         if not found.steps:
             return Group(head, *lines)
         terms = bare()
@@ -109,6 +109,8 @@ class OpReport(TextResult, FileResult):
             terms.add_column(name, justify="right" if name == "value" else "left", overflow="fold")
         for step in found.steps:
             terms.add_row(step.name, _value(step), step.formula)
+        if found.run.expected and float(found.run.expected.value) != found.terms.get("seconds"):
+            terms.add_row("expected", units.seconds(float(found.run.expected.value)), "max(seconds, bound)")
         return Group(head, *lines, RichText(), terms)
 
     def _lines(self) -> Iterator[tuple[str, str]]:
@@ -124,23 +126,26 @@ class OpReport(TextResult, FileResult):
         if run.expected:
             value, low, high = (units.seconds(float(seconds)) for seconds in run.expected)
             share = bound / float(run.expected.value)
-            yield "expected", f"{value} ({low} to {high}), {share:.0%} of the ceiling, by {run.implementation}"
+            kernel = "" if run.implementation in (None, "any", found.kind) else f", by {run.implementation}"
+            yield "expected", f"{value} ({low} to {high}), {share:.0%} of the ceiling{kernel}"
         else:
             yield "expected", "no expected time: no parameters are fitted for this kind on this device"
         if found.measured is not None:
             yield "measured", _measured(found.measured, bound, run.expected)
         if cost.matmul_flops and found.placed.bound != "communication":
-            yield "compute", self._compute_bound()
+            yield "compute-bound", self._compute_bound()
 
     def _compute_bound(self) -> str:
         """What makes the operation compute-bound."""
         found = self.operation
-        ridge = f"the ridge point, {units.significant(found.ridge)} FLOP/B"
-        if found.growing is None:
-            return f"a larger batch does not help: each sequence reads its own data; {ridge}"
-        if found.compute_bound_from is None:
-            return f"limits at no {found.growing}: the intensity stays below {ridge}"
-        return f"limits from {found.growing} = {found.compute_bound_from} on, where the intensity passes {ridge}"
+        ridge = f"ridge point {units.significant(found.ridge)} FLOP/B"
+        if found.compute_bound_from is not None:
+            return f"{found.growing} = {found.compute_bound_from} or more ({ridge})"
+        if found.growing is not None:
+            return f"at no {found.growing}: the intensity stays below the {ridge}"
+        if found.kind == "attn_generation":
+            return f"at no batch: each sequence reads its own KV cache ({ridge})"
+        return f"above an intensity of {units.significant(found.ridge)} FLOP/B, the ridge point"
 
 
 _CEILINGS = {"compute": "compute", "memory": "DRAM bandwidth", "communication": "the link's bandwidth"}

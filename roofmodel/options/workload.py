@@ -36,17 +36,15 @@ from roofmodel.options.values import (
 
 MAX_VALUE = 10**9
 MEMORY_UTILIZATION = 0.9
-"""The share of a device's memory that inference engines use by default (vLLM's gpu_memory_utilization). The rest is for
-memory that is not counted: CUDA context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), fragmentation
-of the allocator, and ECC."""
+"""The share of a device's memory that engines use by default (vLLM's gpu_memory_utilization). The rest is for what is
+not counted: CUDA context and libraries (0.58 GB in TensorRT-LLM, test_measured_memory.py), fragmentation, ECC."""
 
 WORKLOAD, PRECISION, PARALLELISM, TRAINING = "Workload", "Precision", "Parallelism", "Training"
 """Groups of options in `--help`."""
 
 PlanKind = Literal["service", "training"]
 Kind = Literal["count", "name", "settings", "time", "share"]
-SIZE_EXAMPLES = ("1,2,4", "1:8, 1:64:*2")
-LENGTH_EXAMPLES = ("512,1024", "512:4096:512, 1:4096:*2")
+SIZE_EXAMPLES, LENGTH_EXAMPLES = ("1,2,4", "1:8, 1:64:*2"), ("512,1024", "512:4096:512, 1:4096:*2")
 
 
 class Declared(NamedTuple):

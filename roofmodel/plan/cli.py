@@ -90,7 +90,7 @@ app = command(
     settings=SETTINGS,
     run=_present,
     about="Find the layout, formats and batch that serve most tokens within latency limits, or that train fastest.",
-    checks="candidates",
+    checks=("candidates", "tpot>30ms"),
     examples=(
         "roof plan llama-3.1-70b --hw h100 --gpus 8 --isl 4096 --osl 512 --ttft 500ms --tpot 30ms",
         "roof plan llama-3.1-8b --hw a100,h100 --gpus 4 --isl 1024 --osl 256 --price a100=1.5,h100=3 -o front.png",

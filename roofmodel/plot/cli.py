@@ -30,7 +30,7 @@ app = command(
     settings={"files": {"default": None}},
     run=_present,
     about="Show measured kernels and a model's operators on the roofline (default picture: ./FILE.roofline.png).",
-    checks="points",
+    checks=("points", "level=dram and achieved<60%"),
     examples=(
         "roof plot ncu.csv --hw a100 -o roofline.png",
         "roof plot ncu.csv --hw a100 --flops 'gemm*=2*4096^3'",

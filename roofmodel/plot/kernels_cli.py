@@ -9,7 +9,7 @@ app = command(
     read_profile,
     formats=("table", "json", "csv"),
     files=".json .csv .parquet",
-    checks="kernels",
+    checks=("kernels", "seconds>2ms"),
     examples=(
         "roof kernels ncu.csv",
         "roof kernels trace.json --hw a100 -o kernels.csv",

@@ -21,12 +21,13 @@ FAILED = 3
 """The exit status if a row satisfies an expression, or cannot be judged."""
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "!=": operator.ne, "==": operator.eq, "<": operator.lt, ">": operator.gt,
-    "=": operator.eq,
+    "=": operator.eq, "~": lambda value, part: part in str(value),
 }  # fmt: skip
-EQUALITIES = ("=", "==", "!=")
+EQUALITIES = ("=", "==", "!=", "~")
 SHORT_NAMES = {"achieved": "fraction", "time": "seconds", "latency": "expected_seconds", "memory": "memory_total"}
 """Names of columns besides their own; `_seconds` may be left out, `/s`, `/gpu` and `/user` stand for `_per_…`."""
-_COMPARISON = re.compile(r"\s*([^<>=!]+?)\s*(<=|>=|==|!=|<|>|=)\s*([^<>=!]+?)\s*\Z")
+_COMPARISON = re.compile(r"\s*([^<>=!~]+?)\s*(<=|>=|==|!=|<|>|=|~)\s*(.+?)\s*\Z", re.DOTALL)
+_AND = re.compile(r"\s+and\s+(?=[^<>=!~\"']+[<>=!~])")  # before another comparison, not inside a name
 _NUMBER = re.compile(r"([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([kMGTP%]?)\Z")
 
 Row = Mapping[str, Any]
@@ -37,6 +38,8 @@ class _Comparison(NamedTuple):
     column: str
     sign: str
     value: Any
+    name: str  # of the column, as the user wrote it
+    is_percent: bool
 
     def holds(self, row: Row) -> bool | None:
         """Whether the row satisfies it; None where the row's value is unknown."""
@@ -45,20 +48,30 @@ class _Comparison(NamedTuple):
             return None
         if isinstance(self.value, str):
             value = str(value).lower()
+            if value.partition("(")[0].strip() == self.value:  # a kernel's name may leave out its arguments
+                value = self.value
         return COMPARISONS[self.sign](value, self.value)
+
+    def shown(self, row: Row) -> str:
+        """The row's value, in the unit of the comparison."""
+        value = row[self.column]
+        if self.is_percent and value is not None:
+            return f"{self.name} {value:.1%}"
+        return f"{self.name} {_written(self.column, value)}"
 
 
 def failures(rows: Sequence[Row], expressions: Iterable[str]) -> list[str]:
     """The rows that satisfy an expression or cannot be judged, a line each. Raises WorkloadError for an invalid one."""
     lines = []
-    for text in expressions:
-        comparisons = [_comparison(part, text, rows) for part in re.split(r"\s+and\s+", text.strip())]
+    for text in expressions if rows else ():
+        comparisons = [_comparison(part, text, rows) for part in _AND.split(text.strip())]
         for row in rows:
             if not all(each.column in row for each in comparisons):
                 continue
             held = [each.holds(row) for each in comparisons]
             if False not in held:
-                shown = ", ".join(f"{each.column} {_written(each.column, row[each.column])}" for each in comparisons)
+                shown = ", ".join(each.shown(row) for each in comparisons if not isinstance(each.value, str))
+                shown = shown or ", ".join(each.shown(row) for each in comparisons)
                 why = "cannot be judged" if None in held else text.strip()
                 lines.append(f"{_name(row)}: {shown}: {why}")
     return lines
@@ -80,7 +93,7 @@ def _comparison(part: str, text: str, rows: Sequence[Row]) -> _Comparison:
         raise WorkloadError(Option("fail_if"), f": {shorten(text)}: {error}") from None
     if isinstance(found, str) and sign not in EQUALITIES:
         raise WorkloadError(Option("fail_if"), f": {shorten(text)} compares {column}, which has no order; use = or !=")
-    return _Comparison(column, sign, found)
+    return _Comparison(column, sign, found, name.strip(), value.endswith("%"))
 
 
 def _column(name: str, rows: Sequence[Row], is_ordered: bool) -> str:
@@ -95,7 +108,7 @@ def _column(name: str, rows: Sequence[Row], is_ordered: bool) -> str:
     for candidate in (*own, f"{prefix}.{short}" if prefix else short):
         if candidate in columns:
             return candidate
-    known = [column.removesuffix("_seconds") for column in columns]
+    known = dict.fromkeys(column.removesuffix("_seconds") for column in columns)
     raise WorkloadError(Option("fail_if"), f": unknown column {shorten(name)}{choices(plain, known)}")
 
 
@@ -104,12 +117,24 @@ def _value(column: str, text: str, known: Any) -> Any:
     bare = text.strip("\"'")
     if isinstance(known, str):
         return bare.lower()
+    try:
+        return _number(column, bare, known)
+    except ValueError:
+        if known is None:  # no row has a value: none can be judged
+            return bare.lower()
+        raise
+
+
+def _number(column: str, bare: str, known: Any) -> Any:
     if isinstance(known, bool):
         if bare.lower() not in ("true", "false"):
             raise ValueError(f"{bare!r} is neither true nor false")
         return bare.lower() == "true"
     if column.endswith("seconds"):
         return units.parse(bare, "s")
+    for unit, name in (("FLOP/s", "flops_per_second"), ("B/s", "bytes_per_second")):
+        if column.endswith(name) and not _NUMBER.match(bare):
+            return units.parse(bare, unit)
     if _is_bytes(column):
         return units.parse(bare, "B")
     match = _NUMBER.match(bare)
@@ -119,10 +144,31 @@ def _value(column: str, text: str, known: Any) -> Any:
     return float(number) * (0.01 if prefix == "%" else units.DECIMAL[prefix])
 
 
+IDENTIFYING = ("step", "latest_rank", "rank", "level", "tp", "pp", "dp", "ep", "batch")
+"""Columns that tell rows with the same first texts apart."""
+
+
 def _name(row: Row) -> str:
-    """The first texts of a row, which name it."""
-    texts = [str(value) for value in row.values() if isinstance(value, str)][:2]
-    return " ".join(texts) or "row"
+    """The first texts of a row, and the numbers that identify it."""
+    texts = {column: str(value) for column, value in row.items() if isinstance(value, str)}
+    first = dict([*texts.items()][:2])
+    more = {column: row[column] for column in IDENTIFYING if row.get(column) is not None and column not in first}
+    numbers = (
+        f"{column.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{column.replace('_', ' ')} {value}"
+        for column, value in more.items()
+    )
+    return ", ".join((" ".join(first.values()) or "row", *numbers))
+
+
+def unmatched(rows: Sequence[Row], expressions: Iterable[str]) -> list[str]:
+    """A warning for each text that no row has, such as the name of a kernel that did not run."""
+    found = []
+    for text in expressions if rows else ():
+        for each in (_comparison(part, text, rows) for part in _AND.split(text.strip())):
+            is_named = each.sign in ("=", "==", "~") and isinstance(each.value, str)
+            if is_named and not any(each.holds(row) for row in rows if each.column in row):
+                found.append(f"warning: --fail-if: no row has {each.name}{each.sign}{each.value}")
+    return found
 
 
 def _written(column: str, value: Any) -> str:
@@ -136,7 +182,7 @@ def _written(column: str, value: Any) -> str:
 
 
 def _is_bytes(column: str) -> bool:
-    return column.endswith("bytes") or column.rpartition(".")[2].startswith(("memory_", "bytes_"))
+    return column.endswith("bytes") or column.rpartition(".")[2].startswith(("memory_", "bytes_read", "bytes_written"))
 
 
 class Checks(NamedTuple):
@@ -144,6 +190,7 @@ class Checks(NamedTuple):
 
     expressions: Sequence[str] = ()
     failed: list[str] = []  # noqa: RUF012  # filled by `check`
+    warnings: list[str] = []  # noqa: RUF012
 
 
 _checks: ContextVar[Checks | None] = ContextVar("checks", default=None)
@@ -152,7 +199,7 @@ _checks: ContextVar[Checks | None] = ContextVar("checks", default=None)
 @contextmanager
 def checking(expressions: Sequence[str]) -> Iterator[Checks]:
     """Within this context, `check` applies these expressions."""
-    checks = Checks(tuple(expressions), [])
+    checks = Checks(tuple(expressions), [], [])
     token = _checks.set(checks)
     try:
         yield checks
@@ -164,4 +211,6 @@ def check(report: Any) -> None:
     """Apply the expressions of this context to a result. Raises WorkloadError for an invalid one."""
     checks = _checks.get()
     if checks and checks.expressions:
-        checks.failed.extend(failures(report.rows_to_check(), checks.expressions))
+        rows = report.rows_to_check()
+        checks.failed.extend(failures(rows, checks.expressions))
+        checks.warnings.extend(unmatched(rows, checks.expressions))

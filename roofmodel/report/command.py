@@ -69,7 +69,7 @@ def command(
     files: str = "",
     settings: Settings | None = None,
     about: str = "",
-    checks: str = "",
+    checks: tuple[str, str] | None = None,
     run: Callable[..., None] = present_result,
     group: typer.Typer | None = None,
     name: str | None = None,
@@ -80,8 +80,8 @@ def command(
     Further options are those of `others`, which `run` calls. `formats` are those of `--format`, `files` the suffixes of
     `-o FILE`; without them there is no such option, and without `formats` alone `-o` is required. `settings` is what
     `--help` shows of options besides their declaration, `about` replaces the first paragraph of the docstring. `checks`
-    names the rows of `--fail-if`; without it there is no such option. `run` calls the function and presents the result:
-    its parameters are the call, the format, the files, and options that only the command has.
+    names the rows of `--fail-if`, with an example; without it there is no such option. `run` calls the function and
+    presents the result: its parameters are the call, the format, the files, and options that only the command has.
     """
     result = own_types(function)["return"]
     of_run = [*inspect.signature(run, eval_str=True).parameters.values()][3:]
@@ -99,6 +99,8 @@ def command(
         chosen = NoteChoice(shown.get("notes", False), partial(is_given, command_line))
         with note_choice(chosen), checking(shown.get("fail_if") or ()) as checked:
             run(call, form, output, **further)
+        for line in checked.warnings:
+            print_line(line)
         if checked.failed:
             for line in checked.failed:
                 print_line(f"failed: {line}")
@@ -135,7 +137,9 @@ def _has_notes(result: Any) -> bool:
     return issubclass(result, RenderedResult) and result._messages is not RenderedResult._messages
 
 
-def _output_options(formats: Sequence[str], files: str, has_notes: bool, checks: str) -> list[inspect.Parameter]:
+def _output_options(
+    formats: Sequence[str], files: str, has_notes: bool, checks: tuple[str, str] | None
+) -> list[inspect.Parameter]:
     """`--format`, `-o`, `--notes` and `--fail-if`, as far as the command has them."""
     options = []
     if formats:
@@ -148,7 +152,8 @@ def _output_options(formats: Sequence[str], files: str, has_notes: bool, checks:
     if has_notes:
         options.append(_output_option("notes", bool, False, "--notes", help=NOTES))
     if checks:
-        text = f"Exit with status 3 if one of the {checks} satisfies EXPRESSION, such as 'expected>2ms'; repeatable."
+        rows, example = checks
+        text = f"Exit with status 3 if one of the {rows} satisfies EXPRESSION, such as '{example}'; repeatable."
         options.append(_output_option("fail_if", list[str] | None, None, "--fail-if", help=text, metavar="EXPRESSION"))
     return options
 

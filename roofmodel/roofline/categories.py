@@ -72,7 +72,7 @@ _CATEGORIES = (
     ("layout", r"transpose|permut|swapdimension|(?<!c)shuffle"),
     ("softmax", r"soft_?max"),
     ("reduction", r"reduc|argmax|argmin|scan|sort|dot_kernel|asum_kernel|nrm2_kernel|(?<!scalar)_sum(?:_|\b)"),
-    ("optimizer", r"adam|sgd|optimizer|multi_tensor"),
+    ("optimizer", r"(?<!h)adam|sgd|optimizer|multi_tensor"),
     ("embedding", r"(?<!rotary_)embedding|index_?select|gather|scatter"),
     (
         "elementwise",

@@ -116,19 +116,20 @@ def alignment_notes(timing: Timing, operators: Iterable[Operator]) -> Iterator[A
         load = work and gemm_load(operator, work, device, dtype, timing)
         if load and load < LOADS[0]:
             names[operator.name] = load
-    if not names:
-        return
-    subject = f"{first_names([*names])} {'has' if len(names) == 1 else 'have'} rows that are not multiples of 16 bytes"
-    if device.unaligned is None:
-        yield AnswerNote(
-            f"{subject}: what this costs on {device.id} is not measured, and not expected (an H100 runs such GEMMs at "
-            "11 to 28 % of its rate)"
+    for load in sorted(set(names.values())):
+        of_load = [name for name, found in names.items() if found == load]
+        subject = (
+            f"{first_names(of_load)} {'has' if len(of_load) == 1 else 'have'} rows that are not multiples of 16 bytes"
         )
-        return
-    share = aligned_share(min(names.values()), device.unaligned)
-    yield AnswerNote(
-        f"{subject}: {device.id} runs such GEMMs at {share:.0%} of its rate; pad them to a multiple of 8 values"
-    )
+        if device.unaligned is None:
+            loss = (
+                f"the expected time does not include this loss, which is not measured on {device.id} (an H100 reaches "
+                "11 to 28 % of its rate)"
+            )
+        else:
+            share = aligned_share(load, device.unaligned)
+            loss = f"{device.id} runs such GEMMs at {share:.0%} of its rate; pad them to a multiple of 8 values"
+        yield AnswerNote(f"{subject}: {loss}")
 
 
 def format_notes(timing: Timing, operators: Iterable[Operator], dtype: str) -> Iterator[AnswerNote]:

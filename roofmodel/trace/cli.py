@@ -10,7 +10,7 @@ app = command(
     formats=("table", "json", "csv"),
     files=".png .svg .pdf .html .json .csv .perfetto.json[.gz]",
     settings={"steps": {"metavar": "A:B"}},
-    checks="groups",
+    checks=("groups", "seconds>5ms"),
     examples=(
         "roof trace trace.json.gz",
         "roof trace report.sqlite --by nvtx --top 20",

@@ -111,10 +111,10 @@ def _cpu_text(rank: Rank, times: Intervals, wall: float) -> str:
     )
     if not (named := _described(idle.names_of(rank, times), seconds)):
         return (
-            f"{text}code outside CUDA calls, which the file does not name. Mark it with NVTX ranges or "
-            "record_function, and move it to another thread, ahead of time, or to the GPU"
+            f"{text}code outside CUDA calls. Mark it with NVTX ranges or record_function to see its name. Run it "
+            "earlier, in another thread or on the GPU"
         )
-    return f"{text}{named}. Move it to another thread, ahead of time, or to the GPU"
+    return f"{text}{named}. Run it earlier, in another thread or on the GPU"
 
 
 def _described(named: list[tuple[str, float]], seconds: float) -> str:

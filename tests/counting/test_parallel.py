@@ -354,3 +354,8 @@ def test_ints_arrays_and_symbols_agree(config: dict[str, Any], phase: Phase) -> 
             assert float(sympy.sympify(getattr(symbolic, count)).subs(symbol, int(tp))) == pytest.approx(
                 expected, rel=1e-12
             )
+
+
+def test_with_fewer_experts_than_gpus_a_token_is_sent_once_for_each_of_its_experts() -> None:
+    """Eight experts on 64 GPUs, all of them chosen: a token has one of them on its own GPU in 8 of 64 cases."""
+    assert Collective("alltoall", 64, experts=8, active=8).destinations(64) == pytest.approx(8 * 63 / 64)

@@ -164,7 +164,7 @@ def test_problems_of_a_lecturer_are_written_and_graded(folder: Path) -> None:
 
 def test_sheets_and_keys_that_exist_are_not_replaced(folder: Path) -> None:
     roofmodel.homework_class("roster.csv", "sheets", "measuring")
-    with pytest.raises(OutputError, match=r"key\.json: has the seed of sheets that exist; to add students"):
+    with pytest.raises(OutputError, match=r"key\.json is the key of sheets that exist. To add students"):
         roofmodel.homework_class("roster.csv", "others", "measuring")
     assert not Path("others").exists()
     seed = written_key()["seed"]

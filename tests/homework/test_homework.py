@@ -410,7 +410,7 @@ def test_a_mistake_that_gives_the_right_answer_has_no_hint() -> None:
 def test_a_hint_names_only_quantities_of_the_formula(sheets: list[Sheet]) -> None:
     # the size of the KV cache for one token, 2 x 2 L K h, does not depend on batch and prompt
     assert hint("kv", "token", 32.8e3, **LLAMA) == (
-        "not a common mistake; the answer depends on: layers, key-value heads, the head size, bytes per element"
+        "not a common mistake; the answer depends on: layers; key-value heads; the head size; bytes per element"
     )
     key = views.document(sheets[0], key=True).render("markdown")
     assert {"n", "b", "L", "K"} <= set(re.findall(r"(\w+) is ", key.partition("Symbols: ")[2].partition("\n")[0]))

@@ -269,8 +269,8 @@ def test_ranks_of_no_collective_leave_it_within_20_us() -> None:
 @pytest.mark.parametrize(
     ("amounts", "text"),
     [
-        ([10e-3, 10e-3], "rank 2 is the latest in 2 of 4 steps, by 10 ms: too few steps to be told from chance"),
-        ([4e-3, 20e-3], "rank 2 is the latest in 2 of 4 steps, by 4 ms to 20 ms: amounts that differ too much"),
+        ([10e-3, 10e-3], "rank 2 is the latest in 2 of 4 steps, by 10 ms: too few steps to exclude chance"),
+        ([4e-3, 20e-3], "rank 2 is the latest in 2 of 4 steps, by 4 ms to 20 ms: the delays vary too much"),
     ],
 )
 def test_equal_amounts_are_not_said_to_vary(amounts: list[float], text: str) -> None:

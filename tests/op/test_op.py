@@ -146,3 +146,17 @@ def test_the_command_prints_the_document(roof: Roof) -> None:
 def test_an_invalid_operation_is_an_error_that_says_what_works(kind: str, sizes: dict[str, Any], message: str) -> None:
     with pytest.raises((WorkloadError, RoofError), match=message):
         roofmodel.op(kind, "h100", **sizes)
+
+
+@pytest.mark.parametrize("gpus", [3, 6, 1000])
+@pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "reduce-scatter", "all-to-all"])
+def test_a_collective_over_any_number_of_gpus_is_a_document(kind: str, gpus: int, roof: Roof) -> None:
+    """(n - 1) / n of a tensor is no whole number of bytes."""
+    result = roof("op", kind, "--hw", "h100", "--num-gpus", str(gpus), "--elements", "1000000", "--format", "json")
+    assert json.loads(result.out)["link_bytes"] > 0
+
+
+def test_fewer_value_heads_than_key_heads_are_an_error() -> None:
+    sizes = {"batch": 1, "seq": 8, "d_conv": 4, "k_heads": 32, "k_dim": 128, "v_heads": 16, "v_dim": 128}
+    with pytest.raises(WorkloadError, match="v_heads=16 is no multiple of k_heads=32"):
+        roofmodel.op("gdn", "a100", phase="context", kernel="chunk_gated_delta_rule", **sizes)

@@ -128,7 +128,9 @@ def test_a_trace_identifies_its_device() -> None:
 
 
 @needs_measured
-def test_kernels_of_an_unknown_device_are_listed() -> None:
+def test_kernels_of_a_device_without_a_file_are_listed() -> None:
     found = place.kernels([str(MEASURED / "traces" / "nsys" / "one_kernel_rtx_a4500.sqlite")], None)
-    assert found.runs[0].identification is None
-    assert any("hw=" in str(warning) for warning in found.warnings)
+    identified = found.runs[0].identification
+    assert identified is not None
+    assert (identified.source, identified.known_name) == ("file", None)
+    assert any("no device file describes 'NVIDIA RTX A4500'" in str(warning) for warning in found.warnings)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel.errors import WorkloadError
-from roofmodel.report.checks import failures
+from roofmodel.report.checks import failures, unmatched
 from tests.command_line import Roof, run
 
 ROWS = [
@@ -41,6 +41,19 @@ def roof(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 )
 def test_the_rows_that_satisfy_an_expression_are_named(expression: str, names: list[str]) -> None:
     assert [line.split()[0] for line in failures(ROWS, [expression])] == names
+
+
+def test_names_of_kernels_are_compared_as_a_profile_has_them() -> None:
+    rows = [{"name": "void add<float>(int, float const*)", "seconds": 1.0}, {"name": "saxpy(int)", "seconds": 2.0}]
+    assert len(failures(rows, ["name=void add<float>(int, float const*)"])) == 1
+    assert len(failures(rows, ["name=saxpy and seconds>1s"])) == 1
+    assert len(failures(rows, ["name~add"])) == 1
+    assert unmatched(rows, ["name=axpy and seconds>1s"]) == ["warning: --fail-if: no row has name=axpy"]
+
+
+def test_a_column_that_no_row_knows_cannot_be_judged_and_no_rows_pass() -> None:
+    assert failures([{"name": "a", "x": None}], ["x=b", "x>2"]) == ["a: x unknown: cannot be judged"] * 2
+    assert failures([], ["gpus>1"]) == []
 
 
 def test_an_unknown_value_that_would_decide_cannot_be_judged() -> None:

@@ -62,3 +62,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_name_of_a_function_gives_its_category_before_its_template_arguments(name: str) -> None:
     assert category(name) == CASES[name]
+
+
+def test_a_hadamard_transform_is_no_optimizer() -> None:
+    assert category("fast_hadamard_transform_kernel") != "optimizer"

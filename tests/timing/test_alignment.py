@@ -137,7 +137,7 @@ def test_a_note_names_the_unaligned_gemms_and_their_cost() -> None:
     assert "'head.logits' has rows that are not multiples of 16 bytes: h100-sxm runs such GEMMs at 11%" in notes(
         "h100", "torch"
     )
-    assert "what this costs on a100-sxm-80gb is not measured" in notes("a100", "torch")
+    assert "does not include this loss, which is not measured on a100-sxm-80gb" in notes("a100", "torch")
     assert "16 bytes" not in notes("a100", "vllm")
 
 
