@@ -63,9 +63,9 @@ def sections(calibration: Calibration) -> dict[str, list[str]]:
         for name, forms in sets.items():
             of_forms = [f"{form}: {_set(one, shared)}" for form, one in forms.items()]
             if len(of_forms) == 1:
-                lines.append(f"    {_quoted(name)}: {{{of_forms[0]}}}")
+                lines.append(f"    {quoted(name)}: {{{of_forms[0]}}}")
             else:
-                lines += [f"    {_quoted(name)}:", *(f"      {line}" for line in of_forms)]
+                lines += [f"    {quoted(name)}:", *(f"      {line}" for line in of_forms)]
         written[kind] = lines
     return written
 
@@ -92,7 +92,7 @@ def _by_head_size(values: Sequence[str]) -> str:
 
 def _origin(one: Fitted[Any]) -> tuple[tuple[str, str], ...]:
     """The source and date of a fit, as the file has them."""
-    return (("source", _quoted(one.fit.source)), ("date", one.fit.date))
+    return (("source", quoted(one.fit.source)), ("date", one.fit.date))
 
 
 def _entries(values: Iterable[tuple[str, str]]) -> str:
@@ -106,5 +106,6 @@ def _value(in_seconds: bool, value: float) -> str:
     return f"{value * factor:.4g} {unit}"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A text as YAML has it in double quotes."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

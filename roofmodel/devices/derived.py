@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from roofmodel.devices.calibration_writer import quoted
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Level, Pipe
 from roofmodel.numbers import units
@@ -127,7 +128,7 @@ def device_yaml(device: Device) -> str:
 
 def _lines(device: Device) -> Iterator[str]:
     yield f"# {device.name}, from the attributes in a profile. Compare the numbers with the datasheet."
-    yield f"name: {_quoted(device.name)}"
+    yield f"name: {quoted(device.name)}"
     yield f"vendor: {device.vendor}"
     yield f"generation: {device.generation}"
     yield f'compute_capability: "{device.compute_capability}"'
@@ -148,8 +149,4 @@ def _lines(device: Device) -> Iterator[str]:
     yield "source: guide  # of every number that does not name another one"
     yield "sources:"
     for name, text in device.sources.items():
-        yield f"  {name}: {_quoted(text)}"
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        yield f"  {name}: {quoted(text)}"

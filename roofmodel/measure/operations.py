@@ -267,6 +267,10 @@ OPERATIONS: dict[str, TableOperation] = {
 }
 
 
+AT_MOST = (("topk", "experts"), ("moe_ep", "experts"), ("kv_heads", "heads"), ("seq", "kv_len"))
+"""Pairs of sizes of which the first is at most the second."""
+
+
 def widths(precision: Precision, kv: str | None = None) -> Widths:
     """The formats of an operation's tensors; `kv` is the dtype of the KV cache if it differs."""
     stored = PRECISIONS[kv].weights if kv else precision.activations

@@ -17,6 +17,7 @@ from roofmodel.counting.operator import Operator
 from roofmodel.errors import ProfileError, WorkloadError, choices, shorten
 from roofmodel.files.text_files import decode
 from roofmodel.measure.operations import (
+    AT_MOST,
     OLDER_VERSIONS,
     OPERATIONS,
     PRECISIONS,
@@ -304,7 +305,7 @@ def _shape(table: Table, rows: Array, op: str, dtype: str, kv: str) -> tuple[dic
         least = 0 if name == "window" else 1
         whole = (values >= least) & (values <= MAX_SIZE) & (values == np.floor(values))
         require(whole, name, f"a whole number from {least} to {MAX_SIZE}")
-    for less, more in (("topk", "experts"), ("moe_ep", "experts"), ("kv_heads", "heads"), ("seq", "kv_len")):
+    for less, more in AT_MOST:
         if less in columns and more in columns:
             require(columns[less] <= columns[more], less, f"at most {more}")
     if "kv_heads" in columns and "heads" in columns:

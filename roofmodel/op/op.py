@@ -17,7 +17,7 @@ from roofmodel.counting.workload import Step
 from roofmodel.devices.device import Device
 from roofmodel.engines.engine import Engine
 from roofmodel.errors import AnswerNote, Option, Text, WorkloadError, choices, shorten
-from roofmodel.measure.operations import OPERATIONS, PRECISIONS, TableOperation, widths
+from roofmodel.measure.operations import AT_MOST, OPERATIONS, PRECISIONS, TableOperation, widths
 from roofmodel.measure.table import MAX_SIZE
 from roofmodel.models.architecture import ReferenceCode
 from roofmodel.models.convolutional import Convolution
@@ -169,10 +169,9 @@ def one_operation(
     found = OneOperation(name, complete, dtype, device, used, operator, placed, run, growing, None, measured)
     if growing is None:
         return found
-    with_growing = {"seq": ("kv_len",)}.get(growing, ())  # a prompt's keys grow with its queries
 
-    def limits(value: int) -> bool:
-        more = {size: complete[size] + value - complete[growing] for size in with_growing}
+    def limits(value: int) -> bool:  # a prompt's keys grow with its queries
+        more = {"kv_len": complete["kv_len"] + value - complete["seq"]} if growing == "seq" else {}
         return str(counted(**{growing: value}, **more)[1].bound) == "compute"
 
     return found._replace(compute_bound_from=_first(limits))
@@ -221,7 +220,7 @@ def _complete(name: str, sizes: dict[str, Any]) -> dict[str, Any]:
         )
     if needed:
         raise WorkloadError(f"{name} needs ", *_listed(dict.fromkeys(needed)))
-    for less, more in (("topk", "experts"), ("moe_ep", "experts"), ("kv_heads", "heads"), ("seq", "kv_len")):
+    for less, more in AT_MOST:
         if less in found and more in found and found[less] > found[more]:
             raise WorkloadError(Option(less, found[less]), " is more than ", Option(more, found[more]))
     multiples = [("heads", "kv_heads"), ("v_heads", "k_heads")]

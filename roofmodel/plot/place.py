@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from roofmodel.devices import library
 from roofmodel.devices.device import Device, Hardware
 from roofmodel.devices.parts import Pipe
 from roofmodel.errors import Command, Message, Option, ProfileError, Text, WorkloadError, ignored, warnings_in
@@ -82,7 +81,7 @@ def kernels(files: Sequence[str], hw: Hardware | None, times: Sequence[str] = ()
             warnings += [*_collection_warnings(profile, given_device, None), unknown.reason]
         else:
             found.append(DeviceProfile(profile, identification))
-            warnings += _collection_warnings(profile, given_device, identification.device)
+            warnings += _collection_warnings(profile, given_device, identification)
             warnings += identification.warnings
     measured = MeasuredKernels(tuple(found), ())
     return measured._replace(warnings=tuple(rename_files(text, measured.names) for text in warnings))
@@ -208,7 +207,7 @@ def _measured_points(
     found = with_findings(found, groups, profile.evidence, identification, ceilings)
     return found, [
         *_omission_warnings(profile, found),
-        *_collection_warnings(profile, hw, identification.device),
+        *_collection_warnings(profile, hw, identification),
         *finding_warnings(found, ceilings),
     ]
 
@@ -286,8 +285,11 @@ def _omission_warnings(profile: Profile, found: Sequence[points.Point]) -> list[
     return notes
 
 
-def _collection_warnings(profile: Profile, hw: Hardware | None, device: Device | None) -> list[Text]:
+def _collection_warnings(
+    profile: Profile, hw: Hardware | None, identification: DeviceIdentification | None
+) -> list[Text]:
     """How to collect counters that an ncu profile lacks; empty if it lacks none."""
+    device = identification and identification.device
     supported = device is None or device.compute_capability in CHIPS
     incomplete_counters = any(
         None in (kernel.seconds, *kernel.bytes, kernel.flops.fp64, kernel.flops.fp32, kernel.flops.fp16)
@@ -296,5 +298,4 @@ def _collection_warnings(profile: Profile, hw: Hardware | None, device: Device |
     )
     if profile.tool != "ncu" or not supported or not incomplete_counters:
         return []
-    known = device.id if device and device.id in library.names() else None
-    return [collection_advice(hw or known)]
+    return [collection_advice(hw or (identification and identification.known_name))]

@@ -1,7 +1,8 @@
 """`--fail-if EXPRESSION`: the rows of a result that satisfy comparisons, for a check in CI.
 
-checks = [Check("tpot>20ms"), Check("op.expected_seconds>1ms and op.group=mlp")]
-failures(report.rows_to_check(), checks)   # the rows, and those that cannot be judged, as text
+with checking(["tpot>20ms", "op.expected>1ms and op.group=mlp"]) as checks:
+    check(report)  # in `present`, before anything is written
+checks.failed  # the rows that satisfy an expression or cannot be judged, a line each
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.errors import Option, WorkloadError, choices, shorten
 from roofmodel.numbers import units
+from roofmodel.report.table import plain_column
 
 FAILED = 3
 """The exit status if a row satisfies an expression, or cannot be judged."""
@@ -52,6 +54,11 @@ class _Comparison(NamedTuple):
                 value = self.value
         return COMPARISONS[self.sign](value, self.value)
 
+    @property
+    def names_rows(self) -> bool:
+        """Whether it selects rows by a text."""
+        return self.sign in ("=", "==", "~") and isinstance(self.value, str)
+
     def shown(self, row: Row) -> str:
         """The row's value, in the unit of the comparison."""
         value = row[self.column]
@@ -60,24 +67,43 @@ class _Comparison(NamedTuple):
         return f"{self.name} {_written(self.column, value)}"
 
 
-def failures(rows: Sequence[Row], expressions: Iterable[str]) -> list[str]:
-    """The rows that satisfy an expression or cannot be judged, a line each. Raises WorkloadError for an invalid one."""
-    lines = []
+class Judgement(NamedTuple):
+    """The rows that satisfy an expression or cannot be judged, a line each, and warnings."""
+
+    failed: list[str]
+    warnings: list[str]
+
+
+def judge(rows: Sequence[Row], expressions: Iterable[str]) -> Judgement:
+    """Apply expressions to rows. Raises WorkloadError for an invalid one.
+
+    A text that no row has, such as the name of a kernel that did not run, is a warning.
+    """
+    found = Judgement([], [])
+    columns = list(dict.fromkeys(column for row in rows for column in row))
     for text in expressions if rows else ():
-        comparisons = [_comparison(part, text, rows) for part in _AND.split(text.strip())]
-        for row in rows:
-            if not all(each.column in row for each in comparisons):
-                continue
-            held = [each.holds(row) for each in comparisons]
-            if False not in held:
-                shown = ", ".join(each.shown(row) for each in comparisons if not isinstance(each.value, str))
-                shown = shown or ", ".join(each.shown(row) for each in comparisons)
-                why = "cannot be judged" if None in held else text.strip()
-                lines.append(f"{_name(row)}: {shown}: {why}")
-    return lines
+        comparisons = [_comparison(part, text, rows, columns) for part in _AND.split(text.strip())]
+        found.failed.extend(_failed(rows, comparisons, text.strip()))
+        found.warnings.extend(
+            f"warning: --fail-if: no row has {each.name}{each.sign}{each.value}"
+            for each in comparisons
+            if each.names_rows and not any(each.holds(row) for row in rows if each.column in row)
+        )
+    return found
 
 
-def _comparison(part: str, text: str, rows: Sequence[Row]) -> _Comparison:
+def _failed(rows: Sequence[Row], comparisons: Sequence[_Comparison], text: str) -> Iterator[str]:
+    numbers = [each for each in comparisons if not isinstance(each.value, str)]
+    for row in rows:
+        if not all(each.column in row for each in comparisons):
+            continue
+        held = [each.holds(row) for each in comparisons]
+        if False not in held:
+            shown = ", ".join(each.shown(row) for each in numbers or comparisons)
+            yield f"{_name(row)}: {shown}: {'cannot be judged' if None in held else text}"
+
+
+def _comparison(part: str, text: str, rows: Sequence[Row], columns: Sequence[str]) -> _Comparison:
     match = _COMPARISON.match(part)
     if match is None:
         raise WorkloadError(
@@ -85,7 +111,7 @@ def _comparison(part: str, text: str, rows: Sequence[Row]) -> _Comparison:
             "'seconds>2ms'; 'and' joins several",
         )  # fmt: skip
     name, sign, value = match.groups()
-    column = _column(name, rows, is_ordered=sign not in EQUALITIES)
+    column = _column(name, columns, is_ordered=sign not in EQUALITIES)
     known = next((row[column] for row in rows if row.get(column) is not None), None)
     try:
         found = _value(column, value, known)
@@ -96,12 +122,9 @@ def _comparison(part: str, text: str, rows: Sequence[Row]) -> _Comparison:
     return _Comparison(column, sign, found, name.strip(), value.endswith("%"))
 
 
-def _column(name: str, rows: Sequence[Row], is_ordered: bool) -> str:
+def _column(name: str, columns: Sequence[str], is_ordered: bool) -> str:
     """The column with a name; `bound` is the ceiling, and the time of the bound where sizes are compared."""
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    plain = re.sub(r"[-\s]+", "_", name.strip().lower())
-    for unit, words in (("/gpu", "_per_gpu"), ("/user", "_per_user"), ("/s", "_per_second")):
-        plain = plain.replace(unit, words)
+    plain = plain_column(name)
     prefix, _, last = plain.rpartition(".")
     short = SHORT_NAMES.get(last, last)
     own = (f"{plain}_seconds", plain) if is_ordered else (plain, f"{plain}_seconds")
@@ -160,17 +183,6 @@ def _name(row: Row) -> str:
     return ", ".join((" ".join(first.values()) or "row", *numbers))
 
 
-def unmatched(rows: Sequence[Row], expressions: Iterable[str]) -> list[str]:
-    """A warning for each text that no row has, such as the name of a kernel that did not run."""
-    found = []
-    for text in expressions if rows else ():
-        for each in (_comparison(part, text, rows) for part in _AND.split(text.strip())):
-            is_named = each.sign in ("=", "==", "~") and isinstance(each.value, str)
-            if is_named and not any(each.holds(row) for row in rows if each.column in row):
-                found.append(f"warning: --fail-if: no row has {each.name}{each.sign}{each.value}")
-    return found
-
-
 def _written(column: str, value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "unknown"
@@ -185,32 +197,24 @@ def _is_bytes(column: str) -> bool:
     return column.endswith("bytes") or column.rpartition(".")[2].startswith(("memory_", "bytes_read", "bytes_written"))
 
 
-class Checks(NamedTuple):
-    """The expressions of a command, and the lines of the rows that fail them."""
-
-    expressions: Sequence[str] = ()
-    failed: list[str] = []  # noqa: RUF012  # filled by `check`
-    warnings: list[str] = []  # noqa: RUF012
-
-
-_checks: ContextVar[Checks | None] = ContextVar("checks", default=None)
+_checks: ContextVar[tuple[Sequence[str], Judgement] | None] = ContextVar("checks", default=None)
 
 
 @contextmanager
-def checking(expressions: Sequence[str]) -> Iterator[Checks]:
-    """Within this context, `check` applies these expressions."""
-    checks = Checks(tuple(expressions), [], [])
-    token = _checks.set(checks)
+def checking(expressions: Sequence[str]) -> Iterator[Judgement]:
+    """Within this context, `check` applies these expressions, and adds to the judgement."""
+    found = Judgement([], [])
+    token = _checks.set((expressions, found))
     try:
-        yield checks
+        yield found
     finally:
         _checks.reset(token)
 
 
 def check(report: Any) -> None:
     """Apply the expressions of this context to a result. Raises WorkloadError for an invalid one."""
-    checks = _checks.get()
-    if checks and checks.expressions:
-        rows = report.rows_to_check()
-        checks.failed.extend(failures(rows, checks.expressions))
-        checks.warnings.extend(unmatched(rows, checks.expressions))
+    expressions, found = _checks.get() or ((), Judgement([], []))
+    if expressions:
+        judged = judge(report.rows_to_check(), expressions)
+        found.failed.extend(judged.failed)
+        found.warnings.extend(judged.warnings)

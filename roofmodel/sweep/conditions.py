@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from roofmodel.errors import Option, WorkloadError, shorten, suggest
 from roofmodel.numbers import units
-from roofmodel.report.table import FINE_PERCENT, PERCENT
+from roofmodel.report.table import FINE_PERCENT, PERCENT, plain_column
 from roofmodel.sweep.arrays import TEXT_COLUMNS, full_column
 from roofmodel.sweep.case import COLUMNS, SCALING_COLUMNS, Columns
 from roofmodel.sweep.columns import BY_KEY, FLAG
@@ -102,9 +102,7 @@ def column_named(option: str, name: str, *, by_size: bool = False) -> str:
 
     `bound` is the ceiling, and the time of the bound if sizes are compared (`by_size`).
     """
-    plain = re.sub(r"[-\s]+", "_", name.strip().lower())
-    for unit, words in (("/gpu", "_per_gpu"), ("/user", "_per_user"), ("/s", "_per_second")):
-        plain = plain.replace(unit, words)
+    plain = plain_column(name)
     if by_size and plain == "bound":
         plain = "bound_seconds"
     for candidate in (plain, SHORT_NAMES.get(plain), f"{plain}_seconds", f"memory_{plain}"):

@@ -23,8 +23,8 @@ def load_bytes(operator: Operator, work: GemmWork, compute: Format, pads_vocabul
     """The widest of LOADS that the rows of all matrices are multiples of.
 
     Only for 16-bit and tf32 GEMMs; libraries refuse or pad others. A GEMM of one row is a matrix-vector product, which
-    needs no tensor cores: 16. `pads_vocabulary`: the engine adds rows to the
-    embedding, so that the vocabulary is aligned.
+    needs no tensor cores: 16. `pads_vocabulary`: the engine adds rows to the embedding, so that the vocabulary is
+    aligned.
     """
     if operator.kind != "gemm":
         return LOADS[0]
@@ -41,9 +41,7 @@ def load_bytes(operator: Operator, work: GemmWork, compute: Format, pads_vocabul
     return either(compute.bits < 16, LOADS[0], either(work.m <= 1, LOADS[0], found))
 
 
-def aligned_share(load: Number, measured: Unaligned | None) -> Number:
-    """The share of the tensor cores' rate that kernels with such loads reach; 1 where it is not measured."""
-    if measured is None:
-        return 1
+def aligned_share(load: Number, measured: Unaligned) -> Number:
+    """The share of the tensor cores' rate that kernels with such loads reach."""
     narrow = either(load >= LOADS[1], measured.rows_of_4_bytes, measured.rows_of_2_bytes)
     return either(load >= LOADS[0], 1, narrow)

@@ -16,10 +16,10 @@ from roofmodel.trace.ranks import Rank
 from roofmodel.trace.steps import Steps
 
 # Shares of a rank's wall time from which a part is reported. They are choices of this project, without an external
-# source. Waiting for the loader, other work of the CPU,
-# synchronization or a late rank can be removed completely, and steps of one run
-# vary by a few percent, so 5 % is the smallest part that is more than noise. Launches, communication and copies are
-# never zero in a run; from 15 % on, hiding half of them saves more than those 5 %. The same holds for other idle time.
+# source. Waiting for the loader, other work of the CPU, synchronization or a late rank can be removed completely, and
+# steps of one run vary by a few percent, so 5 % is the smallest part that is more than noise. Launches, communication
+# and copies are never zero in a run; from 15 % on, hiding half of them saves more than those 5 %. The same holds for
+# other idle time.
 INPUT, SYNCHRONIZATION, STRAGGLER, CPU_WORK, LAUNCH, COMMUNICATION, COPY, IDLE = (
     0.05, 0.05, 0.05, 0.05, 0.15, 0.15, 0.15, 0.15
 )  # fmt: skip

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import roofmodel
 from roofmodel.errors import WorkloadError
-from roofmodel.report.checks import failures, unmatched
+from roofmodel.report.checks import judge
 from tests.command_line import Roof, run
 
 ROWS = [
@@ -40,31 +40,31 @@ def roof(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 def test_the_rows_that_satisfy_an_expression_are_named(expression: str, names: list[str]) -> None:
-    assert [line.split()[0] for line in failures(ROWS, [expression])] == names
+    assert [line.split()[0] for line in judge(ROWS, [expression]).failed] == names
 
 
 def test_names_of_kernels_are_compared_as_a_profile_has_them() -> None:
     rows = [{"name": "void add<float>(int, float const*)", "seconds": 1.0}, {"name": "saxpy(int)", "seconds": 2.0}]
-    assert len(failures(rows, ["name=void add<float>(int, float const*)"])) == 1
-    assert len(failures(rows, ["name=saxpy and seconds>1s"])) == 1
-    assert len(failures(rows, ["name~add"])) == 1
-    assert unmatched(rows, ["name=axpy and seconds>1s"]) == ["warning: --fail-if: no row has name=axpy"]
+    assert len(judge(rows, ["name=void add<float>(int, float const*)"]).failed) == 1
+    assert len(judge(rows, ["name=saxpy and seconds>1s"]).failed) == 1
+    assert len(judge(rows, ["name~add"]).failed) == 1
+    assert judge(rows, ["name=axpy and seconds>1s"]).warnings == ["warning: --fail-if: no row has name=axpy"]
 
 
 def test_a_column_that_no_row_knows_cannot_be_judged_and_no_rows_pass() -> None:
-    assert failures([{"name": "a", "x": None}], ["x=b", "x>2"]) == ["a: x unknown: cannot be judged"] * 2
-    assert failures([], ["gpus>1"]) == []
+    assert judge([{"name": "a", "x": None}], ["x=b", "x>2"]).failed == ["a: x unknown: cannot be judged"] * 2
+    assert judge([], ["gpus>1"]).failed == []
 
 
 def test_an_unknown_value_that_would_decide_cannot_be_judged() -> None:
-    assert failures(ROWS, ["flops>20"]) == ["gemm memory: flops unknown: cannot be judged"]
-    assert failures(ROWS, ["flops>20 and seconds>1s"]) == []  # the time decides
+    assert judge(ROWS, ["flops>20"]).failed == ["gemm memory: flops unknown: cannot be judged"]
+    assert judge(ROWS, ["flops>20 and seconds>1s"]).failed == []  # the time decides
 
 
 @given(st.floats(1e-9, 1e3), st.floats(1e-9, 1e3), st.sampled_from(["<", ">", "<=", ">="]))
 def test_a_comparison_is_that_of_python(value: float, limit: float, sign: str) -> None:
     expected = {"<": value < limit, ">": value > limit, "<=": value <= limit, ">=": value >= limit}[sign]
-    assert bool(failures([{"name": "a", "ratio": value}], [f"ratio{sign}{limit!r}"])) == expected
+    assert bool(judge([{"name": "a", "ratio": value}], [f"ratio{sign}{limit!r}"]).failed) == expected
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_comparison_is_that_of_python(value: float, limit: float, sign: str) -
 )
 def test_an_invalid_expression_is_an_error(expression: str, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
-        failures(ROWS, [expression])
+        judge(ROWS, [expression])
 
 
 @pytest.mark.parametrize(
