@@ -76,7 +76,7 @@ def service_layouts(arch: Architecture, gpus: int, given: Mapping[str, Collectio
     one shard per GPU of it (ep = tp), or over any number of replicas (ep a multiple of tp), unless `ep` is given.
     Engines whose number of GPUs is a power of two come first. With more GPUs, the same engines are searched and more.
     """
-    found = dict[Layout, None]()
+    possible = dict[Layout, None]()
     widths = [tp for tp in given.get("tp", range(1, gpus + 1)) if is_possible(arch, Layout(tp))]
     depths = [pp for pp in given.get("pp", range(1, gpus + 1)) if is_possible(arch, Layout(pp=pp))]
     for tp, pp in product(widths, depths):
@@ -86,8 +86,8 @@ def service_layouts(arch: Architecture, gpus: int, given: Mapping[str, Collectio
             engine = Layout(tp, pp, ep, max(1, ep // tp))
             for dp in given.get("dp", [replicas // engine.dp * engine.dp]):
                 if 0 < dp <= replicas and dp % engine.dp == 0 and (tp * dp) % ep == 0 and is_possible(arch, engine):
-                    found[engine._replace(dp=dp)] = None
-    return sorted(found, key=lambda one: (not is_power_of_two(one.engine.gpus), one.engine.gpus))
+                    possible[engine._replace(dp=dp)] = None
+    return sorted(possible, key=lambda layout: (not is_power_of_two(layout.engine.gpus), layout.engine.gpus))
 
 
 def is_power_of_two(n: int) -> bool:
@@ -141,7 +141,7 @@ def formats(arch: Architecture, device: Device, engine: Engine, given: Mapping[s
     narrow = quantized is None or number_format(quantized).bits >= FORMATS[QUANTIZED_COMPUTE].bits
     computes = given.get("dtype") or _computed(device, engine, (half, *([QUANTIZED_COMPUTE] * narrow)), quantized)
     caches = [form for form in KV_CACHE_FORMATS if runs(engine, device, "attention", form)]
-    found: dict[Formats, None] = {}
+    choices: dict[Formats, None] = {}
     for dtype in dict.fromkeys(auto_dtype(arch) if name == "auto" else name for name in computes):
         if not has_pipe(device, dtype):
             continue
@@ -152,8 +152,8 @@ def formats(arch: Architecture, device: Device, engine: Engine, given: Mapping[s
             given.get("activations") or (working,),
         ):
             is_default = activations == dtype and FORMATS[dtype].bits >= 16
-            found[Formats(dtype, weights, kv, None if is_default else activations)] = None
-    return list(found)
+            choices[Formats(dtype, weights, kv, None if is_default else activations)] = None
+    return list(choices)
 
 
 def _computed(device: Device, engine: Engine, known: Sequence[str], weights: str | None) -> list[str]:

@@ -75,8 +75,8 @@ Result = TypeVar("Result")
 def within(results: Iterable[Result], seconds: float) -> Iterator[Result]:
     """The results that a search yields up to a time limit; at least one."""
     end = monotonic() + seconds
-    for one in results:
-        yield one
+    for result in results:
+        yield result
         if monotonic() > end:
             return
 
@@ -95,18 +95,18 @@ def _rate(value: float | str | None) -> float | None:
         return None
     number, _, per = str(value).partition("/")
     try:
-        found = float(number) / {"": 1, "s": 1, "min": 60, "h": 3600}[per.strip()]
+        rate = float(number) / {"": 1, "s": 1, "min": 60, "h": 3600}[per.strip()]
     except (ValueError, KeyError):
         raise WorkloadError(
             Option("requests"), f": {shorten(value)} is no rate; try ", Option("requests", "5/s"), " or ",
             Option("requests", "300/min"),
         ) from None  # fmt: skip
-    if not 0 < found <= MAX_RATE:
+    if not 0 < rate <= MAX_RATE:
         raise WorkloadError(
             Option("requests"), f" is {shorten(value)}; it must be above 0 and at most {units.si(MAX_RATE)}/s; try ",
             Option("requests", "5/s"),
         )  # fmt: skip
-    return found
+    return rate
 
 
 def price_notes(prices: Mapping[str, float], devices: Sequence[Device]) -> Iterator[Text]:
@@ -121,10 +121,10 @@ def choices_of(option: str, given: object, known: Sequence[str]) -> tuple[str, .
     """The given values of an option; all known ones if none is given. Raises WorkloadError for an unknown one."""
     if given is None:
         return tuple(known)
-    found = grid.names(given)
-    for value in found:
+    names = grid.names(given)
+    for value in names:
         check_one_of(option, value, known)
-    return tuple(map(str, found))
+    return tuple(map(str, names))
 
 
 def speculation_of(
@@ -151,7 +151,7 @@ def speculation_of(
 
 def layout_restrictions(given: Mapping[str, Any], plan: PlanKind = "service") -> dict[str, list[Any]]:
     """The values of the options that restrict the search of a plan."""
-    found: dict[str, list[Any]] = {}
+    restrictions: dict[str, list[Any]] = {}
     for option, values in given.items():
         if option in REMOVED:
             raise removed(option, values)
@@ -161,10 +161,10 @@ def layout_restrictions(given: Mapping[str, Any], plan: PlanKind = "service") ->
         if values is None:
             continue
         if DECLARED[option].kind == "count":
-            found[option] = grid.numbers(option, values, DECLARED[option].minimum, MAX_GPUS)
+            restrictions[option] = grid.numbers(option, values, DECLARED[option].minimum, MAX_GPUS)
         else:
-            found[option] = [valid(option, value) for value in grid.names(values)]
-    return found
+            restrictions[option] = [valid(option, value) for value in grid.names(values)]
+    return restrictions
 
 
 def no_format(devices: Sequence[Device], given: Mapping[str, Sequence[Any]]) -> Iterator[Text]:
@@ -199,11 +199,11 @@ def number_of_tokens(value: float | str) -> float:
     text = str(value).strip()
     factor = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1:].upper())
     try:
-        found = float(text[:-1]) * factor if factor else float(text)
+        tokens = float(text[:-1]) * factor if factor else float(text)
     except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
+        tokens = 0.0
+    if not 0 < tokens < float("inf"):
         raise WorkloadError(
             Option("tokens"), f": {shorten(value)} is no number of tokens; try ", Option("tokens", "15T")
         )
-    return found
+    return tokens
