@@ -58,10 +58,10 @@ def fitting_notes(
 
     micro_batch = _largest_micro_batch(work, float(needed.total), usable, partial(total, "micro_batch"))
     if micro_batch is None:
-        found = [first_that_fits(*candidates) for candidates in _candidates(arch, work, needed)]
+        alternatives = [first_that_fits(*candidates) for candidates in _candidates(arch, work, needed)]
     else:
-        found = [Option("micro_batch", micro_batch)]
-    if named := [option for option in found if option is not None]:
+        alternatives = [Option("micro_batch", micro_batch)]
+    if named := [option for option in alternatives if option is not None]:
         yield WarningNote(f"the workload does not fit on {device.id}; it fits with ", joined(" or with ", named))
     else:
         yield WarningNote(
@@ -132,5 +132,5 @@ class PeakMemory:
             traced = work._replace(parallel=work.parallel._replace(tp=trace.input("tp", 2)))
             formula = trace.cases(lambda: phases.peak_memory(self.arch, traced, walk=passes.CachedWalks()))
             self._by_tp[layout] = trace.evaluator(formula)
-        found: Memory = self._by_tp[layout]({"tp": work.parallel.tp})
-        return found.total
+        memory: Memory = self._by_tp[layout]({"tp": work.parallel.tp})
+        return memory.total

@@ -134,7 +134,7 @@ def weight_format_notes(arch: Architecture, work: Workload, operators: Iterable[
     by_group: dict[str, set[str]] = {}
     for name in names:
         by_group.setdefault(group_of(name), set()).add(name)
-    own = {group: found & widths.unconverted for group, found in by_group.items()}
+    own = {group: members & widths.unconverted for group, members in by_group.items()}
     parts = [f"{'part of ' * (own[group] != by_group[group])}{group}" for group in own if own[group]]
     tables = [text for table, text in TABLES.items() if table not in named]
     listed = f"{', '.join([*parts, *tables, 'norms'])} and biases"
@@ -242,9 +242,11 @@ def gpus_per_node(device: Device) -> int:
     return device.network.beyond or DEFAULT_GPUS_PER_NODE if device.network else DEFAULT_GPUS_PER_NODE
 
 
-def exchange_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
+def exchange_notes(estimates: Sequence[PhaseEstimate]) -> Iterator[str]:
     """The algorithm that the times of an all-to-all assume."""
-    if any(each.operator.collective and each.operator.collective.active for phase in found for each in phase.placed):
+    if any(
+        each.operator.collective and each.operator.collective.active for phase in estimates for each in phase.placed
+    ):
         yield (
             "all-to-all: a token is sent once to each GPU, and between nodes once to each node, that has any of its "
             "experts (as DeepEP does); engines that gather all tokens on all GPUs send more"
@@ -276,9 +278,9 @@ def straggler_note(gpus: int, which: str) -> AnswerNote:
     )
 
 
-def utilization_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
+def utilization_notes(estimates: Sequence[PhaseEstimate]) -> Iterator[str]:
     """Phases whose MFU exceeds 100 % because it counts masked pairs (PaLM, arXiv 2204.02311, appendix B)."""
-    for phase in found:
+    for phase in estimates:
         used, (peak, _) = phase.expected, phase.ceilings
         if used and plain(phase.model_flops) > peak * plain(used.value):
             yield (
@@ -287,9 +289,9 @@ def utilization_notes(found: Sequence[PhaseEstimate]) -> Iterator[str]:
             )
 
 
-def eager_notes(work: Workload, found: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
+def eager_notes(work: Workload, estimates: Sequence[PhaseEstimate]) -> Iterator[AnswerNote]:
     """With the default engine of decoders: the time of a decode in eager PyTorch, if its launches take longer."""
-    phase = found[-1]
+    phase = estimates[-1]
     if work.options.engine or phase.step.phase != "decode" or phase.expected is None:
         return
     launch = Engine.load("torch").launch_seconds or 0.0
@@ -300,9 +302,9 @@ def eager_notes(work: Workload, found: Sequence[PhaseEstimate]) -> Iterator[Answ
         )  # fmt: skip
 
 
-def launch_notes(found: Sequence[PhaseEstimate]) -> Iterator[Text]:
+def launch_notes(estimates: Sequence[PhaseEstimate]) -> Iterator[Text]:
     """Launch-bound phases; of generation the stage, if the other one is not launch-bound."""
-    for phase in found:
+    for phase in estimates:
         if not phase.launch_bound:
             continue
         of_stages = {stage: phase.of_stage(stage) for stage in phase.stages}

@@ -185,10 +185,10 @@ def possible_tp(arch: Architecture, dp: int = 1, ep: int = 1) -> Iterator[int]:
 def tp_by_ep(arch: Architecture) -> dict[int, list[int]]:
     """The values of `tp` that shard the model evenly, by value of `ep`; `dp` then decides which are nested."""
     sizes = range(1, MAX_SUGGESTED_GPUS + 1)
-    found = {
+    tp_of_ep = {
         ep: [tp for tp in sizes if not any(obstacles(arch, tp, ep))] for ep in (sizes if has_experts(arch) else (1,))
     }
-    return {ep: tps for ep, tps in found.items() if tps}
+    return {ep: tps for ep, tps in tp_of_ep.items() if tps}
 
 
 def _alternatives(arch: Architecture, tp: int, dp: int, ep: int) -> Message:
@@ -196,7 +196,7 @@ def _alternatives(arch: Architecture, tp: int, dp: int, ep: int) -> Message:
     largest_ep = min(tp * dp, MAX_SUGGESTED_EXPERT_GPUS)
     over_replicas = [ep // tp] * (ep % tp == 0 and not any(obstacles(arch, tp, ep)))
     experts = [n for n in range(1, largest_ep + 1) if expert_groups_nest(tp, dp, n) and not any(obstacles(arch, tp, n))]
-    found = {"ep": experts, "tp": [*possible_tp(arch, dp, ep)]}
-    texts = [Message(Option(name, tuple(sizes))) for name, sizes in found.items() if sizes]
+    alternatives = {"ep": experts, "tp": [*possible_tp(arch, dp, ep)]}
+    texts = [Message(Option(name, tuple(sizes))) for name, sizes in alternatives.items() if sizes]
     texts += [Message(Option("dp", n), f" with a batch divisible by {n}") for n in over_replicas]
     return Message("try ", joined(" or ", texts or [Message(Option("tp", 1), " ", Option("ep", 1))]))

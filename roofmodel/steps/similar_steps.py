@@ -47,7 +47,7 @@ class SimilarSteps:
 
     def memory(self, step: Step) -> Memory:
         """Peak bytes per GPU, in the pipeline stage that needs most."""
-        first, *others = (self.share(one).memory(one) for _, one in phases.distinct_stages(self._arch, step))
+        first, *others = (self.share(stage).memory(stage) for _, stage in phases.distinct_stages(self._arch, step))
         for other in others:
             first = first.larger(other)
         return first
