@@ -90,7 +90,7 @@ def kind(operator: Operator) -> str:
 
 def _is_filter(operator: Operator) -> bool:
     """Whether this is a causal convolution over tokens, with activation and cache in one kernel."""
-    filters_tokens = any({"c", "r", "t+r"} <= one.sizes.keys() for one in operator.parts)
+    filters_tokens = any({"c", "r", "t+r"} <= part.sizes.keys() for part in operator.parts)
     return operator.kind == "convolution" and filters_tokens
 
 

@@ -56,24 +56,26 @@ def cast_kernels(operators: Sequence[Operator], code: ReferenceCode) -> Iterator
     summed: set[str] = set()  # 16-bit tensors added to fp32 tensors: their gradient arrives in fp32
     for operator in operators:
         name, gradient, _ = operator.name.partition(".grad")
-        which, found = (name, operator.layers), list[ExtraKernel]()
+        which, kernels = (name, operator.layers), list[ExtraKernel]()
         if operator.collective:
             wide.update(_written(operator, any(_read(operator, wide).values())))
         elif gradient and which in forward:
             types = forward[which]
-            found += [composed(operator, types.width)] if is_composed(operator) else _backward(operator, types, summed)
+            kernels += (
+                [composed(operator, types.width)] if is_composed(operator) else _backward(operator, types, summed)
+            )
         elif operator.kind != "optimizer" and not name.startswith("head.loss"):
             types = forward[which] = _types(operator, wide)
             wide.update(types.writes)
             if operator.lines[0].terms and types.wide:
                 summed |= {tensor for tensor, is_wide in types.reads.items() if not is_wide}
-            found += [composed(operator, types.width)] if is_composed(operator) else _forward(operator, types)
+            kernels += [composed(operator, types.width)] if is_composed(operator) else _forward(operator, types)
         if operator.kind == "bmm" and not gradient and operator.name.endswith("scores"):
             wide_queries[operator.layers] = forward[which].reads[operator.reads[0].name]
         dropped = code.dropout.probabilities and operator.kind == "softmax" and operator.group.endswith("attention")
         if dropped and (wide_queries.get(operator.layers, True) or not code.fp32_softmax):
-            found.append(ExtraKernel("dropout in fp32", 2 * operator.bytes_of(operator.writes[0])))
-        yield tuple(found)
+            kernels.append(ExtraKernel("dropout in fp32", 2 * operator.bytes_of(operator.writes[0])))
+        yield tuple(kernels)
 
 
 def _types(operator: Operator, wide: dict[str, bool]) -> TensorTypes:
