@@ -102,15 +102,15 @@ def _transferred(device: CalibratedDevice, like: YamlValue, load: Load, kinds: t
     if name == device.id:
         raise refers_back
     try:
-        found = load(name, kinds)
+        source = load(name, kinds)
     except (RecursionError, _RefersBackError):
         raise refers_back from None
     except DeviceError as error:
         raise like.error(f"{like.path}: ", *error.args) from None
-    if found.calibration is None:
+    if source.calibration is None:
         known = [each for each in library.names() if library.fitted_file(library.find(each))]
         raise like.error(f"{like.path}: {name} has no fitted parameters; calibrated devices: {', '.join(known)}")
-    return transferred(device, found, kinds)
+    return transferred(device, source, kinds)
 
 
 def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
@@ -118,7 +118,7 @@ def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
     entries = node.mapping()
     shared = entries.pop("fit").mapping(SHARED) if "fit" in entries else {}
     return {
-        name: {form: _fitted(one, timing, shared) for form, one in forms.mapping().items()}
+        name: {form: _fitted(entry, timing, shared) for form, entry in forms.mapping().items()}
         for name, forms in entries.items()
     }
 
@@ -130,7 +130,7 @@ def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValu
     for name, fields in stated.items():
         if len(fields) > 1:
             by_size = entries[name].mapping(tuple(map(str, HEAD_SIZES)))
-            known = {int(size): _value(one, declared[fields[0]]) for size, one in by_size.items()}
+            known = {int(size): _value(entry, declared[fields[0]]) for size, entry in by_size.items()}
             if not known:
                 raise entries[name].error(f"{entries[name].path} has no head size, such as {{128: ...}}")
             values += for_all_head_sizes(known)

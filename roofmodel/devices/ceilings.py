@@ -66,23 +66,23 @@ def ceilings_without_clock(device: Device) -> list[str]:
 
 def doubtful_entries(device: Device) -> list[str]:
     """Valid but doubtful entries: numbers that their own factors contradict, and numbers without a source."""
-    found = []
+    doubts = []
     for pipe in (*device.pipes.values(), *device.sparse_pipes.values()):
         if pipe.source is None:
-            found.append(f"pipe {pipe.name}: no source")
-        found += _disagreement(
+            doubts.append(f"pipe {pipe.name}: no source")
+        doubts += _disagreement(
             f"pipe {pipe.name}: peak", pipe.peak, pipe.computed(device.multiprocessors), "FLOP/s", HOW_PEAK
         )
     for level in device.levels.values():
         if level.source is None:
-            found.append(f"memory {level.name}: no source")
+            doubts.append(f"memory {level.name}: no source")
         if level.bandwidth:
-            found += _disagreement(
+            doubts += _disagreement(
                 f"memory {level.name}: bandwidth", level.bandwidth, level.data_rate, "B/s", HOW_BANDWIDTH
             )
     if device.calibration and device.missing_timing_fields:
-        found.append(f"calibration: no expected times without {' and '.join(device.missing_timing_fields)}")
-    return found
+        doubts.append(f"calibration: no expected times without {' and '.join(device.missing_timing_fields)}")
+    return doubts
 
 
 def _disagreement(what: str, stated: float, computed: float | None, unit: str, how: str) -> list[str]:

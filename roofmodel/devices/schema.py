@@ -93,8 +93,8 @@ class DeviceFile:
     def _pipes(self, section: str) -> dict[str, Pipe]:
         if section not in self._top:
             return {}
-        found = self._top[section].mapping(PIPES)
-        return {n: _pipe(n, p, self.clocks, self.multiprocessors, self._sources) for n, p in found.items()}
+        pipes = self._top[section].mapping(PIPES)
+        return {n: _pipe(n, p, self.clocks, self.multiprocessors, self._sources) for n, p in pipes.items()}
 
 
 def _clock(entries: dict[str, YamlValue], clocks: dict[str, float]) -> float | None:
@@ -207,10 +207,10 @@ def _at_least_one(node: YamlValue | None, value: float | None) -> int | None:
 
 
 def _links(node: YamlValue, sources: _Sources) -> dict[str, Link]:
-    found = {name: _link(name, entry, sources) for name, entry in node.mapping().items()}
-    if len(networks := [name for name, link in found.items() if link.beyond is not None]) > 1:
+    links = {name: _link(name, entry, sources) for name, entry in node.mapping().items()}
+    if len(networks := [name for name, link in links.items() if link.beyond is not None]) > 1:
         raise node.error(f"{node.path} has several networks between nodes, {', '.join(networks)}; keep one")
-    return found
+    return links
 
 
 def _link(name: str, node: YamlValue, sources: _Sources) -> Link:
