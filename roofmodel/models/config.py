@@ -202,10 +202,10 @@ def _fact(field: str, kind: FieldType, source: Any, config: Config, fields: Fiel
     if not isinstance(source, Key):
         return Fact(_derived(source, fields, where, field) if callable(source) else source, None)
 
-    found = {name: value for name in source.names if (value := _look_up(config, name)) is not _MISSING}
+    values = {name: value for name in source.names if (value := _look_up(config, name)) is not _MISSING}
     given = {}
-    for name, value in found.items():
-        if value is None and (source.takes_null or len(found) > 1):
+    for name, value in values.items():
+        if value is None and (source.takes_null or len(values) > 1):
             continue
         given[name] = _checked(value, source, kind, f"{where.at(name)}: {name!r}")
     if given:
@@ -214,7 +214,7 @@ def _fact(field: str, kind: FieldType, source: Any, config: Config, fields: Fiel
             both = " but ".join(f"{name!r} is {value!r}" for name, value in given.items())
             raise ModelError(f"{where}: {both}; both keys mean the same, keep one")
         return Fact(value, name)
-    null = (found or source.default is None) and source.null is not REQUIRED
+    null = (values or source.default is None) and source.null is not REQUIRED
     default = source.null if null else source.default
     if default is REQUIRED:
         names = " or ".join(map(repr, source.names))
@@ -225,7 +225,7 @@ def _fact(field: str, kind: FieldType, source: Any, config: Config, fields: Fiel
     value = _derived(default, fields, where, source.names[0]) if callable(default) else default
     if source.read and value is not None:
         value = source.read(value)
-    return Fact(value, next(iter(found), source.names[0]), assumed=True)
+    return Fact(value, next(iter(values), source.names[0]), assumed=True)
 
 
 def _derived(rule: Callable[[Fields], Any], fields: Fields, where: ConfigLocation, what: str) -> Any:
@@ -300,8 +300,8 @@ def _head(
 
 def _classes(stage: HeadStage, fields: Fields) -> int | None:
     """The number of classes of a stage, or the width of its pooler."""
-    found: int = fields["pooler_width" if stage.out == "pooler" else "labels"]
-    return found if stage.classes is None else stage.classes
+    classes: int = fields["pooler_width" if stage.out == "pooler" else "labels"]
+    return classes if stage.classes is None else stage.classes
 
 
 def _activation(name: str | None, fields: Fields) -> str | None:

@@ -255,15 +255,15 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _without_duplicates(file: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object as a dict. Raises ModelError for a key with two different values."""
-    found: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found and found[key] != value:
+        if key in mapping and mapping[key] != value:
             raise ModelError(
-                f"{file}: duplicate key {shorten(key)}, with the values {shorten(found[key])} and {shorten(value)}; "
+                f"{file}: duplicate key {shorten(key)}, with the values {shorten(mapping[key])} and {shorten(value)}; "
                 "keep one"
             )
-        found[key] = value
-    return found
+        mapping[key] = value
+    return mapping
 
 
 # --- The Hugging Face cache and the Hub -------------------------------------------------------------

@@ -81,10 +81,10 @@ class Quantization(NamedTuple):
 
         `modules` are its names in a layer, such as `self_attn.q_proj`; a pattern for one of them is enough.
         """
-        found = _matching_layers(self.ignored, modules, layers)
+        unconverted = _matching_layers(self.ignored, modules, layers)
         if self.targets:
-            found = found | (set(range(layers)) - _matching_layers(self.targets, modules, layers))
-        return len(found)
+            unconverted = unconverted | (set(range(layers)) - _matching_layers(self.targets, modules, layers))
+        return len(unconverted)
 
     def unmatched(self, modules: Sequence[str], layers: int) -> Unmatched:
         """The targets and the ignored names that match none of these modules of any layer.
@@ -151,13 +151,13 @@ def _weights_and_groups(method: str, settings: Settings) -> tuple[StoredWeights,
     groups: dict[StoredWeights, dict[str, None]] = {}
     for name, form in named:
         groups.setdefault(form, {})[name] = None
-    found = [(form, tuple(names)) for form, names in groups.items()]
+    stated_groups = [(form, tuple(names)) for form, names in groups.items()]
     described = [
         (compressed_format(group["weights"]), tuple(names_in(group.get("targets"))))
         for group in weight_groups(settings)
         if not is_for_all(group)
     ]
-    return main, found + [(form, names) for form, names in described if form.format != main.format]
+    return main, stated_groups + [(form, names) for form, names in described if form.format != main.format]
 
 
 def _named_modules(method: str, settings: Settings) -> list[tuple[str, StoredWeights]]:
@@ -167,9 +167,9 @@ def _named_modules(method: str, settings: Settings) -> list[tuple[str, StoredWei
 
 def _settings_by_module(method: str, settings: Settings) -> Iterator[tuple[str, StoredWeights]]:
     def stated(key: str) -> Iterator[tuple[str, Settings]]:
-        found = settings if key == "" else settings.get(key)
-        if isinstance(found, dict):
-            yield from ((name, each) for name, each in found.items() if isinstance(each, dict))
+        section = settings if key == "" else settings.get(key)
+        if isinstance(section, dict):
+            yield from ((name, each) for name, each in section.items() if isinstance(each, dict))
 
     if method.startswith("modelopt"):
         for name, each in stated("quantized_layers"):
@@ -296,13 +296,13 @@ def _matching_layers(patterns: tuple[str, ...], modules: Sequence[str], layers: 
     """The layers in which one of the modules matches one of the patterns."""
     for_all, for_one = _indexed(patterns)
     parts = {part for module in modules for part in _leading_parts(module)}
-    found = {layer for part in parts for layer in for_one.get(part, ()) if layer < layers}
+    matches = {layer for part in parts for layer in for_one.get(part, ()) if layer < layers}
     by_layer, paths, regexes = _DIGIT.search(" ".join(for_all)), _layer_paths(for_all), [*map(_regex, for_all)]
     for layer in range(layers if by_layer else 1):
         names = [f"{path}.{layer}.{module}" for path in paths for module in modules]
         if any(regex.match(name) for regex in regexes for name in names):
-            found |= {layer} if by_layer else set(range(layers))
-    return found
+            matches |= {layer} if by_layer else set(range(layers))
+    return matches
 
 
 def _without_match(patterns: tuple[str, ...], modules: Sequence[str], layers: int) -> list[str]:

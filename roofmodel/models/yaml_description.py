@@ -109,21 +109,21 @@ def load(path: Path) -> Architecture:
     if head and word not in ROW.classes:
         raise head.error(f"'head' is {word!r}{choices(word, ROW.classes)}")
     row = ROW._replace(encoder=config.get("causal") is False)
-    found = architecture_from_row(
+    architecture = architecture_from_row(
         {**config, "architectures": [word]}, printable(path.stem), ConfigLocation(str(path), lines), MODEL_TYPE, row
     )
-    return replace(found, notes=())  # a default here is the format's, not another class's
+    return replace(architecture, notes=())  # a default here is the format's, not another class's
 
 
 def keys() -> dict[str, set[str]]:
     """The keys of each section; of the file, under an empty name."""
-    found: dict[str, set[str]] = {"": {"head"}}
+    names: dict[str, set[str]] = {"": {"head"}}
     for source in (*ROW.fields.values(), *(source for _, source in ROW.switches.values())):
         if isinstance(source, Key):
             section, _, name = source.names[0].rpartition(".")
-            found.setdefault(section, set()).add(name)
-            found[""] |= {section or name}
-    return found
+            names.setdefault(section, set()).add(name)
+            names[""] |= {section or name}
+    return names
 
 
 def _values(root: YamlValue) -> tuple[dict[str, Any], dict[str, int]]:
