@@ -48,12 +48,12 @@ def differentiable(forward: Sequence[Operator]) -> list[set[str]]:
     that uses only position keys. Results are the output of the layers, and unread outputs after the layers.
     """
     reached: set[str] = set()
-    found = []
+    needs = []
     for operator in forward:
         wanted = {
             t.name for t in operator.reads if t.is_parameter or t.name in reached or receives_from_stage(operator)
         }
-        found.append(wanted)
+        needs.append(wanted)
         for tensor in operator.writes:
             (reached.add if wanted else reached.discard)(tensor.name)
 
@@ -61,13 +61,13 @@ def differentiable(forward: Sequence[Operator]) -> list[set[str]]:
     used: set[str] = set()  # tensors on which a result depends
     read: set[str] = set()  # tensors that later operators read
     for i, operator in reversed(list(enumerate(forward))):
-        written, wanted = {t.name for t in operator.writes}, found[i]
+        written, wanted = {t.name for t in operator.writes}, needs[i]
         if written & used or (i >= last and written.isdisjoint(read)):
             used = used - written | wanted
         else:
             wanted.clear()
         read = read - written | {t.name for t in operator.reads}
-    return found
+    return needs
 
 
 def receives_from_stage(operator: Operator) -> bool:

@@ -239,9 +239,9 @@ def transformer_layer(layer: Layer, stack: Stack, step: Step) -> Iterator[Operat
 def builder(path: str) -> Callable[[Any, BlockContext], Iterator[Operator]]:
     """The function at `module.function` of `counting/layers`."""
     module, _, function = path.partition(".")
-    found: Callable[[Any, BlockContext], Iterator[Operator]]
-    found = getattr(import_module(f"roofmodel.counting.layers.{module}"), function)
-    return found
+    build: Callable[[Any, BlockContext], Iterator[Operator]]
+    build = getattr(import_module(f"roofmodel.counting.layers.{module}"), function)
+    return build
 
 
 def shared_input(part: Part, build: Builder, step: Step, place: str, reads: str) -> Iterator[Operator]:

@@ -56,8 +56,8 @@ def parameters(arch: Architecture, operators: Iterable[Operator]) -> Number:
 
 def token_table_elements(operators: Iterable[Operator]) -> Number:
     """Elements of the token embedding table `E_token` (also the matrix of a tied head); 0 if no operator reads it."""
-    found = (t.elements(op.sizes) for op in operators for t in op.parameters if t.name == "E_token")
-    return next(found, 0)
+    tables = (t.elements(op.sizes) for op in operators for t in op.parameters if t.name == "E_token")
+    return next(tables, 0)
 
 
 def active_parameters(arch: Architecture, operators: Sequence[Operator]) -> Number:

@@ -195,13 +195,13 @@ def parse(text: str) -> OperatorLine:
 
 
 def _tensors(part: str, text: str) -> tuple[Tensor, ...]:
-    found, position = [], 0
+    tensors, position = [], 0
     while match := _TENSOR.match(part, position):
-        found.append(Tensor(match.group(1), tuple(match.group(2).split())))
+        tensors.append(Tensor(match.group(1), tuple(match.group(2).split())))
         position = match.end()
-    if part[position:].strip() or not found:
+    if part[position:].strip() or not tensors:
         raise ValueError(f"{text!r}: {part[position:].strip()!r} is not a tensor such as x[b t d]")
-    return tuple(found)
+    return tuple(tensors)
 
 
 def split_axes(axes: Iterable[str]) -> tuple[str, ...]:

@@ -34,11 +34,11 @@ class CachedWalks:
     """
 
     def __init__(self, counted: Iterable[tuple[Step, Iterable[Operator]]] = ()) -> None:
-        self._found = {self._key(step): tuple(found) for step, found in counted}
+        self._found = {self._key(step): tuple(operators) for step, operators in counted}
 
-    def add(self, step: Step, found: Iterable[Operator]) -> None:
+    def add(self, step: Step, operators: Iterable[Operator]) -> None:
         """Add the operators of a pass without pipeline parallelism."""
-        self._found[self._key(step)] = tuple(found)
+        self._found[self._key(step)] = tuple(operators)
 
     def __call__(self, arch: Architecture, step: Step) -> tuple[Operator, ...]:
         """The operators of a pass, on a GPU of the pipeline stage that the step names."""
@@ -59,6 +59,6 @@ def gpu_share(arch: Architecture, step: Step) -> Architecture:
     return stage(shard(arch, parallel.tp, parallel.expert_tp), parallel.stage, parallel.pp, parallel.vpp)
 
 
-def as_eager(found: Iterable[Operator]) -> tuple[Operator, ...]:
+def as_eager(operators: Iterable[Operator]) -> tuple[Operator, ...]:
     """The operators that eager attention would run."""
-    return tuple(eager for operator in found for eager in operator.as_eager())
+    return tuple(eager for operator in operators for eager in operator.as_eager())

@@ -55,10 +55,10 @@ class TrainingShare:
 
     def operators_and_eager(self, step: Step) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
         """The operators of a training step, and those that eager attention would run."""
-        found = tuple(self.training_step(step).operators(step.microbatches))
+        operators = tuple(self.training_step(step).operators(step.microbatches))
         if step.attention == "eager":
-            return found, found
-        return found, tuple(build_training_step(self._eager_passes, step).operators(step.microbatches))
+            return operators, operators
+        return operators, tuple(build_training_step(self._eager_passes, step).operators(step.microbatches))
 
     @cached_property
     def _eager_passes(self) -> TrainingPasses:
@@ -67,8 +67,8 @@ class TrainingShare:
 
     def memory(self, step: Step) -> Memory:
         """Peak bytes of a training step."""
-        found, in_flight = self.training_step(step), [*self.microbatches_in_flight(step)]
-        return training_memory(found, self._stored, step, in_flight, self._transient)
+        training_step, in_flight = self.training_step(step), [*self.microbatches_in_flight(step)]
+        return training_memory(training_step, self._stored, step, in_flight, self._transient)
 
     @cached_property
     def _stored(self) -> Number:
