@@ -243,7 +243,7 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
     from torch.utils.module_tracker import ModuleTracker
 
     fused = torch.nn.functional.scaled_dot_product_attention
-    found: list[DispatchedOperator] = []
+    operators: list[DispatchedOperator] = []
     within_fused: list[str] = []
     layers: list[LeafModule] = []
     tracker = ModuleTracker()
@@ -252,7 +252,7 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             output = func(*args, **(kwargs or {}))
             if not within_fused and not _is_free(func):
-                found.append(_dispatched(path(), func, args, kwargs or {}, output, dtype, device))
+                operators.append(_dispatched(path(), func, args, kwargs or {}, output, dtype, device))
             return output
 
     def attend(*args: Any, **kwargs: Any) -> Any:
@@ -262,7 +262,7 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
             output = fused(*args, **kwargs)
         finally:
             within_fused.pop()
-        found.append(_attention(path(), args, kwargs, output, dtype, device))
+        operators.append(_attention(path(), args, kwargs, output, dtype, device))
         return output
 
     class FusedAttention(TorchFunctionMode):
@@ -282,7 +282,11 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
 
         return hook
 
-    hooks = [one.register_forward_hook(leaf(path)) for path, one in module.named_modules() if not [*one.children()]]
+    hooks = [
+        submodule.register_forward_hook(leaf(path))
+        for path, submodule in module.named_modules()
+        if not [*submodule.children()]
+    ]
     on_meta = _meta_inputs(shapes)
     with (
         torch.no_grad(), tracker, FusedAttention(), Recorder(),  # type: ignore[no-untyped-call]
@@ -292,7 +296,7 @@ def _run(module: Any, name: str, shapes: Any, inputs: tuple[str, ...], dtype: st
     for hook in hooks:
         hook.remove()
     total = sum(p.numel() for p in module.parameters())
-    return Count(name, inputs, dtype, total, tuple(found), tuple(layers), _fvcore(module, on_meta), device, None)
+    return Count(name, inputs, dtype, total, tuple(operators), tuple(layers), _fvcore(module, on_meta), device, None)
 
 
 def _name(func: Any) -> str:
@@ -393,7 +397,7 @@ def _fvcore(module: Any, inputs: tuple[Any, ...]) -> int | None:
         real = copy.deepcopy(module).to_empty(device="cpu")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # fvcore uses torch.jit.trace, which is deprecated
-            analysis = FlopCountAnalysis(real, tuple(torch.zeros_like(one, device="cpu") for one in inputs))
+            analysis = FlopCountAnalysis(real, tuple(torch.zeros_like(tensor, device="cpu") for tensor in inputs))
             return int(analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).total())
     except Exception:  # not installed, or the module cannot be traced
         return None

@@ -49,7 +49,7 @@ def training_memory(module: Any, inputs: tuple[Any, ...], dtype: str, optimizer:
         return None
     parameters = list(module.parameters())
     trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-    weights = {_storage(one)._cdata: _bytes(one, dtype) for one in (*parameters, *module.buffers())}
+    weights = {_storage(tensor)._cdata: _bytes(tensor, dtype) for tensor in (*parameters, *module.buffers())}
     return TrainingMemory(
         weights=sum(weights.values()),
         gradients=int(width.bytes(trained)),
@@ -65,8 +65,8 @@ def _kept_bytes(module: Any, inputs: tuple[Any, ...], dtype: str) -> int:
     from torch.multiprocessing.reductions import StorageWeakRef
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    given = {_storage(one)._cdata: _bytes(one, dtype) for one in inputs}
-    weights = {_storage(one)._cdata for one in (*module.parameters(), *module.buffers())}
+    given = {_storage(tensor)._cdata: _bytes(tensor, dtype) for tensor in inputs}
+    weights = {_storage(tensor)._cdata for tensor in (*module.parameters(), *module.buffers())}
     kept: dict[int, Kept] = {}
 
     class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -91,7 +91,7 @@ def _kept_bytes(module: Any, inputs: tuple[Any, ...], dtype: str) -> int:
     finally:
         module.train(was_training)
     gc.collect()  # reference cycles in the module's code
-    alive = sum(one.bytes for one in kept.values() if not one.reference.expired())
+    alive = sum(storage.bytes for storage in kept.values() if not storage.reference.expired())
     del graph
     return sum(given.values()) + alive
 
