@@ -114,15 +114,15 @@ class DerivationTrace(Trace):
         return self.step("part", value, name, unit) if type(value) is DerivedNumber else value
 
     def _write(self, node: tuple[Any, ...], least: float | None) -> Traced:
-        found = self._numbers.get((node, None))
-        if found is None:
+        number = self._numbers.get((node, None))
+        if number is None:
             what, *operands = node
             value = operands[-1] if what in LEAVES else VALUES[what](*(self._values[operand] for operand in operands))
             kind = Condition if what in COMPARISONS or what == "and" else DerivedNumber
-            found = self._numbers[node, None] = kind(self, len(self.nodes), value)
+            number = self._numbers[node, None] = kind(self, len(self.nodes), value)
             self.nodes.append(node)
             self._values.append(value)
-        return found
+        return number
 
     # --- Arithmetic ---------------------------------------------------------------------------------
 
@@ -262,10 +262,10 @@ class DerivationTrace(Trace):
         if what == "given that":
             condition, inner = operands
             return {**self._lines(condition), **self._statements(condition), **self._lines(inner)}
-        found: dict[str, DerivationStep] = {}
+        steps: dict[str, DerivationStep] = {}
         for operand in operands:
-            found |= {name: step for name, step in self._lines(operand).items() if name not in found}
-        return found
+            steps |= {name: step for name, step in self._lines(operand).items() if name not in steps}
+        return steps
 
     def _statements(self, condition: int) -> dict[str, DerivationStep]:
         """The comparisons of a condition, each as the line that holds."""

@@ -192,11 +192,11 @@ class Trace:
         return self._write((what, *map(self.index, values)), least)
 
     def _write(self, node: Node, least: float | None) -> Traced:
-        found = self._numbers.get((node, least))
-        if found is None:
-            found = self._numbers[node, least] = Traced(self, len(self.nodes), least)
+        number = self._numbers.get((node, least))
+        if number is None:
+            number = self._numbers[node, least] = Traced(self, len(self.nodes), least)
             self.nodes.append(node)
-        return found
+        return number
 
     # --- Arithmetic ---------------------------------------------------------------------------------
 
@@ -207,10 +207,10 @@ class Trace:
             a.index if type(a) is Traced else (type(a), a),
             b.index if type(b) is Traced else (type(b), b),
         )
-        found = self._binary.get(key)
-        if found is None:
-            found = self._binary[key] = self.computed(what, a, b)
-        return found
+        number = self._binary.get(key)
+        if number is None:
+            number = self._binary[key] = self.computed(what, a, b)
+        return number
 
     def computed(self, what: str, a: Any, b: Any) -> Any:
         """The result of an operation on two numbers."""
@@ -302,7 +302,7 @@ class Trace:
             return yes
         if isinstance(yes, tuple) and isinstance(no, tuple):
             return _filled(yes, map(partial(self.where, condition), _numbers(yes), _numbers(no)))
-        if not all(isinstance(one, Traced | int | float | str) for one in (yes, no)):
+        if not all(isinstance(branch, Traced | int | float | str) for branch in (yes, no)):
             raise Undecided(condition)
         same = not isinstance(yes, Traced) and not isinstance(no, Traced) and type(yes) is type(no) and yes == no
         return yes if same else self.step("if", condition, yes, no)
@@ -372,7 +372,7 @@ class Trace:
             for index, (what, first, *_) in enumerate(self.nodes)
             if uses[index] and what in CHAINS and uses[first] == 1 and self.nodes[first][0] == what
         }
-        found, where, terms = list[Node](), dict[int, int](), dict[int, list[int]]()
+        nodes, where, terms = list[Node](), dict[int, int](), dict[int, list[int]]()
         for index, (what, *operands) in enumerate(self.nodes):
             if not uses[index]:
                 continue
@@ -381,9 +381,9 @@ class Trace:
             if index in joined:
                 terms[index] = operands
             else:
-                where[index], terms[index] = len(found), [len(found)]
-                found.append((what, *operands))
-        return Excerpt(found, where)
+                where[index], terms[index] = len(nodes), [len(nodes)]
+                nodes.append((what, *operands))
+        return Excerpt(nodes, where)
 
     def evaluator(self, result: Any) -> Callable[[Mapping[str, Any]], Any]:
         """A function from the inputs by name to the value of a result: a traced number, cases, or a tuple of these.
@@ -409,7 +409,7 @@ class Trace:
             if isinstance(value, Fork):
                 return filled(value.yes if filled(value.condition, values) else value.no, values)
             if isinstance(value, tuple):
-                return _filled_with(value, [filled(one, values) for one in value])
+                return _filled_with(value, [filled(part, values) for part in value])
             return value
 
         return evaluate
