@@ -166,15 +166,15 @@ def one_operation(
     timing = Timing(device, used._replace(fuses=alone, extra_kernels="", launch=None))
     (run,) = timing.runs([operator], [placed], precision.compute, ReferenceCode())
     growing = GROWING.get(name)
-    found = OneOperation(name, complete, dtype, device, used, operator, placed, run, growing, None, measured)
+    operation = OneOperation(name, complete, dtype, device, used, operator, placed, run, growing, None, measured)
     if growing is None:
-        return found
+        return operation
 
     def limits(value: int) -> bool:  # a prompt's keys grow with its queries
         more = {"kv_len": complete["kv_len"] + value - complete["seq"]} if growing == "seq" else {}
         return str(counted(**{growing: value}, **more)[1].bound) == "compute"
 
-    return found._replace(compute_bound_from=_first(limits))
+    return operation._replace(compute_bound_from=_first(limits))
 
 
 def _named(kind: str, sizes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -209,8 +209,8 @@ def _complete(name: str, sizes: dict[str, Any]) -> dict[str, Any]:
         usual["kv_len"] = sizes["seq"]
     if "kv_heads" in known and "heads" in sizes:
         usual["kv_heads"] = sizes["heads"]
-    found = {size: value for size in known if (value := {**usual, **sizes}.get(size)) is not None}
-    needed = [size for size in (*operation.columns, *operation.required_texts) if size not in found]
+    complete = {size: value for size in known if (value := {**usual, **sizes}.get(size)) is not None}
+    needed = [size for size in (*operation.columns, *operation.required_texts) if size not in complete]
     if needed == ["kv_len"]:
         raise WorkloadError(
             "attention with one query per sequence, a decode, needs ",
@@ -221,13 +221,13 @@ def _complete(name: str, sizes: dict[str, Any]) -> dict[str, Any]:
     if needed:
         raise WorkloadError(f"{name} needs ", *_listed(dict.fromkeys(needed)))
     for less, more in AT_MOST:
-        if less in found and more in found and found[less] > found[more]:
-            raise WorkloadError(Option(less, found[less]), " is more than ", Option(more, found[more]))
+        if less in complete and more in complete and complete[less] > complete[more]:
+            raise WorkloadError(Option(less, complete[less]), " is more than ", Option(more, complete[more]))
     multiples = [("heads", "kv_heads"), ("v_heads", "k_heads")]
     for more, less in (*multiples, *([("channels", "groups"), ("filters", "groups")] if name == "conv" else [])):
-        if less in found and found[more] % found[less]:
-            raise WorkloadError(Option(more, found[more]), " is no multiple of ", Option(less, found[less]))
-    return found
+        if less in complete and complete[more] % complete[less]:
+            raise WorkloadError(Option(more, complete[more]), " is no multiple of ", Option(less, complete[less]))
+    return complete
 
 
 def _listed(names: Iterable[str]) -> Iterator[Text]:
