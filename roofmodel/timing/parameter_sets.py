@@ -51,13 +51,13 @@ def choose_set(sets: Sets[Timing], implementation: str | tuple[str, ...], key: s
     """
     wanted_names = (implementation,) if isinstance(implementation, str) else implementation
     for each in wanted_names:
-        if key in (named := sets.get(each, {})):
-            return ParameterSet(*named[key], each, key)
+        if key in (sets_by_key := sets.get(each, {})):
+            return ParameterSet(*sets_by_key[key], each, key)
     if key == "sockets" and sets and not any(key in by_key for by_key in sets.values()):
         substitute = choose_set(sets, implementation, "pcie")
         return substitute and substitute._replace(fit=substitute.fit.wider(2), is_substitute=True)
-    known = [(name, other, fitted_set) for name, by_key in sets.items() for other, fitted_set in by_key.items()]
-    if not known:
+    candidates = [(name, other, fitted_set) for name, by_key in sets.items() for other, fitted_set in by_key.items()]
+    if not candidates:
         return None
 
     ranks = {each: rank for rank, each in reversed([*enumerate(wanted_names)])}
@@ -69,7 +69,7 @@ def choose_set(sets: Sets[Timing], implementation: str | tuple[str, ...], key: s
         poor = fit.error > MAX_TRANSFER_ERROR
         return wanted != offered, poor, width, ranks.get(name, len(wanted_names))
 
-    name, other, (timing, fit) = min(known, key=distance)
+    name, other, (timing, fit) = min(candidates, key=distance)
     if other == key:
         return ParameterSet(timing, fit, name, key)
     return ParameterSet(timing, fit.wider(2), name, other, is_substitute=True)

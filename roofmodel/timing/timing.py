@@ -231,14 +231,14 @@ def merged_gemms(
     calibration = device.calibration
     key = operator_format_key(operators[0], dtype)
     chosen = calibration and choose_set(calibration.gemm, names_of(implementation, "gemm", key), key)
-    known = [_already_quantized(each) for each in gemms if each is not None]
-    if calibration is None or not chosen or ceilings is None or len(known) < len(gemms):
+    gemm_works = [_already_quantized(each) for each in gemms if each is not None]
+    if calibration is None or not chosen or ceilings is None or len(gemm_works) < len(gemms):
         return None
-    again = sum(each.batch * each.m * each.k * each.a for each in known[1:])  # of the input, which is read once
-    columns = [each.n for each in known]
-    whole = known[0]._replace(n=sum(columns), bytes=sum(each.bytes for each in known) - again)
-    whole = _with_alignment(whole, operators[0], device, dtype, implementation)
-    return _applied(("gemm", calibration), gemm.DESCRIPTION, gemm.seconds, (whole, ceilings), chosen), columns
+    again = sum(each.batch * each.m * each.k * each.a for each in gemm_works[1:])  # of the input, which is read once
+    columns = [each.n for each in gemm_works]
+    merged = gemm_works[0]._replace(n=sum(columns), bytes=sum(each.bytes for each in gemm_works) - again)
+    merged = _with_alignment(merged, operators[0], device, dtype, implementation)
+    return _applied(("gemm", calibration), gemm.DESCRIPTION, gemm.seconds, (merged, ceilings), chosen), columns
 
 
 def _already_quantized(work: GemmWork) -> GemmWork:

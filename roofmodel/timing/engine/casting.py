@@ -144,18 +144,19 @@ def _backward(operator: Operator, types: TensorTypes, summed: set[str]) -> Itera
     if ".grad_sum_" in operator.name:  # the sum of a tensor's gradients from several operators
         yield from _in_fp32(operator, [t for t in (*operator.reads, *operator.writes) if types.reads[_of(t)]])
         return
-    given = [tensor for tensor in operator.writes if types.wide and _of(tensor) in types.reads]
-    narrow = [tensor for tensor in given if not types.reads[_of(tensor)]]
+    results = [tensor for tensor in operator.writes if types.wide and _of(tensor) in types.reads]
+    narrow = [tensor for tensor in results if not types.reads[_of(tensor)]]
     if operator.kind == "softmax" and _converts(operator):
-        given = [tensor for tensor in given if tensor not in narrow]  # the kernel writes them in 16 bits
+        results = [tensor for tensor in results if tensor not in narrow]  # the kernel writes them in 16 bits
     else:
         for tensor in narrow:
             yield from _cast(operator, tensor)
     arrived = [tensor for tensor in operator.reads if tensor.name.startswith("grad.") and types.writes.get(_of(tensor))]
-    kept = [t for t in operator.reads if types.reads.get(t.name) or types.writes.get(t.name)]
+    operands = [t for t in operator.reads if types.reads.get(t.name) or types.writes.get(t.name)]
     if _is_in_fp32(operator):
-        kept = [t for t in operator.reads if t.name in (types.reads | types.writes)]  # the kernel reads the cast copies
-    yield from _in_fp32(operator, [*arrived, *kept, *given])
+        # The kernel reads the cast copies.
+        operands = [t for t in operator.reads if t.name in (types.reads | types.writes)]
+    yield from _in_fp32(operator, [*arrived, *operands, *results])
     if types.wide and operator.kind == "norm":  # the second pass, for gain and bias
         yield ExtraKernel("gradients of gain and bias in fp32", 2 * largest(map(operator.bytes_of, operator.writes)))
 

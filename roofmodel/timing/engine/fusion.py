@@ -71,9 +71,9 @@ def share_of_merged(
     input_bytes = first.bytes_of(first.reads[0])
     data = sum(bound.cost.bytes for bound in bounds) - len(others) * input_bytes
     least = maximum(sum(bound.matmul_seconds for bound in bounds), data / device.bandwidth)
-    whole, every = clamp_to_bound(formula.seconds, formula.fit, least), sum(columns)
+    total, every = clamp_to_bound(formula.seconds, formula.fit, least), sum(columns)
     for own in columns:
-        yield Expected(*(seconds * own / every for seconds in whole))
+        yield Expected(*(seconds * own / every for seconds in total))
 
 
 def absorbs(operator: Operator, fuses: frozenset[str], follows_all_reduce: bool) -> str:

@@ -72,10 +72,10 @@ class Timing(NamedTuple):
 
     def implementations(self, kind: str, key: str) -> tuple[str, ...]:
         """The kernels of the engine for a kind and a format key, the preferred one first."""
-        named = (self.kernel,) if self.kernel else ()
+        own_kernel = (self.kernel,) if self.kernel else ()
         if kind == "collectives":
-            return (*named, self.engine.collectives)
-        return (*named, *self.engine.implementations(kind, key, self.device.generation))
+            return (*own_kernel, self.engine.collectives)
+        return (*own_kernel, *self.engine.implementations(kind, key, self.device.generation))
 
     @property
     def all_reduce(self) -> AllReduce | None:
