@@ -90,8 +90,8 @@ class OneOperation(NamedTuple):
         """The results of the formula of the expected time, line by line: times in seconds, and counts such as waves."""
         if self.run.formula is None:
             return []
-        given = {each.name for each in derivation.inputs(self.run.formula)}
-        return [step for step in derivation.steps(self.run.formula) if step.name not in given and _is_number(step)]
+        inputs = {each.name for each in derivation.inputs(self.run.formula)}
+        return [step for step in derivation.steps(self.run.formula) if step.name not in inputs and _is_number(step)]
 
     @property
     def terms(self) -> dict[str, float]:
@@ -147,8 +147,8 @@ def one_operation(
     `sizes` are those that are given; None is not given. `measured` is in seconds. Raises WorkloadError for an unknown
     kind, a size that is missing or that the operation does not have, and a format that the device does not support.
     """
-    name, given = _named(kind, {name: value for name, value in sizes.items() if value is not None})
-    complete = _complete(name, given)
+    name, own_sizes = _named(kind, {name: value for name, value in sizes.items() if value is not None})
+    complete = _complete(name, own_sizes)
     for option, form in (("dtype", dtype), ("kv_dtype", kv_dtype)):
         if form is not None and form not in PRECISIONS:
             raise WorkloadError(Option(option), f": unknown format {shorten(form)}{choices(form, PRECISIONS)}")
@@ -196,20 +196,20 @@ def _complete(name: str, sizes: dict[str, Any]) -> dict[str, Any]:
     """All sizes and texts that the operation needs. Raises WorkloadError for what is missing, unknown or invalid."""
     operation = KINDS[name]
     texts = {*operation.text_columns, *operation.required_texts}
-    known = (*operation.columns, *operation.optional, *operation.text_columns)
-    known = tuple(dict.fromkeys((*known, *operation.required_texts)))
+    known_sizes = (*operation.columns, *operation.optional, *operation.text_columns)
+    known_sizes = tuple(dict.fromkeys((*known_sizes, *operation.required_texts)))
     for size, value in sizes.items():
-        if size not in known:
-            raise WorkloadError(Option(size), f" is no size of {name}; it has ", *_listed(known))
+        if size not in known_sizes:
+            raise WorkloadError(Option(size), f" is no size of {name}; it has ", *_listed(known_sizes))
         if size not in texts and (type(value) is not int or not (size != "window") <= value <= MAX_SIZE):
             least = 0 if size == "window" else 1
             raise WorkloadError(Option(size), f" is {shorten(value)}; give a whole number from {least} to {MAX_SIZE}")
-    usual = {size: value for size, value in USUAL.items() if size in known}
-    if "kv_len" in known and "seq" in sizes:
+    usual = {size: value for size, value in USUAL.items() if size in known_sizes}
+    if "kv_len" in known_sizes and "seq" in sizes:
         usual["kv_len"] = sizes["seq"]
-    if "kv_heads" in known and "heads" in sizes:
+    if "kv_heads" in known_sizes and "heads" in sizes:
         usual["kv_heads"] = sizes["heads"]
-    complete = {size: value for size in known if (value := {**usual, **sizes}.get(size)) is not None}
+    complete = {size: value for size in known_sizes if (value := {**usual, **sizes}.get(size)) is not None}
     needed = [size for size in (*operation.columns, *operation.required_texts) if size not in complete]
     if needed == ["kv_len"]:
         raise WorkloadError(
