@@ -79,8 +79,8 @@ class Engine(NamedTuple):
     @property
     def label(self) -> str:
         """`vLLM 0.24`, `PyTorch 2.9 (launch=graph)`."""
-        given = ", ".join(f"{key}={value}" for key, value in self.settings)
-        return " ".join(filter(None, (self.name, self.version, given and f"({given})")))
+        settings = ", ".join(f"{key}={value}" for key, value in self.settings)
+        return " ".join(filter(None, (self.name, self.version, settings and f"({settings})")))
 
     def implementations(self, kind: str, formats: str, generation: str | None) -> tuple[str, ...]:
         """The kernels of a kind on GPUs of a generation, the preferred one first.
@@ -104,16 +104,19 @@ class Engine(NamedTuple):
         """The engine with options set. Raises EngineError for an option or a value that it does not have."""
         engine = self._replace(settings=tuple(dict((*self.settings, *settings)).items()))
         for key, value in settings:
-            if known := self.names(*CHOICES.get(key, ())):
-                if not any(is_chosen(name, value) for name in known):
+            if known_names := self.names(*CHOICES.get(key, ())):
+                if not any(is_chosen(name, value) for name in known_names):
                     raise EngineError(
-                        Option("engine_option"), f": {self.name} has no {key} kernel {value!r}{choices(value, known)}"
+                        Option("engine_option"),
+                        f": {self.name} has no {key} kernel {value!r}{choices(value, known_names)}",
                     )
             elif key in self.options:
                 engine = _with_launch(engine, value) if key == "launch" else _with_autocast(engine, value)
             else:
-                known = [*self.options, *(name for name, kinds in CHOICES.items() if self.names(*kinds))]
-                raise EngineError(Option("engine_option"), f": {self.name} has no option {key!r}{choices(key, known)}")
+                known_names = [*self.options, *(name for name, kinds in CHOICES.items() if self.names(*kinds))]
+                raise EngineError(
+                    Option("engine_option"), f": {self.name} has no option {key!r}{choices(key, known_names)}"
+                )
         return engine
 
 

@@ -92,10 +92,10 @@ def _base(value: YamlValue, load: Callable[[str], Mapping[str, Any]]) -> Mapping
         raise value.error(error.message) from None
 
 
-def _one_of(value: YamlValue, known: "tuple[str, ...] | dict[str, str]") -> str:
+def _one_of(value: YamlValue, names: "tuple[str, ...] | dict[str, str]") -> str:
     text = value.text()
-    if text not in known:
-        raise value.error(f"unknown {value.path.partition('[')[0]} {text!r}{choices(text, known)}")
+    if text not in names:
+        raise value.error(f"unknown {value.path.partition('[')[0]} {text!r}{choices(text, names)}")
     return text
 
 
@@ -159,15 +159,15 @@ def _kernels(kinds: Mapping[str, YamlValue]) -> dict[tuple[str, str, str], tuple
     return kernels
 
 
-def _levels(value: YamlValue, known: tuple[str, ...] | None) -> dict[str, YamlValue]:
+def _levels(value: YamlValue, names: tuple[str, ...] | None) -> dict[str, YamlValue]:
     """The entries of a mapping by generation (or, without `known`, by formats); one entry `any` for another value."""
     if not value.is_mapping:
         return {ANY: value}
     keys = value.mapping()
     if not keys:
         raise value.error(f"{value.path} names no kernel")
-    if known is not None:
-        return {ANY: value} if all("/" in key for key in keys) else value.mapping(known)
+    if names is not None:
+        return {ANY: value} if all("/" in key for key in keys) else value.mapping(names)
     for key, entry in keys.items():
         if key != ANY:
             _check_formats(key, entry)
@@ -182,5 +182,5 @@ def _check_formats(key: str, entry: YamlValue) -> None:
     if "bf16" in names:
         raise entry.error(f"{key!r}: write {key.replace('bf16', 'fp16')!r}, which stands for bf16, too")
     for name, formats in zip(names, (ComputeFormat, StorageFormat), strict=True):
-        if name not in (known := get_args(formats)):
-            raise entry.error(f"{key!r} has the unknown format {name!r}{choices(name, known)}")
+        if name not in (formats_of_kind := get_args(formats)):
+            raise entry.error(f"{key!r} has the unknown format {name!r}{choices(name, formats_of_kind)}")
