@@ -56,9 +56,9 @@ def stated_parameters(timing: type[Any]) -> Mapping[str, Sequence[str]]:
     return fields_by_name
 
 
-def for_all_head_sizes(known: Mapping[int, float]) -> list[float]:
+def for_all_head_sizes(by_size: Mapping[int, float]) -> list[float]:
     """The values for HEAD_SIZES from those of some sizes: that of the next larger one, or of the largest."""
-    return [known[min((each for each in known if each >= size), default=max(known))] for size in HEAD_SIZES]
+    return [by_size[min((each for each in by_size if each >= size), default=max(by_size))] for size in HEAD_SIZES]
 
 
 class GemmTiming(NamedTuple):

@@ -108,8 +108,8 @@ def _transferred(device: CalibratedDevice, like: YamlValue, load: Load, kinds: t
     except DeviceError as error:
         raise like.error(f"{like.path}: ", *error.args) from None
     if source.calibration is None:
-        known = [each for each in library.names() if library.fitted_file(library.find(each))]
-        raise like.error(f"{like.path}: {name} has no fitted parameters; calibrated devices: {', '.join(known)}")
+        calibrated = [each for each in library.names() if library.fitted_file(library.find(each))]
+        raise like.error(f"{like.path}: {name} has no fitted parameters; calibrated devices: {', '.join(calibrated)}")
     return transferred(device, source, kinds)
 
 
@@ -130,10 +130,10 @@ def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValu
     for name, fields in stated.items():
         if len(fields) > 1:
             by_size = entries[name].mapping(tuple(map(str, HEAD_SIZES)))
-            known = {int(size): _value(entry, declared[fields[0]]) for size, entry in by_size.items()}
-            if not known:
+            values_by_size = {int(size): _value(entry, declared[fields[0]]) for size, entry in by_size.items()}
+            if not values_by_size:
                 raise entries[name].error(f"{entries[name].path} has no head size, such as {{128: ...}}")
-            values += for_all_head_sizes(known)
+            values += for_all_head_sizes(values_by_size)
         else:
             values.append(_value(entries[name], declared[name]))
     fit = {**shared, **entries["fit"].mapping(Fit._fields, [name for name in Fit._fields if name not in shared])}

@@ -45,9 +45,9 @@ def device_file(text: str, calibration: Calibration) -> str:
         while start < stop - 1 and (not lines[stop - 1] or lines[stop - 1].startswith("#")):  # of the next key
             stop -= 1
         lines[start:stop] = []
-    kept = "\n".join(line for line in lines if line != _COMMENT).rstrip()
+    own_text = "\n".join(line for line in lines if line != _COMMENT).rstrip()
     section = [line for lines in sections(calibration).values() for line in lines]
-    return "\n".join((kept, "", _COMMENT, "calibration:", *section)) + "\n"
+    return "\n".join((own_text, "", _COMMENT, "calibration:", *section)) + "\n"
 
 
 def sections(calibration: Calibration) -> dict[str, list[str]]:
@@ -74,20 +74,20 @@ def _set(fitted: Fitted[Any], shared: tuple[tuple[str, str], ...]) -> str:
     """A set, without the source and date of the kind."""
     declared = parameters(type(fitted.timing))
     values = {name: _value(is_seconds(declared[name]), value) for name, value in fitted.timing._asdict().items()}
-    stated = [
+    entries = [
         (name, values[name] if len(fields) == 1 else _by_head_size([values[field] for field in fields]))
         for name, fields in stated_parameters(type(fitted.timing)).items()
     ]
     fit = [(n, str(v)) for n, v in fitted.fit._asdict().items() if n not in SHARED]
     fit += [each for each in _origin(fitted) if each not in shared]
-    return f"{{{_entries([*stated, ('fit', f'{{{_entries(fit)}}}')])}}}"
+    return f"{{{_entries([*entries, ('fit', f'{{{_entries(fit)}}}')])}}}"
 
 
 def _by_head_size(values: Sequence[str]) -> str:
     """The mapping of a parameter by head size; of adjacent sizes with the same value only the largest."""
     last = [*map(str.__ne__, values, values[1:]), True]
-    stated = [(str(size), value) for size, value, kept in zip(HEAD_SIZES, values, last, strict=True) if kept]
-    return f"{{{_entries(stated)}}}"
+    entries = [(str(size), value) for size, value, is_last in zip(HEAD_SIZES, values, last, strict=True) if is_last]
+    return f"{{{_entries(entries)}}}"
 
 
 def _origin(fitted: Fitted[Any]) -> tuple[tuple[str, str], ...]:

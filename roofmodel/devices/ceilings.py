@@ -25,8 +25,8 @@ def with_ceilings(device: Device, clock: float | None = None, measured: bool = F
     """
     best = measured_ceilings(device) if measured else {}
 
-    def ceiling(name: str, stated: float, own: float | None) -> float:
-        scaled = stated * clock / own if clock and own else stated
+    def ceiling(name: str, value: float, own: float | None) -> float:
+        scaled = value * clock / own if clock and own else value
         if name not in best:
             return scaled
         return min(best[name].value, scaled) if clock else best[name].value
@@ -85,10 +85,10 @@ def doubtful_entries(device: Device) -> list[str]:
     return doubts
 
 
-def _disagreement(what: str, stated: float, computed: float | None, unit: str, how: str) -> list[str]:
-    if computed is None or abs(computed / stated - 1) <= TOLERANCE:
+def _disagreement(name: str, value: float, computed: float | None, unit: str, how: str) -> list[str]:
+    if computed is None or abs(computed / value - 1) <= TOLERANCE:
         return []
     return [
-        f"{what} is stated as {si(stated, unit, 4)}, but {how} gives {si(computed, unit, 4)} "
-        f"({computed / stated - 1:+.1%})"
+        f"{name} is stated as {si(value, unit, 4)}, but {how} gives {si(computed, unit, 4)} "
+        f"({computed / value - 1:+.1%})"
     ]

@@ -121,8 +121,8 @@ class _Sources(NamedTuple):
             return self.usual
         name = entries["source"].text()
         if name not in self.texts:
-            known = ", ".join(self.texts) or "nothing"
-            raise entries["source"].error(f"source {name!r} is not defined under 'sources', which has: {known}")
+            texts = ", ".join(self.texts) or "nothing"
+            raise entries["source"].error(f"source {name!r} is not defined under 'sources', which has: {texts}")
         return name
 
 
@@ -192,9 +192,9 @@ def _share(node: YamlValue) -> float:
 HOW_PEAK, HOW_BANDWIDTH = "multiprocessors x clock x rate", "bus x clock x transfers"
 
 
-def _plausible(node: YamlValue, stated: float, computed: float | None, how: str) -> None:
+def _plausible(node: YamlValue, value: float, computed: float | None, how: str) -> None:
     """Refuse a figure that differs from its own factors by more than a factor of two, such as a wrong unit prefix."""
-    if computed is not None and not 0.5 <= computed / stated <= 2:
+    if computed is not None and not 0.5 <= computed / value <= 2:
         unit = "B/s" if how == HOW_BANDWIDTH else "FLOP/s"
         raise node.error(f"{node.path} is {node.text()!r}, but {how} gives {si(computed, unit)}; one of them is wrong")
 
@@ -235,7 +235,7 @@ def _measured(node: YamlValue, sources: _Sources) -> Measured:
     entries = node.mapping(("ceiling", "by", "value", "source"), required=("ceiling", "by", "value"))
     ceiling = entries["ceiling"].text()
     if ceiling not in PIPES + LEVELS:
-        known = ", ".join(LEVELS + PIPES)
-        raise entries["ceiling"].error(f"ceiling {ceiling!r} is neither a pipe nor a memory level: {known}")
+        ceilings = ", ".join(LEVELS + PIPES)
+        raise entries["ceiling"].error(f"ceiling {ceiling!r} is neither a pipe nor a memory level: {ceilings}")
     unit = "B/s" if ceiling in LEVELS else "FLOP/s"
     return Measured(ceiling, entries["by"].text(), entries["value"].quantity(unit), sources.name(entries))
