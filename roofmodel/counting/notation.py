@@ -169,9 +169,9 @@ class OperatorLine:
         """The axes summed over: those in both factors but in no output. Empty if the line is not a contraction."""
         if len(self.factors) != 2 or "=>" in self.text:
             return ()
-        kept = {axis for tensor in self.outputs for axis in split_axes(tensor.axes)}
+        output_axes = {axis for tensor in self.outputs for axis in split_axes(tensor.axes)}
         a, b = (split_axes(tensor.axes) for tensor in self.factors)
-        return tuple(axis for axis in a if axis in b and axis not in kept)
+        return tuple(axis for axis in a if axis in b and axis not in output_axes)
 
 
 NAME = re.compile(r"[A-Za-z][\w.]*(?=\[)")

@@ -72,8 +72,8 @@ def number_format(name: str) -> Format:
     bits = mean_bits(name)
     if bits is None:
         return FORMATS[name]
-    whole, rest = divmod(bits.numerator, bits.denominator)
-    return Format(name, whole, block=bits.denominator, scale_bits=rest) if rest else Format(name, whole)
+    width, rest = divmod(bits.numerator, bits.denominator)
+    return Format(name, width, block=bits.denominator, scale_bits=rest) if rest else Format(name, width)
 
 
 INDEX = Format("int32", 32)

@@ -103,14 +103,14 @@ def unconverted(quantization: Quantization | None, layers: int) -> Unconverted:
     """The matrices that a quantized checkpoint of this number of layers does not convert; without one, the router."""
     if quantization is None:
         return Unconverted(frozenset({ROUTER}))
-    kept, partly = {ROUTER}, set[str]()
+    names, partly = {ROUTER}, set[str]()
     for name, modules in MODULES.items():
         count = quantization.unconverted_layers(modules, layers)
         if 2 * count >= layers and count:
-            kept.add(name)
+            names.add(name)
         elif count:
             partly.add(name)
-    return Unconverted(frozenset(kept), frozenset(partly))
+    return Unconverted(frozenset(names), frozenset(partly))
 
 
 class GroupFormats(NamedTuple):

@@ -61,8 +61,10 @@ def fitting_notes(
         alternatives = [first_that_fits(*candidates) for candidates in _candidates(arch, work, needed)]
     else:
         alternatives = [Option("micro_batch", micro_batch)]
-    if named := [option for option in alternatives if option is not None]:
-        yield WarningNote(f"the workload does not fit on {device.id}; it fits with ", joined(" or with ", named))
+    if named_options := [option for option in alternatives if option is not None]:
+        yield WarningNote(
+            f"the workload does not fit on {device.id}; it fits with ", joined(" or with ", named_options)
+        )
     else:
         yield WarningNote(
             f"the workload does not fit on {device.id}, nor with ", Option("tp"), " or ", Option("pp"),
@@ -106,9 +108,9 @@ def _candidates(arch: Architecture, work: Workload, needed: Memory) -> Iterator[
     yield "pp", [(n, pp / n) for n in (2**power for power in range(1, 7)) if pp < n <= MAX_GPUS]
     if "train" not in work.phases:
         bits = work.widths.weights.bits
-        kept = needed.total - needed.weights
+        unchanged = needed.total - needed.weights
         shares = {name: FORMATS[name].bits / bits for name in NARROWER if FORMATS[name].bits < bits}
-        yield "weights", [(name, (kept + share * needed.weights) / needed.total) for name, share in shares.items()]
+        yield "weights", [(name, (unchanged + share * needed.weights) / needed.total) for name, share in shares.items()]
 
 
 class PeakMemory:

@@ -19,8 +19,8 @@ def check_kernels(engine: Engine, devices: Iterable[Device]) -> None:
     """Raises EngineError, with file and line, for a kernel that neither these devices nor any known device has."""
     for kind, name in stated_kernels(engine):
         own = [kernel for device in devices for kernel in getattr(device.calibration, kind, ())]
-        if name.text() not in own and name.text() not in (known := _known_kernels()[kind]):
-            hint = choices(name.text(), dict.fromkeys([*own, *known]))
+        if name.text() not in own and name.text() not in (known_kernels := _known_kernels()[kind]):
+            hint = choices(name.text(), dict.fromkeys([*own, *known_kernels]))
             raise name.error(f"no device has parameters of the {kind} kernel {name.text()!r}{hint}")
 
 

@@ -54,8 +54,8 @@ def timing_notes(device: Device, estimates: Sequence[PhaseEstimate]) -> Iterator
             f"there are no expected times: {device.id}'s file lacks {missing}, which the timing model needs"
         )
     elif unknown:
-        what = "expected times" if all(placed.expected is None for placed in operators) else "totals of expected times"
-        yield AnswerNote(f"there are no {what}: {device.id} is not calibrated for {', '.join(unknown)}")
+        times = "expected times" if all(placed.expected is None for placed in operators) else "totals of expected times"
+        yield AnswerNote(f"there are no {times}: {device.id} is not calibrated for {', '.join(unknown)}")
     elif waiting := [phase.step.phase for phase in estimates if phase.expected is None]:
         yield AnswerNote(
             f"there is no expected time of {' and '.join(waiting)}: stages wait for transfers between stages, and "

@@ -100,8 +100,8 @@ def _image_notes(arch: Architecture, work: Workload) -> list[Text]:
         folds = any(isinstance(part, Norm) and part.kind == "batchnorm" for part in arch.body.stem)
         return [note] if folds and work.phases != ("train",) else []
     if arch.image not in (None, work.image):
-        made_for, given = (" × ".join(map(str, sides)) for sides in (arch.image, work.image))
-        return [f"position embeddings of {made_for} pixels are interpolated to {given}"]
+        made_for, size = (" × ".join(map(str, sides)) for sides in (arch.image, work.image))
+        return [f"position embeddings of {made_for} pixels are interpolated to {size}"]
     return []
 
 
@@ -124,23 +124,23 @@ def weight_format_notes(arch: Architecture, work: Workload, operators: Iterable[
     widths = work.widths
     if widths.weights.bits >= 16 or widths.weights == widths.dtype:
         return
-    named = dict(work.matrix_formats)
+    own_formats = dict(work.matrix_formats)
     names = dict.fromkeys(
         tensor.name
         for operator in operators
         for tensor in operator.parameters
-        if tensor.name.startswith("W_") or tensor.name in named
+        if tensor.name.startswith("W_") or tensor.name in own_formats
     )
     by_group: dict[str, set[str]] = {}
     for name in names:
         by_group.setdefault(group_of(name), set()).add(name)
     own = {group: members & widths.unconverted for group, members in by_group.items()}
     parts = [f"{'part of ' * (own[group] != by_group[group])}{group}" for group in own if own[group]]
-    tables = [text for table, text in TABLES.items() if table not in named]
+    tables = [text for table, text in TABLES.items() if table not in own_formats]
     listed = f"{', '.join([*parts, *tables, 'norms'])} and biases"
     is_of_checkpoint = arch.quantization is not None and work.weights == arch.quantization.weights
     formats = dict.fromkeys((str(work.weights), *(form for name, form in work.matrix_formats if name in names)))
-    kept = (
+    unconverted_text = (
         Message(f"stay {widths.dtype.name}, as in quantized checkpoints")
         if widths.dtype.bits >= 16
         else Message(
@@ -154,7 +154,7 @@ def weight_format_notes(arch: Architecture, work: Workload, operators: Iterable[
         if is_of_checkpoint
         else Option("weights", work.weights or work.dtype),
         f" applies to the weight matrices of the layers; {listed} ",
-        kept,
+        unconverted_text,
     )
     for form in dict.fromkeys(form for name, form in work.matrix_formats if name in names):
         stored = dict.fromkeys(group_of(name) for name, other in work.matrix_formats if other == form and name in names)

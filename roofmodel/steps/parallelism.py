@@ -78,8 +78,8 @@ def _ungrouped(arch: Architecture, tp: int, dp: int, ep: int) -> WorkloadError:
             Option("ep", ep), f" does not divide {' and '.join(uneven)}; ", _alternatives(arch, tp, dp, ep)
         )
     if ep > tp * dp:
-        given = Message(" (", *_size_options(tp=tp, dp=dp), f": {tp * dp})") if tp * dp > 1 else ""
-        return WorkloadError(Option("ep", ep), f" needs {ep} GPUs", given, "; ", _alternatives(arch, tp, dp, ep))
+        sizes = Message(" (", *_size_options(tp=tp, dp=dp), f": {tp * dp})") if tp * dp > 1 else ""
+        return WorkloadError(Option("ep", ep), f" needs {ep} GPUs", sizes, "; ", _alternatives(arch, tp, dp, ep))
     return WorkloadError(
         Option("ep", ep), " must divide ", Option("tp", tp), ", or be a multiple of it that divides the ",
         f"{tp * dp} GPUs of all replicas; ", _alternatives(arch, tp, dp, ep),

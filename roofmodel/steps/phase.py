@@ -289,8 +289,8 @@ def is_launch_bound(kernel_seconds: Expected | None, launch_seconds: Expected) -
 
 def _sum(times: Sequence[Expected | None]) -> Expected | None:
     """The sum of times; None where one is unknown."""
-    known = [time for time in times if time]
-    return reduce(add, known) if len(known) == len(times) else None
+    known_times = [time for time in times if time]
+    return reduce(add, known_times) if len(known_times) == len(times) else None
 
 
 def _longer(kernels: Expected | None, launches: Expected) -> Expected | None:

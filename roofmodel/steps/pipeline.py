@@ -69,8 +69,8 @@ def estimates_by_stage(
 def busy_seconds(estimates: Sequence[PhaseEstimate]) -> list[Number]:
     """Seconds that a GPU of each stage is busy: expected, or the bound of all stages where one has no expected time."""
     expected = [phase.busy for phase in estimates]
-    known = [each.value for each in expected if each is not None]
-    return known if len(known) == len(estimates) else [total_seconds(phase.placed) for phase in estimates]
+    known_times = [each.value for each in expected if each is not None]
+    return known_times if len(known_times) == len(estimates) else [total_seconds(phase.placed) for phase in estimates]
 
 
 def without_cache(arch: Architecture, device: Device, step: Step) -> Uncached:
@@ -105,8 +105,8 @@ def pipeline_latency(times: Sequence[tuple[int, StageTime]]) -> StageTime:
 
 def _sum(times: Iterator[StageTime]) -> StageTime:
     bound, expected = zip(*times, strict=True)
-    known = [each for each in expected if each is not None]
-    return StageTime(sum(bound), sum(known[1:], known[0]) if len(known) == len(expected) else None)
+    known_times = [each for each in expected if each is not None]
+    return StageTime(sum(bound), sum(known_times[1:], known_times[0]) if len(known_times) == len(expected) else None)
 
 
 def idle_time(part: str, step: Step, stage: StageTime, latency: StageTime) -> StageTime:
@@ -117,5 +117,5 @@ def idle_time(part: str, step: Step, stage: StageTime, latency: StageTime) -> St
             return maximum(latency_seconds - step.microbatches * own_seconds, 0.0)
         return (latency_seconds - own_seconds) / step.parallel.vpp
 
-    known = stage.expected and latency.expected and Expected(*map(waiting_time, stage.expected, latency.expected))
-    return StageTime(waiting_time(stage.bound, latency.bound), known)
+    idle = stage.expected and latency.expected and Expected(*map(waiting_time, stage.expected, latency.expected))
+    return StageTime(waiting_time(stage.bound, latency.bound), idle)

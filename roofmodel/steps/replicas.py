@@ -146,12 +146,13 @@ def _overlapped(
         entry for entry in placed if not _is_exchange(entry) and entry.operator.stage in ("backward", "recomputation")
     ]
     share = 1 / step.microbatches
-    whole, bound = sum_of(backward), share * sum(entry.seconds for entry in backward)
+    last_pass, bound = sum_of(backward), share * sum(entry.seconds for entry in backward)
     hidden_bound: Number = 0.0
     for exchange in exchanged:
         hidden_bound = hidden_bound + minimum(exchange.seconds, maximum(bound - hidden_bound, 0.0))
     overlaps = {
-        exchange.operator.name: whole and _overlap(exchange, share * whole, step, timing) for exchange in exchanged
+        exchange.operator.name: last_pass and _overlap(exchange, share * last_pass, step, timing)
+        for exchange in exchanged
     }
     timed, hidden, contention = {}, NO_TIME, NO_TIME
     for name, overlap in overlaps.items():

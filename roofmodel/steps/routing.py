@@ -23,15 +23,15 @@ SUM_TOLERANCE = 1e-6  # probabilities whose sum differs from 1 by less need no r
 EXAMPLE = "a file has one probability or count per expert, such as 5,3,1,1"
 
 
-def read_routing(given: object) -> Routing:
+def read_routing(option: object) -> Routing:
     """The routing that an option describes. Raises WorkloadError for an unknown name and for an invalid file."""
-    if isinstance(given, Routing):
-        return given
-    if isinstance(given, str) and given in MODES:
-        return Routing(given)
-    if not isinstance(given, str | os.PathLike):
-        raise WorkloadError(Option("routing"), f" is {shorten(given)}; give {', '.join(MODES)} or a file")
-    name = os.fspath(given)
+    if isinstance(option, Routing):
+        return option
+    if isinstance(option, str) and option in MODES:
+        return Routing(option)
+    if not isinstance(option, str | os.PathLike):
+        raise WorkloadError(Option("routing"), f" is {shorten(option)}; give {', '.join(MODES)} or a file")
+    name = os.fspath(option)
     path = expand(name)
     where = printable(os.path.join(os.curdir, name) if name in MODES else name)  # Path("same") is a file
     if not os.path.isfile(path):  # Path.is_file raises OSError for a long name
@@ -94,12 +94,12 @@ def _by_expert(where: str, rows: list[tuple[str, Any, Any]]) -> list[float]:
     shares: dict[int, float] = {}
     for place, expert, value in rows:
         if not str(expert).isdecimal() or int(expert) > MAX_EXPERTS or int(expert) in shares:
-            known = (
+            problem = (
                 "occurs twice"
                 if str(expert).isdecimal() and int(expert) in shares
                 else "is not the number of an expert"
             )
-            raise _bad_file(where, f"{place}: {shorten(expert)} {known}")
+            raise _bad_file(where, f"{place}: {shorten(expert)} {problem}")
         shares[int(expert)] = _number(where, place, value)
     first = min(shares, default=0)
     missing = [expert for expert in range(first, first + len(shares)) if expert not in shares]
