@@ -78,10 +78,10 @@ def decode_rates(
     """The rates of an engine that only decodes, for the batches that fit; None if none does."""
     step, batch = times.decode, times.batch
     memory = peak_memory(stored, batch, step.activations)
-    kept = _fitting(memory, served.usable)
-    if not kept.any():
+    fits = _fitting(memory, served.usable)
+    if not fits.any():
         return None
-    batch, memory, step = batch[kept], memory[kept], _at(step, kept)
+    batch, memory, step = batch[fits], memory[fits], _at(step, fits)
     sequences = batch * served.sequences_per_batch
     return DecodeRates(
         served.device.id, served.layout, resolved(served), sequences,
@@ -101,10 +101,10 @@ def prefill_rates(served: ServingReplica, traffic: RequestLengths, weights: Sequ
     step, pp = prefill_times(served, batch, traffic.isl), served.layout.pp
     stored = list(zip(weights, stored_cache(served, traffic.isl), strict=True))
     memory = peak_memory(stored, batch, step.activations)
-    kept = _fitting(memory, served.usable)
-    if not kept.any():
+    fits = _fitting(memory, served.usable)
+    if not fits.any():
         return None
-    batch, memory, step = batch[kept], memory[kept], _at(step, kept)
+    batch, memory, step = batch[fits], memory[fits], _at(step, fits)
     busy = 1 - step.idle / step.seconds  # of a pass of one microbatch per stage
     prompts = batch * served.sequences_per_batch
     return PrefillRates(

@@ -117,13 +117,13 @@ def price_notes(prices: Mapping[str, float], devices: Sequence[Device]) -> Itera
         )
 
 
-def choices_of(option: str, given: object, known: Sequence[str]) -> tuple[str, ...]:
+def choices_of(option: str, values: object, known_names: Sequence[str]) -> tuple[str, ...]:
     """The given values of an option; all known ones if none is given. Raises WorkloadError for an unknown one."""
-    if given is None:
-        return tuple(known)
-    names = grid.names(given)
+    if values is None:
+        return tuple(known_names)
+    names = grid.names(values)
     for value in names:
-        check_one_of(option, value, known)
+        check_one_of(option, value, known_names)
     return tuple(map(str, names))
 
 
@@ -149,15 +149,15 @@ def speculation_of(
     return Speculation(draft, tokens, float(share))
 
 
-def layout_restrictions(given: Mapping[str, Any], plan: PlanKind = "service") -> dict[str, list[Any]]:
+def layout_restrictions(options: Mapping[str, Any], plan: PlanKind = "service") -> dict[str, list[Any]]:
     """The values of the options that restrict the search of a plan."""
     restrictions: dict[str, list[Any]] = {}
-    for option, values in given.items():
+    for option, values in options.items():
         if option in REMOVED:
             raise removed(option, values)
         if option not in DECLARED or plan not in DECLARED[option].plans:
-            known = [name for name, declared in DECLARED.items() if plan in declared.plans]
-            raise WorkloadError(f"unknown option {option!r}{choices(option, known)}")
+            known_options = [name for name, declared in DECLARED.items() if plan in declared.plans]
+            raise WorkloadError(f"unknown option {option!r}{choices(option, known_options)}")
         if values is None:
             continue
         if DECLARED[option].kind == "count":
@@ -167,10 +167,10 @@ def layout_restrictions(given: Mapping[str, Any], plan: PlanKind = "service") ->
     return restrictions
 
 
-def no_format(devices: Sequence[Device], given: Mapping[str, Sequence[Any]]) -> Iterator[Text]:
+def no_format(devices: Sequence[Device], restrictions: Mapping[str, Sequence[Any]]) -> Iterator[Text]:
     """Why there are no formats to search."""
-    asked = ",".join(map(str, given.get("dtype", ["fp16"])))
-    yield from (Option("dtype", asked), f": no device has a pipe for it; they have {_formats_of(devices)}")
+    dtypes = ",".join(map(str, restrictions.get("dtype", ["fp16"])))
+    yield from (Option("dtype", dtypes), f": no device has a pipe for it; they have {_formats_of(devices)}")
 
 
 def _formats_of(devices: Sequence[Device]) -> str:
@@ -179,11 +179,11 @@ def _formats_of(devices: Sequence[Device]) -> str:
 
 
 def no_layout(
-    arch: Architecture, gpus: int, given: Mapping[str, Sequence[Any]], training: bool = False
+    arch: Architecture, gpus: int, restrictions: Mapping[str, Sequence[Any]], training: bool = False
 ) -> Iterator[Text]:
     """Why there is no layout to search."""
     yield from (Option("gpus", gpus), f": no layout of {arch.name} uses {gpus} GPUs")
-    if chosen := list(given.keys() & {*GPUS, "micro_batch"}):
+    if chosen := list(restrictions.keys() & {*GPUS, "micro_batch"}):
         yield " with these values of "
         yield joined(", ", [Option(option) for option in sorted(chosen)])
     if chosen or training:

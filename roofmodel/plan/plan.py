@@ -198,12 +198,12 @@ def _engine_key(candidate: Candidate) -> EngineKey:
 
 
 def _with_routing(
-    arch: Architecture, service: Service, given: RoutingOption | Routing | None
+    arch: Architecture, service: Service, option: RoutingOption | Routing | None
 ) -> tuple[Service, Iterable[Text]]:
     """The service with this routing, and a note on it. Raises WorkloadError if it is invalid for the model."""
     if not has_experts(arch):
-        return service, [] if given is None else [ignored("routing", f"{arch.name} has no experts")]
-    routing = UNIFORM if given is None else read_routing(given)
+        return service, [] if option is None else [ignored("routing", f"{arch.name} has no experts")]
+    routing = UNIFORM if option is None else read_routing(option)
     check_routing(arch, routing)
     return service._replace(routing=routing), routing_notes(arch, routing, service.gpus)
 
@@ -287,9 +287,9 @@ def _kernel_notes(arch: Architecture, devices: Sequence[Device], serving_plan: S
     for where, layout, form in dict.fromkeys(several):
         if (device := by_id.get(where)) is None:
             continue
-        asked = form._replace(activations=None if form.activations == form.dtype else form.activations)
+        asked_form = form._replace(activations=None if form.activations == form.dtype else form.activations)
         served = replica(
-            arch, device, layout, asked, service.memory_utilization, engine=service.engine,
+            arch, device, layout, asked_form, service.memory_utilization, engine=service.engine,
             engine_option=service.engine_option,
         )  # fmt: skip
         prefill = served.step._replace(phase="prefill", tokens=service.traffic.isl, context=0)

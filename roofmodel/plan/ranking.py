@@ -48,10 +48,10 @@ def ranked(candidates: Iterable[Candidate], count: int, targets: Targets = NO_TA
     priced = all(candidate.price is not None for candidate in candidates)
     meeting, bounds = (
         sorted(
-            (candidate for candidate in candidates if candidate.meets and candidate.calibrated == known),
+            (candidate for candidate in candidates if candidate.meets and candidate.calibrated == is_calibrated),
             key=lambda candidate: -_merit(candidate, priced).value,
         )
-        for known in (True, False)
+        for is_calibrated in (True, False)
     )
     missing = sorted((candidate for candidate in candidates if not candidate.meets), key=distance)
     ordered = [*_by_latency(meeting, priced), *_by_latency(bounds, priced), *missing]
@@ -191,7 +191,7 @@ def largest_term(terms: Mapping[str, float], other: Mapping[str, float], of_what
     """`communication takes 1.2 ms of a step, not 0.8 ms`: of the seconds by what takes them, those that differ most in
     the direction in which their sums differ. Empty if these have the same text."""
     sign = 1 if sum(terms.values()) > sum(other.values()) else -1
-    longest = max(terms, key=lambda what: sign * (terms[what] - other[what]))
+    longest = max(terms, key=lambda term: sign * (terms[term] - other[term]))
     mine, theirs = (units.seconds(each[longest]) if each[longest] > 0 else "0" for each in (terms, other))
     return [f"{longest} {mine} {of_what}, not {theirs}"] if mine != theirs else []
 

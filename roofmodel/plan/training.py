@@ -163,11 +163,11 @@ def plan_training(
         raise WorkloadError(*no_format(devices, {"dtype": [run.dtype]}))
     possible = [layout for layout in layouts(arch, gpus, restricted, is_training=True) if run.batch % layout.dp == 0]
     pieces = [
-        TrainingPiece(arch, device, layout, Choices(vpp, kept, sharded, stage), run, prices.get(device.id))
+        TrainingPiece(arch, device, layout, Choices(vpp, recomputation, sharded, stage), run, prices.get(device.id))
         for device in searched
         for layout in possible
         for vpp in _parts(arch, layout.pp, restricted.get("vpp"))
-        for kept in recomputing
+        for recomputation in recomputing
         for sharded in (sharding if layout.tp > 1 else ("off",))
         for stage in (zero_stages if layout.dp > 1 else (0,))
     ]
@@ -195,21 +195,21 @@ def plan_training(
     )  # fmt: skip
 
 
-def _recomputation(given: object, attention: str) -> tuple[str, ...]:
+def _recomputation(option: object, attention: str) -> tuple[str, ...]:
     """The kinds of recomputation that are searched."""
-    if attention == "flash" and given is not None and "selective" in grid.names(given):
+    if attention == "flash" and option is not None and "selective" in grid.names(option):
         raise WorkloadError(
             Option("recompute", "selective"), " changes nothing with flash attention, which never stores the scores; "
             "try ", Option("recompute", "none"), " or ", Option("attention", "eager"),
         )  # fmt: skip
-    return choices_of("recompute", given, RECOMPUTE[attention])
+    return choices_of("recompute", option, RECOMPUTE[attention])
 
 
-def _parts(arch: Architecture, pp: int, given: Sequence[int] | None) -> list[int]:
+def _parts(arch: Architecture, pp: int, restriction: Sequence[int] | None) -> list[int]:
     """The numbers of parts per pipeline stage, 1 without interleaving: those that divide the layers of a stage."""
     layers = len(arch.stack.layers)
     possible = divisors(layers // pp) if pp > 1 and layers % pp == 0 else [1]
-    return [parts for parts in possible if (parts in given if given else parts <= MAX_VPP)]
+    return [parts for parts in possible if (parts in restriction if restriction else parts <= MAX_VPP)]
 
 
 class TrainingGroup(NamedTuple):
@@ -266,8 +266,8 @@ def _fits_int64(group: TrainingGroup, step: Step) -> bool:
     """Whether 64 bits hold the FLOPs of a step of any piece of the group; NumPy's integers would wrap around."""
     sequences = max(-(-each.run.batch // (each.layout.dp * each.layout.pp)) for each in group.pieces)
     one_stage = step.parallel._replace(pp=1, vpp=1, stage=0)
-    whole = step._replace(batch=max(sequences, *group.micro_batches), microbatches=1, parallel=one_stage)
-    counted: int = sum(each.total.matmul_flops for each in phases.operators(group.pieces[0].arch, whole))
+    whole_step = step._replace(batch=max(sequences, *group.micro_batches), microbatches=1, parallel=one_stage)
+    counted: int = sum(each.total.matmul_flops for each in phases.operators(group.pieces[0].arch, whole_step))
     return counted < INT64_EXACT
 
 
@@ -373,8 +373,8 @@ def _run(
     )
 
 
-def _zero_notes(given: object, pieces: Sequence[TrainingPiece]) -> Iterator[Text]:
-    if given is not None and 1 in grid.numbers("zero", given, 0, 1) and all(piece.layout.dp == 1 for piece in pieces):
+def _zero_notes(option: object, pieces: Sequence[TrainingPiece]) -> Iterator[Text]:
+    if option is not None and 1 in grid.numbers("zero", option, 0, 1) and all(piece.layout.dp == 1 for piece in pieces):
         yield ignored("zero", NO_REPLICAS)
 
 
