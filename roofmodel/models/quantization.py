@@ -116,16 +116,16 @@ def quantization(config: Settings, where: object) -> tuple[Quantization | None, 
     if method == "bitnet" and settings.get("quantization_mode") == "online":
         return None, (f"{where}: quantization_config (bitnet): the checkpoint is quantized while it runs",)
     weights, others = _weights_and_groups(method, settings)
-    what = f"{where}: quantization_config ({method})"
+    place = f"{where}: quantization_config ({method})"
     if weights.format is None:
         why = AnswerNote(
-            f"{what}: {weights.assumed}, so memory is unknown, and bounds and times assume 16 bits; ",
+            f"{place}: {weights.assumed}, so memory is unknown, and bounds and times assume 16 bits; ",
             "unknown weight format; give ",
             Option("weights"),
         )
         return Quantization(method, None, _kv(settings), is_known=False), (why,)
     assumed = {each.assumed: None for each in (weights, *(other for other, _ in others)) if each.assumed}
-    notes = [f"{what}: {text}" for text in assumed]
+    notes = [f"{place}: {text}" for text in assumed]
     listed = dict.fromkeys(name for key in LISTS for name in names_in(settings.get(key)))
     listed |= dict.fromkeys(_excluded(settings))
     ignored = tuple(name.removesuffix(".weight") for name in listed if not OTHER_MODALITIES.search(name))
@@ -141,15 +141,15 @@ Groups = list[tuple[StoredWeights, tuple[str, ...]]]
 
 def _weights_and_groups(method: str, settings: Settings) -> tuple[StoredWeights, Groups]:
     """The main format of the converted weights, and the modules in other formats."""
-    named = _named_modules(method, settings)
-    if method.startswith("modelopt") and named and settings.get("quant_algo") in ("MIXED_PRECISION", None):
-        main = Counter(form for _, form in named).most_common(1)[0][0]
-    elif method == "hqq" and named:  # a format for each kind of layer, and none for the others
-        main = named[0][1]
+    modules = _named_modules(method, settings)
+    if method.startswith("modelopt") and modules and settings.get("quant_algo") in ("MIXED_PRECISION", None):
+        main = Counter(form for _, form in modules).most_common(1)[0][0]
+    elif method == "hqq" and modules:  # a format for each kind of layer, and none for the others
+        main = modules[0][1]
     else:
         main = stored_weights(method, settings)
     groups: dict[StoredWeights, dict[str, None]] = {}
-    for name, form in named:
+    for name, form in modules:
         groups.setdefault(form, {})[name] = None
     stated_groups = [(form, tuple(names)) for form, names in groups.items()]
     described = [
@@ -244,8 +244,8 @@ DTYPES = {
 
 def checkpoint_dtype(config: Settings) -> str | None:
     """The format that a config's `torch_dtype` (since transformers 4.56 `dtype`) states; None without a known one."""
-    stated = next((config[key] for key in ("torch_dtype", "dtype") if isinstance(config.get(key), str)), "")
-    return DTYPES.get(stated.removeprefix("torch."))
+    name = next((config[key] for key in ("torch_dtype", "dtype") if isinstance(config.get(key), str)), "")
+    return DTYPES.get(name.removeprefix("torch."))
 
 
 def _method(settings: Settings) -> str:

@@ -200,7 +200,7 @@ def hqq(config: Settings) -> StoredWeights:
     """HQQ: a scale and a zero point per group, of 16 bits unless quantized; a word has ten weights of 3 bits."""
     weights = _part(config, "weight_quant_params") or config
     bits, group = weights.get("nbits", 4), weights.get("group_size", 64)
-    added = sum(_number(_part(config, f"{what}_quant_params"), "nbits", SCALE) for what in ("scale", "zero"))
+    added = sum(_number(_part(config, f"{kind}_quant_params"), "nbits", SCALE) for kind in ("scale", "zero"))
     return _grouped(Fraction(32, 10) if bits == 3 else bits, group, added)
 
 

@@ -247,7 +247,7 @@ class _Sizes(Mapping[str, Any]):
         except TypeError:  # int(…) or a comparison: the rule needs numbers
             return None
         expression = expression.replace(sympy.floor, lambda inside: inside)
-        exact = expression.subs({known: source.value for known, source in self.sources.items()})
+        exact = expression.subs({number: source.value for number, source in self.sources.items()})
         return expression if expression.free_symbols and exact == self.plan.facts[field].value else None
 
     def __iter__(self) -> Iterator[str]:

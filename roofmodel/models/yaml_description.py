@@ -128,13 +128,13 @@ def keys() -> dict[str, set[str]]:
 
 def _values(root: YamlValue) -> tuple[dict[str, Any], dict[str, int]]:
     """What a file says, as a config would, and the line of each key."""
-    known = keys()
+    known_keys = keys()
     config: dict[str, Any] = {}
     lines = {}
-    for name, entry in root.mapping(sorted(known[""])).items():
+    for name, entry in root.mapping(sorted(known_keys[""])).items():
         lines[name] = entry.line
-        if name in known:
-            inside = entry.mapping(sorted(known[name]), required=NEEDED.get(name, ()))
+        if name in known_keys:
+            inside = entry.mapping(sorted(known_keys[name]), required=NEEDED.get(name, ()))
             config[name] = {key: entry.value() for key, entry in inside.items()}
             lines |= {entry.path: entry.line for entry in inside.values()}
         else:
