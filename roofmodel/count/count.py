@@ -139,7 +139,7 @@ def _shape(text: str) -> tuple[bool, tuple[int, ...]]:
 
 
 @contextmanager
-def user_errors(what: str) -> Iterator[None]:
+def user_errors(source: str) -> Iterator[None]:
     """Raise an error of the user's code as a WorkloadError of one line, with its file and line number.
 
     What the code prints goes to standard error: standard output is the document.
@@ -161,7 +161,7 @@ def user_errors(what: str) -> Iterator[None]:
         if isinstance(error, SyntaxError) and error.filename:
             at = f" at {error.filename}:{error.lineno}"
         message = cut(" ".join(_said(error).split()), 200)
-        raise WorkloadError(f"{what}: {type(error).__name__}: {message}{at}") from None
+        raise WorkloadError(f"{source}: {type(error).__name__}: {message}{at}") from None
 
 
 def _said(error: BaseException) -> str:
@@ -180,8 +180,8 @@ def _build(target: str, torch: Any) -> Any:
         code = _import(where)
     factory = getattr(code, name, None)
     if factory is None:
-        known = [key for key, value in vars(code).items() if callable(value) and not key.startswith("_")]
-        raise WorkloadError(f"{where} has no {name!r}{choices(name, known[:40])}")
+        known_names = [key for key, value in vars(code).items() if callable(value) and not key.startswith("_")]
+        raise WorkloadError(f"{where} has no {name!r}{choices(name, known_names[:40])}")
     module = factory
     if not isinstance(factory, torch.nn.Module):
         if not callable(factory):
@@ -318,19 +318,19 @@ def _dispatched(
     from torch.utils.flop_counter import flop_registry
 
     operator = _name(func)
-    read, written = list({id(t): t for t in tensors((args, kwargs))}.values()), tensors(output)
-    matmul, flops, known = 0, 0, True
+    inputs, written = list({id(t): t for t in tensors((args, kwargs))}.values()), tensors(output)
+    matmul, flops, is_known = 0, 0, True
     if func._overloadpacket in flop_registry:
         matmul = int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=output))
         if any(tensor.is_complex() for tensor in written):
             matmul *= 4  # a complex product is four real ones, which torch's formulas count as one
     else:
-        counted = _vector(operator.rstrip("_"), args, read, written)
-        known, flops = counted is not None, counted or 0
+        counted = _vector(operator.rstrip("_"), args, inputs, written)
+        is_known, flops = counted is not None, counted or 0
 
-    cost = Cost(matmul, flops, sum(_size(each, dtype) for each in read), sum(_size(each, dtype) for each in written))
+    cost = Cost(matmul, flops, sum(_size(each, dtype) for each in inputs), sum(_size(each, dtype) for each in written))
     shape = tuple(written[0].shape) if written else ()
-    return DispatchedOperator(path, operator, shape, known, cost, place(cost, device, dtype) if device else None)
+    return DispatchedOperator(path, operator, shape, is_known, cost, place(cost, device, dtype) if device else None)
 
 
 def _attention(path: str, args: Any, kwargs: Any, output: Any, dtype: str, device: Device | None) -> DispatchedOperator:
@@ -339,17 +339,17 @@ def _attention(path: str, args: Any, kwargs: Any, output: Any, dtype: str, devic
     With `is_causal`, query i attends to keys up to i (pairs below the diagonal). A given mask skips no pairs.
     """
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    query, keys = given["query"], given["key"].shape[-2]
+    arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+    query, keys = arguments["query"], arguments["key"].shape[-2]
     queries, rows = query.shape[-2], math.prod(query.shape[:-2])
     pairs = queries * keys
-    if given.get("is_causal"):
+    if arguments.get("is_causal"):
         full = min(queries, keys)
         pairs = full * (full + 1) // 2 + (queries - full) * keys
-    matmul = 2 * rows * pairs * (query.shape[-1] + given["value"].shape[-1])
-    read = tensors((args, kwargs))  # queries, keys and values are read even if they are one tensor
+    matmul = 2 * rows * pairs * (query.shape[-1] + arguments["value"].shape[-1])
+    inputs = tensors((args, kwargs))  # queries, keys and values are read even if they are one tensor
     softmax = vector_flops.SOFTMAX * rows * pairs
-    cost = Cost(matmul, softmax, sum(_size(each, dtype) for each in read), _size(output, dtype))
+    cost = Cost(matmul, softmax, sum(_size(each, dtype) for each in inputs), _size(output, dtype))
     placed = place(cost, device, dtype) if device else None
     return DispatchedOperator(path, "scaled_dot_product_attention", tuple(output.shape), True, cost, placed)
 
@@ -370,7 +370,7 @@ def _meta_inputs(shapes: list[tuple[bool, tuple[int, ...]]]) -> tuple[Any, ...]:
     )
 
 
-def _vector(name: str, args: Any, read: list[Any], written: list[Any]) -> int | None:
+def _vector(name: str, args: Any, inputs: list[Any], written: list[Any]) -> int | None:
     """Vector FLOPs of an operator; None if no table has it."""
     if name in COPIES:
         return 0
@@ -381,7 +381,7 @@ def _vector(name: str, args: Any, read: list[Any], written: list[Any]) -> int | 
         return int(written[0].numel() * math.prod(window) ** (2 if name.endswith("2d") and len(window) == 1 else 1))
     if name in ELEMENTWISE:
         return int(ELEMENTWISE[name] * written[0].numel())
-    return int(OVER_INPUT[name] * read[0].numel()) if name in OVER_INPUT and read else None
+    return int(OVER_INPUT[name] * inputs[0].numel()) if name in OVER_INPUT and inputs else None
 
 
 def _fvcore(module: Any, inputs: tuple[Any, ...]) -> int | None:
