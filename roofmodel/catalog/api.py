@@ -72,12 +72,12 @@ def list_families(containing: str | None = None) -> Listing:
     from roofmodel.catalog import listing
     from roofmodel.models.families import CUSTOM_CODE, FAMILIES
 
-    known = listing.classes({**FAMILIES, **CUSTOM_CODE})
-    names = list(known)
+    classes = listing.classes({**FAMILIES, **CUSTOM_CODE})
+    names = list(classes)
     if containing is not None:
-        names = _containing(containing, names, lambda name: (name, *known[name]))
+        names = _containing(containing, names, lambda name: (name, *classes[name]))
         if not names:
-            raise ModelError(*_none_contains("model type or class", containing, known, LIST_FAMILIES))
+            raise ModelError(*_none_contains("model type or class", containing, classes, LIST_FAMILIES))
     chosen = ({name: group[name] for name in names if name in group} for group in (FAMILIES, CUSTOM_CODE))
     return Listing(listing.families(*chosen))
 
@@ -141,10 +141,10 @@ def _containing(text: str, entries: Iterable[Entry], names: Callable[[Entry], It
     return [entry for entry in entries if any(wanted in name.lower() for name in names(entry))]
 
 
-def _none_contains(what: str, text: str, names: Iterable[str], listing: Command) -> tuple[str | Command, ...]:
+def _none_contains(kind: str, text: str, names: Iterable[str], listing: Command) -> tuple[str | Command, ...]:
     """The message that no name contains a text, with similar names."""
     hint = suggest(text, names)
-    return f"no {what} name contains {shorten(text)}{hint or ';'} ", listing, " lists all"
+    return f"no {kind} name contains {shorten(text)}{hint or ';'} ", listing, " lists all"
 
 
 def show_hardware(hw: Hardware | None = None, *, profile: PathLike | None = None) -> DeviceListing:
@@ -175,8 +175,8 @@ def show_hardware(hw: Hardware | None = None, *, profile: PathLike | None = None
 
     (run,) = read_runs([path("profile", profile)], None)
     identity = identify(run.profile.evidence, None, run.profile.files)
-    known = identity.known_name
-    yaml = partial(device_yaml, identity.device) if known is None else partial(library.text, known)
+    known_name = identity.known_name
+    yaml = partial(device_yaml, identity.device) if known_name is None else partial(library.text, known_name)
     return DeviceListing(listing.device(identity.device), yaml, identity.warnings)
 
 

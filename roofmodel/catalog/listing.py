@@ -86,17 +86,17 @@ def models(entries: list[Checkpoint]) -> ListingContent:
     return ListingContent(Group(MODELS.terminal(entries), footer), MODELS.records(entries))
 
 
-def classes(known: Mapping[str, Family]) -> dict[str, list[str]]:
+def classes(families_by_name: Mapping[str, Family]) -> dict[str, list[str]]:
     """The classes of each model type."""
-    return {name: [family.prefix + suffix for suffix in family.classes] for name, family in known.items()}
+    return {name: [family.prefix + suffix for suffix in family.classes] for name, family in families_by_name.items()}
 
 
-def families(known: Mapping[str, Family], custom_code: Mapping[str, Family]) -> ListingContent:
+def families(library_families: Mapping[str, Family], custom_code: Mapping[str, Family]) -> ListingContent:
     """The supported values of `model_type` and of `architectures` in a config.json.
 
     `custom_code`: the families whose classes come with their checkpoints.
     """
-    entries = sorted(classes({**known, **custom_code}).items())
+    entries = sorted(classes({**library_families, **custom_code}).items())
     rows = [{"model_type": model_type, "classes": names} for model_type, names in entries]
     exceptions = f"\n(for {', '.join(custom_code)}: the published parameters of their checkpoints)"
     caption = (
@@ -247,5 +247,5 @@ def device(chip: Device) -> ListingContent:
             reached.append(("tensor cores", by, f"{share:.0%} of aligned", unaligned.source or ""))
     if reached:
         parts += [Text(), _texts("measured", "by", "reached", "source", right=("reached",)).terminal(reached)]
-    parts += [Text(), *(Text(f"{name}: {what}", style="dim") for name, what in chip.sources.items())]
+    parts += [Text(), *(Text(f"{name}: {source}", style="dim") for name, source in chip.sources.items())]
     return ListingContent(Group(*parts), _plain(chip))
