@@ -58,7 +58,7 @@ class Collective(NamedTuple):
         return self.name in ROUNDS
 
     def sent(self, size: Number) -> Number:
-        """Bytes that a GPU sends, and also receives, for a full tensor of `whole` bytes."""
+        """Bytes that a GPU sends, and also receives, for a full tensor of `size` bytes."""
         if self.name == "send":
             return size
         if self.active:

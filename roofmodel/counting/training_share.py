@@ -33,8 +33,8 @@ from roofmodel.numbers.algebra import Number, is_just, minimum
 class TrainingShare:
     """The training step of one GPU, whose passes are built once for all kinds of recomputation and of optimizer.
 
-    `passed` is its forward pass without the loss, and `whole` the forward pass of all layers, if already counted. Other
-    steps must have the same layout, and the same sizes except the number of microbatches.
+    `passed` is its forward pass without the loss, and `model_operators` the forward pass of all layers, if
+    already counted. Other steps must have the same layout, and the same sizes except the number of microbatches.
     """
 
     def __init__(

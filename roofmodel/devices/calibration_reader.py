@@ -124,10 +124,10 @@ def _sets(node: YamlValue, timing: type[Timing]) -> Sets[Timing]:
 
 
 def _fitted(node: YamlValue, timing: type[Timing], shared: Mapping[str, YamlValue]) -> Fitted[Timing]:
-    declared, stated = parameters(timing), stated_parameters(timing)
-    entries = node.mapping((*stated, "fit"), required=(*stated, "fit"))
+    declared, fields_by_name = parameters(timing), stated_parameters(timing)
+    entries = node.mapping((*fields_by_name, "fit"), required=(*fields_by_name, "fit"))
     values: list[float] = []
-    for name, fields in stated.items():
+    for name, fields in fields_by_name.items():
         if len(fields) > 1:
             by_size = entries[name].mapping(tuple(map(str, HEAD_SIZES)))
             values_by_size = {int(size): _value(entry, declared[fields[0]]) for size, entry in by_size.items()}

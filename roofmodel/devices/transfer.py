@@ -57,17 +57,17 @@ class DeferredSets(Mapping[str, Mapping[str, Fitted[Any]]]):
         self._read = read
 
     @cached_property
-    def _found(self) -> tuple[Sets[Any], frozenset[str]]:
+    def _sets_and_differences(self) -> tuple[Sets[Any], frozenset[str]]:
         return self._read()
 
     @property
     def _sets(self) -> Sets[Any]:
-        return self._found[0]
+        return self._sets_and_differences[0]
 
     @property
     def differences(self) -> frozenset[str]:
         """The differences from the measured device that widened their intervals: keys of SPREADS."""
-        return self._found[1]
+        return self._sets_and_differences[1]
 
     def __getitem__(self, implementation: str) -> Mapping[str, Fitted[Any]]:
         return self._sets[implementation]

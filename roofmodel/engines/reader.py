@@ -160,7 +160,7 @@ def _kernels(kinds: Mapping[str, YamlValue]) -> dict[tuple[str, str, str], tuple
 
 
 def _levels(value: YamlValue, names: tuple[str, ...] | None) -> dict[str, YamlValue]:
-    """The entries of a mapping by generation (or, without `known`, by formats); one entry `any` for another value."""
+    """The entries of a mapping by generation (or, without `names`, by formats); one entry `any` for another value."""
     if not value.is_mapping:
         return {ANY: value}
     keys = value.mapping()

@@ -166,33 +166,35 @@ def _named_modules(method: str, settings: Settings) -> list[tuple[str, StoredWei
 
 
 def _settings_by_module(method: str, settings: Settings) -> Iterator[tuple[str, StoredWeights]]:
-    def stated(key: str) -> Iterator[tuple[str, Settings]]:
+    def settings_of(key: str) -> Iterator[tuple[str, Settings]]:
         section = settings if key == "" else settings.get(key)
         if isinstance(section, dict):
             yield from ((name, each) for name, each in section.items() if isinstance(each, dict))
 
     if method.startswith("modelopt"):
-        for name, each in stated("quantized_layers"):
+        for name, each in settings_of("quantized_layers"):
             yield _EXPERT.sub("experts.0", name), modelopt_format(each.get("quant_algo"), each) or StoredWeights(None)
     elif method == "mlx":
-        yield from ((name, stored_weights("mlx", each)) for name, each in stated("") if "bits" in each)
+        yield from ((name, stored_weights("mlx", each)) for name, each in settings_of("") if "bits" in each)
     elif method == "gptq":
-        for name, each in stated("dynamic"):
+        for name, each in settings_of("dynamic"):
             if not name.startswith("-:"):
                 both = {"group_size": settings.get("group_size"), "bits": settings.get("bits"), **each}
                 yield f"re:{name.removeprefix('+:')}", stored_weights(method, both)
     elif method in ("auto-round", "intel/auto-round"):
-        for name, each in stated("extra_config"):
+        for name, each in settings_of("extra_config"):
             if not _keeps_format(each):
                 yield name, integers(each.get("bits"), each.get("group_size", settings.get("group_size")), False)
     elif method == "hqq":
-        for name, each in stated("quant_config"):
+        for name, each in settings_of("quant_config"):
             if isinstance(each.get("weight_quant_params"), dict):
                 yield name, hqq(each)
     elif method == "quark":
-        yield from ((name, quark(each["weight"])) for name, each in stated("layer_quant_config") if each.get("weight"))
+        yield from (
+            (name, quark(each["weight"])) for name, each in settings_of("layer_quant_config") if each.get("weight")
+        )
     elif method == "gemma":
-        for name, each in stated("module_quant_configs"):
+        for name, each in settings_of("module_quant_configs"):
             yield f"re:.*(?:{name})", mean_bits(each.get("num_bits", settings.get("num_bits", 4)))
 
 

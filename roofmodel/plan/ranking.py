@@ -207,7 +207,7 @@ def by_part_of(seconds: float, communication: float, idle: float) -> dict[str, f
 
 def _gpu_time(candidate: Candidate, stage: Stage, by_part: bool) -> dict[str, float]:
     """The GPU time of the engines of a stage by what takes it: seconds per prompt of prefill engines, else per output
-    token. `by_part`: whether `one.shares` are those of this stage."""
+    token. `by_part`: whether `candidate.shares` are those of this stage."""
     per_request, shares = 1 / _engines(candidate, stage).requests_per_gpu, candidate.shares
     seconds = per_request if stage == "prefill" else per_request / candidate.osl
     if not by_part:

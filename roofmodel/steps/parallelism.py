@@ -106,26 +106,26 @@ def _sequence_obstacle(arch: Architecture) -> str | None:
 
 
 def data_parallel(
-    is_training: bool, asked: DataParallel | None, engine: Engine, layout: Parallel
+    is_training: bool, choice: DataParallel | None, engine: Engine, layout: Parallel
 ) -> DataParallel | None:
     """How replicas train: as asked, else DistributedDataParallel, or as Megatron-LM; None for one replica alone.
 
     Raises WorkloadError for DataParallel with models or optimizer state that are sharded: it runs all replicas in one
     process.
     """
-    if not is_training or (asked is None and layout.dp == 1):
+    if not is_training or (choice is None and layout.dp == 1):
         return None
-    if asked == "dataparallel" and layout.tp * layout.pp > 1:
+    if choice == "dataparallel" and layout.tp * layout.pp > 1:
         raise WorkloadError(
-            Option("data_parallel", asked), " replicates a model that is on one GPU; try ",
+            Option("data_parallel", choice), " replicates a model that is on one GPU; try ",
             Message(Option("tp", 1), " ", Option("pp", 1)), " or ", Option("data_parallel", "ddp"),
         )  # fmt: skip
-    if asked == "dataparallel" and layout.zero:
+    if choice == "dataparallel" and layout.zero:
         raise WorkloadError(
-            Option("data_parallel", asked), " updates all weights on the first GPU; try ", Option("zero", 0), " or ",
+            Option("data_parallel", choice), " updates all weights on the first GPU; try ", Option("zero", 0), " or ",
             Option("data_parallel", "ddp"),
         )  # fmt: skip
-    return asked or ("sequential" if engine.extra_kernels == "megatron" else "ddp")
+    return choice or ("sequential" if engine.extra_kernels == "megatron" else "ddp")
 
 
 def interleaves(is_training: bool, layout: Parallel) -> bool:
