@@ -72,7 +72,7 @@ def divisors(n: int) -> list[int]:
 def service_layouts(arch: Architecture, gpus: int, restrictions: Mapping[str, Collection[int]]) -> list[Layout]:
     """The layouts that use at most this number of GPUs and divide the model evenly, each with as many engines as fit.
 
-    `restrictions`, by option: such as {"tp": [4, 8]}. The experts are on every GPU of a tensor-parallel group (ep 1),
+    `restrictions` by option, such as {"tp": [4, 8]}. The experts are on every GPU of a tensor-parallel group (ep 1),
     one shard per GPU of it (ep = tp), or over any number of replicas (ep a multiple of tp), unless `ep` is given.
     Engines whose number of GPUs is a power of two come first. With more GPUs, the same engines are searched and more.
     """
@@ -100,7 +100,7 @@ def layouts(
 ) -> Iterator[Layout]:
     """The layouts that use exactly this number of GPUs and divide the model evenly.
 
-    `restrictions`, by option: such as {"tp": [4, 8]}. The experts are on every GPU of a tensor-parallel group (ep 1),
+    `restrictions` by option, such as {"tp": [4, 8]}. The experts are on every GPU of a tensor-parallel group (ep 1),
     one shard per GPU of it (ep = tp), or over all replicas (ep = tp × dp), unless `ep` is given.
     """
     for tp, pp in product(divisors(gpus), repeat=2):
