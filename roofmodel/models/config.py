@@ -246,7 +246,7 @@ def _checked(value: Any, source: Key, kind: FieldType, name: str) -> Any:
             setting, wanted = None, str(error)
     if setting is None or not kind.accepts(setting):
         is_text = (
-            "the text " if isinstance(value, str) and kind.expected.startswith(("a setting", "a whole setting")) else ""
+            "the text " if isinstance(value, str) and kind.expected.startswith(("a number", "a whole number")) else ""
         )
         raise ModelError(f"{name} is {is_text}{shorten(value)}; it must be {wanted}")
     return len(setting) if kind is LABELS and isinstance(setting, dict) else setting
