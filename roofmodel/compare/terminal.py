@@ -68,7 +68,7 @@ def _heading(comparison: ModelComparison, passes: FoundPasses, rows: Sequence[Co
 
 def _reasons(comparison: ModelComparison, rows: Sequence[ComparisonRow]) -> Iterator[RenderableType]:
     by_row = [(row_label(comparison, row), reasons(row, comparison)) for row in rows]
-    lines = [f"{name}: {'; '.join(found)}" for name, found in by_row if found]
+    lines = [f"{name}: {'; '.join(texts)}" for name, texts in by_row if texts]
     for line in lines[:MAX_LISTED]:
         yield Text(line, style="dim")
     if len(lines) > MAX_LISTED:
