@@ -115,7 +115,7 @@ def operation_row(folder: Path, name: str) -> str:
     """Markdown: the row of one table of measurements."""
     hw, what = TABLES[name]
     found = validate(str(folder / f"{name}.csv.gz"), Device.load(hw))
-    part, rows = found.whole, unseen(found, name)
+    part, rows = found.all_rows, unseen(found, name)
     assert part
     assert part.expected
     assert part.inside_interval

@@ -188,13 +188,13 @@ def _record(
     """Measure until the plan or its budget ends, or an interrupt; the table keeps the rows measured until then."""
     done, failed, interrupted = [], dict[str, dict[str, None]](), False
     try:
-        for number, found in enumerate(measure(plan, table.known), 1):
-            progress(str(found.case), number, len(plan.cases))
-            if isinstance(found, Failed):
-                failed.setdefault(found.reason, {})[" ".join(found.case.kind)] = None
+        for number, outcome in enumerate(measure(plan, table.known), 1):
+            progress(str(outcome.case), number, len(plan.cases))
+            if isinstance(outcome, Failed):
+                failed.setdefault(outcome.reason, {})[" ".join(outcome.case.kind)] = None
             else:
-                table.add(row(found, plan))
-                done.append(found)
+                table.add(row(outcome, plan))
+                done.append(outcome)
     except KeyboardInterrupt:
         interrupted = True
     finally:

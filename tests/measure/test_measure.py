@@ -371,7 +371,7 @@ def test_a_killed_run_keeps_its_rows_for_the_next_run(folder: Path) -> None:
     assert refused.returncode == 2
     assert "'k.csv.part'; --resume" in refused.stderr
     assert subprocess.run(resumed, capture_output=True, env=environment, check=False).returncode == 0
-    assert validate("k.csv", Device.load("cpu.yaml")).whole
+    assert validate("k.csv", Device.load("cpu.yaml")).all_rows
     assert not part.exists()
 
 
