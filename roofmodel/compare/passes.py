@@ -115,7 +115,7 @@ def _passes(
     has_times = len(busy) == divisor
     return FoundPasses(
         phase=name,
-        found=pass_count or detected,
+        detected=pass_count or detected,
         used=divisor,
         partial=partial,
         seconds=None if seconds is None else seconds / divisor,

@@ -81,7 +81,7 @@ def match_by_kind(
     seconds = total(kernel.seconds for kernel in kernels)
     launches = sum(kernel.invocations for kernel in kernels)
     mean = FoundPasses(
-        phase=phase, found=passes, used=passes, partial=False, seconds=None if seconds is None else seconds / passes,
+        phase=phase, detected=passes, used=passes, partial=False, seconds=None if seconds is None else seconds / passes,
         span_seconds=None, idle_seconds=None, kernels=launches / passes,
     )  # fmt: skip
     return SummaryMatch(

@@ -205,16 +205,16 @@ class _Template(string.Formatter):
     """Texts with quantities in braces: `{n}`, `{n:,}` (grouped), `{P_peak:FLOP/s}` (with a prefix), `{t:us}`."""
 
     def __init__(self, values: Mapping[str, Value]) -> None:
-        self.given = values
+        self.values = values
 
     def filled(self, text: str) -> str:
         """The text with values. Raises ValueError for an unknown name or unit."""
         return self.vformat(text, (), {}) if "{" in text or "}" in text else text
 
     def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:  # no attributes, no indices
-        if field_name not in self.given:
-            raise ValueError(f"unknown name {field_name!r} in braces{choices(field_name, self.given)}")
-        value = self.given[field_name]
+        if field_name not in self.values:
+            raise ValueError(f"unknown name {field_name!r} in braces{choices(field_name, self.values)}")
+        value = self.values[field_name]
         if field_name in facts.FULL_NAMES and isinstance(value, str):
             try:
                 return facts.FULL_NAMES[field_name](value), field_name

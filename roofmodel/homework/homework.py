@@ -252,17 +252,17 @@ def _answer_block(text: str) -> str:
     return "\n" * (start + 1) + "\n".join(lines[start + 1 : end])
 
 
-def _check_same_sheet(entries: Mapping[str, YamlValue], asked: Sheet) -> None:
+def _check_same_sheet(entries: Mapping[str, YamlValue], student_sheet: Sheet) -> None:
     """Raises AnswerError if the answers belong to another sheet."""
-    for key, value in (("student", asked.student), ("sheet", asked.name)):
+    for key, value in (("student", student_sheet.student), ("sheet", student_sheet.name)):
         if key in entries and not same_name(entries[key].text(), value):
             raise entries[key].error(
                 f"these are answers of {key} {shorten(entries[key].text())}, not of {value!r}; check ", Option(key)
             )
-    if "made" in entries and entries["made"].text() != asked.fingerprint:
+    if "made" in entries and entries["made"].text() != student_sheet.fingerprint:
         raise entries["made"].error(
-            f"made is {shorten(entries['made'].text())}, but this student and seed give {asked.fingerprint!r}; the "
-            "sheet was made with another ",
+            f"made is {shorten(entries['made'].text())}, but this student and seed give {student_sheet.fingerprint!r}; "
+            "the sheet was made with another ",
             Option("seed"),
             " or another version of roofmodel",
         )
