@@ -8,6 +8,7 @@ from typing import Any
 
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
+from roofmodel.errors import Option, OutputError
 from roofmodel.files import output_files
 from roofmodel.plot.columns import kernel_rows, kernel_table, point_file_table, point_rows
 from roofmodel.plot.panels import heading, panels_of, sources
@@ -89,7 +90,9 @@ def save_points(plot: RooflinePlot, path: str) -> Path:
     subtitle = provenance(panels_of(plot), sources(plot))
     return output_files.write(
         path,
-        draw=lambda file, form: picture.draw(panels_of(plot), heading(plot), subtitle, file, form),
+        draw=lambda file, form: picture.draw(
+            panels_of(plot), heading(plot), subtitle, file, form, regions=plot.regions, answers=not plot.hide_answers
+        ),
         texts={
             "html": lambda: points_page(plot),
             "json": lambda: encoding.as_json(points_document(plot)),
@@ -102,6 +105,8 @@ def points_page(plot: RooflinePlot) -> str:
     """The page of measured kernels and, with a model, of its predicted operators. Raises OutputError without plotly."""
     from roofmodel.roofline.page import html
 
+    if plot.hide_answers:
+        raise OutputError(Option("hide_answers"), ": an .html page shows all values; write .png, .svg or .pdf")
     return html(heading(plot), sources(plot), panels_of(plot), [*map(str, plot.warnings)])
 
 
