@@ -79,7 +79,7 @@ def draw(
         ]
         canvas.draw_ceiling_names(axes, slopes, pipes, answers)
         labels.place(axes, [(letter, at) for letter, positions in places.items() for at in positions], figure.dpi)
-        canvas.key(axes, entries)
+        canvas.key(axes, entries, fontsize=8.5 if len(entries) < 6 else 7.5)
         kinds = {p.category for panel_points in drawn for p in panel_points}
         kinds |= {p.category for panel in panels for p in panel.points if p.name in listed}
         titles = [panel.title for panel in panels]
@@ -125,7 +125,8 @@ def _foot(points: Sequence[Point], several: bool, shown: Window) -> Iterator[str
         yield TAIL_NOTE
     if any(p.finding for p in points):
         yield "Black ring: above its ceiling."
-    yield "Size: share of the device's time." if several else "Size: share of the time."
+    if any(p.share is not None for p in points):
+        yield "Size: share of the device's time." if several else "Size: share of the time."
     if outside := sum(not shown.contains(p) for p in points):
         yield f"Outside the axes: {outside} below {MIN_SHARE:.0%} of the time."
 
@@ -221,8 +222,10 @@ def _table(
     rights = [0.99 - width * (len(panels) - 1 - i) for i in range(len(panels))]
     max_letters = int((rights[0] - width - left - 0.02) / 0.0068)  # letters
     time = "time or phase" if any(p.predicted for panel in panels for p in panel.points) else "time"
-    title = f"longest first: {f'share of {time}, ' * shares}achieved / attainable" if answers else "name"
-    figure.text(left, top, title, color="0.3", fontsize=8)
+    title = f"longest first: {f'share of {time}, ' * shares}achieved / attainable"
+    if all(_is_textbook(p) for panel in panels for p in panel.points):
+        title = "arithmetic intensity, bound by"
+    figure.text(left, top, title if answers else "", color="0.3", fontsize=8)
     y = top - step
     if len(panels) > 1:
         for right, device_style in zip(rights, styles, strict=True):
@@ -236,17 +239,25 @@ def _table(
         figure.text(left + 0.02, y, shown[name], fontsize=9)
         for right, point in zip(rights, row_points, strict=True):
             if point is not None and answers:
-                share = "–" if point.share is None else f"{point.share:.0%}"
-                part = (
-                    "bound"
-                    if point.predicted
-                    else "–"
-                    if point.fraction is None
-                    else f"{'≥' * point.incomplete}{point.fraction:.0%}"
-                )
-                figure.text(right - 0.045, y, share * shares, ha="right", fontsize=9)
-                figure.text(right, y, part, ha="right", fontsize=9)
+                share, fraction = _share_and_fraction(point)
+                figure.text(right - 0.045 - 0.02 * _is_textbook(point), y, share * shares, ha="right", fontsize=9)
+                figure.text(right, y, fraction, ha="right", fontsize=9)
         y -= step
     rest = len({p.name for panel in panels for p in panel.points}) - len(listed)
     if rest:
         figure.text(left + 0.02, y, f"and {units.grouped(rest)} more", fontsize=8, color="0.4")
+
+
+def _is_textbook(point: Point) -> bool:
+    """Whether it is a textbook kernel, which has no share of a time."""
+    return point.predicted and point.share is None
+
+
+def _share_and_fraction(point: Point) -> tuple[str, str]:
+    """The share of the time and of the attainable performance; of a textbook kernel, the intensity and the bound."""
+    if _is_textbook(point):
+        return f"{units.significant(point.intensity or 0)} FLOP/B", point.bound or ""
+    share = "–" if point.share is None else f"{point.share:.0%}"
+    if point.predicted:
+        return share, "bound"
+    return share, "–" if point.fraction is None else f"{'≥' * point.incomplete}{point.fraction:.0%}"

@@ -67,7 +67,7 @@ def picture(
         for place, line in enumerate(lines):
             y = 0.095 if len(lines) == 1 else 0.082 + 0.025 * place
             figure.text(0.02, 1 - y / height_factor, line, color="0.35", fontsize=size)
-        figure.text(0.02, 0.015 / height_factor, foot, color="0.35", fontsize=min(8, 1450 / len(foot)))
+        figure.text(0.02, 0.015 / height_factor, foot, color="0.35", fontsize=min(8, 1450 / max(len(foot), 1)))
         metadata = {"Date": None} if form == "svg" else {"CreationDate": None} if form == "pdf" else {}
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name with characters that the font lacks
@@ -260,9 +260,9 @@ REGIONS = {
     "impossible": "#F3D9D9",
     "memory-bound": "#DCEBF7",
     "compute-bound": "#E1F2DE",
-    "below half of the ceiling": "#F4F0DC",
+    "below 50 %": "#F4F0DC",
 }
-"""The regions of a roofline (Williams et al. 2009) with their colors; bandwidth and peak make two of them impossible."""
+"""The regions of a roofline (Williams et al. 2009) with their colors. Two are impossible: by bandwidth and by peak."""
 
 
 def draw_regions(axes: Axes, device: Device, top: Pipe) -> list[Artist]:
