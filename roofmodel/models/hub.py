@@ -70,9 +70,9 @@ def load(model: str | os.PathLike[str], family: str | None = None, head: str | N
         return _from_path(expand(model), family, head)
     if not isinstance(model, str) or not model.strip():
         raise ModelError(f"{shorten(model)} is not a model; give a name (see ", LIST_MODELS, "), a path or a Hub id")
-    if named := re.fullmatch(r"(.+)@(\w+)", model):
-        if not os.path.exists(expand(model)):
-            return load(named[1], family, named[2])
+    named = re.fullmatch(r"(.+)@(\w+)", model)
+    if named and not os.path.exists(expand(model)):
+        return load(named[1], family, named[2])
     if model.startswith((".", "/", "~")):
         return _from_path(expand(model), family, head)
     entry = packaged(model)
