@@ -302,9 +302,8 @@ PRINTED = {"palm-8b": 8.63, "palm-62b": 62.50, "palm-540b": 540.35, "mt-nlg-530b
 
 @pytest.mark.parametrize(("name", "billions"), PRINTED.items())
 def test_models_from_the_tables_of_papers_have_their_printed_parameters(name: str, billions: float) -> None:
-    parameters = _counted(name)["parameters"]
-    digits = 2 if name.startswith("palm") else -1
-    assert round(parameters / 1e9, digits) == billions
+    tolerance = 0.01 if name.startswith("palm") else 5  # the last digit that the paper prints
+    assert _counted(name)["parameters"] / 1e9 == pytest.approx(billions, abs=tolerance)
 
 
 def test_a_name_may_state_another_head() -> None:
@@ -312,7 +311,7 @@ def test_a_name_may_state_another_head() -> None:
     assert (masked.head.name, classifier.head.name) == ("RobertaForMaskedLM", "RobertaForSequenceClassification")
     options: dict[str, Any] = {"phase": "train", "batch": 8, "seq": 416, "dtype": "fp32", "attention": "eager"}
     flops = [
-        roofmodel.estimate(name, "v100", **options).totals["matmul_flops"]
+        roofmodel.estimate(name, "v100", **options).to_dict()["phases"][0]["totals"]["matmul_flops"]
         for name in ("roberta-base", "roberta-base@ForSequenceClassification")
     ]
     # forward and twice backward: the transform and the logits of all tokens, against a pooler and two classes
