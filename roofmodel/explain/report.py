@@ -29,7 +29,7 @@ class CrossoverReport(Derivation, PictureResult):
         return (*super().suffixes(), "png", "svg")
 
     def save(self, path: PathLike) -> Path:
-        """Write a picture (png, svg) or the text (md, tex, json), by the suffix."""
+        """Write a picture (png, svg) or the text (md, tex, json, pdf), by the suffix."""
         from roofmodel.explain.crossover_picture import draw
         from roofmodel.files import output_files
 
