@@ -35,6 +35,6 @@ def test_without_pdflatex_the_error_says_how_to_install_it(tmp_path: Path, monke
     monkeypatch.setenv("PATH", str(tmp_path))
     roster = tmp_path / "roster.csv"
     roster.write_text("student\nAda\n")
-    with pytest.raises(OutputError, match="needs pdflatex.*texlive"):
+    with pytest.raises(OutputError, match=r"needs pdflatex.*texlive"):
         roofmodel.homework_class(roster, tmp_path / "sheets", suffix="pdf")
     assert not (tmp_path / "key.json").exists()
