@@ -82,7 +82,7 @@ def plot(
         n: Sizes of textbook kernels: 512,1024,4096 (default: 1024).
         line: Show your own kernel, such as 'A[i k] B[k j] -> C[i j]', with `size`.
         size: Size of an axis of `line`: i=4096, or i=n,j=n,k=128 for each size in `n`.
-        regions: Shade what is impossible, memory-bound, compute-bound, and below 50 % of the ceiling.
+        regions: Shade, for one device, what is impossible, memory-bound, compute-bound, and below 50 % of the ceiling.
         hide_answers: Leave the labels of bounds and values out of the picture, for an exam.
         family: Read an unknown model_type as this family, such as llama.
         progress: As for `read_profile`.
