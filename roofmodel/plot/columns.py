@@ -8,7 +8,8 @@ from roofmodel.numbers import units
 from roofmodel.plot.place import MeasuredKernels, Roofline
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
 from roofmodel.report.table import BYTES, COUNT, NAME, PERCENT, RATE, SECONDS, TIMES, Cell, Column, Table, joined
-from roofmodel.roofline.points import Point, flops_by_pipe, incomplete
+from roofmodel.roofline.judged_kernels import reasons_by_launch
+from roofmodel.roofline.points import Point, Reason, flops_by_pipe, incomplete
 
 LOWER_BOUND = "≥ lower bound: FLOPs of some pipes were not counted"
 
@@ -19,11 +20,21 @@ def _lower_bound(figure: str, incomplete: bool) -> str:
 
 
 class KernelRow(NamedTuple):
-    """A kernel with the name of its file and its device."""
+    """A kernel with the name of its file, its device, and the reasons for its time."""
 
     kernel: Kernel
     file: str = ""
     device: Device | None = None
+    reasons: Sequence[Reason] = ()
+
+
+REASONS_COLUMN = Column(
+    "reasons",
+    value=lambda row: [reason._asdict() for reason in row.reasons],
+    flat=lambda found: "; ".join(f"{each['reason']}: {each['evidence']}" for each in found) or None,
+    meaning="the reasons for its time, the costliest first: `reason`, `seconds` (an upper estimate of what its removal "
+    "could win) and `evidence`",
+)
 
 
 def _flops(row: KernelRow) -> str | None:
@@ -89,6 +100,7 @@ KERNELS = Table(
             "bytes", value=lambda row: row.kernel.bytes._asdict(), flat=Traffic._fields,
             meaning="bytes by memory level: `dram`, `l2`, `l1`",
         ),
+        REASONS_COLUMN,
     ),
     marks={"≥": LOWER_BOUND},
 )  # fmt: skip
@@ -97,11 +109,13 @@ KERNELS = Table(
 def kernel_rows(found: MeasuredKernels) -> list[KernelRow]:
     """A row for each kernel, device by device."""
     names = found.names
-    return [
-        KernelRow(kernel, names.get(kernel.file, kernel.file), identification and identification.device)
-        for profile, identification in found.runs
-        for kernel in profile.kernels
-    ]
+    rows = []
+    for profile, identification in found.runs:
+        device = identification and identification.device
+        judge = reasons_by_launch(profile, device)
+        for kernel in profile.kernels:
+            rows.append(KernelRow(kernel, names.get(kernel.file, kernel.file), device, judge(kernel)))
+    return rows
 
 
 def kernel_table(devices: int) -> Table:
@@ -167,7 +181,8 @@ def points_table(item: str = "kernel", share: str = "share") -> Table:
         "points",
         (
             Column("hardware", meaning="the device, if there are several"),
-            *(Column(field, value=f"point.{field}", meaning=_POINT[field]) for field in Point._fields),
+            *(Column(field, value=f"point.{field}", meaning=meaning) for field, meaning in _POINT.items()),
+            REASONS_COLUMN._replace(value=lambda row: [reason._asdict() for reason in row.point.reasons]),
             Column(None, "", text=lambda row: row.letter),
             Column(None, item, NAME, "point.name"),
             Column(None, "×", TIMES, "point.invocations", priority=3),

@@ -24,6 +24,7 @@ from roofmodel.roofline.ceilings import Ceilings, choose_ceilings
 from roofmodel.roofline.counted_kernels import KernelWork, with_counts
 from roofmodel.roofline.device import DeviceIdentification, UnknownDevice, identify
 from roofmodel.roofline.inputs import DeviceRun, read_runs
+from roofmodel.roofline.judged_kernels import not_judged, reasons_by_group
 from roofmodel.roofline.pipes import pipes_in_use
 from roofmodel.roofline.points import incomplete
 from roofmodel.steps.estimate import Estimate, estimate
@@ -97,6 +98,7 @@ class Roofline(NamedTuple):
     pipes: tuple[Pipe, ...]  # in use, by falling peak; does not depend on the grouping of the kernels
     predicted: Estimate | None = None  # the estimate of the predicted points
     counted: bool = False  # FLOPs and bytes are counted from the shapes of operators
+    not_judged: tuple[str, ...] = ()  # the titles of the reasons that the files' counters cannot tell
 
     @property
     def device(self) -> Device:
@@ -164,12 +166,15 @@ def place(
             kernels = run.profile.kernels  # summed kernels have only the maximum clock
         chosen = choose_ceilings(identification.device, clock, ceilings, kernels, may_be_locked)
         profile, works = with_counts(run.profile, chosen.device)
+        judged = reasons_by_group(profile, identification.device, by) if files else {}
+        missing = tuple(not_judged(profile)) if files else ()
         if stated:
             profile, remarks, matched = with_stated_flops(profile, stated, chosen.device)
             notes += remarks
             used |= matched
         found, point_warnings = _measured_points(profile, by, identification, chosen, run.hw) if files else ([], [])
         point_warnings += _count_warnings(profile, works)
+        found = [point._replace(reasons=tuple(judged.get(point.name, ()))) for point in found]
         single = found if by == "name" else points.points(_groups(profile, "name"), chosen.device)
         report = None
         run_warnings: list[Text] = [*run.profile.warnings, *identification.warnings, *chosen.notes, *point_warnings]
@@ -180,7 +185,9 @@ def place(
             run_warnings += warnings_in(report.notes)
         pipes = tuple(pipes_in_use(single, chosen.device))
         shown_files = tuple(names[file] for file in run.profile.files)
-        rooflines.append(Roofline(identification, chosen, shown_files, tuple(found), pipes, report, bool(works)))
+        rooflines.append(
+            Roofline(identification, chosen, shown_files, tuple(found), pipes, report, bool(works), missing)
+        )
         device = f"{identification.device.id}: " if len(runs) > 1 else ""
         run_warnings = [rename_files(text, names) for text in run_warnings]
         warnings += [Message(device, text) if device else text for text in run_warnings]

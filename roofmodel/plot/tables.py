@@ -13,7 +13,9 @@ from roofmodel.plot.columns import KERNELS, KernelRow, PointRow
 from roofmodel.plot.columns import points_table as points_columns
 from roofmodel.plot.panels import COUNTED, panels_of
 from roofmodel.plot.place import DeviceProfile, MeasuredKernels, RooflinePlot
+from roofmodel.plot.why import why_section
 from roofmodel.report.columns import omitted_rows
+from roofmodel.roofline.judged_kernels import not_judged, reasons_by_group
 from roofmodel.roofline.panel import DEVICE_SOURCES, Panel, category_style
 from roofmodel.roofline.points import Point
 
@@ -40,6 +42,7 @@ def _kernels(run: DeviceProfile) -> Iterator[RenderableType]:
     device = identification and identification.device
     yield KERNELS.without("hardware").terminal(KernelRow(kernel, device=device) for kernel in longest)
     yield from omitted_rows(len(profile.kernels) - len(longest), "csv", "json")
+    yield from why_section(reasons_by_group(profile, device), not_judged(profile))
 
 
 def points_table(plot: RooflinePlot) -> Group:
@@ -64,6 +67,8 @@ def device_table(panel: Panel, letters: Mapping[str, str]) -> Group:
             Text(f"predicted operators at their bounds{workload}", style="bold"),
             *_points(panel, predicted, letters, "operator", "of phase"),
         ]
+    found = {point.name: list(point.reasons) for point in measured}
+    blocks += why_section(found, panel.not_judged)
     return Group(*blocks, Text(), chart.PointsChart(panel, letters))
 
 

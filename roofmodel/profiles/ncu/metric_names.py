@@ -61,7 +61,7 @@ def dimension(name: str) -> str:
     if ".pct" in name or name.endswith("_pct"):
         return "%"
     rate = "/s" if name.endswith("per_second") else ""
-    return ("byte" if "__bytes" in name or "__t_bytes" in name else "") + rate
+    return ("byte" if re.search(r"__(t_)?bytes|data_bytes", name) else "") + rate
 
 
 _LABELS = {
@@ -89,6 +89,8 @@ _LABELS = {
     ("L1/TEX Cache Throughput", "%"): "l1tex__throughput.avg.pct_of_peak_sustained_active",
     ("Compute (SM) Throughput", "%"): "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     ("Executed Ipc Elapsed", ""): "sm__inst_executed.avg.per_cycle_elapsed",
+    ("One or More Eligible", "%"): "smsp__issue_active.avg.pct_of_peak_sustained_active",
+    ("Avg. Active Threads Per Warp", ""): "smsp__thread_inst_executed_per_inst_executed.ratio",
     ("L1/TEX Hit Rate", "%"): "l1tex__t_sector_hit_rate.pct",
     ("L2 Hit Rate", "%"): "lts__t_sector_hit_rate.pct",
 }
