@@ -20,6 +20,7 @@ def read_profile(
     *files: PathLike,
     hw: Hardware | None = None,
     times: PathLike | Iterable[PathLike] = (),
+    before: PathLike | Iterable[PathLike] = (),
     progress: ProgressCallback = no_progress,
 ) -> ProfileReport:
     """Read profiler files (ncu, nvprof, nsys, PyTorch) into one table of kernels.
@@ -30,6 +31,7 @@ def read_profile(
         *files: Profiler files or patterns; - for stdin; FILE@HW sets the device of a file.
         hw: The device, if the files do not state it or state it wrongly.
         times: Take the times from this nsys, nvprof or PyTorch file, not from `files`.
+        before: Files or patterns of the same program before a change; compare the kernels with theirs.
         progress: Called with a file's name, the bytes that were read, and its size.
 
     Examples:
@@ -41,7 +43,9 @@ def read_profile(
     from roofmodel.profiles.reading import report_progress
 
     with report_progress(progress):
-        return ProfileReport(kernels(arguments.paths("files", files), hw, arguments.paths("times", times)))
+        measured = kernels(arguments.paths("files", files), hw, arguments.paths("times", times))
+        old = arguments.paths("before", before)
+        return ProfileReport(measured, kernels(old, hw) if old else None)
 
 
 @checked

@@ -5,12 +5,16 @@ from typing import NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.numbers import units
+from roofmodel.plot.comparison import KernelChange
 from roofmodel.plot.place import MeasuredKernels, Roofline
 from roofmodel.profiles.kernel import Flops, Kernel, Traffic
+from roofmodel.report.columns import shorten
 from roofmodel.report.table import BYTES, COUNT, NAME, PERCENT, RATE, SECONDS, TIMES, Cell, Column, Table, joined
 from roofmodel.roofline.judged_kernels import reasons_by_launch
+from roofmodel.roofline.kernel_names import short_name
 from roofmodel.roofline.points import Point, Reason, flops_by_pipe, incomplete
 
+MAX_NAME = 40  # characters of a name in the table of changes
 LOWER_BOUND = "≥ lower bound: FLOPs of some pipes were not counted"
 
 
@@ -103,6 +107,36 @@ KERNELS = Table(
         REASONS_COLUMN,
     ),
     marks={"≥": LOWER_BOUND},
+)  # fmt: skip
+
+
+def _relative(row: KernelChange) -> str:
+    return "" if row.relative_change is None else f"{row.relative_change:+.0%}"
+
+
+def _kernel_and_causes(row: KernelChange) -> str:
+    name = shorten(short_name(row.name), MAX_NAME)
+    renamed = f" (was {shorten(short_name(row.before_name), MAX_NAME)})" if row.before_name else ""
+    return f"{name}{renamed}{': ' * bool(row.causes)}{'; '.join(row.causes)}"
+
+
+CHANGES = Table(
+    "changes",
+    (
+        Column("name", meaning="the kernel"),
+        Column("before_name", meaning="its name before the change, if it was another one"),
+        Column("verdict", "", meaning="`faster`, `slower`, `unchanged` (within 2 %), `new` or `gone`"),
+        Column("before_launches", value="before.summed.invocations", meaning="the number of launches before"),
+        Column("after_launches", value="after.summed.invocations", meaning="the number of launches after"),
+        Column("before_seconds", "before", SECONDS, unknown="–", meaning="the sum of their durations before"),
+        Column("after_seconds", "after", SECONDS, unknown="–", meaning="the sum of their durations after"),
+        Column("change_seconds", "change", SECONDS, meaning="after - before"),
+        Column("relative_change", "", PERCENT, text=_relative, meaning="after / before - 1"),
+        Column(
+            "causes", "kernel: what changed with its time", flat="; ".join, text=_kernel_and_causes, wrap=True,
+            meaning="what changed with the time: reasons by their cost, and counters",
+        ),
+    ),
 )  # fmt: skip
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from roofmodel.devices.device import Device
 from roofmodel.devices.parts import Pipe
 from roofmodel.files import output_files
-from roofmodel.plot.columns import kernel_rows, kernel_table, point_file_table, point_rows
+from roofmodel.plot.columns import CHANGES, kernel_rows, kernel_table, point_file_table, point_rows
+from roofmodel.plot.comparison import KernelChange, total_seconds
 from roofmodel.plot.panels import heading, panels_of, sources
 from roofmodel.plot.place import MeasuredKernels, Roofline, RooflinePlot
 from roofmodel.report import encoding
@@ -39,6 +40,17 @@ def kernels_document(found: MeasuredKernels) -> dict[str, Any]:
         ],
         "kernels": kernel_table(len(found.runs)).records(kernel_rows(found)),
         "warnings": list(map(str, found.warnings)),
+    }
+
+
+def comparison_document(
+    before: MeasuredKernels, after: MeasuredKernels, changes: Sequence[KernelChange]
+) -> dict[str, Any]:
+    """The key `comparison` of `roofmodel.kernels/1`."""
+    return {
+        "before": {"files": list(before.names.values()), "seconds": total_seconds(before)},
+        "after": {"files": list(after.names.values()), "seconds": total_seconds(after)},
+        "kernels": CHANGES.records(changes),
     }
 
 
