@@ -15,6 +15,7 @@ from roofmodel.plot.place import MeasuredKernels
 from roofmodel.profiles.kernel import Kernel
 from roofmodel.roofline.judged_kernels import reasons_by_group
 from roofmodel.roofline.points import KernelGroup, Reason, flops_by_pipe, group, total
+from roofmodel.roofline.reasons import TITLES
 
 Verdict = Literal["faster", "slower", "unchanged", "new", "gone"]
 UNCHANGED = 0.02  # of the time
@@ -101,7 +102,7 @@ def _names(old: Iterable[str], new: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def _groups(measured: MeasuredKernels) -> dict[str, MeasuredGroup]:
     """The launches by name, in the order of the first launch of each."""
-    found: dict[str, MeasuredGroup] = {}
+    groups: dict[str, MeasuredGroup] = {}
     for profile, identification in measured.runs:
         longest: dict[str, Kernel] = {}
         for kernel in profile.kernels:
@@ -111,8 +112,8 @@ def _groups(measured: MeasuredKernels) -> dict[str, MeasuredGroup]:
         judged = reasons_by_group(profile, identification.device if identification else None)
         sums = {each.name: each for each in group(profile.kernels, "name")}
         for name, kernel in longest.items():
-            found.setdefault(name, MeasuredGroup(sums[name], kernel, judged.get(name, ())))
-    return found
+            groups.setdefault(name, MeasuredGroup(sums[name], kernel, judged.get(name, ())))
+    return groups
 
 
 def _seconds(kernel: Kernel) -> float:
@@ -126,11 +127,11 @@ def _changed_reasons(before: MeasuredGroup, after: MeasuredGroup) -> Iterator[st
     changes = {name: new.get(name, 0.0) - old.get(name, 0.0) for name in (*old, *new)}
     for name in sorted(changes, key=lambda name: -abs(changes[name])):
         if changes[name] * change > 0 and abs(changes[name]) >= EXPLAINS * abs(change):
-            yield f"{name}: {_time(old.get(name))} → {_time(new.get(name))}"
+            yield f"{TITLES[name]} {_time(old.get(name))} → {_time(new.get(name))}"
 
 
 def _time(seconds: float | None) -> str:
-    return units.seconds(seconds) if seconds else "none"
+    return units.seconds(seconds) if seconds else "0"
 
 
 def _flops(side: MeasuredGroup) -> float | None:
@@ -161,16 +162,15 @@ _COUNTERS: tuple[tuple[str, Callable[[MeasuredGroup], float | None], int], ...] 
 def _changed_counters(before: MeasuredGroup, after: MeasuredGroup) -> Iterator[str]:
     """The counters that changed in the direction of the time, the largest ratio first."""
     slower = after.seconds > before.seconds
-    found = []
+    changed = []
     for name, value, sign in _COUNTERS:
         old, new = value(before), value(after)
         if not old or not new or abs(new / old - 1) < UNCHANGED:
             continue
         if sign == 0 or (new > old) == (slower == (sign > 0)):
-            found.append(
-                (max(new / old, old / new), f"{name} {units.si(old)} → {units.si(new)} ({new / old - 1:+.0%})")
-            )
-    yield from (text for _, text in sorted(found, key=lambda each: -each[0]))
+            ratio = f"({new / old - 1:+.0%})" if new < 10 * old else f"({new / old:.0f} times)"
+            changed.append((max(new / old, old / new), f"{name} {units.si(old)} → {units.si(new)} {ratio}"))
+    yield from (text for _, text in sorted(changed, key=lambda each: -each[0]))
 
 
 def total_seconds(measured: MeasuredKernels) -> float | None:

@@ -11,13 +11,12 @@ from roofmodel.numbers import units
 from roofmodel.report.table import SECONDS, TEXT, Column, Table
 from roofmodel.roofline.kernel_names import legend_names, short_name
 from roofmodel.roofline.points import Reason
-from roofmodel.roofline.reasons import NOTHING, REASONS
+from roofmodel.roofline.reasons import NOTHING, REASONS, TITLES
 
 SHOWN = 8  # kernels in the section
 SECOND = 0.5  # of the cost of the first reason: a second one is shown
 NAME_WIDTH = 28  # characters
 WITH_COUNTERS = [rule.title for rule in REASONS if rule.needs]
-TITLES = {rule.name: rule.title for rule in REASONS}
 
 WHY = Table(
     "why",
@@ -28,9 +27,9 @@ WHY = Table(
 )
 
 
-def reason_sentence(found: Sequence[Reason]) -> str:
+def reason_sentence(reasons: Sequence[Reason]) -> str:
     """The first reason in words, and the second one if it costs nearly as much."""
-    first, *others = found
+    first, *others = reasons
     second = [reason for reason in others[:1] if reason.seconds >= SECOND * first.seconds > 0]
     also = [f"; up to {units.seconds(each.seconds)}: {TITLES[each.reason]} ({each.evidence})" for each in second]
     if first.evidence.startswith(NOTHING):
@@ -38,9 +37,9 @@ def reason_sentence(found: Sequence[Reason]) -> str:
     return f"{TITLES[first.reason]} ({first.evidence}){''.join(also)}"
 
 
-def why_section(found: Mapping[str, Sequence[Reason]], missing: Sequence[str]) -> Iterator[RenderableType]:
+def why_section(judged: Mapping[str, Sequence[Reason]], missing: Sequence[str]) -> Iterator[RenderableType]:
     """The most expensive kernels with their first reasons, and the reasons that the files' counters cannot tell."""
-    rows = {name: listed for name, listed in found.items() if listed}
+    rows = {name: listed for name, listed in judged.items() if listed}
     names = legend_names({name: short_name(name) for name in [*rows][:SHOWN]}, NAME_WIDTH)
     if not rows:
         return

@@ -43,13 +43,13 @@ def _idle(profile: Profile) -> dict[int, float]:
 def gaps(kernels: Iterable[Kernel], copies: Iterable[Kernel] = ()) -> dict[int, float]:
     """The idle time of its GPU before each kernel of a timeline, by `id(kernel)`; empty without start times."""
     last: dict[tuple[str, str | None, str | None], float] = {}
-    found = {}
+    idle = {}
     timed = [kernel for kernel in (*kernels, *copies) if kernel.start is not None and kernel.seconds is not None]
     for kernel in sorted(timed, key=lambda kernel: kernel.start or 0.0):
         key, start = (kernel.file, kernel.process, kernel.device), kernel.start or 0.0
-        found[id(kernel)] = max(start - last.get(key, start), 0.0)
+        idle[id(kernel)] = max(start - last.get(key, start), 0.0)
         last[key] = max(last.get(key, start), start + (kernel.seconds or 0.0))
-    return found
+    return idle
 
 
 def summed_reasons(
@@ -62,10 +62,10 @@ def summed_reasons(
     alike: dict[tuple[object, ...], list[Kernel]] = {}
     for kernel in kernels:
         alike.setdefault((group(kernel), kernel.name, kernel.grid, kernel.block), []).append(kernel)
-    found: dict[str, dict[str, Reason]] = {}
+    groups: dict[str, dict[str, Reason]] = {}
     for (name, *_), launches in alike.items():
         longest = max(launches, key=lambda kernel: (kernel.seconds or 0.0) / kernel.invocations)
-        own = found.setdefault(str(name), {})
+        own = groups.setdefault(str(name), {})
         seconds = sum(kernel.seconds or 0.0 for kernel in launches)
         gap = sum(idle.get(id(kernel), 0.0) for kernel in launches) / len(launches)
         for reason in reasons(longest, device, gap):
@@ -79,4 +79,4 @@ def summed_reasons(
                 own[reason.reason] = larger._replace(seconds=before.seconds + scaled.seconds)
     # a kernel at its ceiling has that first
     order = lambda reason: (not reason.evidence.startswith(NOTHING), -reason.seconds)  # noqa: E731
-    return {name: sorted(own.values(), key=order) for name, own in found.items()}
+    return {name: sorted(own.values(), key=order) for name, own in groups.items()}

@@ -260,7 +260,7 @@ COLUMNS = (
     PointColumn("work", "category", str, word=True),
     PointColumn("occupancy", "occupancy", "{:.0%}".format),
     PointColumn("registers", "registers", str),
-    PointColumn("why", "reasons", lambda found: found[0].evidence if found else "", word=True),
+    PointColumn("why", "reasons", lambda reasons: reasons[0].evidence if reasons else "", word=True),
 )
 
 
@@ -299,7 +299,7 @@ def _row(number: int, index: int, device: str, point: Point, columns: Iterable[P
         cells.append(f'<td class="word" data-value="{escape(device)}">{escape(device)}</td>')
     for column in columns:
         value = getattr(point, column.field)
-        raw = escape(column.text(point) if column.word else "" if value is None else str(value))
+        raw = escape(column.text(point) if column.field == "reasons" else "" if value is None else str(value))
         cells.append(f'<td{_class(column)} data-value="{raw}">{escape(column.text(point))}</td>')
     tokens = escape(" ".join(_tokens(index, point)))
     return f'<tr data-point="{number}" data-tokens="{tokens}">{"".join(cells)}</tr>'

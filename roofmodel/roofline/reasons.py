@@ -97,9 +97,9 @@ class Launch:
     @property
     def limits(self) -> dict[str, float]:
         """What limits the thread blocks of an SM -> that number of blocks; empty if it was not collected."""
-        found = {name: self.get(_LIMIT + metric) for name, metric in _LIMITERS.items()}
-        slots = found["block_size"] or math.inf  # a resource that is not used has the limit of the block slots
-        return {name: blocks for name, blocks in found.items() if blocks and (blocks < slots or name == "block_size")}
+        limits = {name: self.get(_LIMIT + metric) for name, metric in _LIMITERS.items()}
+        slots = limits["block_size"] or math.inf  # a resource that is not used has the limit of the block slots
+        return {name: blocks for name, blocks in limits.items() if blocks and (blocks < slots or name == "block_size")}
 
     @property
     def max_blocks(self) -> float | None:
@@ -297,10 +297,10 @@ def _no_tensor_cores(launch: Launch, terms: Terms) -> Removed:
 def _unaligned(launch: Launch, terms: Terms) -> Removed:
     """With rows of a multiple of 16 bytes: the same FLOPs at the peak of the tensor cores, and the DRAM traffic."""
     tensor = {pipe: seconds for pipe, seconds in launch.pipe_seconds.items() if pipe.startswith("tensor_")}
-    found = re.search(r"align[a-c]?([12])(?!\d)", launch.kernel.name)
-    if not tensor or found is None or category(launch.kernel.name) not in MATMULS:
+    match = re.search(r"align[a-c]?([12])(?!\d)", launch.kernel.name)
+    if not tensor or match is None or category(launch.kernel.name) not in MATMULS:
         return None
-    text = f"the kernel's name says loads of {units.count(int(found[1]), 'element')}: rows are no multiple of 16 bytes"
+    text = f"the kernel's name says loads of {units.count(int(match[1]), 'element')}: rows are no multiple of 16 bytes"
     return terms.with_busy(sm=max(tensor.values()), l1=0.0, l2=0.0), text
 
 
@@ -483,6 +483,7 @@ REASONS = (
     Rule("compute_bound", "pipes of the SMs", (), _bound("sm")),
     Rule("latency", "latency", (_STALL.format("long_scoreboard"),), _latency),
 )  # fmt: skip
+TITLES = {rule.name: rule.title for rule in REASONS}
 BOUNDS = ("dram_bound", "l2_bound", "l1_bound", "compute_bound")
 
 
@@ -494,7 +495,7 @@ def reasons(kernel: Kernel, device: Device | None, gap: float = 0.0) -> list[Rea
     launch = Launch(kernel, device, gap)
     if not launch.seconds:
         return []
-    terms, found = launch.terms(), list[Reason]()
+    terms, costly = launch.terms(), list[Reason]()
     bound: Reason | None = None
     for rule in REASONS:
         removed = rule.remove(launch, terms)
@@ -505,9 +506,9 @@ def reasons(kernel: Kernel, device: Device | None, gap: float = 0.0) -> list[Rea
         if rule.name in BOUNDS and terms.busy[terms.busiest or ""] >= AT_CEILING * launch.seconds:
             bound = reason
         if cost > RELEVANT * (launch.seconds + gap):
-            found.append(reason)
+            costly.append(reason)
         terms = removed[0]
-    found.sort(key=lambda reason: -reason.seconds)
-    if bound is not None and (not found or found[0].seconds < (1 - AT_CEILING) / 2 * (kernel.seconds or 0)):
-        return [bound, *(reason for reason in found if reason != bound)]
-    return found
+    costly.sort(key=lambda reason: -reason.seconds)
+    if bound is not None and (not costly or costly[0].seconds < (1 - AT_CEILING) / 2 * (kernel.seconds or 0)):
+        return [bound, *(reason for reason in costly if reason != bound)]
+    return costly
