@@ -406,6 +406,7 @@ def _atomics(launch: Launch, terms: Terms) -> Removed:
 # --- What is left -------------------------------------------------------------------------------------
 
 _UNITS = {"dram": "DRAM", "l2": "L2", "l1": "L1", "sm": "the SMs' pipes"}
+_LOADS = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
 _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 _STALLS = {
     "long_scoreboard": "global or local memory", "short_scoreboard": "shared memory or special functions",
@@ -442,6 +443,9 @@ def _latency(launch: Launch, terms: Terms) -> Removed:
     if stalls and sum(stalls.values()):
         first = max(stalls, key=lambda name: stalls[name])
         text += f"; warps wait for {_STALLS[first]} ({stalls[first] / sum(stalls.values()):.0%} of their stalls)"
+        loads, instructions = launch.get(_LOADS), launch.get("smsp__inst_executed.sum")
+        if first == "long_scoreboard" and loads and instructions:
+            text += f", {stalls[first] * instructions / loads:.0f} cycles for each load: independent loads overlap"
     return terms._replace(waiting=0.0), text
 
 
