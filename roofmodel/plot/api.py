@@ -59,6 +59,7 @@ def plot(
     flops: str | Iterable[str] = (),
     times: PathLike | Iterable[PathLike] = (),
     by: KernelGrouping = "name",
+    instructions: bool = False,
     family: str | None = None,
     progress: ProgressCallback = no_progress,
     **workload: Unpack[WorkloadOptions],
@@ -78,6 +79,7 @@ def plot(
         times: Take the times from this nsys, nvprof or PyTorch file, not from `files`.
         by: Group kernels by name, base (without template arguments), nvtx, category, or lecture (matrix-mul,
             memory_mgmt, custom_ops, other).
+        instructions: Show warp instructions per memory transaction instead of FLOPs per byte (ncu --set full).
         family: Read an unknown model_type as this family, such as llama.
         progress: As for `read_profile`.
         **workload: The options of `estimate`, for `model`.
@@ -94,7 +96,8 @@ def plot(
     with report_progress(progress):
         placed = place(
             paths, hw, by=by, model=name, family=family, workload=workload, times=timed, clock=clock,
-            ceilings=ceilings, flops=[flops] if isinstance(flops, str) else arguments.words("flops", flops),
+            ceilings=ceilings, instructions=instructions,
+            flops=[flops] if isinstance(flops, str) else arguments.words("flops", flops),
         )  # fmt: skip
     return PlotReport(placed)
 

@@ -24,7 +24,8 @@ from roofmodel.roofline.ceilings import Ceilings, choose_ceilings
 from roofmodel.roofline.counted_kernels import KernelWork, with_counts
 from roofmodel.roofline.device import DeviceIdentification, UnknownDevice, identify
 from roofmodel.roofline.inputs import DeviceRun, read_runs
-from roofmodel.roofline.judged_kernels import not_judged, reasons_by_group
+from roofmodel.roofline.instructions import InstructionPoint, instruction_points
+from roofmodel.roofline.judged_kernels import JUDGED, not_judged, reasons_by_group
 from roofmodel.roofline.pipes import pipes_in_use
 from roofmodel.roofline.points import incomplete
 from roofmodel.steps.estimate import Estimate, estimate
@@ -99,6 +100,7 @@ class Roofline(NamedTuple):
     predicted: Estimate | None = None  # the estimate of the predicted points
     counted: bool = False  # FLOPs and bytes are counted from the shapes of operators
     not_judged: tuple[str, ...] = ()  # the titles of the reasons that the files' counters cannot tell
+    instructions: tuple[InstructionPoint, ...] = ()  # of the instruction roofline
 
     @property
     def device(self) -> Device:
@@ -114,6 +116,7 @@ class RooflinePlot(NamedTuple):
     warnings: tuple[Text, ...]
     by: str = "name"  # the grouping of the kernels
     notes: tuple[Text, ...] = ()  # about options that do not apply
+    instructions: bool = False  # whether the instruction roofline is shown
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -138,6 +141,7 @@ def place(
     clock: str = "boost",
     ceilings: str = "datasheet",
     flops: Sequence[str] = (),
+    instructions: bool = False,
 ) -> RooflinePlot:
     """Measured kernels (FILE or FILE@HW), grouped `by`, and a model's operators on each device, as points.
 
@@ -168,6 +172,7 @@ def place(
         profile, works = with_counts(run.profile, chosen.device)
         judged = reasons_by_group(profile, identification.device, by) if files else {}
         missing = tuple(not_judged(profile)) if files else ()
+        warps = tuple(instruction_points(profile.longest(JUDGED), by, identification.device))
         if stated:
             profile, remarks, matched = with_stated_flops(profile, stated, chosen.device)
             notes += remarks
@@ -186,7 +191,7 @@ def place(
         pipes = tuple(pipes_in_use(single, chosen.device))
         shown_files = tuple(names[file] for file in run.profile.files)
         rooflines.append(
-            Roofline(identification, chosen, shown_files, tuple(found), pipes, report, bool(works), missing)
+            Roofline(identification, chosen, shown_files, tuple(found), pipes, report, bool(works), missing, warps)
         )
         device = f"{identification.device.id}: " if len(runs) > 1 else ""
         run_warnings = [rename_files(text, names) for text in run_warnings]
@@ -194,7 +199,7 @@ def place(
     refuse_unused(stated, used, (kernel for run in runs for kernel in run.profile.summed()))
     if architecture is not None and os.path.exists(expand(str(model))):
         model = architecture.name
-    return RooflinePlot(tuple(rooflines), model, tuple(warnings), by, tuple(notes))
+    return RooflinePlot(tuple(rooflines), model, tuple(warnings), by, tuple(notes), instructions)
 
 
 def _measured_points(

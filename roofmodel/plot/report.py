@@ -120,7 +120,7 @@ class PlotReport(TextResult, PictureResult):
     @property
     def default_path(self) -> str:
         """The picture that `roof plot` writes without `-o`: FILE.roofline.png in the working folder."""
-        return f"{self.placed.stem}.roofline.png"
+        return f"{self.placed.stem}.{'instructions' if self.placed.instructions else 'roofline'}.png"
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `roof plot --format json` prints."""
@@ -153,9 +153,10 @@ class PlotReport(TextResult, PictureResult):
         return save_points(self.placed, arguments.path("path", path))
 
     def __rich__(self) -> Any:
+        from roofmodel.plot.instructions import instructions_table
         from roofmodel.plot.tables import points_table
 
-        return points_table(self.placed)
+        return instructions_table(self.placed) if self.placed.instructions else points_table(self.placed)
 
     def __repr__(self) -> str:
         points = sum(len(roofline.points) for roofline in self.placed.rooflines)

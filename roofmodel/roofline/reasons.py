@@ -29,7 +29,7 @@ from roofmodel.roofline.points import Reason, flops_by_pipe
 
 DRAM_REACHED = 0.92  # of the peak bandwidth, by copies (BabelStream: 3.08 of 3.35 TB/s on an H100 SXM)
 SHORTEST = 1e-6  # seconds of an empty kernel, about
-AT_CEILING = 0.8  # of its peak: nothing to win at the busiest unit
+AT_CEILING = 0.85  # of its peak: nothing to win at the busiest unit, unless another reason costs the rest
 BUSY = 0.6  # of the time: the busiest unit limits the launch (the threshold of Nsight Compute)
 RELEVANT = 0.02  # of the time: smaller costs are no reasons
 CLOCK_TOLERANCE = 0.05
@@ -428,7 +428,7 @@ def _bound(unit: str) -> Callable[[Launch, Terms], Removed]:
         then = f"; then {nearest}, {others[nearest] / launch.seconds:.0%}" if nearest else ""
         share = terms.busy[unit] / launch.seconds * (DRAM_REACHED if unit == "dram" else 1)
         nothing = NOTHING * (terms.busy[unit] >= AT_CEILING * launch.seconds)
-        return terms._replace(waiting=0.0), f"{nothing}{_UNITS[unit]} at {share:.0%} of its peak{then}"
+        return terms._replace(waiting=0.0), f"{nothing}{_UNITS[unit]} at {share:.0%} of the peak{then}"
 
     return remove
 
@@ -481,10 +481,10 @@ REASONS = (
     Rule("bank_conflicts", "bank conflicts", (_SHARED[0],), _bank_conflicts),
     Rule("atomics", "atomics", (_ATOMICS.format("max"),), _atomics),
     Rule("low_clock", "low clock", (), _low_clock),
-    Rule("dram_bound", "DRAM", (), _bound("dram")),
-    Rule("l2_bound", "L2 rather than DRAM", ("lts__throughput.avg.pct_of_peak_sustained_elapsed",), _bound("l2")),
-    Rule("l1_bound", "L1 rather than DRAM", ("lts__throughput.avg.pct_of_peak_sustained_elapsed",), _bound("l1")),
-    Rule("compute_bound", "pipes of the SMs", (), _bound("sm")),
+    Rule("dram_bound", "bound by DRAM", (), _bound("dram")),
+    Rule("l2_bound", "bound by L2", ("lts__throughput.avg.pct_of_peak_sustained_elapsed",), _bound("l2")),
+    Rule("l1_bound", "bound by L1", ("lts__throughput.avg.pct_of_peak_sustained_elapsed",), _bound("l1")),
+    Rule("compute_bound", "bound by the SMs", (), _bound("sm")),
     Rule("latency", "latency", (_STALL.format("long_scoreboard"),), _latency),
 )  # fmt: skip
 TITLES = {rule.name: rule.title for rule in REASONS}
@@ -513,6 +513,6 @@ def reasons(kernel: Kernel, device: Device | None, gap: float = 0.0) -> list[Rea
             costly.append(reason)
         terms = removed[0]
     costly.sort(key=lambda reason: -reason.seconds)
-    if bound is not None and (not costly or costly[0].seconds < (1 - AT_CEILING) / 2 * (kernel.seconds or 0)):
+    if bound is not None and (not costly or costly[0].seconds < (1 - AT_CEILING) * (kernel.seconds or 0)):
         return [bound, *(reason for reason in costly if reason != bound)]
     return costly

@@ -26,7 +26,7 @@ def test_the_fault_is_among_the_first_two_reasons(results: list[Diagnosis]) -> N
 
 
 def test_healthy_kernels_are_at_a_ceiling(results: list[Diagnosis]) -> None:
-    assert [each.name for each in results if each.state == "healthy" and not each.is_right] == ["gemm"]  # low clock
+    assert all(each.is_right for each in results if each.state == "healthy")
 
 
 def test_costs_are_near_the_measured_gain(results: list[Diagnosis]) -> None:

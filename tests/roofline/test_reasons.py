@@ -40,7 +40,7 @@ def test_a_kernel_without_a_time_has_no_reason():
 
 def test_a_busy_unit_has_nothing_to_win():
     at_l2 = first(kernel(counters={f"lts__throughput{ELAPSED}": 0.9}))
-    assert (at_l2.reason, at_l2.evidence) == ("l2_bound", f"{NOTHING}L2 at 90% of its peak; then DRAM, 11%")
+    assert (at_l2.reason, at_l2.evidence) == ("l2_bound", f"{NOTHING}L2 at 90% of the peak; then DRAM, 11%")
     assert at_l2.seconds == pytest.approx(0.1e-3)  # 1 ms - 0.9 ms
 
 
