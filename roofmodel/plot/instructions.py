@@ -97,10 +97,11 @@ def draw_instructions(plot: RooflinePlot, heading: str, subtitle: str, path: Pat
     roofline = next(each for each in plot.rooflines if each.instructions)
     issue, levels = peak(roofline.device), transactions_per_second(roofline.device)
     total = sum(point.seconds for point in roofline.instructions if point.level == "dram") or 1.0
-    points = [point for point in roofline.instructions if point.seconds >= MIN_SHARE * total]
-    top = issue or max(point.instructions_per_second for point in points)
-    low = min(point.instructions_per_second for point in points)
-    window = _limits(points, top, low)
+    relevant = [point for point in roofline.instructions if point.seconds >= MIN_SHARE * total]
+    top = issue or max(point.instructions_per_second for point in relevant)
+    window = _limits(relevant, top)
+    left, right, bottom, _ = window
+    points = [p for p in relevant if left <= p.intensity <= right and p.instructions_per_second >= bottom]
     foot = "One warp instruction per scheduler and cycle; a transaction is 32 bytes. Dotted: access patterns of a warp."
     with canvas.picture(path, form, heading, subtitle, foot) as (figure, axes):
         axes.set_xlim(*window[:2])
@@ -109,7 +110,6 @@ def draw_instructions(plot: RooflinePlot, heading: str, subtitle: str, path: Pat
             axes, "instruction intensity (warp instructions per transaction)", "performance (warp instructions/s)",
             lambda value: f"{value:g}", units.si,
         )  # fmt: skip
-        left, right = window[:2]
         if issue:
             axes.plot([left, right], [issue] * 2, color="0.2", lw=2)
             axes.text(
@@ -119,7 +119,7 @@ def draw_instructions(plot: RooflinePlot, heading: str, subtitle: str, path: Pat
             end, color = min(top / rate, right), COLORS.get(name, "0.5")
             axes.plot([left, end], [left * rate, end * rate], color=color, lw=1.5)
             label = f" {name.upper()} {units.si(rate)}txn/s"
-            axes.text(left, left * rate * 1.3, label, ha="left", va="bottom", fontsize=8, color=color)
+            axes.text(left, left * rate * 0.8, label, ha="left", va="top", fontsize=8, color=color)
         for name, x in WALLS.items():
             axes.axvline(x, color="0.6", lw=0.8, ls=":")
             axes.text(x, window[2], f" {name}", rotation=90, va="bottom", ha="right", fontsize=7.5, color="0.4")
@@ -131,8 +131,9 @@ def draw_instructions(plot: RooflinePlot, heading: str, subtitle: str, path: Pat
         _legend(figure, axes, points)
 
 
-def _limits(points: list[InstructionPoint], top: float, low: float) -> tuple[float, float, float, float]:
+def _limits(points: list[InstructionPoint], top: float) -> tuple[float, float, float, float]:
     """Left, right, bottom and top; points without traffic or work to speak of may lie outside."""
+    low = min(point.instructions_per_second for point in points)
     across = [*(point.intensity for point in points), *WALLS.values()]
     right = min(10 ** math.ceil(math.log10(max(across) * 1.5)), FARTHEST)
     return 10 ** math.floor(math.log10(min(across))), right, max(low / 2, top / LOWEST), top * 2.5

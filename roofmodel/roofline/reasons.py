@@ -480,12 +480,12 @@ REASONS = (
     Rule("uncoalesced", "uncoalesced or partial sectors", (_GLOBAL["ld"], _PER_SECTOR["ld"]), _uncoalesced),
     Rule("bank_conflicts", "bank conflicts", (_SHARED[0],), _bank_conflicts),
     Rule("atomics", "atomics", (_ATOMICS.format("max"),), _atomics),
-    Rule("low_clock", "low clock", (), _low_clock),
     Rule("dram_bound", "bound by DRAM", (), _bound("dram")),
     Rule("l2_bound", "bound by L2", ("lts__throughput.avg.pct_of_peak_sustained_elapsed",), _bound("l2")),
     Rule("l1_bound", "bound by L1", ("lts__throughput.avg.pct_of_peak_sustained_elapsed",), _bound("l1")),
     Rule("compute_bound", "bound by the SMs", (), _bound("sm")),
     Rule("latency", "latency", (_STALL.format("long_scoreboard"),), _latency),
+    Rule("low_clock", "low clock", (), _low_clock),
 )  # fmt: skip
 TITLES = {rule.name: rule.title for rule in REASONS}
 BOUNDS = ("dram_bound", "l2_bound", "l1_bound", "compute_bound")
