@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel, Profile
 from roofmodel.roofline.points import GROUPINGS, Reason
-from roofmodel.roofline.reasons import NOTHING, REASONS, reasons
+from roofmodel.roofline.reasons import BOUNDS, REASONS, reasons
 
 JUDGED = 2000  # launches: the longest ones of a profile
 
@@ -63,12 +64,16 @@ def summed_reasons(
     for kernel in kernels:
         alike.setdefault((group(kernel), kernel.name, kernel.grid, kernel.block), []).append(kernel)
     groups: dict[str, dict[str, Reason]] = {}
+    leading: dict[str, str] = {}  # the first reason of the longest launch of a group, a bound if it is at a ceiling
     for (name, *_), launches in alike.items():
         longest = max(launches, key=lambda kernel: (kernel.seconds or 0.0) / kernel.invocations)
         own = groups.setdefault(str(name), {})
         seconds = sum(kernel.seconds or 0.0 for kernel in launches)
         gap = sum(idle.get(id(kernel), 0.0) for kernel in launches) / len(launches)
-        for reason in reasons(longest, device, gap):
+        judged = reasons(longest, device, gap)
+        if judged:
+            leading.setdefault(str(name), judged[0].reason)
+        for reason in judged:
             times = len(launches) if reason.reason == "launch_gap" else seconds / (longest.seconds or 1)
             scaled = reason._replace(seconds=reason.seconds * times)
             before = own.get(reason.reason)
@@ -77,6 +82,9 @@ def summed_reasons(
             else:
                 larger = max(before, scaled, key=lambda each: each.seconds)
                 own[reason.reason] = larger._replace(seconds=before.seconds + scaled.seconds)
-    # a kernel at its ceiling has that first
-    order = lambda reason: (not reason.evidence.startswith(NOTHING), -reason.seconds)  # noqa: E731
-    return {name: sorted(own.values(), key=order) for name, own in groups.items()}
+
+    def order(name: str, reason: Reason) -> tuple[bool, float]:
+        at_ceiling = leading[name] in BOUNDS and reason.reason == leading[name]
+        return not at_ceiling, -reason.seconds
+
+    return {name: sorted(own.values(), key=partial(order, name)) for name, own in groups.items()}

@@ -319,9 +319,12 @@ def _double_precision(launch: Launch, terms: Terms) -> Removed:
     return terms.with_busy(sm=max(terms.busy["sm"] / 2, narrow)), text
 
 
+_ACTIVE_THREADS = "smsp__thread_inst_executed_per_inst_executed.ratio"
+
+
 def _divergence(launch: Launch, terms: Terms) -> Removed:
     """With all threads of a warp on the same path: threads / 32 of the instructions."""
-    threads = launch.get("smsp__thread_inst_executed_per_inst_executed.ratio")
+    threads = launch.get(_ACTIVE_THREADS)
     if threads is None or "sm" not in terms.busy or not 0 < threads < 0.9 * WARP:
         return None
     text = f"{units.significant(threads)} of {WARP} threads of a warp execute an instruction"
@@ -418,6 +421,18 @@ _STALLS = {
 }  # fmt: skip
 
 
+def _shows_waste(launch: Launch, unit: str) -> bool:
+    """Whether the counters would show work of a unit that could be avoided; work that is counted from shapes cannot."""
+    if not launch.counters:
+        return True
+    if unit == "sm":
+        tensor = max((s for pipe, s in launch.pipe_seconds.items() if pipe.startswith("tensor_")), default=0.0)
+        known = launch.get(_ACTIVE_THREADS) is not None and launch.kernel.flops.fp32 is not None
+        return known or tensor >= AT_CEILING * launch.seconds
+    needed = [_GLOBAL["ld"], _PER_SECTOR["ld"], *([_SHARED[0]] if unit == "l1" else [])]
+    return all(launch.get(name) is not None for name in needed)
+
+
 def _bound(unit: str) -> Callable[[Launch, Terms], Removed]:
     def remove(launch: Launch, terms: Terms) -> Removed:
         """At the ceiling of the busiest unit: its busy time."""
@@ -427,7 +442,7 @@ def _bound(unit: str) -> Callable[[Launch, Terms], Removed]:
         nearest = max(others, key=lambda name: others[name], default="")
         then = f"; then {nearest}, {others[nearest] / launch.seconds:.0%}" if nearest else ""
         share = terms.busy[unit] / launch.seconds * (DRAM_REACHED if unit == "dram" else 1)
-        nothing = NOTHING * (terms.busy[unit] >= AT_CEILING * launch.seconds)
+        nothing = NOTHING * (terms.busy[unit] >= AT_CEILING * launch.seconds and _shows_waste(launch, unit))
         return terms._replace(waiting=0.0), f"{nothing}{_UNITS[unit]} at {share:.0%} of the peak{then}"
 
     return remove
@@ -475,7 +490,7 @@ REASONS = (
     Rule("no_tensor_cores", "no tensor cores", (), _no_tensor_cores),
     Rule("unaligned", "unaligned rows of a GEMM", (), _unaligned),
     Rule("double_precision", "double precision", (), _double_precision),
-    Rule("divergence", "divergent threads", ("smsp__thread_inst_executed_per_inst_executed.ratio",), _divergence),
+    Rule("divergence", "divergent threads", (_ACTIVE_THREADS,), _divergence),
     Rule("local_memory", "local memory", (_LOCAL["ld"],), _local_memory),
     Rule("uncoalesced", "uncoalesced or partial sectors", (_GLOBAL["ld"], _PER_SECTOR["ld"]), _uncoalesced),
     Rule("bank_conflicts", "bank conflicts", (_SHARED[0],), _bank_conflicts),

@@ -38,8 +38,14 @@ def test_a_kernel_without_a_time_has_no_reason():
     assert reasons(replace(kernel(), seconds=None), H100) == []
 
 
-def test_a_busy_unit_has_nothing_to_win():
-    at_l2 = first(kernel(counters={f"lts__throughput{ELAPSED}": 0.9}))
+def test_a_busy_unit_has_nothing_to_win_if_the_counters_would_show_waste():
+    coalesced = {
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": 1e6, "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": 0,
+        "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio": 32,
+    }  # fmt: skip
+    busy = {f"lts__throughput{ELAPSED}": 0.9}
+    assert first(kernel(counters=busy)).evidence == "L2 at 90% of the peak; then DRAM, 11%"
+    at_l2 = first(kernel(counters=busy | coalesced))
     assert (at_l2.reason, at_l2.evidence) == ("l2_bound", f"{NOTHING}L2 at 90% of the peak; then DRAM, 11%")
     assert at_l2.seconds == pytest.approx(0.1e-3)  # 1 ms - 0.9 ms
 
