@@ -140,11 +140,11 @@ CHANGES = Table(
 )  # fmt: skip
 
 
-def kernel_rows(found: MeasuredKernels) -> list[KernelRow]:
+def kernel_rows(measured: MeasuredKernels) -> list[KernelRow]:
     """A row for each kernel, device by device."""
-    names = found.names
+    names = measured.names
     rows = []
-    for profile, identification in found.runs:
+    for profile, identification in measured.runs:
         device = identification and identification.device
         judge = reasons_by_launch(profile, device)
         for kernel in profile.kernels:

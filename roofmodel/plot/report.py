@@ -99,8 +99,8 @@ class ProfileReport(TextResult, FileResult):
         return changes_table(self.before, self.measured, self.changes) if self.before else kernels_table(self.measured)
 
     def __repr__(self) -> str:
-        found = self.measured
-        return f"<ProfileReport of {', '.join(found.files)}: {len(found.kernels)} kernels, by {found.tool}>"
+        measured = self.measured
+        return f"<ProfileReport of {', '.join(measured.files)}: {len(measured.kernels)} kernels, by {measured.tool}>"
 
 
 class PlotReport(TextResult, PictureResult):
