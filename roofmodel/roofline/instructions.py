@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Kernel
+from roofmodel.roofline.launch_terms import Launch
 from roofmodel.roofline.points import GROUPINGS, LEVELS
-from roofmodel.roofline.reasons import Launch
 
 TRANSACTION = 32  # bytes
 WAVEFRONT = 128  # bytes of shared memory
