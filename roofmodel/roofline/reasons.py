@@ -203,9 +203,23 @@ _GLOBAL, _LOCAL = (
 _PER_SECTOR = {op: f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{op}.ratio" for op in ("ld", "st")}
 
 
+def _bytes_per_sector(launch: Launch, op: str) -> float | None:
+    """Bytes of a sector that threads ask for; without that counter it follows from the sectors of a request.
+
+    More than 16 sectors are more than 16 bytes of each thread need, so that each thread reads one of its own (4 bytes
+    are assumed); 4 sectors or fewer are full. Between them, the size of the accesses decides: unknown.
+    """
+    if (known := launch.get(_PER_SECTOR[op])) is not None:
+        return known
+    sectors, requests = launch.get(_GLOBAL[op]), launch.get(_GLOBAL[op].replace("sectors", "requests"))
+    if not sectors or not requests:
+        return None
+    return 4.0 if sectors > 16 * requests else float(SECTOR) if sectors <= 4 * requests else None
+
+
 def _requested_bytes(launch: Launch) -> float | None:
     """Bytes that the threads load from and store to global memory; None if it was not collected."""
-    parts = [(launch.get(_GLOBAL[op]), launch.get(_PER_SECTOR[op])) for op in ("ld", "st")]
+    parts = [(launch.get(_GLOBAL[op]), _bytes_per_sector(launch, op)) for op in ("ld", "st")]
     if any(sectors is None or (sectors and each is None) for sectors, each in parts):
         return None
     return sum((sectors or 0.0) * (each or 0.0) for sectors, each in parts)
@@ -235,11 +249,15 @@ def _uncoalesced(launch: Launch, terms: Terms) -> Removed:
     size, sectors = _requested_bytes(launch), launch.total(*_GLOBAL.values())
     if not size or not terms.busy or size > 0.9 * sectors * SECTOR:
         return None
-    used = {op: launch.get(_PER_SECTOR[op]) for op in ("ld", "st") if launch.get(_GLOBAL[op])}
+    used = {op: _bytes_per_sector(launch, op) for op in ("ld", "st") if launch.get(_GLOBAL[op])}
     names = {"ld": "loads", "st": "stores"}
     uses = (f"{names[op]} use {units.significant(each or 0)}" for op, each in used.items() if each != SECTOR)
     text = f"{' and '.join(uses)} of the {SECTOR} bytes of a sector"
-    return terms.with_busy(**_capped(launch, terms, size / (sectors * SECTOR), size)), text
+    share = size / (sectors * SECTOR)
+    removed = terms.with_busy(**_capped(launch, terms, share, size))
+    if not {"l1", "l2"} & terms.busy.keys():  # the caches may be what warps wait for
+        removed = removed._replace(waiting=min(removed.waiting, terms.waiting * share))
+    return removed, text
 
 
 _SHARED = tuple(f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum" for op in ("ld", "st", "atom"))
@@ -292,8 +310,7 @@ def _shows_waste(launch: Launch, unit: str) -> bool:
         tensor = max((s for pipe, s in launch.pipe_seconds.items() if pipe.startswith("tensor_")), default=0.0)
         known = launch.get(_ACTIVE_THREADS) is not None and launch.kernel.flops.fp32 is not None
         return known or tensor >= AT_CEILING * launch.seconds
-    needed = [_GLOBAL["ld"], _PER_SECTOR["ld"], *([_SHARED[0]] if unit == "l1" else [])]
-    return all(launch.get(name) is not None for name in needed)
+    return _requested_bytes(launch) is not None and (unit != "l1" or launch.get(_SHARED[0]) is not None)
 
 
 def _bound(unit: str) -> Callable[[Launch, Terms], Removed]:
@@ -355,7 +372,7 @@ REASONS = (
     Rule("double_precision", "double precision", (), _double_precision),
     Rule("divergence", "divergent threads", (_ACTIVE_THREADS,), _divergence),
     Rule("local_memory", "local memory", (_LOCAL["ld"],), _local_memory),
-    Rule("uncoalesced", "uncoalesced or partial sectors", (_GLOBAL["ld"], _PER_SECTOR["ld"]), _uncoalesced),
+    Rule("uncoalesced", "uncoalesced or partial sectors", (_GLOBAL["ld"],), _uncoalesced),
     Rule("bank_conflicts", "bank conflicts", (_SHARED[0],), _bank_conflicts),
     Rule("atomics", "atomics", (_ATOMICS.format("max"),), _atomics),
     Rule("dram_bound", "bound by DRAM", (), _bound("dram")),

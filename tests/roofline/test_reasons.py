@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from roofmodel import read_profile
 from roofmodel.devices.device import Device
 from roofmodel.profiles.kernel import Flops, Kernel, Profile, Traffic
 from roofmodel.roofline.judged_kernels import not_judged, reasons_by_group, reasons_by_launch
 from roofmodel.roofline.points import Reason
 from roofmodel.roofline.reasons import AT_CEILING, NOTHING, REASONS, reasons
+from tests.profiles.samples import MEASURED, needs_measured
 
 H100 = Device.load("h100")
 LIMIT = "launch__occupancy_limit_"
@@ -99,6 +101,15 @@ def test_uncoalesced_loads_cost_the_bytes_that_nobody_asked_for():
     strided = first(kernel(counters=counters, bytes=Traffic(l2=32e6)))
     assert (strided.reason, strided.evidence) == ("uncoalesced", "loads use 4 of the 32 bytes of a sector")
     assert strided.seconds == pytest.approx(0.875e-3)
+
+
+@needs_measured
+def test_a_transposition_on_another_card_is_uncoalesced():
+    """32 sectors for each request of a store; the tiled kernel of the same files takes 86 instead of 163 us."""
+    path = MEASURED / "ncu/rtx5070_metrics_long_bom/transpose_naive.csv"
+    naive = reasons(read_profile(path, hw="rtx5070").kernels[0], Device.load("rtx5070"))
+    assert (naive[0].reason, naive[0].evidence) == ("uncoalesced", "stores use 4 of the 32 bytes of a sector")
+    assert 77e-6 < naive[0].seconds < 2 * 77e-6
 
 
 def test_a_bank_conflict_costs_a_cycle_of_one_l1():
