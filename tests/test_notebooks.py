@@ -74,13 +74,24 @@ def test_a_lecture_has_questions_exercises_and_homework(path: Path) -> None:
     assert numbers[0] == numbers[1]
 
 
-def test_a_lecture_without_its_trace_names_the_expected_path(tmp_path: Path) -> None:
-    (path,) = (path for path in LECTURES if "ROOF_MEASURED" in path.read_text("utf-8"))
+DOWNLOADS = {
+    "06-predicted-and-achieved": ("torch", "Falconsai_nsfw_image_detection__1016002.json.gz"),
+    "12-from-sqlite-to-the-late-rank": ("nsys", "two_ranks_training_h100.sqlite"),
+}
+
+
+def test_these_lectures_need_a_download() -> None:
+    assert [path.stem for path in LECTURES if "ROOF_MEASURED" in path.read_text("utf-8")] == list(DOWNLOADS)
+
+
+@pytest.mark.parametrize("lecture", DOWNLOADS)
+def test_a_lecture_without_its_trace_names_the_expected_path(lecture: str, tmp_path: Path) -> None:
+    path, (tool, name) = ROOT / "examples" / "lectures" / f"{lecture}.ipynb", DOWNLOADS[lecture]
     done = check(path, measured=tmp_path)
     assert done.returncode == 1
-    name = "Falconsai_nsfw_image_detection__1016002.json.gz"
-    assert f"no {tmp_path}/traces/torch/{name}: download it with the commands above" in done.stdout
-    assert f"/{name}" in re.findall(r"curl -LO (\S+)\\n", path.read_text("utf-8"))[0]
+    assert f"no {tmp_path}/traces/{tool}/{name}: download it with the commands above" in done.stdout
+    (command,) = re.findall(r"curl -Lo? ?O? ?.*https://\S+\\n", path.read_text("utf-8"))
+    assert name in command
 
 
 def notebook(folder: Path, source: str, printed: str) -> Path:
