@@ -1,11 +1,15 @@
 """Pictures for the lectures, drawn from a device file or from numbers of a cell.
 
-A notebook shows the picture below the cell that calls the function.
+A notebook shows the picture below the cell that calls the function. For slides, as a file:
+
+    python examples/lectures/drawings.py gpu a100 gpu.png
+    python examples/lectures/drawings.py dgx1 v100-sxm2-32gb links.png
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -14,6 +18,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from roofmodel import Device
+from roofmodel.devices.parts import Level
 
 BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#D55E00", "#009E73", "#777777"
 Point = tuple[float, float]
@@ -61,34 +66,36 @@ def gpu(device: Device) -> None:
     """The schematic of a GPU: SMs, caches, memory and links, with the numbers of its device file."""
     axes = empty(8, 5.2)
     l1, l2, dram = (device.levels.get(name) for name in ("l1", "l2", "dram"))
-    count = device.multiprocessors
-    tensor = device.matmul_pipe("fp16").peak
-    rates = [f"tensor cores {tensor / 1e12:.0f} TFLOP/s (fp16)"]
-    vector = {name: device.pipes[name].peak for name in ("fp32", "fp64") if name in device.pipes}
-    rates += [f"{name} {peak / 1e12:.1f} TFLOP/s" for name, peak in vector.items()]
-    axes.text(0.1, 5.0, f"{device.name}: {count} SMs", fontsize=11, va="center")
-    for number, label in enumerate(("SM 0", "SM 1", "…", f"SM {count - 1}")):
-        x = 0.1 + 2 * number
-        if label == "…":
-            axes.text(x + 0.8, 4.0, label, ha="center", fontsize=14)
-            continue
+    count = device.multiprocessors or 0
+    cores = "SM" if device.vendor == "NVIDIA" else "core"
+    axes.text(0.1, 5.0, f"{device.name}: {count or '?'} {cores}s", fontsize=11, va="center")
+    last = count - 1 if count else "n"
+    for x, number in ((0.1, 0), (2.1, 1), (6.1, last)):
         box(axes, x, 3.2, 1.6, 1.5, "", GRAY)
-        axes.text(x + 0.8, 4.55, label, ha="center", va="center", fontsize=9)
+        axes.text(x + 0.8, 4.55, f"{cores} {number}", ha="center", va="center", fontsize=9)
         box(axes, x + 0.1, 3.95, 1.4, 0.42, "pipes, registers", ORANGE)
-        capacity = f"{l1.capacity / count / 2**10:.0f} KiB" if l1 and l1.capacity else "?"
-        box(axes, x + 0.1, 3.3, 1.4, 0.5, f"L1 and shared\n{capacity}")
-        arrow(axes, (x + 0.8, 3.2), (x + 0.8, 2.75), "<|-|>")
-    box(axes, 0.1, 2.1, 7.6, 0.65, f"L2   {l2.capacity / 2**20:.0f} MiB" + _rate(l2.bandwidth))
-    arrow(axes, (3.9, 2.1), (3.9, 1.65), "<|-|>")
-    memory = f"DRAM   {dram.capacity / 2**30:.0f} GiB" + _rate(dram.bandwidth)
-    box(axes, 0.1, 1.0, 7.6, 0.65, memory, GREEN)
-    links = [f"{name} {link.bandwidth / 1e9:g} GB/s" for name, link in device.links.items()]
-    axes.text(0.1, 0.65, "all SMs together: " + ", ".join(rates), fontsize=9)
-    axes.text(0.1, 0.3, "links, both directions together: " + ", ".join(links), fontsize=9)
+        if l1 and l1.capacity and count:
+            box(axes, x + 0.1, 3.3, 1.4, 0.5, f"L1 and shared\n{l1.capacity / count / 2**10:.0f} KiB")
+        arrow(axes, (x + 0.8, 3.2), (x + 0.8, 2.75 if l2 else 1.65), "<|-|>")
+    axes.text(4.9, 4.0, "…", ha="center", fontsize=14)
+    if l2:
+        box(axes, 0.1, 2.1, 7.6, 0.65, _level("L2", l2, 2**20, "MiB"))
+        arrow(axes, (3.9, 2.1), (3.9, 1.65), "<|-|>")
+    box(axes, 0.1, 1.0, 7.6, 0.65, _level("DRAM", dram, 2**30, "GiB"), GREEN)
+    dtype = "fp16" if "fp16" in device.types else "bf16"
+    rates = {f"GEMM in {dtype}": device.matmul_pipe(dtype).peak}
+    rates |= {name: device.pipes[name].peak for name in ("fp32", "fp64") if name in device.pipes}
+    peaks = ", ".join(f"{name} {peak / 1e12:.4g}" for name, peak in rates.items())
+    links = ", ".join(f"{name} {link.bandwidth / 1e9:g}" for name, link in device.links.items())
+    axes.text(0.1, 0.65, f"all {cores}s together, TFLOP/s: {peaks}", fontsize=9)
+    axes.text(0.1, 0.3, f"links, both directions together, GB/s: {links}", fontsize=9)
 
 
-def _rate(bandwidth: float | None) -> str:
-    return f",  {bandwidth / 1e12:.4g} TB/s" if bandwidth else ""
+def _level(name: str, level: Level, unit: int, unit_name: str) -> str:
+    """Capacity and bandwidth of a level, as far as the device file has them."""
+    parts = [f"{level.capacity / unit:.4g} {unit_name}"] if level.capacity else []
+    parts += [f"{level.bandwidth / 1e12:.4g} TB/s"] if level.bandwidth else []
+    return f"{name}   " + ",  ".join(parts)
 
 
 def dgx1(device: Device) -> None:
@@ -173,3 +180,9 @@ def timeline(rows: Mapping[str, Sequence[tuple[float, float, str]]], unit: str) 
     axes.set_xlabel(unit)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(left=False)
+
+
+if __name__ == "__main__":
+    _, picture, name, path = sys.argv
+    {"gpu": gpu, "dgx1": dgx1}[picture](Device.load(name))
+    plt.savefig(path, dpi=200)
