@@ -24,7 +24,6 @@ from types import FrameType
 from benchmarks.collect.environment import gpu
 from benchmarks.collect.parts import KitPart, Outcome, end_with_parent, parts, run, write_text
 from benchmarks.collect.scrub import scrub
-from roofmodel.measure.clocks import end
 
 MIN_PART_SECONDS = 10  # seconds; no part starts with less time left
 CLOCKS = ("timestamp", "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu", "utilization.gpu")
@@ -37,11 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     folder = options.output.resolve()
-    known = parts(folder, options.small)
-    names = options.only.split(",") if options.only else [part.name for part in known]
-    if unknown := set(names) - {part.name for part in known}:
-        parser.error(f"--only: unknown part {min(unknown)!r}; known: {', '.join(part.name for part in known)}")
-    chosen = [part for part in known if part.name in names]
+    all_parts = parts(folder, options.small)
+    names = options.only.split(",") if options.only else [part.name for part in all_parts]
+    if unknown := set(names) - {part.name for part in all_parts}:
+        parser.error(f"--only: unknown part {min(unknown)!r}; known: {', '.join(part.name for part in all_parts)}")
+    chosen = [part for part in all_parts if part.name in names]
     if options.pack:
         if not (folder / "manifest.json").exists():
             parser.error(f"--pack: {options.output} has no manifest.json: it is not a folder of the kit")
@@ -76,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         _ignore_signals()  # the rest takes seconds and completes the folder
         if clocks is not None:
-            end(clocks)
+            _end_clock_log(clocks)
     _write_manifest(folder, chosen, outcomes, options.small)
     return status if _scrub_and_pack(folder) else status or 1
 
@@ -176,6 +175,15 @@ def _write_manifest(folder: Path, chosen: list[KitPart], outcomes: dict[str, Out
         write_text(folder / "manifest.json", json.dumps(document, indent=1) + "\n")
     except OSError as error:
         _print_line(f"manifest.json cannot be written ({error.strerror})")
+
+
+def _end_clock_log(process: subprocess.Popen[bytes]) -> None:
+    """End nvidia-smi; kill it if it does not end. One that hangs in the driver is left running."""
+    for stop in (process.terminate, process.kill):
+        stop()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(2)
+            return
 
 
 def _start_clock_log(file: Path) -> subprocess.Popen[bytes] | None:

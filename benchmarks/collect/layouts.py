@@ -163,4 +163,4 @@ def main(folder: Path, small: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), "small" in sys.argv[2:]))
+    sys.exit(main(Path(sys.argv[1]), "--small" in sys.argv[2:]))

@@ -155,22 +155,22 @@ class RankSequences(NamedTuple):
 
 def stored_sequences(rank: ComparedRank, marked: bool, low: int, high: int) -> RankSequences | None:
     """The sequences of a rank without contents, from the metadata of its files; None if the files do not have them."""
-    found: SequencesByStep = {}
+    by_step: SequencesByStep = {}
     for source in rank.sources:
         if source.sequences is None or (len(rank.sources) > 1 and not marked):
             return None
         stored = _compared(source.sequences, marked, low, high)
-        if not found.keys().isdisjoint(stored):
+        if not by_step.keys().isdisjoint(stored):
             return None
-        found |= stored
-    return RankSequences(found, {}, {})
+        by_step |= stored
+    return RankSequences(by_step, {}, {})
 
 
 def rank_sequences(rank: ComparedRank, marked: bool, low: int, high: int) -> RankSequences:
     """The sequences of a rank, in the marked steps from `low` up to, not including, `high`."""
     tables = [source.load_sequence() for source in rank.sources]
-    found, codes = sequences_by_step(tables)
-    compared = _compared(found, marked, low, high)
+    by_step, codes = sequences_by_step(tables)
+    compared = _compared(by_step, marked, low, high)
     used = {sequence.main for sequence in compared.values()}
     names = {name_code(name): name for table in tables for name in table.names}
     return RankSequences(compared, {digest: codes[digest] for digest in used}, names)
@@ -198,7 +198,7 @@ class _Planner:
         self.left_out: Counter[int] = Counter()
         self.missing: dict[int, list[int]] = {}
         self._matched: dict[tuple[bytes, bytes], tuple[Integers, Integers]] = {}
-        self._known: dict[object, tuple[dict[bytes, KernelSelection], int]] = {}
+        self._choices: dict[object, tuple[dict[bytes, KernelSelection], int]] = {}
         self._loaded: tuple[int, Kernels] | None = None
         self._selections: list[dict[int, int]] = [{} for _ in ranks]  # by identity
         self._chosen: list[list[KernelSelection]] = [[] for _ in ranks]
@@ -218,31 +218,31 @@ class _Planner:
         least = 0.0 if len(present) == 2 else LEAST_COMMON * len(expected)
         shared = {}
         for place, sequence in own.items():
-            positions, found = self._match(reference, sequence.main)
+            positions, own_positions = self._match(reference, sequence.main)
             codes = self.codes[sequence.main]
             if self.difference is None and len(codes) and not (len(positions) == len(codes) == len(expected)):
                 self.difference = self._difference(expected, codes, self.ranks[place].number, step)
-            if len(found) >= least:
+            if len(own_positions) >= least:
                 shared[place] = sequence
             else:
                 self.left_out[self.ranks[place].number] += 1
         if len(shared) < 2:
             return None
         kinds = frozenset(shared.values())
-        known = self._known.get((reference, kinds))
-        if known is None:
+        choice = self._choices.get((reference, kinds))
+        if choice is None:
             place = next(place for place, sequence in shared.items() if sequence.main == reference)
-            known = self._known[reference, kinds] = self._select(reference, kinds, place, step)
-        selections, layout = known
+            choice = self._choices[reference, kinds] = self._select(reference, kinds, place, step)
+        selections, layout = choice
         if not len(self.layouts[layout].codes):
             return None
         return {place: selections[sequence.main] for place, sequence in shared.items()}, layout
 
     def _match(self, reference: bytes, own: bytes) -> tuple[Integers, Integers]:
-        found = self._matched.get((reference, own))
-        if found is None:
-            found = self._matched[reference, own] = match_sequences(self.codes[reference], self.codes[own])
-        return found
+        positions = self._matched.get((reference, own))
+        if positions is None:
+            positions = self._matched[reference, own] = match_sequences(self.codes[reference], self.codes[own])
+        return positions
 
     def _select(
         self, reference: bytes, kinds: frozenset[KernelSequence], place: int, step: int | None
@@ -252,19 +252,24 @@ class _Planner:
         for sequence in kinds:
             common = np.intersect1d(common, self._match(reference, sequence.main)[0], assume_unique=True)
         counts = [Counter(dict(sequence.collectives)) for sequence in kinds]
-        kept = tuple((code, number) for code in sorted(counts[0]) if (number := min(each[code] for each in counts)) > 0)
+        collectives = tuple(
+            (code, number) for code in sorted(counts[0]) if (number := min(each[code] for each in counts)) > 0
+        )
         selections = {}
         for sequence in kinds:
             positions, own = self._match(reference, sequence.main)
             selections[sequence.main] = own[np.searchsorted(positions, common)]
         kernels = self.load(place)
         rows = np.flatnonzero(kernels.steps == step) if step is not None else np.arange(len(kernels))
-        unordered = KernelSelection(selections[reference], kept, np.arange(len(common) + sum(n for _, n in kept)))
+        unordered = KernelSelection(
+            selections[reference], collectives, np.arange(len(common) + sum(n for _, n in collectives))
+        )
         chosen = select_rows(kernels, rows, unordered)
         order = np.argsort(chosen, kind="stable")
         ordered = chosen[order]
         self.layouts.append(StepLayout(kernels.codes[ordered], kernels.collective[ordered], kernels.main[ordered]))
-        return {main: KernelSelection(own, kept, order) for main, own in selections.items()}, len(self.layouts) - 1
+        ordered_selections = {main: KernelSelection(own, collectives, order) for main, own in selections.items()}
+        return ordered_selections, len(self.layouts) - 1
 
     def load(self, place: int) -> Kernels:
         """The kernels of a rank; those of the last one stay in memory."""
@@ -279,11 +284,11 @@ class _Planner:
         cuts = tuple((len(self.steps) + number, begin, end) for number, (_, begin, end) in enumerate(steps))
         self.steps += [step for step, _, _ in steps]
         for place, selection in selections.items():
-            known = self._selections[place]
-            if id(selection) not in known:
-                known[id(selection)] = len(self._chosen[place])
+            numbers = self._selections[place]
+            if id(selection) not in numbers:
+                numbers[id(selection)] = len(self._chosen[place])
                 self._chosen[place].append(selection)
-            self._rank_sequences[place].append((mark, known[id(selection)], cuts))
+            self._rank_sequences[place].append((mark, numbers[id(selection)], cuts))
 
     def alignment(self, marked: bool, found_steps: bool) -> KernelAlignment:
         """The result."""
@@ -295,8 +300,8 @@ class _Planner:
             steps=tuple(self.steps),
             layouts=tuple(self.layouts),
             plans=tuple(
-                RankPlan(tuple(chosen), tuple(found))
-                for chosen, found in zip(self._chosen, self._rank_sequences, strict=True)
+                RankPlan(tuple(chosen), tuple(sequences))
+                for chosen, sequences in zip(self._chosen, self._rank_sequences, strict=True)
             ),
             difference=self.difference,
             left_out=self.left_out,
@@ -345,33 +350,33 @@ def align_kernels(
     if matched is None:
         return planner.alignment(False, False)
     selections, layout = matched
-    whole = planner.layouts[layout]
-    pieces = _pieces(whole, sum_gaps(selections))
+    full_layout = planner.layouts[layout]
+    pieces = _pieces(full_layout, sum_gaps(selections))
     steps = []
-    for step, complete, begin, end in pieces or [(0, True, 0, len(whole.codes))]:
+    for step, complete, begin, end in pieces or [(0, True, 0, len(full_layout.codes))]:
         if low <= step < high if complete else (low, high) == (0, LAST_STEP):
             planner.layouts.append(
-                StepLayout(whole.codes[begin:end], whole.collective[begin:end], whole.main[begin:end])
+                StepLayout(full_layout.codes[begin:end], full_layout.collective[begin:end], full_layout.main[begin:end])
             )
             steps.append((ComparedStep(step, complete, tuple(selections), len(planner.layouts) - 1), begin, end))
     planner.add(None, selections, steps)
     return planner.alignment(False, bool(pieces))
 
 
-def _pieces(whole: StepLayout, gaps: Integers) -> list[tuple[int, bool, int, int]]:
+def _pieces(layout: StepLayout, gaps: Integers) -> list[tuple[int, bool, int, int]]:
     """Step, completeness, begin and end of the repeating parts of a sequence; none if it does not repeat.
 
     A step begins after the longest gap of the period.
     """
-    main = np.flatnonzero(whole.main)
-    period = find_period(_numbered(whole.codes[main]))
+    main = np.flatnonzero(layout.main)
+    period = find_period(_numbered(layout.codes[main]))
     if period is None:
         return []
     before = gaps[main].copy()
     before[0] = 0
     full = len(main) // period * period
     phase = int(np.argmax(np.median(before[:full].reshape(-1, period), axis=0)))
-    edges = [0, *(int(main[place]) for place in range(phase, len(main), period)), len(whole.codes)]
+    edges = [0, *(int(main[place]) for place in range(phase, len(main), period)), len(layout.codes)]
     first = int(edges[1] > 0)  # 1: kernels before the first step
     pairs = [pair for pair in pairwise(edges) if pair[1] > pair[0]]
     length = pairs[first][1] - pairs[first][0]
@@ -410,7 +415,7 @@ def begin_together(
     if not any(shift.collectives for shift in shifts):
         return list(ranks), Begins({}, unknown)
     period = find_period(_numbered(reference.main_codes))
-    found, dropped, ended = [], {}, set()
+    trimmed_ranks, dropped, ended = [], {}, set()
     for rank, own, shift in zip(ranks, sequences, shifts, strict=True):
         collectives = shifts[last].collectives - shift.collectives
         if collectives >= max(len(own.codes), 1):
@@ -422,8 +427,8 @@ def begin_together(
             others = int((~own.on_main[:collectives]).sum())
             rank = replace(rank, sources=(TrimmedKernels(rank.sources[0], main, others),))
             dropped[rank.number] = main / (period or math.inf)
-        found.append(rank)
-    return found, Begins(dropped, unknown, frozenset(ended))
+        trimmed_ranks.append(rank)
+    return trimmed_ranks, Begins(dropped, unknown, frozenset(ended))
 
 
 # --- Selected kernels of one rank ----------------------------------------------------------------------------
@@ -450,9 +455,9 @@ def extra_durations(kernels: Kernels, rows: Integers, chosen: Integers) -> Integ
     rest = kernels.main[rows] & ~kernels.collective[rows]
     local = np.searchsorted(rows, chosen)
     rest[local] = False
-    found = np.zeros(len(chosen), np.int64)
+    durations = np.zeros(len(chosen), np.int64)
     places = np.flatnonzero(kernels.main[chosen])
     if len(places) and rest.any():
         before = np.cumsum(np.where(rest, kernels.ends[rows] - kernels.starts[rows], 0))[local[places]]
-        found[places[1:]] = np.diff(before)
-    return found
+        durations[places[1:]] = np.diff(before)
+    return durations

@@ -49,8 +49,8 @@ def jitter(
     paths = arguments.paths("files", files)
     folder = None if cache is None else arguments.path("cache", cache)
     with report_progress(progress):
-        found = study(
+        analysis = study(
             paths, steps_range=steps, threshold=threshold, first_gap=first_gap, what_if=what_if, cache=folder,
             cluster=cluster,
         )  # fmt: skip
-    return JitterReport(found)
+    return JitterReport(analysis)

@@ -97,12 +97,12 @@ class _Delay(NamedTuple):
     persistent: bool
 
 
-def late_threshold(given: float | None, step_seconds: float) -> float:
+def late_threshold(threshold: float | None, step_seconds: float) -> float:
     """The deviation from which a rank is late, in seconds, as given or by default.
 
     The default is 100 µs, or SIGNIFICANT of the step if that is longer: no smaller deviation is a cause.
     """
-    return max(THRESHOLD, SIGNIFICANT * step_seconds) if given is None else given
+    return max(THRESHOLD, SIGNIFICANT * step_seconds) if threshold is None else threshold
 
 
 def find_causes(
@@ -117,11 +117,11 @@ def find_causes(
     parts = _first_gaps_as_launches(parts) if _has_loader(parts) else parts
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # steps that no rank of a host has: their median is NaN
-        found = list(_systematic(parts, ranks, step_seconds))
-        found += _slow_network(transfers, step_seconds)
-        if not found and len(parts["compute"]) > 1:
-            found += _unsystematic(parts, ranks, step_seconds)
-    return sorted(found, key=lambda cause: -cause.seconds_per_step)
+        causes = list(_systematic(parts, ranks, step_seconds))
+        causes += _slow_network(transfers, step_seconds)
+        if not causes and len(parts["compute"]) > 1:
+            causes += _unsystematic(parts, ranks, step_seconds)
+    return sorted(causes, key=lambda cause: -cause.seconds_per_step)
 
 
 def _systematic(parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], step_seconds: float) -> Iterator[Cause]:
@@ -156,26 +156,26 @@ def _first_gaps_as_launches(parts: Mapping[str, Floats]) -> Mapping[str, Floats]
 
 def _delays(parts: Mapping[str, Floats], step_seconds: float) -> Iterator[_Delay]:
     """The delays of each rank whose lateness as a whole stands out, largest part first."""
-    whole = sum(parts.values())
-    late = {rank: delay for rank, *delay in _outliers(np.asarray(whole), step_seconds)}
+    lateness = sum(parts.values())
+    late = {rank: delay for rank, *delay in _outliers(np.asarray(lateness), step_seconds)}
     of_rank: dict[int, list[_Delay]] = {}
     for name, values in parts.items() if late else ():
         for rank, seconds, steps, persistent in _outliers(values, step_seconds, OF_PART):
             if rank in late:
                 of_rank.setdefault(rank, []).append(_Delay(rank, KINDS[name], name, seconds, steps, persistent))
-    for rank, found in of_rank.items():
-        found = sorted(_joined_gaps(found), key=lambda delay: -delay.seconds)
-        for delay in found:
-            if delay is found[0] or delay.seconds >= SECOND * late[rank][0]:
+    for rank, delays in of_rank.items():
+        delays = sorted(_joined_gaps(delays), key=lambda delay: -delay.seconds)
+        for delay in delays:
+            if delay is delays[0] or delay.seconds >= SECOND * late[rank][0]:
                 yield delay
 
 
-def _joined_gaps(found: list[_Delay]) -> list[_Delay]:
+def _joined_gaps(delays: list[_Delay]) -> list[_Delay]:
     """Late launches at the start of the step and after it are one delay; a wait for input is at the start alone."""
-    first, launch = (next((delay for delay in found if delay.part == part), None) for part in ("first", "launch"))
+    first, launch = (next((delay for delay in delays if delay.part == part), None) for part in ("first", "launch"))
     if first is None or launch is None:
-        return found
-    others = [delay for delay in found if delay not in (first, launch)]
+        return delays
+    others = [delay for delay in delays if delay not in (first, launch)]
     if first.seconds >= FIRST_ALONE * launch.seconds:
         return [*others, first]
     return [*others, launch._replace(seconds=launch.seconds + first.seconds)]
@@ -234,8 +234,8 @@ def _exceed_noise(relative: Floats, noise: float, error_probability: float) -> B
     for rank in np.flatnonzero(means > usual):
         own = float(variances[rank])
         error = math.sqrt(max(common, own) * (1 + of_usual) / counts[rank])
-        known = int(counts[rank]) - 1 if own > OTHER_VARIANCE * common else freedom
-        result[rank] = _student_tail(float(means[rank] - usual), error, known) < error_probability / ranks
+        degrees_of_freedom = int(counts[rank]) - 1 if own > OTHER_VARIANCE * common else freedom
+        result[rank] = _student_tail(float(means[rank] - usual), error, degrees_of_freedom) < error_probability / ranks
     return result
 
 
@@ -350,15 +350,15 @@ def _rank_causes(delays: list[_Delay], ranks: Sequence[ComparedRank], step_secon
     by_kind: dict[str, list[_Delay]] = {}
     for delay in delays:
         by_kind.setdefault(delay.kind, []).append(delay)
-    for kind, found in by_kind.items():
-        block = _consecutive([delay.rank for delay in found], len(ranks)) if ranks[0].host is None else []
+    for kind, delays_of_kind in by_kind.items():
+        block = _consecutive([delay.rank for delay in delays_of_kind], len(ranks)) if ranks[0].host is None else []
         if block:
-            seconds = float(np.mean([delay.seconds for delay in found]))
+            seconds = float(np.mean([delay.seconds for delay in delays_of_kind]))
             host = f"{ranks[block[0]].number} to {ranks[block[-1]].number}, which probably share a host,"
-            share = len(found) / len(block)
-            yield _host_cause(host, block, ranks, found[0].part, share, seconds, step_seconds)
+            share = len(delays_of_kind) / len(block)
+            yield _host_cause(host, block, ranks, delays_of_kind[0].part, share, seconds, step_seconds)
             continue
-        for delay in found:
+        for delay in delays_of_kind:
             _, values = _sampled(ranks[delay.rank], ranks) if kind == "gpu" else ("", None)
             yield Cause(kind, (ranks[delay.rank].number,), delay.seconds, _evidence(delay, ranks, step_seconds), values)
 
@@ -412,17 +412,17 @@ def _evidence(delay: _Delay, ranks: Sequence[ComparedRank], step_seconds: float)
 
 def _sampled(rank: ComparedRank, ranks: Sequence[ComparedRank]) -> tuple[str, dict[str, float | int | str] | None]:
     """Clock and power of a rank's GPU against the median of the other ranks, if the files have them; their numbers."""
-    found, values = [], dict[str, float | int | str]()
+    texts, values = [], dict[str, float | int | str]()
     for name, label, unit, key in (("clock", "SM clock", "Hz", "clock_hertz"), ("power", "power", "W", "power_watts")):
         own = getattr(rank, name)
         others = [value for other in ranks if other is not rank and (value := getattr(other, name)) is not None]
         if own and others and (usual := float(np.median(others))):  # 0: the GPU does not report the quantity
             values |= {key: own, f"others_{key}": usual}
-            found.append(
+            texts.append(
                 f"{label} of its GPU: {units.si(own, unit)}, {abs(own / usual - 1):.1%} "
                 f"{'below' if own < usual else 'above'} the other ranks' median of {units.si(usual, unit)}"
             )
-    return "; ".join(found), values or None
+    return "; ".join(texts), values or None
 
 
 # --- Causes that concern all ranks ------------------------------------------------------------------
@@ -449,16 +449,16 @@ def _slow_network(transfers: Floats, step_seconds: float) -> Iterator[Cause]:
 
 def _unsystematic(parts: Mapping[str, Floats], ranks: Sequence[ComparedRank], step_seconds: float) -> Iterator[Cause]:
     """Time that all ranks wait for the latest one, where no rank is persistently late."""
-    whole = np.asarray(sum(parts.values()))
-    excess = whole - np.nanmedian(whole, axis=1, keepdims=True)
+    lateness = np.asarray(sum(parts.values()))
+    excess = lateness - np.nanmedian(lateness, axis=1, keepdims=True)
     latest = np.nanargmax(excess, axis=1)
-    losses = np.take_along_axis(excess, latest[:, None], axis=1)[:, 0] * (2 if whole.shape[1] == 2 else 1)
+    losses = np.take_along_axis(excess, latest[:, None], axis=1)[:, 0] * (2 if lateness.shape[1] == 2 else 1)
     seconds = float(np.nanmean(losses))
     if seconds < RANDOM * step_seconds:
         return
     compute = parts["compute"] - np.nanmedian(parts["compute"], axis=1, keepdims=True)
     by_compute = float(np.take_along_axis(compute, latest[:, None], axis=1).sum()) / float(losses.sum() or 1)
-    if whole.shape[1] == 2:
+    if lateness.shape[1] == 2:
         by_compute *= 2
     numbers, times = np.unique(latest, return_counts=True)
     if by_compute > BY_COMPUTE and len(numbers) > 1:

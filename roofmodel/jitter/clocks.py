@@ -68,12 +68,12 @@ def _relative(times: Integers, ends: Integers) -> Floats:
 
 def _end_matrix(steps: Sequence[CollectiveTimes], count: int) -> Floats:
     """The ends of N collectives on all ranks, N x R, relative to the first rank that has them; NaN for other ranks."""
-    found = []
+    blocks = []
     for step in steps:
         ends = np.full((step.ends.shape[1], count), np.nan)
         ends[:, list(step.ranks)] = (step.ends - step.ends[0]).T
-        found.append(ends)
-    return np.concatenate(found)
+        blocks.append(ends)
+    return np.concatenate(blocks)
 
 
 def _against_first(ends: Floats, groups: list[list[int]]) -> Floats:

@@ -40,17 +40,17 @@ def document(jitter: Jitter) -> dict[str, Any]:
     }
 
 
-def what_if_slowdowns(found: WhatIf) -> dict[str, Any]:
+def what_if_slowdowns(what_if: WhatIf) -> dict[str, Any]:
     """The `what_if` object of the document."""
     return {
-        "replay_error": found.replay_error,
-        "slowdown": found.slowdown,
-        "by_operation": dict(found.by_operation),
-        "by_dp_rank": {str(dp_rank): value for dp_rank, value in found.by_dp_rank.items()},
-        "by_stage": {str(stage): value for stage, value in found.by_stage.items()},
-        "by_worker": {f"{worker.dp_rank}-{worker.stage}": value for worker, value in found.by_worker.items()},
-        "m_w": found.m_w,
-        "m_s": found.m_s,
+        "replay_error": what_if.replay_error,
+        "slowdown": what_if.slowdown,
+        "by_operation": dict(what_if.by_operation),
+        "by_dp_rank": {str(dp_rank): value for dp_rank, value in what_if.by_dp_rank.items()},
+        "by_stage": {str(stage): value for stage, value in what_if.by_stage.items()},
+        "by_worker": {f"{worker.dp_rank}-{worker.stage}": value for worker, value in what_if.by_worker.items()},
+        "m_w": what_if.m_w,
+        "m_s": what_if.m_s,
     }
 
 
@@ -68,17 +68,17 @@ def kernel_rows(jitter: Jitter) -> list[dict[str, Any]]:
     curves = jitter.curves
     if curves is None:
         return []
-    found = curves.deviations
-    delays = found.launch_to_start
+    deviations = curves.deviations
+    delays = deviations.launch_to_start
     return [
         {
             "step": curves.step,
             "rank": rank,
             "kernel": kernel,
             "name": name,
-            "duration_seconds": float(found.durations[place, kernel]),
-            "gap_seconds": float(found.gaps[place, kernel]),
-            "time_to_end_seconds": float(found.times_to_end[place, kernel]),
+            "duration_seconds": float(deviations.durations[place, kernel]),
+            "gap_seconds": float(deviations.gaps[place, kernel]),
+            "time_to_end_seconds": float(deviations.times_to_end[place, kernel]),
             "launch_to_start_seconds": None
             if delays is None or np.isnan(delays[place, kernel])
             else float(delays[place, kernel]),

@@ -79,8 +79,8 @@ class Jitter:
     @property
     def mean_deviations(self) -> list[float | None]:
         """The mean over steps of the lateness of each rank, in seconds; None for a rank without a compared step."""
-        known = [values[np.isfinite(values)] for values in self.lateness.T]
-        return [float(values.mean()) if len(values) else None for values in known]
+        values_by_rank = [values[np.isfinite(values)] for values in self.lateness.T]
+        return [float(values.mean()) if len(values) else None for values in values_by_rank]
 
     def latest_ranks(self, count: int) -> list[int]:
         """The places of the ranks with the largest mean deviations, at most `count`, by number of the rank."""
@@ -183,10 +183,10 @@ def _read_operations(files: Sequence[str], options: _Options) -> OperationJitter
     every = read_operations(*files)
     table = every.between_steps(options.low, options.high)
     if not len(table.rows):
-        known = sorted(set(every.rows["step"].tolist()))
+        steps = sorted(set(every.rows["step"].tolist()))
         raise WorkloadError(
             Option("steps", options.steps_range), f": {table.file} has no such step; it has "
-            f"{units.count(len(known), 'step')} ({units.listed(known)})",
+            f"{units.count(len(steps), 'step')} ({units.listed(steps)})",
         )  # fmt: skip
     operations = operation_jitter(table, options.threshold)
     if len(operations.ranks) < 2:
@@ -194,25 +194,25 @@ def _read_operations(files: Sequence[str], options: _Options) -> OperationJitter
     return operations
 
 
-def _job_jitter(found: OperationJitter, options: _Options, warnings: Sequence[Text]) -> Jitter:
+def _job_jitter(operations: OperationJitter, options: _Options, warnings: Sequence[Text]) -> Jitter:
     """The comparison of the ranks of a table of operations; computations take the place of kernels.
 
     The findings are the whole slowdown, if the steps can be replayed, the causes by their cost, and the latest rank.
     """
-    curves = found.curves
+    curves = operations.curves
     nothing = np.zeros_like(curves.durations)
     last = curves.durations.shape[1] - 1
     shown = Deviations(curves.durations, nothing, curves.times_to_end, None, last)
-    labels = display_names(found.files)
-    slowdowns = found.what_if
-    compute = [rank.compute_seconds for rank in found.ranks]
-    findings = [cause.evidence for cause in found.causes]
-    findings.append(_latest_finding(found.steps, found.threshold))
+    labels = display_names(operations.files)
+    slowdowns = operations.what_if
+    compute = [rank.compute_seconds for rank in operations.ranks]
+    findings = [cause.evidence for cause in operations.causes]
+    findings.append(_latest_finding(operations.steps, operations.threshold))
     if slowdowns is not None and slowdowns.slowdown - 1 >= LEAST_SLOWDOWN:
         findings.insert(0, f"stragglers make the steps {slowdowns.slowdown - 1:.1%} longer than with ideal times")
     return Jitter(
         tool=OPERATIONS,
-        files=found.files,
+        files=operations.files,
         ranks=tuple(
             RankSummary(
                 ComparedRank(rank.rank, rank.file, None, None, None, rank.operations),
@@ -220,30 +220,30 @@ def _job_jitter(found: OperationJitter, options: _Options, warnings: Sequence[Te
                 None,
                 worker=Worker(rank.dp_rank, rank.stage),
             )
-            for rank, seconds in zip(found.ranks, compute, strict=True)
+            for rank, seconds in zip(operations.ranks, compute, strict=True)
         ),
         aligned_by="microbatch and model chunk of computations",
-        common_kernels=found.computations,
+        common_kernels=operations.computations,
         difference=None,
         clocks=RankClocks(np.zeros(len(compute)), None, None),
-        threshold=found.threshold,
+        threshold=operations.threshold,
         first_gap="same-step",
-        step_seconds=found.step_seconds,
-        steps=found.steps,
-        lateness=found.lateness,
+        step_seconds=operations.step_seconds,
+        steps=operations.steps,
+        lateness=operations.lateness,
         curves=StepCurves(curves.step, curves.ranks, curves.names, shown),
-        causes=found.causes,
+        causes=operations.causes,
         findings=tuple(findings),
-        warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in (*warnings, *found.warnings))),
+        warnings=tuple(dict.fromkeys(rename_files(warning, labels) for warning in (*warnings, *operations.warnings))),
         what_if=slowdowns if options.what_if else None,
     )
 
 
 def _repeated(files: Sequence[str]) -> list[str]:
     """Warnings about files that are given twice."""
-    named = [str(file) for file in files if not re.search(r"[*?\[]", str(file)) and str(file) != "-"]
+    paths = [str(file) for file in files if not re.search(r"[*?\[]", str(file)) and str(file) != "-"]
     by_path: dict[str, list[str]] = {}
-    for file in named:
+    for file in paths:
         by_path.setdefault(os.path.realpath(file), []).append(file)
     return [f"{same[0]}: given {len(same)} times; it counts once" for same in by_path.values() if len(same) > 1]
 
@@ -256,74 +256,78 @@ def _aligned_by(alignment: KernelAlignment) -> str:
 
 def _nothing_common(alignment: KernelAlignment, steps_range: str | None) -> ProfileError | WorkloadError:
     if steps_range is not None:
-        known = sorted(set().union(*map(marked_steps, alignment.ranks)))
-        there = f"; the files have {units.count(len(known), 'step')} ({units.listed(known)})" if known else ""
+        steps = sorted(set().union(*map(marked_steps, alignment.ranks)))
+        there = f"; the files have {units.count(len(steps), 'step')} ({units.listed(steps)})" if steps else ""
         return WorkloadError(Option("steps", steps_range), f": at least two ranks must have such a step{there}")
     ranks = ", ".join(f"rank {rank.number} of {rank.file}" for rank in alignment.ranks[:3])
     return ProfileError(f"{ranks}: the sequences of kernels have nothing in common; give ranks that do the same work")
 
 
 def _alignment_warnings(alignment: KernelAlignment, reduced: ReducedSteps) -> list[str]:
-    found = []
+    warnings = []
     if (difference := alignment.difference) is not None:
-        found.append(difference_text(difference))
+        warnings.append(difference_text(difference))
     missing = alignment.missing
     for rank in dict.fromkeys(number for numbers in missing.values() for number in numbers):
         without = [step for step, numbers in missing.items() if rank in numbers]
-        found.append(
+        warnings.append(
             f"rank {rank} does not have {units.count(len(without), 'step')} that other ranks have "
             f"({units.listed(without)}); there it is not compared"
         )
-    found += _begin_warnings(alignment.begins)
+    warnings += _begin_warnings(alignment.begins)
     for rank, steps in alignment.left_out.items():
         if rank in alignment.begins.ended:
             continue
         where = f" in {units.count(steps, 'step')}" if alignment.marked else ""
-        found.append(f"rank {rank} is not compared{where}: fewer than half of its kernels are those of the other ranks")
+        warnings.append(
+            f"rank {rank} is not compared{where}: fewer than half of its kernels are those of the other ranks"
+        )
     numbers = [rank.number for rank in alignment.ranks]
     absent = sorted(set(range(max(numbers) + 1)) - set(numbers))
     if absent and len(absent) < len(numbers):
-        found.append(f"{units.count(len(absent), 'rank')} without a file: {units.listed(absent)}")
+        warnings.append(f"{units.count(len(absent), 'rank')} without a file: {units.listed(absent)}")
     others = [
         sums for sums in reduced.of_rank
         if sums.other_seconds > OTHER_STREAMS * (sums.other_seconds + sums.compared_seconds)
     ]  # fmt: skip
     if others:
         worst = max(others, key=lambda sums: sums.other_seconds)
-        found.append(
+        warnings.append(
             f"kernels on other streams than the main one are not compared: {units.seconds(worst.other_seconds)} on "
             f"rank {alignment.ranks[worst.place].number}"
         )
     if (error := reduced.clocks.error_seconds) is not None and error > APART * reduced.step_seconds > 0:
-        found.append(
+        warnings.append(
             f"collectives do not end together on all ranks: they end up to {units.seconds(error)} apart. The ranks may "
             "be matched at different steps, or the collectives are of different groups of ranks"
             + ("" if alignment.marked else f". {MARK_STEPS}")
         )
     if reduced.clocks.error_seconds is None and len({rank.file for rank in alignment.ranks}) > 1:
-        found.append("the files have no common collectives: the clocks of the ranks cannot be aligned")
-    return found
+        warnings.append("the files have no common collectives: the clocks of the ranks cannot be aligned")
+    return warnings
 
 
 def _begin_warnings(begins: Begins) -> list[str]:
     """Warnings about ranks without marks that begin at different steps, or whose first step is not known."""
-    found = []
+    warnings = []
     for steps in sorted(set(begins.dropped.values())):
         ranks = [number for number, dropped in begins.dropped.items() if dropped == steps]
         amount = f"{steps:.3g} step{'' if steps == 1 else 's'}" if steps else "kernels"
-        found.append(
+        warnings.append(
             f"the ranks begin at different steps, as the times between collectives show: the first {amount} of "
             f"{_ranks_text(ranks)} {'are' if steps != 1 else 'is'} not compared, because another rank begins later"
         )
-    found += [f"rank {number} ends before the last rank begins; it is not compared" for number in sorted(begins.ended)]
+    warnings += [
+        f"rank {number} ends before the last rank begins; it is not compared" for number in sorted(begins.ended)
+    ]
     if begins.unknown:
-        found.append(
+        warnings.append(
             f"{_ranks_text(list(begins.unknown))} {'has' if len(begins.unknown) == 1 else 'have'} fewer collectives "
             f"than the rank with the most (by up to {max(begins.unknown.values())}), steps are not marked, and the "
             "times between collectives do not show at which step each rank begins: the ranks are compared from their "
             f"first kernels on. {MARK_STEPS}"
         )
-    return found
+    return warnings
 
 
 def _ranks_text(numbers: Sequence[int]) -> str:
@@ -336,24 +340,24 @@ def difference_text(difference: Difference) -> str:
     if difference.name is None or difference.expected is None:
         more = abs(difference.kernels - difference.expected_kernels)
         which = "fewer" if difference.name is None else "more"
-        what = f"rank {difference.rank} has {more} {which} than the other ranks"
+        text = f"rank {difference.rank} has {more} {which} than the other ranks"
     else:
         own, others = (cut(name, MAX_NAME) for name in (difference.name, difference.expected))
-        what = f"rank {difference.rank} runs {own}, other ranks {others}"
+        text = f"rank {difference.rank} runs {own}, other ranks {others}"
         if difference.kernels != difference.expected_kernels:
-            what += f" ({difference.kernels} kernels, {difference.expected_kernels} on other ranks)"
-    return f"the sequences of kernels differ from {where} on: {what}; the common kernels are compared"
+            text += f" ({difference.kernels} kernels, {difference.expected_kernels} on other ranks)"
+    return f"the sequences of kernels differ from {where} on: {text}; the common kernels are compared"
 
 
 def _findings(reduced: ReducedSteps, ranks: Sequence[ComparedRank]) -> list[str]:
     """The result in words: the causes by their cost, the latest rank, and whether kernels are the cause."""
-    found = [cause.evidence for cause in reduced.causes]
-    found.append(_latest_finding(reduced.steps, reduced.threshold))
+    findings = [cause.evidence for cause in reduced.causes]
+    findings.append(_latest_finding(reduced.steps, reduced.threshold))
     if not any(cause.kind in ("gpu", "workload") or "longer kernels" in cause.evidence for cause in reduced.causes):
-        found.append(_kernels_finding(reduced, ranks))
+        findings.append(_kernels_finding(reduced, ranks))
     if not reduced.causes:
-        found.append(f"no rank is persistently late by {SIGNIFICANT:.1%} of the step time or more")
-    return found
+        findings.append(f"no rank is persistently late by {SIGNIFICANT:.1%} of the step time or more")
+    return findings
 
 
 def _kernels_finding(reduced: ReducedSteps, ranks: Sequence[ComparedRank]) -> str:

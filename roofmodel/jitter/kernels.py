@@ -195,7 +195,7 @@ def _main_stream(rank: Rank) -> Booleans:
 
 def _input(rank: Rank, chosen: Integers, starts: Integers, launches: Integers, net: Integers) -> Integers:
     """Nanoseconds of each net gap before the launch in which the launching thread fetches a batch."""
-    found = np.zeros(len(chosen), np.int64)
+    fetches = np.zeros(len(chosen), np.int64)
     threads = rank.work["launch_thread"].cat
     codes = threads.codes.to_numpy()[chosen]
     for code in np.unique(codes[codes >= 0]).tolist():
@@ -203,21 +203,21 @@ def _input(rank: Rank, chosen: Integers, starts: Integers, launches: Integers, n
         of_thread = (codes == code) & (net > 0)
         if len(loader) and of_thread.any():
             ends = np.minimum(launches[of_thread], starts[of_thread])
-            found[of_thread] = intervals.covered(
+            fetches[of_thread] = intervals.covered(
                 loader, (starts - net)[of_thread], np.maximum(ends, (starts - net)[of_thread])
             )
-    return found
+    return fetches
 
 
 def _steps(rank: Rank, times: Integers) -> Integers:
     """The number of the marked step that contains each launch; all NO_STEP without marks."""
     marks = steps.marks(rank)
-    found = np.full(len(times), NO_STEP, np.int64)
+    numbers = np.full(len(times), NO_STEP, np.int64)
     if not marks:
-        return found
+        return numbers
     starts, ends = (np.array([mark[place] for mark in marks], np.int64) for place in (1, 2))
     labels = np.array([int(mark[0]) for mark in marks], np.int64)
     index = np.searchsorted(starts, times, side="right") - 1
     inside = (index >= 0) & (times < ends[np.maximum(index, 0)])
-    found[inside] = labels[index[inside]]
-    return found
+    numbers[inside] = labels[index[inside]]
+    return numbers

@@ -62,7 +62,7 @@ def part_sums(step: StepKernels) -> dict[str, Integers]:
     fetch = np.minimum(step.input, step.net_gaps) if step.input.any() else np.zeros_like(step.input)
     rest = step.net_gaps - fetch
     is_first = late[:, first] | ~launched[:, first]
-    found = {
+    sums = {
         "first_input": fetch[:, first].copy(),
         "first_first": np.where(is_first, rest[:, first], 0),
         "first_queued": np.where(is_first, 0, rest[:, first]),
@@ -78,13 +78,13 @@ def part_sums(step: StepKernels) -> dict[str, Integers]:
     }
     for name, each in values.items():
         if not each.any():  # often: without input, other kernels or unknown launches
-            found[f"inside_{name}"] = found[f"tail_{name}"] = np.zeros(len(each), np.int64)
+            sums[f"inside_{name}"] = sums[f"tail_{name}"] = np.zeros(len(each), np.int64)
             continue
-        found[f"inside_{name}"], found[f"tail_{name}"] = each[:, :end].sum(axis=1), each[:, end:].sum(axis=1)
+        sums[f"inside_{name}"], sums[f"tail_{name}"] = each[:, :end].sum(axis=1), each[:, end:].sum(axis=1)
     for place in ("inside", "tail"):
-        gaps, launch, unknown = (found[f"{place}_{name}"] for name in ("gaps", "launch", "unknown"))
-        found[f"{place}_queued"] = gaps - launch - unknown
-    return found
+        gaps, launch, unknown = (sums[f"{place}_{name}"] for name in ("gaps", "launch", "unknown"))
+        sums[f"{place}_queued"] = gaps - launch - unknown
+    return sums
 
 
 def end_tolerance(steps: Sequence[CollectiveTimes], offsets: Floats) -> float:

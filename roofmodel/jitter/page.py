@@ -61,11 +61,11 @@ def save(jitter: Jitter, path: str) -> Path:
     )
 
 
-def _what_if(found: WhatIf) -> list[str]:
-    rows = slowdown_rows(found)
+def _what_if(what_if: WhatIf) -> list[str]:
+    rows = slowdown_rows(what_if)
     note = "Slowdown if only this keeps its recorded time and all other operations take their ideal time."
     table = _table(SLOWDOWNS, rows, range(min(len(rows), MAX_ROWS)), "first rows")
-    return ["<h2>What if</h2>", f"<p>{escape(what_if_text(found))}</p>", f'<p class="note">{note}</p>', table]
+    return ["<h2>What if</h2>", f"<p>{escape(what_if_text(what_if))}</p>", f'<p class="note">{note}</p>', table]
 
 
 def _svg(jitter: Jitter) -> str:

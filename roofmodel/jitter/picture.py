@@ -91,20 +91,23 @@ def _style(axes: Axes, title: str, across: str) -> None:
 
 
 def _time_to_end(axes: Axes, curves: StepCurves, threshold: float, unit: str) -> None:
-    found = curves.deviations
+    deviations = curves.deviations
     _style(axes, f"time to the end of each {unit}, step {curves.step}", unit)
-    others = [place for place in found.lateness.argsort()[::-1] if place not in (found.earliest, found.latest)]
+    others = [
+        place for place in deviations.lateness.argsort()[::-1] if place not in (deviations.earliest, deviations.latest)
+    ]
     for place in others[:LATE_GRAY] + others[LATE_GRAY :: max(1, len(others) // MAX_GRAY)]:
-        axes.plot(found.times_to_end[place], color="0.85", linewidth=0.6, zorder=1)
-    every = max(1, found.times_to_end.shape[1] // MARKS)
-    for place, color, which in ((found.earliest, EARLIEST, "earliest"), (found.latest, LATEST, "latest")):
+        axes.plot(deviations.times_to_end[place], color="0.85", linewidth=0.6, zorder=1)
+    every = max(1, deviations.times_to_end.shape[1] // MARKS)
+    for place, color, which in ((deviations.earliest, EARLIEST, "earliest"), (deviations.latest, LATEST, "latest")):
         label, shape = f"rank {curves.ranks[place]} ({which})", marks.SHAPES[color]
         axes.plot(
-            found.times_to_end[place], color=color, lw=1.3, marker=shape, ms=4, markevery=every, label=label, zorder=3
-        )
+            deviations.times_to_end[place], color=color, lw=1.3, marker=shape, ms=4, markevery=every, label=label,
+            zorder=3,
+        )  # fmt: skip
     if unit == "kernel":
-        axes.axvline(found.last, color="0.5", linewidth=0.8, linestyle=":", label="before the last collective")
-    diverges = found.diverges_at(found.latest, threshold)
+        axes.axvline(deviations.last, color="0.5", linewidth=0.8, linestyle=":", label="before the last collective")
+    diverges = deviations.diverges_at(deviations.latest, threshold)
     if diverges is not None:
         axes.axvline(diverges, color=LATEST, linewidth=0.8, linestyle="--", label=f"late by {units.seconds(threshold)}")
     if others:
@@ -118,20 +121,22 @@ def _parts(axes: Axes, below: Axes | None, curves: StepCurves, unit: str) -> Non
     Collectives, and kernels after the last one before which ranks are compared, are left out: the latest rank waits
     least in a collective, and this difference would hide its cause.
     """
-    found = curves.deviations
-    latest = found.latest
+    deviations = curves.deviations
+    latest = deviations.latest
     title = f"rank {curves.ranks[latest]} in step {curves.step}, by {unit}"
     _style(axes, title + (", without collectives" if unit == "kernel" else ""), unit)
     hidden = np.array([category(name) == "communication" for name in curves.names], dtype=bool)
     if unit == "kernel":
-        hidden |= np.arange(len(hidden)) > found.last
-    parts = [("gap", found.gaps, marks.ORANGE)] * (unit == "kernel") + [("duration", found.durations, marks.GREEN)]
+        hidden |= np.arange(len(hidden)) > deviations.last
+    parts = [("duration", deviations.durations, marks.GREEN)]
+    if unit == "kernel":
+        parts.insert(0, ("gap", deviations.gaps, marks.ORANGE))
     drawn = [(axes, *part) for part in parts]
-    if below is not None and found.launch_to_start is not None:
+    if below is not None and deviations.launch_to_start is not None:
         _style(below, "", unit)
         axes.tick_params(labelbottom=False)
         axes.set_xlabel("")
-        drawn.append((below, "launch to start", found.launch_to_start, marks.PURPLE))
+        drawn.append((below, "launch to start", deviations.launch_to_start, marks.PURPLE))
     for place, (where, label, values, color) in enumerate(drawn):
         every = max(1, values.shape[1] // MARKS)
         where.plot(
@@ -234,17 +239,17 @@ def latest_ranks(deviations: NDArray[np.float64]) -> list[tuple[int, int]]:
     late = np.flatnonzero(means >= NAMED * means.max())
     groups = [(int(group[0]), int(group[-1])) for group in np.split(late, np.flatnonzero(np.diff(late) > 1) + 1)]
     groups.sort(key=lambda group: means[group[0] : group[1] + 1].max(), reverse=True)
-    found: list[tuple[int, int]] = []
+    shown_groups: list[tuple[int, int]] = []
     for group in groups:
-        if all(abs(sum(group) - sum(other)) / 2 > LABEL_HEIGHT * len(means) for other in found):
-            found.append(group)
-    return found[:MAX_LABELS]
+        if all(abs(sum(group) - sum(other)) / 2 > LABEL_HEIGHT * len(means) for other in shown_groups):
+            shown_groups.append(group)
+    return shown_groups[:MAX_LABELS]
 
 
-def _slowdowns(jitter: Jitter, found: WhatIf) -> NDArray[np.float64]:
+def _slowdowns(jitter: Jitter, what_if: WhatIf) -> NDArray[np.float64]:
     """The slowdown of each worker in each step: (ranks, steps). NaN for workers that are not replayed."""
-    slowdowns = dict(zip(found.by_worker, found.worker_slowdowns, strict=True))
-    unknown = np.full(found.worker_slowdowns.shape[1], np.nan)
+    slowdowns = dict(zip(what_if.by_worker, what_if.worker_slowdowns, strict=True))
+    unknown = np.full(what_if.worker_slowdowns.shape[1], np.nan)
     return np.stack([slowdowns.get(rank.worker, unknown) for rank in jitter.ranks if rank.worker is not None])
 
 

@@ -96,8 +96,8 @@ class StoredKernels:
 
 def state_of(path: str) -> SourceState:
     """The present state of a profiler file. Raises OSError."""
-    found = os.stat(path)
-    return SourceState(os.path.basename(path), found.st_size, found.st_mtime_ns)
+    status = os.stat(path)
+    return SourceState(os.path.basename(path), status.st_size, status.st_mtime_ns)
 
 
 def stored_path(path: str, folder: str) -> Path:
@@ -131,22 +131,22 @@ def read(path: str, file: str | None = None) -> RankFile:
     """
     with _readable(path) as opened:
         try:
-            found = json.loads((opened.metadata.metadata or {})[_KEY])
-            if found["version"] != VERSION:
+            metadata = json.loads((opened.metadata.metadata or {})[_KEY])
+            if metadata["version"] != VERSION:
                 raise ProfileError(f"{path}: written by another version of roof; convert the profiler files again")
-            state = SourceState(**found["source"])
+            state = SourceState(**metadata["source"])
             parts = tuple(
                 RankPart(
                     file=file or path,
                     source_name=state.name,
-                    tool=found["tool"],
+                    tool=metadata["tool"],
                     source=_stored(path, part),
                     **{name: part[name] for name in _PART},
                     **{name: part.get(name) for name in _SAMPLED},
                 )
-                for part in found["parts"]
+                for part in metadata["parts"]
             )
-            return RankFile(found["tool"], tuple(found["warnings"]), parts, state)
+            return RankFile(metadata["tool"], tuple(metadata["warnings"]), parts, state)
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedRankFile(path, error) from None
 
@@ -170,11 +170,11 @@ def write(path: Path, ranks: RankFile) -> None:
         stored = replace(table, names=tuple(map(_storable, table.names)))
         own = {"row_groups": [first, len(pieces)], "sequences": _sequence_data(sequences_by_step([stored])[0])}
         parts.append({name: getattr(part, name) for name in (*_PART, *_SAMPLED)} | own)
-    found = {
+    metadata = {
         "version": VERSION, "source": ranks.state._asdict(), "tool": ranks.tool, "warnings": list(ranks.warnings),
         "parts": parts,
     }  # fmt: skip
-    schema = pieces[0].schema.with_metadata({_KEY: json.dumps(found)})
+    schema = pieces[0].schema.with_metadata({_KEY: json.dumps(metadata)})
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file, parquet.ParquetWriter(
@@ -263,16 +263,16 @@ def _has_step(group: Any, steps: frozenset[int]) -> bool:
 def _table(
     file: Any, groups: Sequence[int], columns: Sequence[str], steps: frozenset[int] | None = None
 ) -> KernelTable:
-    found = file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
+    table = file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
     if steps is not None:
-        rows = np.flatnonzero(np.isin(found.column("step").to_numpy(), list(steps)))
-        found = found.slice(int(rows[0]), int(rows[-1] - rows[0]) + 1) if len(rows) else found.slice(0, 0)
-    names = found.column("name").combine_chunks() if len(found) else None
+        rows = np.flatnonzero(np.isin(table.column("step").to_numpy(), list(steps)))
+        table = table.slice(int(rows[0]), int(rows[-1] - rows[0]) + 1) if len(rows) else table.slice(0, 0)
+    names = table.column("name").combine_chunks() if len(table) else None
 
     def column(name: str, otherwise: int) -> Any:
         if name not in columns:
-            return np.full(len(found), otherwise)
-        return found.column(name).to_numpy()
+            return np.full(len(table), otherwise)
+        return table.column(name).to_numpy()
 
     return KernelTable(
         names=() if names is None else tuple(names.dictionary.to_pylist()),

@@ -81,9 +81,9 @@ def batches(
         if steps is None or place in steps
     ]
     used = set(layout_of_step.values())
-    kept = {number: layout for number, layout in layouts.items() if number in used}
+    used_layouts = {number: layout for number, layout in layouts.items() if number in used}
     for begin in range(0, len(tasks), size):
-        yield RankBatch(tuple(tasks[begin : begin + size]), kept, layout_of_step)
+        yield RankBatch(tuple(tasks[begin : begin + size]), used_layouts, layout_of_step)
 
 
 class SequenceTask(NamedTuple):
@@ -98,13 +98,13 @@ class SequenceTask(NamedTuple):
 
 def read_sequences(task: SequenceTask) -> dict[int, RankSequences | str]:
     """The sequences of ranks by place; a text says why a file cannot be read."""
-    found: dict[int, RankSequences | str] = {}
+    sequences: dict[int, RankSequences | str] = {}
     for place, rank in zip(task.places, task.ranks, strict=True):
         try:
-            found[place] = rank_sequences(rank, task.marked, task.low, task.high)
+            sequences[place] = rank_sequences(rank, task.marked, task.low, task.high)
         except DamagedRankFile as error:
-            found[place] = str(error)
-    return found
+            sequences[place] = str(error)
+    return sequences
 
 
 def read_collectives(ranks: Sequence[ComparedRank]) -> list[CollectiveSequence]:
@@ -136,20 +136,20 @@ def sum_gaps(task: GapTask) -> tuple[Integers, dict[int, str]]:
 
 def sum_ranks(batch: RankBatch) -> TimeSums:
     """The sums of each rank, and the sum of the times to the end over ranks."""
-    found = TimeSums([], {}, {})
+    totals = TimeSums([], {}, {})
     for task in batch.tasks:
         try:
             sums, times = _rank_sums(task, batch)
         except DamagedRankFile as error:
-            found.damaged[task.place] = str(error)
+            totals.damaged[task.place] = str(error)
             continue
-        found.ranks.append(sums)
+        totals.ranks.append(sums)
         for step, time in times.items():
-            if step in found.times_to_end:
-                found.times_to_end[step] += time
+            if step in totals.times_to_end:
+                totals.times_to_end[step] += time
             else:
-                found.times_to_end[step] = time
-    return found
+                totals.times_to_end[step] = time
+    return totals
 
 
 def _rank_sums(task: RankTask, batch: RankBatch) -> tuple[RankSums, dict[int, Integers]]:
@@ -161,9 +161,9 @@ def _rank_sums(task: RankTask, batch: RankBatch) -> tuple[RankSums, dict[int, In
     ends: list[Integers] = []
     times: dict[int, Integers] = {}
     for steps, rows in steps_of_rank(kernels, task.plan, batch.layouts, batch.layout_of_step):
-        to_end, found = _values(rows)
+        to_end, step_values = _values(rows)
         numbers += steps
-        values.append(found)
+        values.append(step_values)
         times |= dict(zip(steps, to_end, strict=True))
         places = np.flatnonzero(rows.collective)
         if len(places) > MAX_COLLECTIVES:
@@ -226,11 +226,11 @@ class StepRows(NamedTuple):
 
 def read_steps(batch: RankBatch) -> list[StepRows]:
     """The kernels of the chosen steps of each rank. Raises DamagedRankFile."""
-    found: list[StepRows] = []
+    step_rows: list[StepRows] = []
     for task in batch.tasks:
         kernels = task.rank.load(task.plan.marks)
         steps: dict[int, StepKernels] = {}
         for numbers, rows in steps_of_rank(kernels, task.plan, batch.layouts, batch.layout_of_step):
             steps |= {number: rows.row(place) for place, number in enumerate(numbers)}
-        found.append(StepRows(task.place, steps))
-    return found
+        step_rows.append(StepRows(task.place, steps))
+    return step_rows

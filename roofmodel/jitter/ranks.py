@@ -108,19 +108,19 @@ class ComparedRank:
 
 def marked_steps(rank: ComparedRank) -> set[int]:
     """The steps that the files of a rank mark."""
-    found: set[int] = set()
+    steps: set[int] = set()
     for source in rank.sources:
         if source.sequences is None:
-            found |= set(np.unique(source.load_sequence().steps).tolist())
+            steps |= set(np.unique(source.load_sequence().steps).tolist())
         else:
-            found |= {step for step in source.sequences if step is not None}
-    return found - {NO_STEP}
+            steps |= {step for step in source.sequences if step is not None}
+    return steps - {NO_STEP}
 
 
 def rank_parts(timeline: Timeline) -> list[RankPart]:
     """The ranks of a file that have kernels."""
-    found = [rank for rank in ranks([timeline]) if rank.is_kernel.any()]
-    return [_part(rank, len(found)) for rank in found]
+    kernel_ranks = [rank for rank in ranks([timeline]) if rank.is_kernel.any()]
+    return [_part(rank, len(kernel_ranks)) for rank in kernel_ranks]
 
 
 def _part(rank: Rank, ranks_of_file: int) -> RankPart:
@@ -176,23 +176,23 @@ def compared_ranks(parts: Iterable[RankPart], warn: list[str]) -> list[ComparedR
     of the file), if they state a different one for each rank; else the order of the files. Of equal files one counts,
     with a warning.
     """
-    known: dict[str, str] = {}
-    kept = []
+    file_of: dict[str, str] = {}
+    unique_parts = []
     for part in parts:
-        if known.setdefault(part.fingerprint, part.file) != part.file:
-            warn.append(f"{part.file}: the same run as {known[part.fingerprint]}; it counts once")
+        if file_of.setdefault(part.fingerprint, part.file) != part.file:
+            warn.append(f"{part.file}: the same run as {file_of[part.fingerprint]}; it counts once")
         else:
-            kept.append(part)
-    groups = _parts_by_rank(kept)
-    labels = display_names(part.file for part in kept)
-    stated = [group[0].stated_rank for group in groups]
-    by_statement = None not in stated and len(set(stated)) == len(stated)
-    found = []
+            unique_parts.append(part)
+    groups = _parts_by_rank(unique_parts)
+    labels = display_names(part.file for part in unique_parts)
+    stated_ranks = [group[0].stated_rank for group in groups]
+    by_statement = None not in stated_ranks and len(set(stated_ranks)) == len(stated_ranks)
+    numbered_ranks = []
     for order, group in enumerate(groups):
         first = group[0]
-        found.append(
+        numbered_ranks.append(
             ComparedRank(
-                number=stated[order] if by_statement else order,  # type: ignore[arg-type]
+                number=stated_ranks[order] if by_statement else order,  # type: ignore[arg-type]
                 file=first.file,
                 process=first.process,
                 device=first.device,
@@ -204,16 +204,18 @@ def compared_ranks(parts: Iterable[RankPart], warn: list[str]) -> list[ComparedR
                 power=first.power,
             )
         )
-    found.sort(key=lambda rank: rank.number)
-    return _with_hosts_by_device(found) if all(rank.host is None for rank in found) else found
+    numbered_ranks.sort(key=lambda rank: rank.number)
+    return (
+        _with_hosts_by_device(numbered_ranks) if all(rank.host is None for rank in numbered_ranks) else numbered_ranks
+    )
 
 
 def _parts_by_rank(parts: Sequence[RankPart]) -> list[list[RankPart]]:
     """The parts of each rank, by time: tables of the lecture have one step of one rank each."""
     groups: dict[object, list[RankPart]] = {}
     for number, part in enumerate(parts):
-        stated = part.stated_rank if part.tool == "steps" else None
-        groups.setdefault(("part", number) if stated is None else stated, []).append(part)
+        stated_number = part.stated_rank if part.tool == "steps" else None
+        groups.setdefault(("part", number) if stated_number is None else stated_number, []).append(part)
     return [sorted(group, key=lambda part: part.start) for group in groups.values()]
 
 
@@ -223,17 +225,18 @@ def _host(part: RankPart, label: str) -> str | None:
     return label if part.ranks_of_file > 1 else None
 
 
-def _with_hosts_by_device(found: list[ComparedRank]) -> list[ComparedRank]:
+def _with_hosts_by_device(numbered_ranks: list[ComparedRank]) -> list[ComparedRank]:
     """The ranks with hosts, if the devices count up within blocks of equal length: rank = host x block + device."""
-    devices = [rank.device for rank in found]
-    if not found or not all(device is not None and device.isdecimal() for device in devices):
-        return found
+    devices = [rank.device for rank in numbered_ranks]
+    if not numbered_ranks or not all(device is not None and device.isdecimal() for device in devices):
+        return numbered_ranks
     block = max(int(device or 0) for device in devices) + 1
-    if block <= 1 or any(int(rank.device or 0) != rank.number % block for rank in found):
-        return found
-    firsts = [rank.number // block * block for rank in found]
+    if block <= 1 or any(int(rank.device or 0) != rank.number % block for rank in numbered_ranks):
+        return numbered_ranks
+    firsts = [rank.number // block * block for rank in numbered_ranks]
     return [
-        replace(rank, host=f"ranks {first} to {first + block - 1}") for rank, first in zip(found, firsts, strict=True)
+        replace(rank, host=f"ranks {first} to {first + block - 1}")
+        for rank, first in zip(numbered_ranks, firsts, strict=True)
     ]
 
 

@@ -122,16 +122,16 @@ class _Sums:
         self.times_to_end: dict[int, Integers] = {}
         by_place: dict[int, RankSums] = {}
         damaged: dict[int, str] = {}
-        for found in map_pieces(sum_ranks, batches(alignment, BATCH)):
-            damaged |= found.damaged
-            for sums in found.ranks:
+        for totals in map_pieces(sum_ranks, batches(alignment, BATCH)):
+            damaged |= totals.damaged
+            for sums in totals.ranks:
                 by_place[sums.place] = sums
                 self.present[sums.steps, sums.place] = True
                 for name, values in sums.values.items():
                     if name not in self._values:
                         self._values[name] = np.zeros(shape, np.int64)
                     self._values[name][sums.steps, sums.place] = values
-            for step, times in found.times_to_end.items():
+            for step, times in totals.times_to_end.items():
                 self.times_to_end[step] = times + self.times_to_end.get(step, 0)
         if damaged:
             raise DamagedRanks(damaged)
@@ -144,13 +144,13 @@ class _Sums:
     def collectives(self) -> list[CollectiveTimes]:
         """The collectives of each step."""
         places = [{int(step): place for place, step in enumerate(sums.steps)} for sums in self.of_rank]
-        found = []
+        times = []
         for number, step in enumerate(self.alignment.steps):
             rows = [(self.of_rank[rank], places[rank][number]) for rank in step.ranks]
             starts = np.stack([sums.collective_starts[place] for sums, place in rows])
             ends = np.stack([sums.collective_ends[place] for sums, place in rows])
-            found.append(CollectiveTimes(step.ranks, starts, ends))
-        return found
+            times.append(CollectiveTimes(step.ranks, starts, ends))
+        return times
 
     def seconds(self, name: str) -> Floats:
         """Values of one name in seconds, S x R; NaN for a rank that a step does not have."""
@@ -170,11 +170,11 @@ class _Sums:
 
 
 def reduce_steps(
-    alignment: KernelAlignment, given: float | None, first_gap: FirstGap, map_pieces: MapPieces
+    alignment: KernelAlignment, stated_threshold: float | None, first_gap: FirstGap, map_pieces: MapPieces
 ) -> ReducedSteps:
     """Reduce the kernels of all ranks to values per rank and step, and the curves of the worst step.
 
-    `given` is the deviation from which a rank is late, in seconds; None: the default of `late_threshold`.
+    `stated_threshold` is the deviation from which a rank is late, in seconds; None: the default of `late_threshold`.
     Raises DamagedRanks if files of ranks cannot be read.
     """
     count = len(alignment.ranks)
@@ -184,7 +184,9 @@ def reduce_steps(
     complete = [number for number, step in enumerate(alignment.steps) if step.complete]
     if not complete:
         nothing = np.empty((0, count))
-        return ReducedSteps(aligned, 0.0, late_threshold(given, 0.0), (), nothing, nothing, None, [], sums.of_rank)
+        return ReducedSteps(
+            aligned, 0.0, late_threshold(stated_threshold, 0.0), (), nothing, nothing, None, [], sums.of_rank
+        )
     late = [_step_lateness(sums, number, first_gap) for number in complete]
     parts = _parts(sums, complete)
     tolerance = end_tolerance([collectives[number] for number in complete], aligned.offsets)
@@ -192,7 +194,7 @@ def reduce_steps(
         [link_delays(collectives[number], aligned.offsets, count, tolerance) for number in complete]
     )
     step_seconds = float(np.median(np.nanmedian((sums.seconds("end") - sums.seconds("start"))[complete], axis=1)))
-    threshold = late_threshold(given, step_seconds)
+    threshold = late_threshold(stated_threshold, step_seconds)
     worst = late[int(np.argmax([step.late[step.latest] for step in late]))]
     rows = _rows(alignment, late, worst.number, threshold, map_pieces)
     return ReducedSteps(
@@ -217,9 +219,9 @@ def _step_lateness(sums: _Sums, number: int, first_gap: FirstGap) -> _StepLatene
     step, layout = sums.alignment.steps[number], sums.layout(number)
     ranks = list(step.ranks)
     gaps = sums["previous_gap"][number].copy()
-    found = sums.first_gaps(number, first_gap, number - 1 if number else None)
-    if found is not None:
-        gaps[ranks] = found
+    gaps_of_ranks = sums.first_gaps(number, first_gap, number - 1 if number else None)
+    if gaps_of_ranks is not None:
+        gaps[ranks] = gaps_of_ranks
     times = sums["time_to_end"][number, ranks] + (gaps[ranks] if layout.first <= layout.last else 0)
     total = sums.times_to_end[number].copy()
     total[layout.first :] += gaps[ranks].sum()
@@ -274,13 +276,13 @@ def _rows(
     for step in late:
         if step.late[step.latest] > threshold:
             needed.setdefault(step.latest, set()).add(step.number)
-    found: dict[int, dict[int, StepKernels]] = {}
+    rows_of_step: dict[int, dict[int, StepKernels]] = {}
     pieces = batches(alignment, BATCH, {rank: frozenset(steps) for rank, steps in needed.items()})
     for ranks in map_pieces(read_steps, pieces):
         for rank in ranks:
             for step, rows in rank.steps.items():
-                found.setdefault(step, {})[rank.place] = rows
-    return found
+                rows_of_step.setdefault(step, {})[rank.place] = rows
+    return rows_of_step
 
 
 def _summary(
@@ -307,11 +309,11 @@ def _summary(
 
 def _curves(alignment: KernelAlignment, step: _StepLateness, rows: Mapping[int, StepKernels]) -> StepCurves:
     """The deviations in a step by kernel; `rows` are its kernels by rank."""
-    found: ComparedStep = alignment.steps[step.number]
-    ranks = list(found.ranks)
+    compared_step: ComparedStep = alignment.steps[step.number]
+    ranks = list(compared_step.ranks)
     every = stacked([rows[rank] for rank in ranks])
     return StepCurves(
-        found.step,
+        compared_step.step,
         tuple(alignment.ranks[rank].number for rank in ranks),
         tuple(alignment.names[int(code)] for code in every.layout.codes),
         deviations(every, step.first_gaps[ranks]),

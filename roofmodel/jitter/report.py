@@ -68,5 +68,6 @@ class JitterReport(RunReport):
         return table(self.analyzed)
 
     def __repr__(self) -> str:
-        found = self.analyzed
-        return f"<JitterReport of {', '.join([*found.names.values()][:3])}: {len(found.ranks)} ranks, by {found.tool}>"
+        analysis = self.analyzed
+        names = ", ".join([*analysis.names.values()][:3])
+        return f"<JitterReport of {names}: {len(analysis.ranks)} ranks, by {analysis.tool}>"

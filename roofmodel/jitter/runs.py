@@ -96,16 +96,16 @@ def read_run(
     can be read, for files of different tools, and for fewer than two ranks.
     """
     unique = list({file if file == "-" else os.path.realpath(file): file for file in reversed(files)}.values())[::-1]
-    found = {file: read_stored(file) for file in unique if file in stored}
-    others = [file for file in unique if file not in found]
+    contents = {file: read_stored(file) for file in unique if file in stored}
+    others = [file for file in unique if file not in contents]
     if cache is None:
-        found |= {file: _read(file) for file in others}
+        contents |= {file: _read(file) for file in others}
     else:
         regular = [file for file in others if os.path.isfile(file)]
-        found |= zip(regular, _converted(regular, cache, map_pieces), strict=True)
-        found |= {file: _read(file) for file in others if file not in found}
-    intact = {file: found[file] for file in unique if found[file].error is None}
-    errors = [found[file].error for file in unique if found[file].error is not None]
+        contents |= zip(regular, _converted(regular, cache, map_pieces), strict=True)
+        contents |= {file: _read(file) for file in others if file not in contents}
+    intact = {file: contents[file] for file in unique if contents[file].error is None}
+    errors = [contents[file].error for file in unique if contents[file].error is not None]
     if not intact and errors[0] is not None:
         raise errors[0]
     tools = list(dict.fromkeys(each.tool for each in intact.values()))
@@ -147,9 +147,9 @@ def _converted(files: Sequence[str], folder: str, map_pieces: MapPieces) -> Iter
         return
     report, sizes = current_progress(), [os.path.getsize(file) for file in files]
     with report_progress(lambda name, done, total: None):
-        for number, found in enumerate(map_pieces(convert, tasks), 1):
+        for number, content in enumerate(map_pieces(convert, tasks), 1):
             report(f"{len(files)} files", sum(sizes[:number]), sum(sizes))
-            yield found
+            yield content
 
 
 def convert(task: ConvertTask) -> ReadFile:
@@ -161,15 +161,15 @@ def convert(task: ConvertTask) -> ReadFile:
         return ReadFile("", (), (), ProfileError(f"{task.path}: cannot be read: {error.strerror}"))
     if rank_files.is_rank_file(str(stored)):
         try:
-            known = rank_files.read(str(stored), task.path)
+            rank_file = rank_files.read(str(stored), task.path)
         except ProfileError:
-            known = None
-        if known is not None and known.state == state:
-            return ReadFile(known.tool, known.parts, known.warnings)
-    found = _read(task.path)
-    if found.error is not None or not found.parts:
-        return found
-    rank_files.write(stored, rank_files.RankFile(found.tool, found.warnings, found.parts, state))
+            rank_file = None
+        if rank_file is not None and rank_file.state == state:
+            return ReadFile(rank_file.tool, rank_file.parts, rank_file.warnings)
+    content = _read(task.path)
+    if content.error is not None or not content.parts:
+        return content
+    rank_files.write(stored, rank_files.RankFile(content.tool, content.warnings, content.parts, state))
     return read_stored(str(stored), task.path)
 
 
@@ -256,9 +256,9 @@ def _align(ranks: Sequence[ComparedRank], low: int, high: int, map_pieces: MapPi
         SequenceTask(tuple(places), tuple(ranks[place] for place in places), marked, low, high)
         for places in _groups(sorted(needed), SEQUENCE_BATCH)
     ]
-    found = {place: each for group in map_pieces(read_sequences, tasks) for place, each in group.items()}
-    _check_readable({place: each for place, each in found.items() if isinstance(each, str)})
-    every = [each for _, each in sorted((stored | found).items())]
+    computed_sequences = {place: each for group in map_pieces(read_sequences, tasks) for place, each in group.items()}
+    _check_readable({place: each for place, each in computed_sequences.items() if isinstance(each, str)})
+    every = [each for _, each in sorted((stored | computed_sequences).items())]
     sequences = [each for each in every if isinstance(each, RankSequences)]
 
     def gaps(selections: dict[int, KernelSelection]) -> Integers:

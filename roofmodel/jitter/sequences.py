@@ -51,7 +51,7 @@ def sequences_by_step(tables: Sequence[KernelTable]) -> tuple[SequencesByStep, d
     sequences: dict[int | None, Integers] = {**_cut(codes[main], steps[main]), None: codes[main]}
     others: dict[int | None, Integers] = {**_cut(codes[~main], steps[~main]), None: codes[~main]}
     nothing = np.zeros(0, np.int64)
-    found: SequencesByStep = {}
+    by_step: SequencesByStep = {}
     contents: dict[bytes, Integers] = {}
     for step in {**sequences, **others}:
         if step != NO_STEP:
@@ -59,8 +59,8 @@ def sequences_by_step(tables: Sequence[KernelTable]) -> tuple[SequencesByStep, d
             digest = blake2b(sequence.tobytes(), digest_size=16).digest()
             contents.setdefault(digest, sequence)
             kinds, numbers = np.unique(others.get(step, nothing), return_counts=True)
-            found[step] = KernelSequence(digest, tuple(zip(kinds.tolist(), numbers.tolist(), strict=True)))
-    return found, contents
+            by_step[step] = KernelSequence(digest, tuple(zip(kinds.tolist(), numbers.tolist(), strict=True)))
+    return by_step, contents
 
 
 def _cut(values: Integers, steps: Integers) -> dict[int | None, Integers]:
@@ -168,7 +168,7 @@ def find_shift(reference: CollectiveSequence, own: CollectiveSequence) -> Shift:
     """
     codes, counts = np.unique(reference.codes, return_counts=True)
     is_rare = np.isin(reference.codes, codes[counts <= RARE])
-    found: list[tuple[int, float, int, bool]] = []  # minus equal rare names, mean difference, shift, independence
+    candidates: list[tuple[int, float, int, bool]] = []  # minus equal rare names, mean difference, shift, independence
     for shift in _possible_shifts(reference, own):
         a, b = max(shift, 0), max(-shift, 0)
         length = min(len(reference.codes) - a, len(own.codes) - b)
@@ -176,11 +176,13 @@ def find_shift(reference: CollectiveSequence, own: CollectiveSequence) -> Shift:
         if equal.mean() >= EQUAL_NAMES:
             rest = _without_clocks(reference.ends[a : a + length], own.ends[b : b + length])
             independent = length >= LEAST_INDEPENDENT and float(np.diff(rest).var()) >= float(rest.var())
-            found.append((-int(equal[is_rare[a : a + length]].sum()), float(np.abs(rest).mean()), shift, independent))
-    if not found:
+            candidates.append(
+                (-int(equal[is_rare[a : a + length]].sum()), float(np.abs(rest).mean()), shift, independent)
+            )
+    if not candidates:
         return Shift(0, False)
-    names = min(found)[0]
-    best, *others = sorted((each[1], abs(each[2]), *each[2:]) for each in found if each[0] == names)
+    names = min(candidates)[0]
+    best, *others = sorted((each[1], abs(each[2]), *each[2:]) for each in candidates if each[0] == names)
     factor = DECISIVE_IF_INDEPENDENT if best[3] else DECISIVE
     certain = best[0] <= MAX_DIFFERENCE and all(best[0] * factor < other[0] for other in others)
     return Shift(best[2] if certain else 0, certain)
@@ -193,13 +195,13 @@ def _possible_shifts(reference: CollectiveSequence, own: CollectiveSequence) -> 
     if min(lengths) < least:
         return []
     intervals = np.diff(reference.ends), np.diff(own.ends)
-    found: list[tuple[float, int]] = []
+    candidates: list[tuple[float, int]] = []
     for sign, later, earlier in ((1, 0, 1), (-1, 1, 0)):
         count = lengths[later] - least + 1
         windows = np.lib.stride_tricks.sliding_window_view(intervals[later], least - 1)[:count, : 4 * WINDOW]
         differences = np.abs(windows - intervals[earlier][: windows.shape[1]]).mean(axis=1)
-        found += [(float(difference), sign * shift) for shift, difference in enumerate(differences)]
-    return sorted({shift for _, shift in sorted(found)[:MAX_SHIFTS]})
+        candidates += [(float(difference), sign * shift) for shift, difference in enumerate(differences)]
+    return sorted({shift for _, shift in sorted(candidates)[:MAX_SHIFTS]})
 
 
 def _without_clocks(a: Integers, b: Integers) -> NDArray[np.float64]:

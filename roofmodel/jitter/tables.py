@@ -65,19 +65,21 @@ def alignment_text(jitter: Jitter) -> str:
     return text
 
 
-def what_if_text(found: WhatIf) -> str:
+def what_if_text(what_if: WhatIf) -> str:
     """The slowdown, the shares that workers and the last stage explain, and the error of the replay."""
     text = (
-        f"What if: stragglers slow the job down by a factor of {found.slowdown:.3f} (steps without launch delays / "
+        f"What if: stragglers slow the job down by a factor of {what_if.slowdown:.3f} (steps without launch delays / "
         "steps in which all operations take the ideal time of their kind). The replay differs from the recorded steps "
-        f"by {found.replay_error:.1%}."
+        f"by {what_if.replay_error:.1%}."
     )
-    if found.m_w is None or found.m_s is None:
+    if what_if.m_w is None or what_if.m_s is None:
         return text
-    ranks = [str(found.ranks[worker]) for worker in found.worst_workers]
+    ranks = [str(what_if.ranks[worker]) for worker in what_if.worst_workers]
     workers = f"worker{'s' * (len(ranks) > 1)} {' and '.join(filter(None, [', '.join(ranks[:-1]), ranks[-1]]))}"
-    shares = f"of the {workers}: {found.m_w:.1%}; of the last stage: {found.m_s:.1%}"
-    above = " Above 100%: the other parts are faster than their ideal (mean) times." * (max(found.m_w, found.m_s) > 1)
+    shares = f"of the {workers}: {what_if.m_w:.1%}; of the last stage: {what_if.m_s:.1%}"
+    above = " Above 100%: the other parts are faster than their ideal (mean) times." * (
+        max(what_if.m_w, what_if.m_s) > 1
+    )
     return (
         f"{text} Share of the lost time that is saved if all operations take ideal times: {shares}. It includes all "
         "differences from the ideal times, also those of microbatches; the share of a finding is that of one cause."
@@ -85,16 +87,16 @@ def what_if_text(found: WhatIf) -> str:
     )
 
 
-def slowdown_rows(found: WhatIf) -> list[tuple[str, str, float]]:
+def slowdown_rows(what_if: WhatIf) -> list[tuple[str, str, float]]:
     """What keeps its recorded time, with the slowdown: kinds of operations, stages, data-parallel ranks, workers.
 
     The largest come first within each group.
     """
     groups: tuple[tuple[str, dict[str, float]], ...] = (
-        ("operation", found.by_operation),
-        ("stage", {str(stage): value for stage, value in found.by_stage.items()}),
-        ("dp_rank", {str(dp_rank): value for dp_rank, value in found.by_dp_rank.items()}),
-        ("rank", {str(found.ranks[worker]): value for worker, value in found.by_worker.items()}),
+        ("operation", what_if.by_operation),
+        ("stage", {str(stage): value for stage, value in what_if.by_stage.items()}),
+        ("dp_rank", {str(dp_rank): value for dp_rank, value in what_if.by_dp_rank.items()}),
+        ("rank", {str(what_if.ranks[worker]): value for worker, value in what_if.by_worker.items()}),
     )
     return [
         (group, name, value)
@@ -103,10 +105,10 @@ def slowdown_rows(found: WhatIf) -> list[tuple[str, str, float]]:
     ]
 
 
-def _slowdowns(found: WhatIf) -> RenderableType:
+def _slowdowns(what_if: WhatIf) -> RenderableType:
     listed: Counter[str] = Counter()
     rows = []
-    for row in slowdown_rows(found):
+    for row in slowdown_rows(what_if):
         listed[row[0]] += 1
         if listed[row[0]] <= MAX_SLOWDOWNS:
             rows.append(row)

@@ -1,16 +1,12 @@
-"""Read a GPU's clocks, power and temperature from nvidia-smi in the background."""
+"""Read a GPU's clocks, power and temperature in the background, through NVIDIA's management library (nvidia-ml-py)."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from contextlib import suppress
-from threading import Thread
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import NamedTuple
 
-INTERVAL = 200  # milliseconds between two readings
-TIMEOUT = 2.0  # seconds to wait for the end of nvidia-smi
-_QUERY = "clocks.sm,clocks.mem,power.draw,temperature.gpu"
+INTERVAL = 0.2  # seconds between two readings
 
 
 class Reading(NamedTuple):
@@ -23,55 +19,46 @@ class Reading(NamedTuple):
 
 
 class ClockReader:
-    """Reads from a GPU (index or UUID) until closed. `last` is the last reading, all None without nvidia-smi."""
+    """Reads from a GPU (index or UUID) until closed; `last` is the last reading, all None without nvidia-ml-py."""
 
     def __init__(self, gpu: str) -> None:
         self.last = Reading()
-        self._process: subprocess.Popen[str] | None = None
-        if not shutil.which("nvidia-smi"):
-            return
-        name = gpu if gpu.isdigit() or gpu.startswith("GPU-") else f"GPU-{gpu}"
-        command = [
-            "nvidia-smi",
-            "-i",
-            name,
-            f"--query-gpu={_QUERY}",
-            "--format=csv,noheader,nounits",
-            f"-lms={INTERVAL}",
-        ]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self._thread = Thread(target=self._follow, args=(self._process,), daemon=True)
+        self._closed = Event()
+        self._thread = Thread(target=self._follow, args=(gpu,), daemon=True)  # a hanging driver keeps no process alive
         self._thread.start()
 
-    def _follow(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        with process.stdout:
-            for line in process.stdout:
-                self.last = parse(line)
-
-    def close(self) -> None:
-        if self._process is not None:
-            end(self._process)
-            self._thread.join(TIMEOUT)
-
-
-def end(process: subprocess.Popen[Any]) -> None:
-    """End a process; kill it if it does not end. A process that hangs in a driver is left running."""
-    for stop in (process.terminate, process.kill):
-        stop()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(TIMEOUT)
+    def _follow(self, gpu: str) -> None:
+        try:
+            import pynvml
+        except ImportError:
+            return
+        try:
+            pynvml.nvmlInit()
+            device = (
+                pynvml.nvmlDeviceGetHandleByIndex(int(gpu))
+                if gpu.isdigit()
+                else pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{gpu.removeprefix('GPU-')}")
+            )
+        except pynvml.NVMLError:
             return
 
+        def value(query: Callable[..., int], *arguments: int) -> int | None:
+            try:
+                return query(device, *arguments)
+            except pynvml.NVMLError:
+                return None  # this GPU does not report it
 
-def parse(line: str) -> Reading:
-    """A line of nvidia-smi such as `1980, 2619, 412.33, 61`; cells such as `[N/A]` become None."""
-    values = [_number(cell) for cell in line.split(",")]
-    return Reading(*values) if len(values) == len(Reading._fields) else Reading()
+        while not self._closed.wait(INTERVAL):
+            milliwatts = value(pynvml.nvmlDeviceGetPowerUsage)
+            self.last = Reading(
+                value(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
+                value(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
+                None if milliwatts is None else milliwatts / 1e3,
+                value(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
+            )
+        pynvml.nvmlShutdown()
 
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
+    def close(self) -> None:
+        """Stop reading."""
+        self._closed.set()
+        self._thread.join(2.0)

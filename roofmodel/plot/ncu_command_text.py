@@ -35,6 +35,6 @@ def reasons(collection: Collection) -> str:
         lines.append((words[0] if metrics else " ".join(words), why))
         if metrics:
             groups = metric_catalog.collection(collection.compute_capability)
-            lines += [(f"  {group.what} ({len(group.metrics)})", group.why) for group in groups]
+            lines += [(f"  {group.quantity} ({len(group.metrics)})", group.why) for group in groups]
     width = max(len(part) for part, _ in lines)
     return "".join(f"  {part:<{width}}  {why}\n" for part, why in lines)

@@ -79,9 +79,9 @@ def parse_number(text: str) -> Decimal | None:
     """
     if is_missing(text):
         return None
-    found = readings(text)
-    if "." in found and ("," not in text or "," not in found):
-        return found["."]
+    numbers = readings(text)
+    if "." in numbers and ("," not in text or "," not in numbers):
+        return numbers["."]
     hint = "; export with LC_ALL=C to get 1234.5" if re.fullmatch(r"[\d.,]+", text) else ""
     raise ValueError(f"{shorten(text)} is not a number that can be read unambiguously{hint}")
 
@@ -123,27 +123,27 @@ class LocaleNumbers:
                 self.decimal, self.locale_cell = mark, (text, line)
                 return
 
-    def value(self, text: str, line: int, what: str) -> int | float:
+    def value(self, text: str, line: int, column_name: str) -> int | float:
         """The number in a cell, an int if it is written without decimals. Raises ProfileError with file and line."""
         if self.decimal is not None and _WELL_FORMED[self.decimal].fullmatch(text):
             plain = text.replace(_THOUSANDS_MARK[self.decimal], "").replace(",", ".")
             return int(plain) if plain.isdecimal() else float(plain)
-        where = f"{self.file}:{line}: {what}"
+        where = f"{self.file}:{line}: {column_name}"
         text = _SPACED.sub("", text)
-        found = readings(text)
-        if not found:
+        numbers = readings(text)
+        if not numbers:
             raise ProfileError(f"{where}: {shorten(text)} is not a number")
         if "," not in text and "." not in text:
-            value = found["."]
-        elif self.decimal is None and len(found) == 2:
+            value = numbers["."]
+        elif self.decimal is None and len(numbers) == 2:
             raise ProfileError(
                 f"{where}: {text!r} may be {re.sub(r'[.,]', '', text)} or {text.replace(',', '.')}): the file "
                 "does not show its locale; export it again with LC_ALL=C, or with --print-units base"
             )
         elif self.decimal is None:
-            (value,) = found.values()
-        elif self.decimal in found:
-            value = found[self.decimal]
+            (value,) = numbers.values()
+        elif self.decimal in numbers:
+            value = numbers[self.decimal]
         else:
             raise ProfileError(
                 f"{where}: {text!r} is of another locale than {self.locale_cell[0]!r} in line {self.locale_cell[1]}; "
@@ -216,8 +216,8 @@ def _parse_single_unit(name: str) -> tuple[int | float, str] | None:
 
 def parse_extent(text: str) -> Extent | None:
     """A grid or block size in one cell, `(64, 2, 1)`, `(32768 1 1)` or `148    1    1`, as (x, y, z)."""
-    found = re.fullmatch(r"\(?\s*(\d{1,10})[,; ]+(\d{1,10})[,; ]+(\d{1,10})\s*\)?", text.strip())
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+    match = re.fullmatch(r"\(?\s*(\d{1,10})[,; ]+(\d{1,10})[,; ]+(\d{1,10})\s*\)?", text.strip())
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
 def split_device(text: str) -> tuple[str, str | None]:

@@ -34,8 +34,8 @@ Extent = tuple[int, int, int]  # grid or block size (x, y, z)
 
 def extent(sizes: Iterable[int | None]) -> Extent | None:
     """Three sizes as (x, y, z); None unless there are exactly three and none is missing."""
-    found = tuple(size for size in sizes if size is not None)
-    return found if len(found) == 3 else None
+    known_sizes = tuple(size for size in sizes if size is not None)
+    return known_sizes if len(known_sizes) == 3 else None
 
 
 _DIRECTIONS = {
@@ -54,13 +54,13 @@ class CopySize(NamedTuple):
 
 def copy_direction(name: str) -> str | None:
     """The direction in a name such as `[CUDA memcpy HtoD]` or `Memcpy DtoH (Device -> Pinned)`; None if unknown."""
-    if found := re.search(
+    if match := re.search(
         r"mem(?:cpy|ory copy).*?\b(HtoD|DtoH|DtoD|PtoP|HtoH|Peer-to-Peer|Host-to-Device|Device-to-Host"
         r"|Device-to-Device|HtoA|AtoH)",
         name,
         re.I,
     ):
-        return _DIRECTIONS.get(found[1].lower(), found[1])
+        return _DIRECTIONS.get(match[1].lower(), match[1])
     return None
 
 
@@ -196,7 +196,7 @@ MAX_EXTENT = 2**31 - 1  # CUDA's largest grid
 
 def without_impossible_values(kernels: Iterable[Kernel]) -> tuple[tuple[Kernel, ...], list[ReaderWarning]]:
     """The kernels with None in place of impossible values, and a warning for each field with such values."""
-    found, counts = [], dict.fromkeys(LIMITS, 0)
+    checked_kernels, counts = [], dict.fromkeys(LIMITS, 0)
     for kernel in kernels:
         wrong: dict[str, None] = {}
         for name, limit in LIMITS.items():
@@ -209,8 +209,8 @@ def without_impossible_values(kernels: Iterable[Kernel]) -> tuple[tuple[Kernel, 
             sizes = getattr(kernel, name)
             if sizes is not None and not all(1 <= size <= MAX_EXTENT for size in sizes):
                 wrong[name] = None
-        found.append(replace(kernel, **wrong) if wrong else kernel)  # type: ignore[arg-type]
-    return tuple(found), impossible_value_warnings(counts)
+        checked_kernels.append(replace(kernel, **wrong) if wrong else kernel)  # type: ignore[arg-type]
+    return tuple(checked_kernels), impossible_value_warnings(counts)
 
 
 def impossible_value_warnings(counts: Mapping[str, int]) -> list[ReaderWarning]:

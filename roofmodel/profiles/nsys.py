@@ -240,18 +240,18 @@ def _samples(timeline: Timeline, database: Database) -> dict[tuple[str | None, s
             quantities[int(row["metricId"])] = (POWER, 1e-3 if unit[1] == "mW" else 1.0)
     if not quantities:
         return {}
-    found: dict[tuple[int, str], tuple[array[int], array[float]]] = {}  # times and values: a run has millions of them
+    series: dict[tuple[int, str], tuple[array[int], array[float]]] = {}  # times and values: a run has millions of them
     columns = ("timestamp", "typeId", "metricId", "value")
     for row in database.rows("GPU_METRICS", columns, ("metricId", quantities)):
         if None not in tuple(row):
             quantity, factor = quantities[int(row["metricId"])]
             place = int(row["typeId"]) & 0xFF, quantity
-            if place not in found:
-                found[place] = array("q"), array("d")
-            times, values = found[place]
+            if place not in series:
+                series[place] = array("q"), array("d")
+            times, values = series[place]
             times.append(int(row["timestamp"]))
             values.append(float(row["value"]) * factor)
-    every = {place: _sorted_samples(place[1], *found[place]) for place in found}
+    every = {place: _sorted_samples(place[1], *series[place]) for place in series}
     gpus = _gpus(timeline, database, {gpu for gpu, _ in every})
     return {
         (process, device, quantity): samples
@@ -280,11 +280,11 @@ def _gpus(timeline: Timeline, database: Database, sampled: set[int]) -> dict[tup
         if None not in tuple(row)
     }
     places = timeline.work[["process", "device"]].drop_duplicates().astype(object).to_numpy().tolist()
-    found: dict[tuple[str | None, str | None], int] = {}
+    gpus: dict[tuple[str | None, str | None], int] = {}
     for process, device in places:
         gpu = by_process.get((process, device), by_device.get(device))
         if gpu is None and len(places) == len(sampled) == 1:
             gpu = next(iter(sampled))
         if gpu is not None:
-            found[process, device] = gpu
-    return found
+            gpus[process, device] = gpu
+    return gpus

@@ -74,60 +74,60 @@ def read(file: BinaryIO, name: str) -> Profile:
     Raises ProfileError, with the line, for a damaged row, and for a file without a report with kernels.
     """
     with Lines(file, name) as lines:
-        found = _reports(lines)
-    best = next((report for report in _REPORTS if found.kernels.get(report)), None)
+        content = _reports(lines)
+    best = next((report for report in _REPORTS if content.kernels.get(report)), None)
     if best is None:
-        if found.text_table:
+        if content.text_table:
             raise ProfileError(f"{name}: a text table of `nsys stats` instead of CSV; {_HOW_TO_COLLECT}")
-        reports = ", ".join(filter(None, found.kernels)) or "none"
+        reports = ", ".join(filter(None, content.kernels)) or "none"
         raise ProfileError(f"{name}: no report with kernels (reports found: {reports}); {_HOW_TO_COLLECT}")
     texts = [
         f"the report {other} is ignored: the file has the same kernels in {best}"
         for other in _REPORTS
-        if other != best and found.kernels.get(other)
+        if other != best and content.kernels.get(other)
     ]
-    kernels, copies = without_copies(found.kernels[best])
+    kernels, copies = without_copies(content.kernels[best])
     if not lines.ended:
         texts.append(f"{name}: {NO_LAST_NEWLINE}")
-    if found.skipped_lines:
-        texts.append(f"{found.skipped_lines} lines between the rows do not belong to a table and were skipped")
-    if found.missing_unit:
+    if content.skipped_lines:
+        texts.append(f"{content.skipped_lines} lines between the rows do not belong to a table and were skipped")
+    if content.missing_unit:
         texts.append("the header has no time unit: nanoseconds (the nsys default) are assumed")
     warnings = [*copies_warning(sum(copy.invocations for copy in copies)), *map(ReaderWarning, texts)]
-    return Profile("nsys", (name,), tuple(kernels), tuple(found.devices), tuple(warnings), copies=tuple(copies))
+    return Profile("nsys", (name,), tuple(kernels), tuple(content.devices), tuple(warnings), copies=tuple(copies))
 
 
 def _reports(lines: Lines) -> _StatsContent:
-    found, report, columns = _StatsContent(), "", [""]
+    content, report, columns = _StatsContent(), "", [""]
     for line in lines.text_lines():
-        found.text_table |= _TABLE.match(line) is not None
+        content.text_table |= _TABLE.match(line) is not None
         if heading := _heading(line):
             report, columns = heading
-            found.kernels.setdefault(report, [])
-            found.missing_unit |= report in _REPORTS and not any("(" in column for column in columns)
+            content.kernels.setdefault(report, [])
+            content.missing_unit |= report in _REPORTS and not any("(" in column for column in columns)
         elif not line.strip() or _BETWEEN.match(line):
             report = ""
         elif report in _REPORTS:
             row = split(line)
             if row is None or len(row) != len(columns):
                 if not re.match(r'[\d"]', line):
-                    found.skipped_lines += 1  # output of nsys or the program
+                    content.skipped_lines += 1  # output of nsys or the program
                     continue
                 problem = "open quotes" if row is None else f"{len(row)} cells"
                 raise ProfileError(
                     f"{lines.where}: the row has {problem} but the header "
                     f"{len(columns)} columns; the file is damaged: {_HOW_TO_COLLECT}"
                 )
-            values, kernels = _Row(columns, row), found.kernels[report]
+            values, kernels = _Row(columns, row), content.kernels[report]
             try:
                 kernels.append(_kernel(report, values, len(kernels), lines.file))
             except ValueError as error:
                 raise ProfileError(f"{lines.where}: {error}") from None
             if device := values.get("device"):
-                found.devices[Evidence(name=cell_values.split_device(device)[0])] = None
-        elif not report and found.kernels and line.count(",") >= len(columns) - 1:
-            found.skipped_lines += 1  # a row after an empty line, without a header
-    return found
+                content.devices[Evidence(name=cell_values.split_device(device)[0])] = None
+        elif not report and content.kernels and line.count(",") >= len(columns) - 1:
+            content.skipped_lines += 1  # a row after an empty line, without a header
+    return content
 
 
 def _heading(line: str) -> tuple[str, list[str]] | None:

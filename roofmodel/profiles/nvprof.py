@@ -96,8 +96,8 @@ class _NvprofContent:
     devices: dict[str, Evidence] = field(default_factory=dict)
     tally: dict[str, int] = field(default_factory=dict)
 
-    def count(self, what: str, n: int = 1) -> None:
-        self.tally[what] = self.tally.get(what, 0) + n
+    def count(self, kind: str, n: int = 1) -> None:
+        self.tally[kind] = self.tally.get(kind, 0) + n
 
 
 def recognize(head: bytes) -> bool:
@@ -115,61 +115,61 @@ def read(file: BinaryIO, name: str) -> Profile:
 
     Raises ProfileError, with the line, for a damaged or ambiguous row, and for output without a table of GPU work.
     """
-    found = _NvprofContent()
+    content = _NvprofContent()
     with Lines(file, name) as lines:
         for entry in entries(lines):
             try:
-                _add_entry(entry, found, name)
+                _add_entry(entry, content, name)
             except ValueError as error:
                 raise ProfileError(f"{entry.where}: {error}") from None
             except KeyError as error:
                 raise ProfileError(f"{entry.where}: the table has no column {error}") from None
     if not lines.ended:
-        found.count("unended")
-    work = found.launches or found.summary
+        content.count("unended")
+    work = content.launches or content.summary
     timed, copies = without_copies(work)
-    kernels = (*timed, *(_counted_kernel(c, i, name) for i, c in enumerate(found.counted.values(), len(work))))
-    if not kernels and not work and not found.tally.get("no kernels"):
+    kernels = (*timed, *(_counted_kernel(c, i, name) for i, c in enumerate(content.counted.values(), len(work))))
+    if not kernels and not work and not content.tally.get("no kernels"):
         raise ProfileError(f"{name}: no nvprof table of GPU work; {_HOW_TO_COLLECT}")
     warnings = (
-        *map(ReaderWarning, _warnings(found)),
+        *map(ReaderWarning, _warnings(content)),
         *copies_warning(sum(copy.invocations for copy in copies)),
-        *(ReaderWarning(text, "counters") for text in _counter_warnings([*found.counted.values()])),
+        *(ReaderWarning(text, "counters") for text in _counter_warnings([*content.counted.values()])),
     )
-    return Profile("nvprof", (name,), kernels, tuple(found.devices.values()), warnings, copies=tuple(copies))
+    return Profile("nvprof", (name,), kernels, tuple(content.devices.values()), warnings, copies=tuple(copies))
 
 
-def _add_entry(entry: TableEntry, found: _NvprofContent, file: str) -> None:
+def _add_entry(entry: TableEntry, content: _NvprofContent, file: str) -> None:
     """Add one row to the result."""
     row, units = entry.row, entry.units
     if device := row.get("Device", "").strip("-"):
-        found.devices.setdefault(device, Evidence(name=cell_values.split_device(device)[0]))
+        content.devices.setdefault(device, Evidence(name=cell_values.split_device(device)[0]))
     if entry.kind == "note":
         if invalid := re.search(r"(\d{1,18}) records have invalid timestamps", row[""]):
-            found.count("invalid", int(invalid[1]))
-        found.count("no kernels", int(row[""] == "No kernels were profiled."))
+            content.count("invalid", int(invalid[1]))
+        content.count("no kernels", int(row[""] == "No kernels were profiled."))
     elif entry.kind == "launch":
         seconds = _seconds(row["Duration"], units.get("Duration"))
         if seconds is None or row["Name"].startswith("[Unified Memory"):
-            found.count("no work")
+            content.count("no work")
         else:
-            found.launches.append(_launch(entry, seconds, len(found.launches), file))
+            content.launches.append(_launch(entry, seconds, len(content.launches), file))
     elif entry.kind == "summary":
         kind = row.get("Type", "GPU activities")
         if kind == "GPU activities":
-            found.summary.append(_summary(entry, len(found.summary), file))
+            content.summary.append(_summary(entry, len(content.summary), file))
         elif not kind.startswith(("API calls", "OpenACC", "OpenMP")):
             raise ValueError(f"{shorten(kind)} is not a known type of activity")
     elif entry.kind == "metric":
-        _add_metric(entry, found)
+        _add_metric(entry, content)
     elif entry.kind == "wide":
         counted = _Counted(entry.process, row["Device"], row["Stream"] or None, _name(row["Kernel"]), 1)
         for heading in row.keys() - _CONTEXT:
             metric = _DESCRIBED.get(heading.replace(" ", "").lower(), heading)
             counted.averages[metric] = _average(metric, row[heading])
-        found.counted[entry.where] = counted
+        content.counted[entry.where] = counted
     elif entry.kind in ("stray", "cut"):
-        found.count(entry.kind)
+        content.count(entry.kind)
 
 
 def _launch(entry: TableEntry, seconds: float, index: int, file: str) -> Kernel:
@@ -208,17 +208,17 @@ def _summary(entry: TableEntry, index: int, file: str) -> Kernel:
     return Kernel(str(index), file, _name(row["Name"]), process=entry.process, invocations=calls, seconds=seconds)
 
 
-def _add_metric(entry: TableEntry, found: _NvprofContent) -> None:
+def _add_metric(entry: TableEntry, content: _NvprofContent) -> None:
     """Add one metric of one kernel name. An equal duplicate is ignored; a different one is an error."""
     row = entry.row
     metric = row.get("Metric Name") or row.get("Event Name") or ""
     kernel, invocations = _name(row["Kernel"]), cell_values.parse_count(row["Invocations"]) or 0
-    counted = found.counted.setdefault(
+    counted = content.counted.setdefault(
         (entry.process, row["Device"], kernel), _Counted(entry.process, row["Device"], None, kernel, invocations)
     )
     average = _average(metric, row["Avg"])
-    known = counted.averages.get(metric, average), counted.times.get(metric, invocations)
-    if not invocations or known != (average, invocations):
+    earlier_values = counted.averages.get(metric, average), counted.times.get(metric, invocations)
+    if not invocations or earlier_values != (average, invocations):
         raise ValueError(
             f"{shorten(metric)} of {shorten(kernel)} contradicts an earlier row (different invocations or "
             "value); give the files of different runs one at a time"
@@ -230,8 +230,8 @@ def _add_metric(entry: TableEntry, found: _NvprofContent) -> None:
 def _counted_kernel(counted: _Counted, index: int, file: str) -> Kernel:
     total = counted.total
 
-    def both(read: str, write: str, size: int = 1) -> float | None:
-        parts = total(read), total(write)
+    def both(read_counter: str, write_counter: str, size: int = 1) -> float | None:
+        parts = total(read_counter), total(write_counter)
         return None if parts[0] is None or parts[1] is None else float((parts[0] + parts[1]) * size)
 
     single = total("flop_count_sp")
@@ -256,13 +256,13 @@ def _counted_kernel(counted: _Counted, index: int, file: str) -> Kernel:
     )
 
 
-def _warnings(found: _NvprofContent) -> Iterable[str]:
-    tally, counted = found.tally, list(found.counted.values())
-    if not (found.launches or found.summary or counted):
+def _warnings(content: _NvprofContent) -> Iterable[str]:
+    tally, counted = content.tally, list(content.counted.values())
+    if not (content.launches or content.summary or counted):
         yield f"nvprof recorded no kernels; {_HOW_TO_COLLECT}"
-    if found.launches and found.summary:
+    if content.launches and content.summary:
         yield "the summary is ignored: the file also has the GPU trace"
-    if counted and (found.launches or found.summary):
+    if counted and (content.launches or content.summary):
         yield "times and metrics are in separate tables: the same kernel may be listed once with each"
     if tally.get("cut"):
         yield "the file is truncated in its last row, which is ignored: more rows may be missing"
@@ -314,11 +314,11 @@ def _average(metric: str, cell: str) -> Decimal | None:
     return None if value is None or match is None else value * _BYTES[match[2]]
 
 
-def _sizes(row: Row, what: str) -> Extent | None:
+def _sizes(row: Row, prefix: str) -> Extent | None:
     """A size from `Grid X`, `Grid Y`, `Grid Z`, or from `(32768 1 1)` in one cell; None if missing."""
-    if f"{what} Size" in row:
-        return cell_values.parse_extent(row[f"{what} Size"])
-    return extent(cell_values.parse_count(row.get(f"{what} {axis}", "")) for axis in "XYZ")
+    if f"{prefix} Size" in row:
+        return cell_values.parse_extent(row[f"{prefix} Size"])
+    return extent(cell_values.parse_count(row.get(f"{prefix} {axis}", "")) for axis in "XYZ")
 
 
 def _name(cell: str) -> str:

@@ -117,21 +117,21 @@ class _Csv(_Table):
 
     def lacks_cells(self, line: str) -> bool:
         """Whether a line is only the beginning of a row."""
-        found = split(line)
-        return found is None or len(found) < len(self.columns)
+        cells = split(line)
+        return cells is None or len(cells) < len(self.columns)
 
     def row(self, line: str) -> Row | None:
-        found = split(line)
-        if found is None or len(found) != len(self.columns):
+        cells = split(line)
+        if cells is None or len(cells) != len(self.columns):
             if line[0] not in '"0123456789+-,' and line.count(",") < len(self.columns) - 1:
                 return {}  # output of the program
-            problem = "an unclosed quote" if found is None else f"{len(found)} cells"
+            problem = "an unclosed quote" if cells is None else f"{len(cells)} cells"
             raise ValueError(
                 f"the row has {problem} but the header {len(self.columns)} columns; the file is damaged, "
                 "has decimal commas (export with LC_ALL=C), or has names with commas but without quotes"
             )
-        row = dict(zip(self.columns, found, strict=True))
-        if all(re.fullmatch(r"[A-Za-z%/]{0,8}", cell) for cell in found):
+        row = dict(zip(self.columns, cells, strict=True))
+        if all(re.fullmatch(r"[A-Za-z%/]{0,8}", cell) for cell in cells):
             self.units = row
             return None
         # files saved by other programs may have the unit in each cell
@@ -156,10 +156,10 @@ class _Text(_Table):
             # The legend of the columns, below the table: `Regs: Number of registers used …`
             return None if re.match(r"(Regs|SSMem|DSMem|SrcMemType|DstMemType): ", line) else {}
         columns = [column for column in self.columns if column != "Type"]
-        found = re.split(r"\s{2,}", line.strip(), maxsplit=len(columns) - 1)
-        if len(found) != len(columns):
-            raise ValueError(f"the row has {len(found)} cells but the header {len(columns)}: the file is damaged")
-        return {"Type": self.type or "GPU activities", **dict(zip(columns, found, strict=True))}
+        cells = re.split(r"\s{2,}", line.strip(), maxsplit=len(columns) - 1)
+        if len(cells) != len(columns):
+            raise ValueError(f"the row has {len(cells)} cells but the header {len(columns)}: the file is damaged")
+        return {"Type": self.type or "GPU activities", **dict(zip(columns, cells, strict=True))}
 
 
 class _Metrics(_Table):
@@ -176,10 +176,10 @@ class _Metrics(_Table):
         elif kernel := re.match(r"\s+Kernel: (.*\S)", line):
             self.context = {**self.context, "Kernel": kernel[1]}
         elif re.match(r"\s+\d+\s", line):
-            found = re.split(r"\s{2,}", line.strip())
-            if len(found) != len(self.columns) or len(self.context) != 2:
+            cells = re.split(r"\s{2,}", line.strip())
+            if len(cells) != len(self.columns) or len(self.context) != 2:
                 raise ValueError("not a row of the metric table above: the file is damaged")
-            return {**dict(zip(self.columns, found, strict=True)), **self.context}
+            return {**dict(zip(self.columns, cells, strict=True)), **self.context}
         else:
             return {}
         return None

@@ -66,9 +66,9 @@ def are_operation_tables(paths: Iterable[str | Path]) -> bool:
     files = [file for path in paths if str(path) != "-" for file in matching_files(str(path)) if file.is_file()]
     with opened_sources(files) as sources:
         kinds = {source.name: _is_operation_table(source) for source in sources}  # None: damaged
-    found, others = ([name for name, kind in kinds.items() if kind is expected] for expected in (True, False))
-    if found and others:
-        raise ProfileError(f"{others[0]}: not a table of training operations as {found[0]} is; give files of one kind")
+    tables, others = ([name for name, kind in kinds.items() if kind is expected] for expected in (True, False))
+    if tables and others:
+        raise ProfileError(f"{others[0]}: not a table of training operations as {tables[0]} is; give files of one kind")
     return bool(kinds) and not others
 
 
@@ -83,21 +83,21 @@ def read_operations(*paths: str | Path) -> OperationTable:
 
     warnings: list[str] = []
     errors: list[ProfileError] = []
-    read: dict[str, pandas.DataFrame] = {}
+    tables: dict[str, pandas.DataFrame] = {}
     with opened_sources(paths) as sources:
         for source in sources:
             try:
-                read[source.name] = _rows(source, warnings).assign(file=len(read))
+                tables[source.name] = _rows(source, warnings).assign(file=len(tables))
             except ProfileError as error:
                 errors.append(error)
                 warnings.append(f"{error}; this file is left out")
-    if not read:
+    if not tables:
         raise errors[0]
-    rows = next(iter(read.values()))
-    if len(read) > 1:
-        rows = pandas.concat([table.astype({"kind": object}) for table in read.values()])
+    rows = next(iter(tables.values()))
+    if len(tables) > 1:
+        rows = pandas.concat([table.astype({"kind": object}) for table in tables.values()])
     rows["kind"] = rows["kind"].astype("category")
-    files = _label(tuple(read))
+    files = _label(tuple(tables))
     rows = _without_second_ranks(rows, files, warnings)
     rows = _without_repeated(rows, files, warnings)
     if not len(rows):
@@ -105,7 +105,7 @@ def read_operations(*paths: str | Path) -> OperationTable:
     warnings += _shared_ranks(rows, files) + _copied_ranks(rows, files)
     keys = [rows[name].to_numpy() for name in ("seq_id", "start", "stage", "dp_rank", "step")]
     order = np.lexsort([rows["kind"].cat.codes.to_numpy(), *keys])
-    return OperationTable(tuple(read), rows.iloc[order].reset_index(drop=True), tuple(warnings))
+    return OperationTable(tuple(tables), rows.iloc[order].reset_index(drop=True), tuple(warnings))
 
 
 def _label(files: Sequence[str]) -> str:
@@ -269,10 +269,10 @@ def _copied_ranks(rows: pandas.DataFrame, file: str) -> list[str]:
     times = util.hash_pandas_object(rows[["stage", "step", "kind", "seq_id", "start", "end"]], index=False)
     # Sums of hashes do not depend on the order of rows.
     sums = times.groupby([rows["stage"], rows["rank"]]).sum()
-    seen: dict[int, int] = {}
-    found = []
+    originals: dict[int, int] = {}
+    warnings = []
     for stage, rank, total in zip(*(sums.index.get_level_values(level) for level in (0, 1)), sums, strict=True):
-        original = seen.setdefault(int(total), rank)
+        original = originals.setdefault(int(total), rank)
         if original != rank:
-            found.append(f"{file}: ranks {original} and {rank} of stage {stage} have equal times: probably a copy")
-    return found
+            warnings.append(f"{file}: ranks {original} and {rank} of stage {stage} have equal times: probably a copy")
+    return warnings

@@ -82,7 +82,7 @@ Recognize = Callable[[bytes], bool]
 Read = Callable[[Sequence[InputFile], str | None], Profile]
 
 
-def read_each_file(read: Callable[[BinaryIO, str], Profile]) -> Read:
+def read_each_file(reader: Callable[[BinaryIO, str], Profile]) -> Read:
     """Turn a reader of one stream into a reader for the registry, which concatenates the profiles of its files.
 
     Impossible values of kernels, such as an occupancy of 500 %, become None with a warning.
@@ -92,7 +92,7 @@ def read_each_file(read: Callable[[BinaryIO, str], Profile]) -> Read:
         def profiles() -> Iterator[Profile]:
             for source in sources:
                 with source.open() as stream:
-                    profile = read(stream, source.name)
+                    profile = reader(stream, source.name)
                 kernels, warnings = without_impossible_values(profile.kernels)
                 yield replace(profile, kernels=kernels, warnings=(*profile.warnings, *warnings))
 
@@ -136,20 +136,21 @@ def read(paths: Iterable[str | Path], generation: str | None = None) -> Profile:
     with opened_sources(paths) as sources:
         if not sources:
             raise ProfileError("no profiler file given; ", NCU_COMMAND, " prints a command that writes one")
-        found, foreign = profiler_files(sources)
-        tools = list(dict.fromkeys(tool for (tool, _), _ in found))
+        recognized_files, foreign = profiler_files(sources)
+        tools = list(dict.fromkeys(tool for (tool, _), _ in recognized_files))
         if len(tools) > 1:
-            first = {tool: source.name for (tool, _), source in reversed(found)}
+            first = {tool: source.name for (tool, _), source in reversed(recognized_files)}
             raise ProfileError(
                 f"files of different tools: {', '.join(f'{first[tool]} ({tool})' for tool in tools)}; "
                 "give the files of one tool at a time"
             )
-        (_, reader), _ = found[0]
-        known = [source for _, source in found]
+        (_, reader), _ = recognized_files[0]
+        known_sources = [source for _, source in recognized_files]
         try:
-            profile = reader(known, generation)
+            profile = reader(known_sources, generation)
         except (OSError, EOFError, zlib.error) as error:
-            raise ProfileError(f"{', '.join(s.name for s in known[:3])}: cannot be read: {_reason(error)}") from None
+            names = ", ".join(source.name for source in known_sources[:3])
+            raise ProfileError(f"{names}: cannot be read: {_reason(error)}") from None
         return replace(profile, warnings=(*profile.warnings, *foreign))
 
 
@@ -168,13 +169,13 @@ def profiler_files(
 
     A pattern such as `*.csv` often matches other files as well. Raises ProfileError if no file is left.
     """
-    found, foreign = [], []
+    recognized_files, foreign = [], []
     for source in sources:
         try:
-            found.append((recognized(source), source))
+            recognized_files.append((recognized(source), source))
         except _NotAProfile as error:
             foreign.append(error)
-    if foreign and not found:
+    if foreign and not recognized_files:
         raise foreign[0]
     names_of: dict[str, list[str]] = {}
     for file in foreign:
@@ -184,7 +185,7 @@ def profiler_files(
         more = f" and {len(names) - _LISTED} more files" if len(names) > _LISTED else ""
         listed = ", ".join(shown[name] for name in names[:_LISTED])
         warnings.append(ReaderWarning(f"{listed}{more}: skipped: {reason}"))
-    return found, warnings
+    return recognized_files, warnings
 
 
 def concatenate(profiles: Iterable[Profile]) -> Profile:
@@ -194,7 +195,7 @@ def concatenate(profiles: Iterable[Profile]) -> Profile:
         tool=every[0].tool,
         files=tuple(file for profile in every for file in profile.files),
         kernels=tuple(kernel for profile in every for kernel in profile.kernels),
-        evidence=tuple(dict.fromkeys(replace(seen, file=p.files[0]) for p in every for seen in p.evidence)),
+        evidence=tuple(dict.fromkeys(replace(evidence, file=p.files[0]) for p in every for evidence in p.evidence)),
         warnings=tuple(dict.fromkeys(text for profile in every for text in profile.warnings)),
     )
 
@@ -217,13 +218,13 @@ def recognized(source: InputFile) -> tuple[str, Read]:
         if recognize(head):
             return tool, reader
     if foreign := foreign_profile(head, source.name):
-        what, _, advice = foreign.partition("; ")
-        raise _NotAProfile(source.name, what, advice)
-    known = ", ".join(dict.fromkeys(tool for tool, _, _ in READERS))
+        description, _, advice = foreign.partition("; ")
+        raise _NotAProfile(source.name, description, advice)
+    tool_names = ", ".join(dict.fromkeys(tool for tool, _, _ in READERS))
     if not head.strip():
-        what = "the file is empty"
+        description = "the file is empty"
     elif head.startswith(b"PK\x03\x04"):
-        what = "a zip archive; extract it first"
+        description = "a zip archive; extract it first"
     elif _AMD.search(head):
         raise _NotAProfile(source.name, "files of AMD's rocprof and rocprofiler are not supported", AMD_ALTERNATIVE)
     elif head.startswith(b"PAR1"):
@@ -231,10 +232,10 @@ def recognized(source: InputFile) -> tuple[str, Read]:
     elif set(head.partition(b"\n")[0].strip().split(b",")) >= MEASURED_COLUMNS:
         raise _NotAProfile(source.name, "a table of measured operations", "for its errors use ", VALIDATE)
     elif b"\0" in head:
-        what = "an unknown binary format"
+        description = "an unknown binary format"
     else:
-        what = "not a profiler export"
-    raise _NotAProfile(source.name, what, f"supported tools: {known}")
+        description = "not a profiler export"
+    raise _NotAProfile(source.name, description, f"supported tools: {tool_names}")
 
 
 def _reason(error: Exception) -> str:
@@ -283,10 +284,10 @@ def expanded_files(argument: str) -> list[str]:
     """The files that a path, a pattern or a folder names; `-` stays. Raises ProfileError if there are none."""
     if argument == "-" or not _is_folder(argument):
         return [argument] if argument == "-" else list(map(str, matching_files(argument)))
-    found = [str(file) for file in sorted(Path(argument).iterdir()) if file.is_file() and file.name[0] != "."]
-    if not found:
+    files = [str(file) for file in sorted(Path(argument).iterdir()) if file.is_file() and file.name[0] != "."]
+    if not files:
         raise ProfileError(f"{argument}: the folder contains no files; give the files of a run")
-    return found
+    return files
 
 
 def _is_folder(argument: str) -> bool:
@@ -309,8 +310,8 @@ def matching_files(path: str) -> list[Path]:
     except (OSError, ValueError):  # too long, or contains a null byte
         pass
     if glob.has_magic(path):
-        if found := [Path(name) for name in sorted(glob.glob(path, recursive=True)) if Path(name).is_file()]:
-            return found
+        if matches := [Path(name) for name in sorted(glob.glob(path, recursive=True)) if Path(name).is_file()]:
+            return matches
         raise ProfileError(f"{path}: no file matches the pattern")
     raise ProfileError(f"{shorten(path)}: no such file")
 

@@ -70,10 +70,10 @@ def limited_name(name: str) -> str:
 
 def read_most(stream: BinaryIO, size: int) -> bytes:
     """At most `size` bytes of a stream; unlike `stream.read(size)` it allocates only what the stream has."""
-    blocks, left = [], size
-    while block := stream.read(min(left, 1 << 20)):
+    blocks, bytes_left = [], size
+    while block := stream.read(min(bytes_left, 1 << 20)):
         blocks.append(block)
-        left -= len(block)
+        bytes_left -= len(block)
     return b"".join(blocks)
 
 
@@ -134,16 +134,16 @@ def cells(row: str) -> list[str] | None:
     if not _ROW.fullmatch(row):
         return None
     try:
-        (found,) = csv.reader(io.StringIO(row, newline=""), strict=True)
+        (values,) = csv.reader(io.StringIO(row, newline=""), strict=True)
     except (csv.Error, ValueError):
         return None
-    return found
+    return values
 
 
 def split(row: str) -> list[str] | None:
     """The cells of a CSV row without surrounding blanks; None as for `cells`."""
-    found = cells(row)
-    return None if found is None else [cell.strip() for cell in found]
+    values = cells(row)
+    return None if values is None else [cell.strip() for cell in values]
 
 
 class Lines:
@@ -210,9 +210,9 @@ class Lines:
                 raise ProfileError(f"{where}: the row ends inside a quoted cell: the file is truncated there")
             parts.append(more)
             count += more.count('"')
-        if (found := cells("".join(parts))) is None:
+        if (values := cells("".join(parts))) is None:
             raise ProfileError(f"{where}: not a table row: misplaced quote or line end")
-        return found
+        return values
 
 
 @contextmanager

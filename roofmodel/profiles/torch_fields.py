@@ -28,10 +28,10 @@ Event = dict[str, Any]
 
 def category(event: Event) -> str:
     """The category in lower case (PyTorch 1.8 wrote Kernel); for events of older profilers by their process."""
-    stated = event.get("cat")
-    if stated is None and event.get("pid") == "CUDA functions":
+    stated_category = event.get("cat")
+    if stated_category is None and event.get("pid") == "CUDA functions":
         return "memcpy" if str(event.get("name")).startswith(("Memcpy", "Memset")) else "kernel"
-    return _lower(stated) if isinstance(stated, str) else ""
+    return _lower(stated_category) if isinstance(stated_category, str) else ""
 
 
 @lru_cache(maxsize=256)

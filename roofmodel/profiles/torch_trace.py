@@ -79,8 +79,8 @@ def read_timeline(file: BinaryIO, name: str) -> Timeline:
         document = _read(JSONText(file, encoding), trace, name)
         trace.finish()
     except JSONDamage as error:
-        what = "truncated" if error.truncated else "not valid JSON"
-        raise ProfileError(f"{name}: the trace is {what} ({error}); export it again") from None
+        damage = "truncated" if error.truncated else "not valid JSON"
+        raise ProfileError(f"{name}: the trace is {damage} ({error}); export it again") from None
     except InvalidNumber as error:
         raise ProfileError(f"{name}: the trace has {error}; export it again") from None
     if trace.events and not (document.keys() & _PYTORCH_KEYS or trace.is_pytorch):
@@ -272,8 +272,8 @@ class _Trace:
         return with_launches(timeline)
 
 
-def _rank(stated: object) -> int | None:
-    rank = fields.integer(stated)
+def _rank(value: object) -> int | None:
+    rank = fields.integer(value)
     return rank if rank is not None and 0 <= rank < 10**6 else None
 
 
@@ -295,12 +295,12 @@ def _integers(args: Iterable[Event], key: str, otherwise: str = "") -> list[int 
 
 def _sizes(args: Iterable[Event], key: str) -> list[str | None]:
     """Grids or blocks as text, such as `64,2,1`."""
-    found: list[str | None] = []
+    texts: list[str | None] = []
     for each in args:
         value = each.get(key)
         sizes = [fields.integer(size) for size in value] if isinstance(value, list) and len(value) == 3 else [None]
-        found.append(None if None in sizes else "{},{},{}".format(*sizes))
-    return found
+        texts.append(None if None in sizes else "{},{},{}".format(*sizes))
+    return texts
 
 
 def _work_columns(

@@ -107,10 +107,10 @@ def rank_work(rank: Rank, device: Device | None) -> RankWork | None:
     seconds = (rank.ends - rank.starts) / 1e9
     names = rank.work["name"].astype(object).to_numpy()[indices].tolist()
     graphs = frozenset(np.flatnonzero(rank.in_graph[indices]).tolist())
-    found = count_kernels(names, seconds[indices].tolist(), launched_by, operators, graphs)
+    counts = count_kernels(names, seconds[indices].tolist(), launched_by, operators, graphs)
     flops, size, compute, known, explained = (np.zeros(len(rank.work)) for _ in range(5))
     unknown: dict[str, tuple[int, float]] = {}
-    for i, work in zip(indices.tolist(), found, strict=True):
+    for i, work in zip(indices.tolist(), counts, strict=True):
         known[i], explained[i] = work.known, work.known or work.auxiliary
         flops[i], size[i] = work.matmul_flops + work.vector_flops, work.bytes
         if device is not None and work.known:

@@ -48,8 +48,8 @@ def trace(
     from roofmodel.trace.trace import trace as study
 
     with report_progress(progress):
-        found = study(
+        analysis = study(
             arguments.paths("files", files), before=arguments.paths("before", before), one_run=one_run, by=by, top=top,
             steps_range=steps, hw=hw,
         )  # fmt: skip
-        return TraceReport(found)
+        return TraceReport(analysis)

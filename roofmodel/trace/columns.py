@@ -53,7 +53,7 @@ class RankRow(NamedTuple):
 
     report: RankReport
     rank: Rank
-    whole: StepWindow
+    window: StepWindow
     lecture: LectureShares | None
     file: str
     link: float | None  # bytes per second between CPU and GPU
@@ -76,11 +76,11 @@ def _seconds(of: Callable[[Rank], Any]) -> Callable[[RankRow], float]:
 
 
 def _part(part: str) -> Callable[[RankRow], float]:
-    return lambda row: getattr(row.whole, part) / 1e9
+    return lambda row: getattr(row.window, part) / 1e9
 
 
 def _busy(row: RankRow) -> float | None:
-    return intervals.length(row.rank.kernels) / row.whole.length if row.whole.length else None
+    return intervals.length(row.rank.kernels) / row.window.length if row.window.length else None
 
 
 def _idle_by_cause(row: RankRow) -> str:
@@ -173,7 +173,7 @@ RANKS = Table(
         Column(None, "wall", SECONDS, _part("length")),
         *(
             Column(
-                None, part.title, SHARE_OF_WALL, _of_wall(name, "whole"),
+                None, part.title, SHARE_OF_WALL, _of_wall(name, "window"),
                 priority=4 if name == "overlap" else None, legend=PARTS_LEGEND if name == "overlap" else "",
             )
             for name, part in PARTS.items()
@@ -182,7 +182,7 @@ RANKS = Table(
             None, "busy", SHARE_OF_WALL, _busy, priority=3,
             legend="busy: share of the wall time in which a kernel runs",
         ),
-        Column(None, "kernels", COUNT, "whole.kernels", priority=2),
+        Column(None, "kernels", COUNT, "window.kernels", priority=2),
         Column("file", meaning=_IDENTITY),
         Column("process", value="rank.process", meaning=_IDENTITY),
         Column("device", value="rank.device", meaning=_IDENTITY),

@@ -74,7 +74,7 @@ def waits(ranks: Iterable[Rank]) -> list[GroupWaits]:
         for listed in sorted(set(members)):
             calls = np.flatnonzero(members == listed)
             groups.setdefault((id(rank.timeline), listed, tuple(names[calls])), []).append((rank, calls))
-    found = []
+    group_waits = []
     for (_, listed, _), group in groups.items():
         if len(group) < 2 or (listed and len(group) != len(listed.split(","))):
             continue
@@ -83,18 +83,18 @@ def waits(ranks: Iterable[Rank]) -> list[GroupWaits]:
         last = starts.max(axis=0)
         together = last <= ends.min(axis=0) + CLOCK_TOLERANCE
         waited = np.where(together, last - starts, UNKNOWN)
-        found.append(GroupWaits([rank for rank, _ in group], [calls for _, calls in group], waited))
-    return found
+        group_waits.append(GroupWaits([rank for rank, _ in group], [calls for _, calls in group], waited))
+    return group_waits
 
 
 def waits_by_rank(groups: Iterable[GroupWaits]) -> dict[int, Waits]:
     """The waits of all collectives of each rank, by its number."""
-    found: dict[int, Waits] = {}
+    rank_waits: dict[int, Waits] = {}
     for group in groups:
         for rank, calls, waited in zip(group.ranks, group.calls, group.waits, strict=True):
-            every = found.setdefault(rank.number, np.full(int(rank.is_collective.sum()), UNKNOWN))
+            every = rank_waits.setdefault(rank.number, np.full(int(rank.is_collective.sum()), UNKNOWN))
             every[calls] = waited
-    return found
+    return rank_waits
 
 
 def collectives(rank: Rank, device: Device | None = None, waiting: Waits | None = None) -> list[CollectiveCalls]:
@@ -107,9 +107,9 @@ def collectives(rank: Rank, device: Device | None = None, waiting: Waits | None 
         return []
     import pandas
 
-    stated = work["collective"].astype(object)
+    stated_names = work["collective"].astype(object)
     from_name = work["name"].astype(object).map(collective_name)
-    names = stated.where(stated.notna(), from_name).map(lambda name: name.lower().replace("_", ""))
+    names = stated_names.where(stated_names.notna(), from_name).map(lambda name: name.lower().replace("_", ""))
     rows = []
     durations_all = (work["end"] - work["start"]).to_numpy()
     waited = None if waiting is None else pandas.Series(np.minimum(waiting, durations_all), index=work.index)
@@ -160,10 +160,10 @@ def link_of(device: Device, span: int) -> Link | None:
 
 def collective_name(kernel: str) -> str:
     """The collective that a kernel name shows (`ncclDevKernel_AllReduce_Sum_f32_RING_LL`: allreduce)."""
-    found = _NAME.search(kernel)
-    if not found:
+    match = _NAME.search(kernel)
+    if not match:
         return "other"
-    name = found[1].lower()
+    name = match[1].lower()
     return _SYNONYMS.get(name, name.replace("_", ""))
 
 

@@ -126,7 +126,9 @@ def different_work(before: RunTotals, after: RunTotals) -> Finding | None:
     differing = [each for each in compared if _differs(each[1], each[2])]
     if not differing:
         return None
-    listed = ", ".join(f"{what} {text(old)} → {text(new)} ({_ratio(old, new)})" for what, old, new, text in differing)
+    listed = ", ".join(
+        f"{quantity} {text(old)} → {text(new)} ({_ratio(old, new)})" for quantity, old, new, text in differing
+    )
     gpus = f" on {before.ranks} → {after.ranks} GPUs" if before.ranks != after.ranks else ""
     steps = ""
     if before.steps != after.steps and before.steps and after.steps:
@@ -156,10 +158,10 @@ def _totals(run: Sequence[tuple[Rank, Steps]]) -> RunTotals:
     parts = dict.fromkeys(PARTS, 0)
     work = compute = gemm = longest = 0
     for rank, _ in run:
-        whole = total(rank)
-        longest = max(longest, whole.length)
+        window = total(rank)
+        longest = max(longest, window.length)
         for part in PARTS:
-            parts[part] += getattr(whole, part)
+            parts[part] += getattr(window, part)
         durations = rank.ends - rank.starts
         names = rank.work["name"].cat
         multiplies = np.array([category(name) in ("GEMM", "convolution") for name in names.categories], dtype=bool)
@@ -217,9 +219,9 @@ def _match(
     pairs = []
     for keys in (["rank", "step", "name"], ["rank", "name"]):
         sides = [side.assign(order=side.groupby(keys).cumcount(), row=side.index) for side in (before, after)]
-        found = sides[0].merge(sides[1], on=[*keys, "order"], suffixes=("_before", "_after"))
-        before, after = before.drop(found["row_before"]), after.drop(found["row_after"])
-        pairs.append(found[["name", "group_before", "group_after", "time_before", "time_after"]])
+        matches = sides[0].merge(sides[1], on=[*keys, "order"], suffixes=("_before", "_after"))
+        before, after = before.drop(matches["row_before"]), after.drop(matches["row_after"])
+        pairs.append(matches[["name", "group_before", "group_after", "time_before", "time_after"]])
     return pandas.concat(pairs, ignore_index=True), before, after
 
 
@@ -247,15 +249,15 @@ def _changes(
         [pandas.DataFrame(each).reindex(columns=["key", *columns], fill_value=0) for each in sides], ignore_index=True
     )
     sums = table.astype(dict.fromkeys(columns, np.int64)).groupby("key")[columns].sum()
-    found = []
+    changes = []
     for group, values in zip(map(str, sums.index), sums.to_numpy().tolist(), strict=True):
         launches_before, launches_after, before, after, vanished, appeared = values
         paired = (after - appeared) - (before - vanished)
         other = None if launches_before and launches_after else counterparts.get(group)
-        found.append(
+        changes.append(
             GroupChange(group, launches_before, launches_after, before, after, paired, appeared, vanished, other)
         )
-    return sorted(found, key=lambda row: (-abs(row.change), row.group))
+    return sorted(changes, key=lambda row: (-abs(row.change), row.group))
 
 
 def _counterparts(only_before: pandas.DataFrame, only_after: pandas.DataFrame) -> dict[str, str]:

@@ -158,22 +158,22 @@ def blocks(trace: RunAnalysis, compared: RunComparison) -> Iterator[RenderableTy
 def _summary(compared: RunComparison) -> Iterator[RenderableType]:
     before, after = compared.before, compared.after
     if before.step_mean and after.step_mean:
-        what, old, new = "mean step", before.step_mean, after.step_mean
+        quantity, old, new = "mean step", before.step_mean, after.step_mean
     else:
-        what, old, new = "wall time", float(before.longest_wall), float(after.longest_wall)
-        what += " of the longest rank" * (max(before.ranks, after.ranks) > 1)
-    text = f"{what} {units.seconds(old / 1e9)} → {units.seconds(new / 1e9)}"
+        quantity, old, new = "wall time", float(before.longest_wall), float(after.longest_wall)
+        quantity += " of the longest rank" * (max(before.ranks, after.ranks) > 1)
+    text = f"{quantity} {units.seconds(old / 1e9)} → {units.seconds(new / 1e9)}"
     if compared.different_work is None and compared.speedup:
         text += f": {compared.speedup:.2f} times as fast"
     yield Text(text, style="bold")
-    if "rank" in what or max(before.ranks, after.ranks) > 1:
+    if "rank" in quantity or max(before.ranks, after.ranks) > 1:
         yield Text("The clocks of different files are not aligned: only durations are compared.", style="dim")
 
 
 def _parts(before: RunTotals, after: RunTotals) -> TerminalTable:
     parts = [(shown.title, before.parts[part], after.parts[part]) for part, shown in PARTS.items()]
-    found = [(title, old, new) for title, old, new in parts if old or new]
-    return _PARTS.terminal([*found, ("wall time", before.wall, after.wall)])
+    rows = [(title, old, new) for title, old, new in parts if old or new]
+    return _PARTS.terminal([*rows, ("wall time", before.wall, after.wall)])
 
 
 _PARTS = Table(

@@ -51,17 +51,17 @@ def findings(
 
     A rank comes with its steps, its copies, and its idle time by cause.
     """
-    found: dict[str, Finding] = {}
+    by_kind: dict[str, Finding] = {}
     every = list(ranks)
     for rank, steps, copies, stretches in every:
         prefix = f"{rank.label}: " if len(every) > 1 or rank.run else ""
         for finding in _rank_findings(rank, steps, copies, stretches, device):
-            known = found.get(finding.kind)
-            if known is None or finding.seconds > known.seconds:
-                found[finding.kind] = finding._replace(text=prefix + finding.text)
+            longest = by_kind.get(finding.kind)
+            if longest is None or finding.seconds > longest.seconds:
+                by_kind[finding.kind] = finding._replace(text=prefix + finding.text)
     if late := _straggler([rank for rank, *_ in every]):
-        found[late.kind] = late
-    return sorted(found.values(), key=lambda finding: -finding.seconds)
+        by_kind[late.kind] = late
+    return sorted(by_kind.values(), key=lambda finding: -finding.seconds)
 
 
 def _rank_findings(
@@ -78,13 +78,13 @@ def _rank_findings(
         yield Finding("copy_bound", exposed, _copy_text(rank, copies, exposed, wall, device))
     exposed = intervals.length(rank.exposed_communication) / 1e9
     if exposed > COMMUNICATION * wall:
-        whole = intervals.length(rank.communication) / 1e9
+        communication_seconds = intervals.length(rank.communication) / 1e9
         yield Finding(
             "communication_bound",
             exposed,
             f"communication takes {_of_wall(exposed, wall)} without computation at the same time "
-            f"({units.seconds(whole)} in all, {rank.overlap or 0:.0%} overlapped). Collectives also wait for the last "
-            "rank: compare the ranks before changing the network",
+            f"({units.seconds(communication_seconds)} in all, {rank.overlap or 0:.0%} overlapped). Collectives also "
+            "wait for the last rank: compare the ranks before changing the network",
         )
     if (seconds := causes.get("synchronization", 0)) > SYNCHRONIZATION * wall:
         yield Finding(
@@ -109,17 +109,17 @@ def _cpu_text(rank: Rank, times: Intervals, wall: float) -> str:
         f"the GPU idles {_of_wall(seconds, wall)}, in {units.count(gaps, 'gap')}, while the CPU does other work before "
         "it launches: "
     )
-    if not (named := _described(idle.names_of(rank, times), seconds)):
+    if not (work := _described(idle.names_of(rank, times), seconds)):
         return (
             f"{text}code outside CUDA calls. Mark it with NVTX ranges or record_function to see its name. Run it "
             "earlier, in another thread or on the GPU"
         )
-    return f"{text}{named}. Run it earlier, in another thread or on the GPU"
+    return f"{text}{work}. Run it earlier, in another thread or on the GPU"
 
 
-def _described(named: list[tuple[str, float]], seconds: float) -> str:
+def _described(names: list[tuple[str, float]], seconds: float) -> str:
     """The names that take more than a tenth of the time, with their times."""
-    large = [(name, time) for name, time in named if time > MENTIONED * seconds][:MOST_NAMED]
+    large = [(name, time) for name, time in names if time > MENTIONED * seconds][:MOST_NAMED]
     return ", ".join(f"{name} {units.seconds(time)} ({time / seconds:.0%})" for name, time in large)
 
 
@@ -201,7 +201,7 @@ def link_shares(rate: float, device: Device | None) -> str:
 
 def _straggler(ranks: list[Rank]) -> Finding | None:
     """The rank that starts collectives last, if the others wait long for it; only for ranks of one file (one clock)."""
-    found = []
+    stragglers = []
     for group in communication.waits(ranks):
         each = group.waits[:, (group.waits != UNKNOWN).all(axis=0)]
         if not each.shape[1]:
@@ -212,7 +212,7 @@ def _straggler(ranks: list[Rank]) -> Finding | None:
         waiting = group.ranks[int(total.argmax())]
         longest = float(total.max())
         if longest > STRAGGLER * waiting.wall / 1e9:
-            found.append(
+            stragglers.append(
                 Finding(
                     "straggler",
                     longest,
@@ -220,4 +220,4 @@ def _straggler(ranks: list[Rank]) -> Finding | None:
                     f"collectives last; {waiting.label} waits {_of_wall(longest, waiting.wall / 1e9)} for it",
                 )
             )
-    return max(found, key=lambda finding: finding.seconds, default=None)
+    return max(stragglers, key=lambda finding: finding.seconds, default=None)

@@ -44,12 +44,12 @@ def grouped(rank: Rank, steps: Steps, by: str, work: RankWork | None = None) -> 
         return []
     durations = rank.work["end"] - rank.work["start"]
     keys = np.asarray(GROUPINGS[by](rank, steps), dtype=object)
-    found = durations.groupby(keys)
-    achieved = {str(key): work.total(rows) for key, rows in found.indices.items()} if work else {}
-    table = found.agg(["size", "sum", "mean", "median", "min", "max"])
-    whole = float(durations.sum()) or 1.0
+    groups = durations.groupby(keys)
+    achieved = {str(key): work.total(rows) for key, rows in groups.indices.items()} if work else {}
+    table = groups.agg(["size", "sum", "mean", "median", "min", "max"])
+    total = float(durations.sum()) or 1.0
     rows = [
-        GroupTime(rank.number, str(key), int(row["size"]), row["sum"] / 1e9, row["sum"] / whole,
+        GroupTime(rank.number, str(key), int(row["size"]), row["sum"] / 1e9, row["sum"] / total,
                   row["mean"] / 1e9, row["median"] / 1e9, row["min"] / 1e9, row["max"] / 1e9, achieved.get(str(key)))
         for key, row in table.iterrows()
     ]  # fmt: skip
@@ -66,11 +66,11 @@ class LectureShares(NamedTuple):
 def lecture_shares(rank: Rank) -> LectureShares | None:
     """The share of communication as the lecture defines it, and of collectives alone; None without GPU work."""
     durations = rank.ends - rank.starts
-    whole = int(durations.sum())
-    if not whole:
+    total = int(durations.sum())
+    if not total:
         return None
     memory = np.array(_by_name_only(lecture_category)(rank, Steps([]))) == "memory_mgmt"
-    return LectureShares(int(durations[memory].sum()) / whole, int(durations[rank.is_collective].sum()) / whole)
+    return LectureShares(int(durations[memory].sum()) / total, int(durations[rank.is_collective].sum()) / total)
 
 
 def _by_name_only(label: Callable[[str], str]) -> Callable[[Rank, Steps], object]:

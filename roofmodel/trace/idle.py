@@ -76,9 +76,9 @@ def by_cause(rank: Rank) -> dict[str, Intervals]:
 
 def _gaps_by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
     """The gaps between activities by cause."""
-    found = {cause: [intervals.NONE] for cause in CAUSES}
+    parts_by_cause = {cause: [intervals.NONE] for cause in CAUSES}
     ended = np.searchsorted(rank.starts, gaps[:, 1], side="left") < len(rank.starts)
-    found["unknown"].append(gaps[~ended])  # after the last activity
+    parts_by_cause["unknown"].append(gaps[~ended])  # after the last activity
     gaps = gaps[ended]
     first = np.searchsorted(rank.starts, gaps[:, 1], side="left")  # the activity that ends each gap
     launches = rank.work["launch_start"].to_numpy().copy()
@@ -91,24 +91,24 @@ def _gaps_by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
     late = known & (launches > gaps[:, 0])
     # The end of the time in which the CPU delays the kernel: after it, the kernel waits for something on the GPU.
     delayed = np.where(returned == UNKNOWN, gaps[:, 1], np.minimum(returned + MAX_LAUNCH_LATENCY, gaps[:, 1]))
-    found["unknown"].append(gaps[~known])
-    found["queued"] += [gaps[known & ~late], intervals.union(delayed[late], gaps[late, 1])]
-    whole = np.stack([gaps[:, 0], delayed], axis=1)
-    found["launch"].append(whole[late & ~_is_text(threads)])
+    parts_by_cause["unknown"].append(gaps[~known])
+    parts_by_cause["queued"] += [gaps[known & ~late], intervals.union(delayed[late], gaps[late, 1])]
+    delays = np.stack([gaps[:, 0], delayed], axis=1)
+    parts_by_cause["launch"].append(delays[late & ~_is_text(threads)])
     for thread in sorted({each for each in threads[late] if isinstance(each, str)}):
         of_thread = late & (threads == thread)
-        gaps_of_thread = whole[of_thread]
+        gaps_of_thread = delays[of_thread]
         before_launch = np.stack([gaps_of_thread[:, 0], np.minimum(launches[of_thread], gaps_of_thread[:, 1])], axis=1)
         explained = intervals.NONE
         for cause, pattern in (("input", LOADER), ("other_rank", _OTHER_RANK), ("allocation", _ALLOCATES)):
             in_cause = intervals.intersect(thread_time(rank, thread, pattern), before_launch)
-            found[cause].append(intervals.subtract(in_cause, explained))
+            parts_by_cause[cause].append(intervals.subtract(in_cause, explained))
             explained = intervals.join(explained, in_cause)
         calls = _of_thread(rank.timeline.calls, thread)
         synchronizing = thread_time(rank, thread, SYNCHRONIZES)
         for cause, times in (("synchronization", synchronizing), ("allocation", _long_calls(calls))):
             in_cause = intervals.subtract(intervals.intersect(times, gaps_of_thread), explained)
-            found[cause].append(in_cause)
+            parts_by_cause[cause].append(in_cause)
             explained = intervals.join(explained, in_cause)
         outside = intervals.subtract(before_launch, explained)
         outside = intervals.subtract(outside, intervals.union(calls["start"], calls["end"]))
@@ -117,13 +117,13 @@ def _gaps_by_cause(rank: Rank, gaps: Intervals) -> dict[str, Intervals]:
             intervals.intersect(outside, gaps_of_thread[(outside_of_gap > MIN_CPU_WORK) | moved[of_thread]]),
             intervals.intersect(outside, _union(_without_calls(_named(rank, thread), calls))),
         )
-        found["cpu_work"].append(work)
+        parts_by_cause["cpu_work"].append(work)
         explained = intervals.join(explained, work)
         busy = intervals.covered(work, gaps_of_thread[:, 0], gaps_of_thread[:, 1]) > 0
         blocked = _contains(synchronizing, gaps_of_thread[:, 0]) & ~busy
-        found["synchronization"].append(intervals.subtract(gaps_of_thread[blocked], explained))
-        found["launch"].append(intervals.subtract(gaps_of_thread[~blocked], explained))
-    return {cause: joined for cause, sets in found.items() if len(joined := intervals.join(*sets))}
+        parts_by_cause["synchronization"].append(intervals.subtract(gaps_of_thread[blocked], explained))
+        parts_by_cause["launch"].append(intervals.subtract(gaps_of_thread[~blocked], explained))
+    return {cause: joined for cause, sets in parts_by_cause.items() if len(joined := intervals.join(*sets))}
 
 
 def thread_time(rank: Rank, thread: str, pattern: re.Pattern[str]) -> Intervals:
@@ -132,11 +132,11 @@ def thread_time(rank: Rank, thread: str, pattern: re.Pattern[str]) -> Intervals:
 
 
 def _time_by_thread(timeline: Timeline, pattern: re.Pattern[str]) -> dict[str, Intervals]:
-    found: dict[str, list[Intervals]] = {}
+    times: dict[str, list[Intervals]] = {}
     for events in (timeline.calls, timeline.operators, timeline.ranges):
         for thread, matching in named(events, pattern).groupby("thread", observed=True):
-            found.setdefault(str(thread), []).append(intervals.union(matching["start"], matching["end"]))
-    return {thread: intervals.join(*sets) for thread, sets in found.items()}
+            times.setdefault(str(thread), []).append(intervals.union(matching["start"], matching["end"]))
+    return {thread: intervals.join(*sets) for thread, sets in times.items()}
 
 
 def names_of(rank: Rank, times: Intervals) -> list[tuple[str, float]]:
@@ -157,11 +157,11 @@ def names_of(rank: Rank, times: Intervals) -> list[tuple[str, float]]:
         events = events[~events["name"].str.match(_STEP).to_numpy(dtype=bool)]
         events = events.assign(name=events["name"].str.replace(_NUMBER, "", regex=True))
         without = _without_calls(events, _of_thread(rank.timeline.calls, thread))
-        for found, table in ((alone, without), (every, events)):
+        for by_name, table in ((alone, without), (every, events)):
             durations = (table["end"] - table["start"]).groupby(table["name"])
             for name in durations.sum().nlargest(_MAX_NAMES).index:
                 inside = intervals.intersect(_union(table[table["name"] == name]), times)
-                found[name] = intervals.join(found.get(name, intervals.NONE), inside)
+                by_name[name] = intervals.join(by_name.get(name, intervals.NONE), inside)
                 lengths[name] = durations.mean()[name]
     if intervals.length(intervals.join(*alone.values())) > half:
         ordered = sorted(alone, key=lambda name: -intervals.length(alone[name]))
@@ -170,11 +170,11 @@ def names_of(rank: Rank, times: Intervals) -> list[tuple[str, float]]:
         ordered = sorted(large, key=lengths.__getitem__) + sorted(
             every.keys() - {*large}, key=lambda name: -intervals.length(every[name])
         )
-    listed, known = [], intervals.NONE
+    listed, listed_times = [], intervals.NONE
     for name in ordered:
-        if 2 * intervals.length(intervals.subtract(alone[name], known)) > intervals.length(alone[name]):
+        if 2 * intervals.length(intervals.subtract(alone[name], listed_times)) > intervals.length(alone[name]):
             listed.append((name, intervals.length(alone[name]) / 1e9))
-            known = intervals.join(known, alone[name])
+            listed_times = intervals.join(listed_times, alone[name])
     return listed
 
 

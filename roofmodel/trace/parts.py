@@ -58,11 +58,11 @@ def largest_part(ranks: Iterable[RankReport]) -> str:
     seconds: dict[str, float] = defaultdict(float)
     causes: dict[str, float] = defaultdict(float)
     for report in ranks:
-        whole = total(report.rank)
-        seconds["computation"] += (whole.compute_only + whole.overlap) / 1e9
-        seconds["exposed communication"] += whole.communication_exposed / 1e9
-        seconds["copying"] += whole.copies_exposed / 1e9
-        seconds["idle time"] += whole.idle / 1e9
+        window = total(report.rank)
+        seconds["computation"] += (window.compute_only + window.overlap) / 1e9
+        seconds["exposed communication"] += window.communication_exposed / 1e9
+        seconds["copying"] += window.copies_exposed / 1e9
+        seconds["idle time"] += window.idle / 1e9
         for cause, idle in report.idle_by_cause.items():
             causes[cause] += idle
     if not seconds:

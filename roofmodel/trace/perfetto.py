@@ -110,16 +110,16 @@ def _lines(rows: TimelineRows) -> Iterator[str]:
 
 def _process_ids(sections: tuple[Section, ...]) -> list[int]:
     """A distinct positive number for each section; that of its process for CPU threads, where it is free."""
-    taken: set[int] = set()
-    found: list[int | None] = []
+    used_ids: set[int] = set()
+    ids: list[int | None] = []
     for section in sections:
-        stated = section.process or ""
-        pid = int(stated) if section.rank is None and stated.isdecimal() and len(stated) < 10 else None
-        pid = None if pid in taken or pid == 0 else pid
-        taken |= {pid} if pid else set()
-        found.append(pid)
-    free = (number for number in count(1) if number not in taken)
-    return [next(free) if pid is None else pid for pid in found]
+        process = section.process or ""
+        pid = int(process) if section.rank is None and process.isdecimal() and len(process) < 10 else None
+        pid = None if pid in used_ids or pid == 0 else pid
+        used_ids |= {pid} if pid else set()
+        ids.append(pid)
+    free = (number for number in count(1) if number not in used_ids)
+    return [next(free) if pid is None else pid for pid in ids]
 
 
 def _nested_lanes(row: TimelineRow) -> Iterator[tuple[int, int]]:
@@ -142,9 +142,9 @@ def _nest(outer: Events, inner: Events) -> bool:
     return bool(((outer.start[index] <= inner.start) & (inner.end <= outer.end[index])).all())
 
 
-def _metadata(what: str, pid: int, tid: int | None, **args: Any) -> str:
+def _metadata(event_name: str, pid: int, tid: int | None, **args: Any) -> str:
     thread = {} if tid is None else {"tid": tid}
-    return _text({"ph": "M", "name": what, "pid": pid, **thread, "args": args})
+    return _text({"ph": "M", "name": event_name, "pid": pid, **thread, "args": args})
 
 
 def _shown_name(name: str, kind: str) -> str:
@@ -195,12 +195,12 @@ def _number(text: str | None) -> int | str | None:
 
 def _callers(tracks: Iterator[_Track]) -> dict[int, tuple[int, int]]:
     """Process and thread of each call that launches work."""
-    found: dict[int, tuple[int, int]] = {}
+    callers: dict[int, tuple[int, int]] = {}
     for track in tracks:
         if track.row.kind == THREAD:
             calls = track.row.events.call[track.shows(track.row.events)]
-            found |= dict.fromkeys(calls[calls != UNKNOWN].tolist(), (track.pid, track.tid))
-    return found
+            callers |= dict.fromkeys(calls[calls != UNKNOWN].tolist(), (track.pid, track.tid))
+    return callers
 
 
 def _flows(track: _Track, callers: dict[int, tuple[int, int]], zero: int, numbers: Iterator[int]) -> Iterator[str]:

@@ -105,12 +105,12 @@ def _draw_groups(axes: Axes, trace: RunAnalysis) -> None:
     for group in trace.groups:
         seconds[group.group] = seconds.get(group.group, 0.0) + group.seconds
     longest = sorted(seconds.items(), key=lambda item: -item[1])[:MAX_GROUPS]
-    whole = sum(seconds.values()) or 1.0
+    summed = sum(seconds.values()) or 1.0
     more = f", the longest {MAX_GROUPS} of {len(seconds)}" if len(seconds) > MAX_GROUPS else ""
     axes.set_title(f"GPU work by {trace.by}{more} (summed: overlapping work counts fully)", fontsize=10, loc="left")
     for place, (_, time) in enumerate(longest):
         axes.barh(place, time, height=0.72, zorder=2, color="0.55")
-        axes.text(time, place, f" {units.seconds(time)}, {time / whole:.0%}", va="center", fontsize=8, color="0.25")
+        axes.text(time, place, f" {units.seconds(time)}, {time / summed:.0%}", va="center", fontsize=8, color="0.25")
     axes.set_xlim(0, max((time for _, time in longest), default=0) * 1.2 or 1)
     axes.set_yticks(range(len(longest)), [cut(name, NAME_LENGTH) for name, _ in longest])
     axes.set_ylim(max(len(longest), 1) - 0.4, -0.6)

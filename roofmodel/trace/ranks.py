@@ -187,8 +187,8 @@ class Rank:
     @property
     def overlap(self) -> float | None:
         """The share of the communication during which the rank also computes; None without communication."""
-        whole = intervals.length(self.communication)
-        return 1 - intervals.length(self.exposed_communication) / whole if whole else None
+        total = intervals.length(self.communication)
+        return 1 - intervals.length(self.exposed_communication) / total if total else None
 
     @cached_property
     def clock_error(self) -> ClockError | None:
@@ -222,18 +222,18 @@ def ranks(timelines: Iterable[Timeline], run: Run | None = None, first: int = 0)
     order of files, devices and processes. The ranks of several runs are always counted: each run may have a rank 0.
     """
     parts = [list(_split(each)) for each in timelines]
-    stated = [stated_rank(timeline, process, len(part)) for part in parts for timeline, process, *_ in part]
+    numbers = [stated_rank(timeline, process, len(part)) for part in parts for timeline, process, *_ in part]
     every = [each for part in parts for each in part]
-    if run is None and None not in stated and len(set(stated)) == len(stated):
-        found = [Rank(number or 0, *part) for number, part in zip(stated, every, strict=True)]
-        return sorted(found, key=lambda rank: rank.number)
+    if run is None and None not in numbers and len(set(numbers)) == len(numbers):
+        stated_ranks = [Rank(number or 0, *part) for number, part in zip(numbers, every, strict=True)]
+        return sorted(stated_ranks, key=lambda rank: rank.number)
     return [Rank(number, *part, run) for number, part in enumerate(every, first)]
 
 
 def stated_rank(timeline: Timeline, process: str | None, ranks_of_file: int) -> int | None:
     """The rank that a file states for a process: of a table of steps its range, else the file or its name."""
-    if timeline.tool == "steps" and (found := RANK_IN_NAME.search(process or "")):
-        return int(found[1])
+    if timeline.tool == "steps" and (match := RANK_IN_NAME.search(process or "")):
+        return int(match[1])
     return timeline.rank if ranks_of_file == 1 else None
 
 
@@ -241,11 +241,11 @@ def _split(timeline: Timeline) -> Iterator[tuple[Timeline, str | None, str | Non
     work = timeline.work
     keys = work[["process", "device"]].astype(object)
     places = keys.groupby(["process", "device"], dropna=False, sort=False).ngroup().to_numpy()
-    found = {
+    rows_of = {
         (_text(keys.iat[rows[0], 0]), _text(keys.iat[rows[0], 1])): rows for rows in rows_by_value(places).values()
     }
-    for process, device in sorted(found, key=_natural):
-        part = work.take(found[process, device]).reset_index(drop=True)
+    for process, device in sorted(rows_of, key=_natural):
+        part = work.take(rows_of[process, device]).reset_index(drop=True)
         part["name"] = part["name"].cat.remove_unused_categories()
         yield timeline, process, device, part
 

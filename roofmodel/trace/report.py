@@ -68,5 +68,5 @@ class TraceReport(RunReport):
         return table(self.analyzed)
 
     def __repr__(self) -> str:
-        found = self.analyzed
-        return f"<TraceReport of {', '.join(found.names.values())}: {len(found.ranks)} ranks, by {found.tool}>"
+        analysis = self.analyzed
+        return f"<TraceReport of {', '.join(analysis.names.values())}: {len(analysis.ranks)} ranks, by {analysis.tool}>"

@@ -55,7 +55,7 @@ def _runs_of_arguments(arguments: list[list[Timeline]]) -> Runs:
         return Runs(sides, Message("both arguments are the same files: they are compared with themselves"))
     if len(sides) < 2 or len(unique) < len(every):
         return Runs([unique])
-    what, reason = _separation(sides)
+    unit, reason = _separation(sides)
     if reason is not None:
         decision = (
             f"two runs, because {reason}: the first is before and the second after a change; "
@@ -66,7 +66,7 @@ def _runs_of_arguments(arguments: list[list[Timeline]]) -> Runs:
     if len(sides) > 2:
         return Runs([unique])
     return Runs([unique], Message(
-        f"one run, because the two arguments contain different {what}s; to compare two runs, give the files "
+        f"one run, because the two arguments contain different {unit}s; to compare two runs, give the files "
         "of the first with ", Option("before"),
     ))  # fmt: skip
 
@@ -80,19 +80,19 @@ def _separation(sides: list[list[Timeline]]) -> tuple[str, str | None]:
     several = "both arguments contain" if len(sides) == 2 else "several arguments contain"
     ranks: list[set[Hashable]]
     if all(timeline.tool == "steps" for timeline in every):  # files of one GPU and one step each
-        what, ranks = "step", [{key for timeline in side for key in _steps(timeline)} for side in sides]
+        unit, ranks = "step", [{key for timeline in side for key in _steps(timeline)} for side in sides]
     elif all(timeline.rank is not None for timeline in every):
-        what, ranks = "rank", [{timeline.rank for timeline in side} for side in sides]
+        unit, ranks = "rank", [{timeline.rank for timeline in side} for side in sides]
         if len(sizes := {timeline.world_size for timeline in every if timeline.world_size}) > 1:
             listed = " and ".join(map(str, sorted(sizes)))
-            return what, f"{several} ranks of runs of different sizes ({listed} ranks)"
+            return unit, f"{several} ranks of runs of different sizes ({listed} ranks)"
     else:
         return "rank", "not all files state a rank"
     counts = Counter(rank for side in ranks for rank in side)
     repeated = sorted((rank for rank, count in counts.items() if count > 1), key=str)
     if not repeated:
-        return what, None
-    return what, f"{several} " + ("the same steps" if what == "step" else f"rank {repeated[0]}")
+        return unit, None
+    return unit, f"{several} " + ("the same steps" if unit == "step" else f"rank {repeated[0]}")
 
 
 def _gpus(timeline: Timeline) -> Iterable[Hashable]:

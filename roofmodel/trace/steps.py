@@ -69,8 +69,8 @@ def find(rank: Rank) -> Steps:
     mark that launched them has ended, and in steps found by period, a step is the window from the start of its first
     kernel to that of the next step.
     """
-    if found := marks(rank):
-        return Steps([window(rank, *mark) for mark in _on_gpu(rank, found)], "marks")
+    if step_marks := marks(rank):
+        return Steps([window(rank, *mark) for mark in _on_gpu(rank, step_marks)], "marks")
     periods = _by_period(rank)
     return Steps(periods, "period" if periods else None)
 
@@ -86,8 +86,8 @@ def marks(rank: Rank) -> list[tuple[str, int, int, bool]]:
         marked = threads.get(rank.process) or threads.get(None, [])
         ended = ((label, start, end if end < OPEN_END else max(high, start), end < OPEN_END)
                  for label, start, end in marked)  # fmt: skip
-        if found := [mark for mark in ended if mark[2] > low and mark[1] < high]:
-            return found
+        if step_marks := [mark for mark in ended if mark[2] > low and mark[1] < high]:
+            return step_marks
     return []
 
 
@@ -140,29 +140,29 @@ def _marked_threads(timeline: Timeline, table: str) -> dict[str | None, list[tup
             if key not in most or len(mine) > len(most[key]):
                 most[key] = rows[mine]
     columns = names.codes.to_numpy(), events["start"].to_numpy(), events["end"].to_numpy()
-    found: dict[str | None, list[tuple[str, int, int]]] = {}
+    marks_of_process: dict[str | None, list[tuple[str, int, int]]] = {}
     for process, mine in most.items():
-        outermost = found[process] = []
+        outermost = marks_of_process[process] = []
         mine = mine[np.argsort(columns[1][mine])]
         for code, start, end in zip(*(column[mine].tolist() for column in columns), strict=True):
             if not outermost or start >= outermost[-1][2]:  # not a mark inside a mark
                 outermost.append((numbers[code], start, end))
-    return found
+    return marks_of_process
 
 
-def _on_gpu(rank: Rank, found: list[tuple[str, int, int, bool]]) -> list[tuple[str, int, int, bool]]:
+def _on_gpu(rank: Rank, step_marks: list[tuple[str, int, int, bool]]) -> list[tuple[str, int, int, bool]]:
     """The marks, or the windows of the work that they launched if most of it starts after its mark has ended."""
-    starts, ends = (np.array([mark[field] for mark in found]) for field in (1, 2))
+    starts, ends = (np.array([mark[field] for mark in step_marks]) for field in (1, 2))
     launches = rank.work["launch_start"].to_numpy()
     step = np.searchsorted(starts, launches, "right") - 1
     inside = rank.is_kernel & (launches != UNKNOWN) & (step >= 0) & (launches < ends[step])
     late = inside & (rank.starts >= ends[step])
     if 2 * np.count_nonzero(late) <= np.count_nonzero(inside):
-        return found
+        return step_marks
     with_work, first = np.unique(step[inside], return_index=True)  # starts are sorted
     edges = [*rank.starts[inside][first].tolist(), int(rank.ends[inside].max())]
     windows = zip(with_work.tolist(), pairwise(edges), strict=True)
-    return [(found[each][0], start, end, found[each][3]) for each, (start, end) in windows if start < end]
+    return [(step_marks[each][0], start, end, step_marks[each][3]) for each, (start, end) in windows if start < end]
 
 
 def _by_period(rank: Rank) -> list[StepWindow]:
@@ -174,16 +174,16 @@ def _by_period(rank: Rank) -> list[StepWindow]:
         return []
     starts, ends = rank.starts[kernels], rank.ends[kernels]
     before = np.concatenate([[0], starts[1:] - np.maximum.accumulate(ends)[:-1]])
-    whole = len(codes) // period * period
-    phase = int(np.argmax(np.median(before[:whole].reshape(-1, period), axis=0)))
+    full_length = len(codes) // period * period
+    phase = int(np.argmax(np.median(before[:full_length].reshape(-1, period), axis=0)))
     first = np.arange(phase, len(codes), period)
     edges = [int(starts[i]) for i in first]
-    found = [window(rank, str(n), *pair) for n, pair in enumerate(pairwise(edges))]
+    windows = [window(rank, str(n), *pair) for n, pair in enumerate(pairwise(edges))]
     low, high = rank.span
     if edges[0] > low:
-        found.insert(0, window(rank, "before the first", low, edges[0], complete=False))
-    found.append(window(rank, str(len(edges) - 1), edges[-1], high, complete=False))
-    return found
+        windows.insert(0, window(rank, "before the first", low, edges[0], complete=False))
+    windows.append(window(rank, str(len(edges) - 1), edges[-1], high, complete=False))
+    return windows
 
 
 def find_period(codes: np.ndarray) -> int | None:

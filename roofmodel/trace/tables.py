@@ -85,18 +85,20 @@ def roofline_text(trace: RunAnalysis) -> str:
     """How much of the kernel time has known FLOPs, and what these kernels achieve; empty if nothing is known of it."""
     if trace.roofline is None:
         return NO_SHAPES if trace.tool == "torch" and trace.ranks else ""
-    roofline, found = trace.roofline, trace.roofline.achieved
-    if found is None:
+    roofline, achieved = trace.roofline, trace.roofline.achieved
+    if achieved is None:
         return "roofline: no kernel has FLOPs and bytes"
     text = f"roofline: {roofline.explained_share:.0%} of the kernel time has FLOPs and bytes, counted from shapes; "
-    rates = f"{units.si(found.flops_per_second or 0, 'FLOP/s')} and {units.si(found.bytes_per_second or 0, 'B/s')}"
-    if found.attainable_share is None or trace.identified is None:
+    rates = (
+        f"{units.si(achieved.flops_per_second or 0, 'FLOP/s')} and {units.si(achieved.bytes_per_second or 0, 'B/s')}"
+    )
+    if achieved.attainable_share is None or trace.identified is None:
         return f"{text}it achieves {rates}"
-    return f"{text}it achieves {found.attainable_share:.0%} of what {trace.identified.device.id} attains ({rates})"
+    return f"{text}it achieves {achieved.attainable_share:.0%} of what {trace.identified.device.id} attains ({rates})"
 
 
-def _findings(found: Iterable[Finding]) -> Iterator[RenderableType]:
-    for number, finding in enumerate(found, 1):
+def _findings(findings: Iterable[Finding]) -> Iterator[RenderableType]:
+    for number, finding in enumerate(findings, 1):
         yield Text(f"{number}. {finding.text}.")
 
 
@@ -115,8 +117,8 @@ def _files(trace: RunAnalysis) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    known = [*names]
-    return ", ".join(known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")
+    every_name = [*names]
+    return ", ".join(every_name[:3]) + (f" and {len(every_name) - 3} more" if len(every_name) > 3 else "")
 
 
 def _graphs(ranks: Iterable[RankReport]) -> Iterator[RenderableType]:

@@ -69,9 +69,9 @@ const category = (event) => header.categories[header.kinds[names[event]]];
 const numberOfCalls = call.reduce((most, value) => (value >= most ? value + 1 : most), 0);
 const caller = new Int32Array(numberOfCalls).fill(-1), launched = new Int32Array(numberOfCalls).fill(-1);
 for (const row of rows) {
-  const found = row.gpu ? launched : caller;
+  const firstEvents = row.gpu ? launched : caller;
   for (let i = row.lanes[0].first; i < row.lanes.at(-1).last; i++) {
-    if (call[i] >= 0 && (found[call[i]] < 0 || start[i] < start[found[call[i]]])) found[call[i]] = i;
+    if (call[i] >= 0 && (firstEvents[call[i]] < 0 || start[i] < start[firstEvents[call[i]]])) firstEvents[call[i]] = i;
   }
 }
 /** The call that launched an activity, or the activity that a call launched; -1 if there is none. */
@@ -128,18 +128,18 @@ function bytesText(value) {
 
 /** What is known of an event: pairs of title and text. */
 function facts(event) {
-  const row = rowOf(event), found = [["duration", duration(end[event] - start[event])]];
-  found.push(["start", instant(start[event], start[event] < 1e9 ? 1e3 : 1e5)]);
-  if (!Number.isNaN(delay[event]) && row.gpu) found.push(["launch to start", duration(delay[event])]);
+  const row = rowOf(event), pairs = [["duration", duration(end[event] - start[event])]];
+  pairs.push(["start", instant(start[event], start[event] < 1e9 ? 1e3 : 1e5)]);
+  if (!Number.isNaN(delay[event]) && row.gpu) pairs.push(["launch to start", duration(delay[event])]);
   if (bytes[event] >= 0) {
-    found.push(["size", bytesText(bytes[event])]);
+    pairs.push(["size", bytesText(bytes[event])]);
     const length = end[event] - start[event];
-    if (length > 0) found.push(["rate", `${bytesText((bytes[event] / length) * 1e9)}/s`]);
+    if (length > 0) pairs.push(["rate", `${bytesText((bytes[event] / length) * 1e9)}/s`]);
   }
-  if (row.kind === "copies" && stream[event] >= 0) found.push(["stream", header.names[stream[event]]]);
-  found.push(["row", `${row.label}, ${header.sections[row.section]}`]);
-  if (row.kind !== "idle" && row.kind !== "steps") found.push(["kind", category(event)]);
-  return found;
+  if (row.kind === "copies" && stream[event] >= 0) pairs.push(["stream", header.names[stream[event]]]);
+  pairs.push(["row", `${row.label}, ${header.sections[row.section]}`]);
+  if (row.kind !== "idle" && row.kind !== "steps") pairs.push(["kind", category(event)]);
+  return pairs;
 }
 
 const title = (event) => (rowOf(event).kind === "idle" ? `GPU idle: ${header.causes[fullName(event)][0]}` : fullName(event));

@@ -139,24 +139,24 @@ function eventAt(x, y) {
   if (!place || y < AXIS) return null;
   const lane = place.row.lanes[Math.floor((y - laneTop(place, 0)) / LANE_HEIGHT[place.row.kind])];
   const first = firstEndingAfter(lane, toTime(Math.floor(x))), till = toTime(Math.floor(x) + 1);
-  let found = -1, many = 0;
+  let event = -1, many = 0;
   for (let i = first; i < lane.last && start[i] < till; i++, many++) {
-    if (found < 0 || end[i] - start[i] > end[found] - start[found]) found = i;
+    if (event < 0 || end[i] - start[i] > end[event] - start[event]) event = i;
   }
-  if (found < 0) { // the nearest event next to the pointer
+  if (event < 0) { // the nearest event next to the pointer
     const near = [first - 1, first].filter((i) => i >= lane.first && i < lane.last)
       .map((i) => [Math.max(toX(start[i]) - x, x - toX(end[i])), i]).filter(([far]) => far <= NEAR);
     if (!near.length) return null;
-    [found, many] = [near.sort((a, b) => a[0] - b[0])[0][1], 1];
+    [event, many] = [near.sort((a, b) => a[0] - b[0])[0][1], 1];
   }
-  return { event: found, many };
+  return { event, many };
 }
 
 function list(pairs) {
   const parts = document.createElement("dl");
-  for (const [what, value] of pairs) {
+  for (const [heading, value] of pairs) {
     const pair = document.createElement("div"), term = document.createElement("dt"), words = document.createElement("dd");
-    [term.textContent, words.textContent] = [what, value];
+    [term.textContent, words.textContent] = [heading, value];
     pair.append(term, words);
     parts.append(pair);
   }

@@ -127,11 +127,11 @@ def timeline_rows(trace: RunAnalysis, max_events: int | None = None, max_lanes: 
     if max_events is not None and every > max_events:
         longest_short = _keep_longest(gpu, max_events)
         longest_short = max(longest_short, _keep_longest(cpu, max_events - _count(*gpu)))
-    kept = _count(*gpu, *cpu)
+    kept_count = _count(*gpu, *cpu)
     for row in (*gpu, *cpu):
         row.events = row.events.sorted_into_lanes(max_lanes)
     shown = tuple(replace(section, rows=tuple(row for row in section.rows if _count(row))) for section in sections)
-    return TimelineRows(shown, names, every - kept, longest_short, deep=kept - _count(*gpu, *cpu))
+    return TimelineRows(shown, names, every - kept_count, longest_short, deep=kept_count - _count(*gpu, *cpu))
 
 
 def _count(*rows: TimelineRow) -> int:
@@ -166,12 +166,12 @@ def lanes(starts: Column, ends: Column) -> Column:
     if not (same_lane & (ends[order][:-1] > starts[order][1:])).any():
         return np.asarray(depth, np.int64)
     free_from: list[int] = []  # of each lane
-    found = np.empty(len(starts), np.int64)
+    lane_numbers = np.empty(len(starts), np.int64)
     for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         lane = next((lane for lane, free in enumerate(free_from) if free <= start), len(free_from))
         free_from[lane:] = [end, *free_from[lane + 1 :]]
-        found[i] = lane
-    return found
+        lane_numbers[i] = lane
+    return lane_numbers
 
 
 # --- Sections ---------------------------------------------------------------------------------------
@@ -298,17 +298,17 @@ class _Threads:
     def _launched(work: pandas.DataFrame) -> Iterator[tuple[str | None, Column]]:
         """The threads that launched the work, and the indices of what each launched."""
         codes, texts = _coded(work["launch_thread"])
-        known = np.flatnonzero(work["launch_start"] != UNKNOWN)
-        for code, rows in rows_by_value(codes[known]).items():
-            yield _text(texts, code), known[rows]
+        launched_rows = np.flatnonzero(work["launch_start"] != UNKNOWN)
+        for code, rows in rows_by_value(codes[launched_rows]).items():
+            yield _text(texts, code), launched_rows[rows]
 
     def _numbers(self, thread: str | None, starts: Column) -> Column:
         """The numbers of the calls of a thread that start at these times; UNKNOWN for calls that launch nothing."""
         if thread not in self._calls:
             return np.full(len(starts), UNKNOWN)
-        known = self._calls[thread]
-        index = np.minimum(np.searchsorted(known, starts), len(known) - 1)
-        return np.where(known[index] == starts, self._first[thread] + index, UNKNOWN)
+        calls = self._calls[thread]
+        index = np.minimum(np.searchsorted(calls, starts), len(calls) - 1)
+        return np.where(calls[index] == starts, self._first[thread] + index, UNKNOWN)
 
     def section(self, process: str | None, where: str) -> Iterator[Section]:
         """The threads of a process that have events, those that launch work first."""
@@ -319,7 +319,7 @@ class _Threads:
             yield Section(label, process, None, tuple(row for _, row in mine))
 
     def _read(self, names: Names, low: int, high: int) -> dict[Thread, TimelineRow]:
-        origin, found = self._timeline.origin, dict[Thread, list[Events]]()
+        origin, events_of_thread = self._timeline.origin, dict[Thread, list[Events]]()
         tables = (
             (self._timeline.ranges, "range"),
             (self._timeline.operators, "operator"),
@@ -337,8 +337,8 @@ class _Threads:
                 events = _plain(starts[inside][part] - origin, ends[inside][part] - origin, numbers[part])
                 if kind == "CUDA call":
                     events = events._replace(call=self._numbers(key[1], starts[inside][part]))
-                found.setdefault(key, []).append(events)
-        return {key: self._row(key, parts) for key, parts in found.items()}
+                events_of_thread.setdefault(key, []).append(events)
+        return {key: self._row(key, parts) for key, parts in events_of_thread.items()}
 
     def _row(self, key: Thread, parts: list[Events]) -> TimelineRow:
         events = Events(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

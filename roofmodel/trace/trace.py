@@ -86,11 +86,11 @@ def trace(
     if top < 1:
         raise WorkloadError(Option("top", top), " is not a positive number of kernels")
     wanted = None if steps_range is None else step_range(steps_range)
-    found = runs.read(files, before, one_run)
-    timelines = [timeline for run in found.runs for timeline in run]
+    input_runs = runs.read(files, before, one_run)
+    timelines = [timeline for run in input_runs.runs for timeline in run]
     identified, device_warnings = _identified(timelines, hw)
     device = identified.device if identified else None
-    sides = [_with_collectives(side, device) for side in _reports_by_run(found, wanted)]
+    sides = [_with_collectives(side, device) for side in _reports_by_run(input_runs, wanted)]
     every = [report for side in sides for report in side]
     works = [rank_work(each.rank, device) for each in every]
     compared = _comparison(sides, works, by) if len(sides) == 2 else None
@@ -98,7 +98,7 @@ def trace(
     warnings = [
         *(text for timeline in timelines for text in timeline.warnings),
         *device_warnings,
-        *(text for run in found.runs for text in _different_devices(run)),
+        *(text for run in input_runs.runs for text in _different_devices(run)),
         *(text for report in every for text in _rank_warnings(report)),
         *_shared_gpus(every),
     ]
@@ -113,7 +113,7 @@ def trace(
         findings=tuple(_findings(sides, device, compared)),
         warnings=tuple(dict.fromkeys(rename_files(warning, names) for warning in warnings)),
         roofline=run_roofline(works, sum(each.rank.kernel_seconds for each in every)),
-        reading=found.reading,
+        reading=input_runs.reading,
         comparison=compared,
     )
 
@@ -128,13 +128,13 @@ def _identified(timelines: Sequence[Timeline], hw: Hardware | None) -> tuple[Dev
     return identified, list(identified.warnings)
 
 
-def _reports_by_run(found: runs.Runs, wanted: tuple[int, int] | None) -> list[list[RankReport]]:
+def _reports_by_run(input_runs: runs.Runs, wanted: tuple[int, int] | None) -> list[list[RankReport]]:
     """The analysis of each rank that has GPU work, by run. No collectives yet."""
-    labels: list[Run | None] = [None] if len(found.runs) == 1 else ["before", "after"]
-    if len(found.runs) > 2:
-        labels = [*range(1, len(found.runs) + 1)]
+    labels: list[Run | None] = [None] if len(input_runs.runs) == 1 else ["before", "after"]
+    if len(input_runs.runs) > 2:
+        labels = [*range(1, len(input_runs.runs) + 1)]
     sides: list[list[Rank]] = []
-    for run, label in zip(found.runs, labels, strict=True):
+    for run, label in zip(input_runs.runs, labels, strict=True):
         sides.append(ranks(run, label, first=sum(map(len, sides))))
     return [[_report(rank, wanted) for rank in side if len(rank.work)] for side in sides]
 
@@ -174,12 +174,12 @@ def _report(rank: Rank, wanted: tuple[int, int] | None = None) -> RankReport:
 
     Raises WorkloadError if it has no such steps.
     """
-    found = steps.find(rank)
+    rank_steps = steps.find(rank)
     if wanted is not None:
-        chosen = _chosen(rank, found, *wanted)
+        chosen = _chosen(rank, rank_steps, *wanted)
         windows = intervals.union([step.start for step in chosen], [step.end for step in chosen])
-        rank, found = rank.restricted(windows), found._replace(steps=chosen)
-    return RankReport(rank, found, copies(rank), [], idle.by_cause(rank), _queue_depth_median(rank))
+        rank, rank_steps = rank.restricted(windows), rank_steps._replace(steps=chosen)
+    return RankReport(rank, rank_steps, copies(rank), [], idle.by_cause(rank), _queue_depth_median(rank))
 
 
 def _flops(works: Iterable[RankWork | None]) -> float | None:
@@ -200,20 +200,22 @@ def _queue_depth_median(rank: Rank) -> float | None:
 
 def _different_devices(timelines: Sequence[Timeline]) -> Iterator[str]:
     """A warning if two files of a run name different devices."""
-    named = [(timeline.file, {e.name for e in timeline.evidence if e.name}) for timeline in timelines]
-    known = [(file, names) for file, names in named if names]
-    for file, names in known[1:]:
-        if names.isdisjoint(known[0][1]):
-            first, second = (f"{name} on {', '.join(sorted(devices))}" for name, devices in (known[0], (file, names)))
+    devices_of_files = [(timeline.file, {e.name for e in timeline.evidence if e.name}) for timeline in timelines]
+    known_devices = [(file, names) for file, names in devices_of_files if names]
+    for file, names in known_devices[1:]:
+        if names.isdisjoint(known_devices[0][1]):
+            first, second = (
+                f"{name} on {', '.join(sorted(devices))}" for name, devices in (known_devices[0], (file, names))
+            )
             yield f"different devices: {first} and {second}: probably not one run; give the files of one run"
             return
 
 
 def _rank_warnings(report: RankReport) -> list[str]:
     rank = report.rank
-    found = []
+    warnings = []
     if not len(rank.timeline.calls) and len(rank.idle):
-        found.append(
+        warnings.append(
             f"{rank.timeline.file} has no CUDA calls of the CPU: the causes of idle time are unknown; "
             + {
                 "nvprof": "collect with `nvprof --print-gpu-trace --print-api-trace`, or with Nsight Systems",
@@ -222,15 +224,15 @@ def _rank_warnings(report: RankReport) -> list[str]:
             }.get(rank.timeline.tool, "export with `nsys export --type sqlite`")
         )
     if error := rank.clock_error:
-        found.append(
+        warnings.append(
             f"{rank.label}: {error.kernels} of {error.launched} kernels start before their launch, by up to "
             f"{units.seconds(error.largest / 1e9)}: the clocks of CPU and GPU differ by at least that much"
             + _drift(error)
             + ". The causes of idle time and the times from launch to start are unknown"
         )
     if cut := sum(not step.complete for step in report.steps.steps):
-        found.append(f"{rank.label}: {cut} steps are cut by the start or end of the trace and not averaged")
-    return found
+        warnings.append(f"{rank.label}: {cut} steps are cut by the start or end of the trace and not averaged")
+    return warnings
 
 
 def _drift(error: ClockError) -> str:
@@ -268,11 +270,11 @@ def step_range(text: str) -> tuple[int, int]:
     return low, high
 
 
-def _chosen(rank: Rank, found: Steps, low: int, high: int) -> list[StepWindow]:
+def _chosen(rank: Rank, rank_steps: Steps, low: int, high: int) -> list[StepWindow]:
     """The steps from `low` up to `high`. Raises WorkloadError if there are none."""
-    known = [step for step in found.steps if step.label.isdecimal()]
-    chosen = [step for step in known if low <= int(step.label) < high]
+    numbered_steps = [step for step in rank_steps.steps if step.label.isdecimal()]
+    chosen = [step for step in numbered_steps if low <= int(step.label) < high]
     if not chosen:
-        listed = ", ".join(step.label for step in known[:8]) or "none"
+        listed = ", ".join(step.label for step in numbered_steps[:8]) or "none"
         raise WorkloadError(Option("steps", f"{low}:{high}"), f": {rank.label} has no such steps; it has {listed}")
     return chosen

@@ -6,8 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -149,7 +148,6 @@ class SimulatedTorch:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[SimulatedTorch, stopwatch.Gpu]:
     simulated = SimulatedTorch()
     monkeypatch.setitem(sys.modules, "torch", simulated)
-    monkeypatch.setattr(clocks.shutil, "which", lambda _: None)
     return simulated, stopwatch.Gpu()
 
 
@@ -220,36 +218,53 @@ def test_a_failed_capture_is_closed(gpu: tuple[SimulatedTorch, stopwatch.Gpu]) -
 # --- Clocks ----------------------------------------------------------------------------------------------
 
 
-def test_clocks_are_read_from_a_line_of_nvidia_smi() -> None:
-    assert clocks.parse("1980, 2619, 412.33, 61\n") == clocks.Reading(1980, 2619, 412.33, 61)
-    assert clocks.parse("1380, 877, [N/A], [Not Supported]\n") == clocks.Reading(1380, 877, None, None)
-    assert clocks.parse("NVIDIA-SMI has failed\n") == clocks.Reading()
+class _Nvml(ModuleType):
+    """NVIDIA's management library on a machine with one GPU that does not report its power."""
+
+    NVMLError = type("NVMLError", (Exception,), {})
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlShutdown(self) -> None: ...
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        return ["first"][index]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        return {"GPU-12ab": "first"}[uuid]
+
+    def nvmlDeviceGetClockInfo(self, device: str, clock: int) -> int:
+        return {1: 1410, 2: 1593}[clock]
+
+    def nvmlDeviceGetTemperature(self, device: str, sensor: int) -> int:
+        return 55
+
+    def nvmlDeviceGetPowerUsage(self, device: str) -> int:
+        raise self.NVMLError
 
 
-def test_clocks_follow_a_running_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text('#!/bin/sh\necho "$@" > "$0.args"\necho "1410, 1593, 300.5, 55"\nexec sleep 60\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    watched = clocks.ClockReader("0")
-    _until(lambda: watched.last.sm_mhz == 1410)
-    watched.close()
-    assert (
-        "-i 0 --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu" in (tmp_path / "nvidia-smi.args").read_text()
-    )
+@pytest.mark.parametrize("gpu", ["0", "12ab", "GPU-12ab"])
+def test_clocks_are_read_in_the_background_and_unknown_values_are_none(
+    gpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", _Nvml("pynvml"))
+    reader = clocks.ClockReader(gpu)
+    _until(lambda: reader.last != clocks.Reading())
+    reader.close()
+    assert reader.last == clocks.Reading(1410, 1593, None, 55)
 
 
-def test_an_nvidia_smi_that_ignores_the_signal_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\ntrap '' TERM\necho 1410, 1593, 300.5, 55\nwhile :; do sleep 0.2; done\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(clocks, "TIMEOUT", 0.2)
-    watched = clocks.ClockReader("0")
-    _until(lambda: watched.last.sm_mhz == 1410)
-    begin = time.monotonic()
-    watched.close()
-    assert time.monotonic() - begin < 5
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_without_a_driver_or_the_package_all_clocks_are_unknown(
+    is_installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = _Nvml("pynvml")
+    monkeypatch.setitem(sys.modules, "pynvml", library if is_installed else None)
+    monkeypatch.setattr(library, "nvmlInit", lambda: library.nvmlDeviceGetPowerUsage(""))
+    reader = clocks.ClockReader("0")
+    reader.close()
+    assert reader.last == clocks.Reading()
 
 
 def _until(happened: Callable[[], bool], seconds: float = 10) -> None:

@@ -65,8 +65,8 @@ class OperationJitter:
     warnings: tuple[str, ...]
 
 
-def operation_jitter(table: OperationTable, given: float | None = None) -> OperationJitter:
-    """Compare the ranks of a job; a rank is late from `given` seconds on, by default from `late_threshold`.
+def operation_jitter(table: OperationTable, stated_threshold: float | None = None) -> OperationJitter:
+    """Compare the ranks of a job; a rank is late from `stated_threshold` seconds on, by default from `late_threshold`.
 
     A job that cannot be replayed has no causes and no what-if analysis; a warning states why. Raises ProfileError if no
     step has all operations of all ranks.
@@ -84,17 +84,17 @@ def operation_jitter(table: OperationTable, given: float | None = None) -> Opera
         warnings.append(f"the steps cannot be replayed: {error}")
     unknown = frozenset(worker.rank for worker in selection.partial)
     step_seconds = float(np.median(_step_seconds(selection)))
-    threshold = late_threshold(given, step_seconds)
-    found = sorted(step_deviations(selection), key=lambda curves: curves.step)
+    threshold = late_threshold(stated_threshold, step_seconds)
+    step_curves = sorted(step_deviations(selection), key=lambda curves: curves.step)
     return OperationJitter(
         files=table.files,
         ranks=_ranks(selection, table),
         step_seconds=step_seconds,
         threshold=threshold,
-        computations=sum(len(curves.names) for curves in found),
-        steps=tuple(step_summary(curves, threshold, causes, unknown) for curves in found),
-        lateness=np.stack([curves.durations.sum(axis=1) for curves in found]),
-        curves=max(found, key=lambda curves: float(curves.durations.sum(axis=1).max())),
+        computations=sum(len(curves.names) for curves in step_curves),
+        steps=tuple(step_summary(curves, threshold, causes, unknown) for curves in step_curves),
+        lateness=np.stack([curves.durations.sum(axis=1) for curves in step_curves]),
+        curves=max(step_curves, key=lambda curves: float(curves.durations.sum(axis=1).max())),
         causes=tuple(causes),
         what_if=slowdowns,
         warnings=tuple(dict.fromkeys(warnings)),
@@ -142,8 +142,8 @@ def _common_computations(schedule: Schedule) -> tuple[list[_Key], dict[int, list
         if operation.kind in (FORWARD, BACKWARD):
             by_stage.setdefault(operation.stage, {})[_key(operation)] = index
     last = by_stage[max(by_stage)]
-    keys = [key for key in last if all(key in found for found in by_stage.values())]
-    return keys, {stage: [found[key] for key in keys] for stage, found in by_stage.items()}
+    keys = [key for key in last if all(key in indices for indices in by_stage.values())]
+    return keys, {stage: [indices[key] for key in keys] for stage, indices in by_stage.items()}
 
 
 def _step_seconds(selection: ReplaySelection) -> NDArray[np.float64]:
@@ -153,7 +153,7 @@ def _step_seconds(selection: ReplaySelection) -> NDArray[np.float64]:
 def _ranks(selection: ReplaySelection, table: OperationTable) -> tuple[OperationRank, ...]:
     first = table.rows.drop_duplicates(["dp_rank", "stage"])[["dp_rank", "stage", "file"]].to_numpy().tolist()
     files = {(dp_rank, stage): table.files[file] for dp_rank, stage, file in first}
-    found = [
+    ranks = [
         OperationRank(
             worker.rank,
             files[worker.dp_rank, worker.stage],
@@ -172,8 +172,8 @@ def _ranks(selection: ReplaySelection, table: OperationTable) -> tuple[Operation
             computing = [index for index in own if schedule.operations[index].kind in (FORWARD, BACKWARD)]
             operations += len(own) * len(schedule.steps)
             seconds += float((schedule.ends - schedule.starts)[computing, :, column].sum())
-        found.append(OperationRank(rank, files[dp_rank, stage], dp_rank, stage, operations, seconds))
-    return tuple(sorted(found))
+        ranks.append(OperationRank(rank, files[dp_rank, stage], dp_rank, stage, operations, seconds))
+    return tuple(sorted(ranks))
 
 
 def step_summary(

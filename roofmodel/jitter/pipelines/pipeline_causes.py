@@ -62,8 +62,8 @@ class _Computations:
                 if (place := _place(operation)) is not None:
                     times[place].append(recorded[number][:, np.argsort(order)])
         # (microbatches and steps, dp_ranks)
-        self.times = {place: np.concatenate(found) for place, found in times.items()}
-        self.worker_means = {place: found.mean(0) for place, found in self.times.items()}
+        self.times = {place: np.concatenate(seconds) for place, seconds in times.items()}
+        self.worker_means = {place: seconds.mean(0) for place, seconds in self.times.items()}
         # A middle rank, not the mean: one slow rank does not make its stage slow.
         self.stage_means = {
             place: float(np.sort(means)[(len(means) - 1) // 2]) for place, means in self.worker_means.items()
@@ -90,19 +90,19 @@ class _Computations:
         return np.asarray(self.worker_means[place][np.searchsorted(self.dp_ranks, dp_ranks)])
 
 
-def pipeline_causes(job: Replay, found: WhatIf) -> list[Cause]:
+def pipeline_causes(job: Replay, what_if: WhatIf) -> list[Cause]:
     """The causes of lost time, the one that saves most first; empty if the ranks lose no time to each other."""
-    replayed = float(found.replayed_seconds.mean())
-    lost = replayed - float(found.ideal_seconds.mean())
+    replayed = float(what_if.replayed_seconds.mean())
+    lost = replayed - float(what_if.ideal_seconds.mean())
     if lost <= 0:
         return []
     computations = _Computations(job)
     least = max(LOST_SHARE * lost, STEP_SHARE * replayed)
     causes = [
-        *_stages(computations, found, replayed),
-        *_ranks(computations, found, replayed, least),
+        *_stages(computations, what_if, replayed),
+        *_ranks(computations, what_if, replayed, least),
         *_microbatches(computations, replayed),
-        *_operations(job, found, replayed),
+        *_operations(job, what_if, replayed),
     ]
     large = sorted((c for c in causes if c.seconds_per_step >= least), key=lambda cause: -cause.seconds_per_step)
     return [_with_share(cause, cause.seconds_per_step / lost) for cause in large]
@@ -120,7 +120,7 @@ def _place(operation: PipelineOperation) -> _Place | None:
     return _Place(operation.kind, operation.stage, operation.model_chunk)
 
 
-def _stages(computations: _Computations, found: WhatIf, replayed: float) -> Iterator[Cause]:
+def _stages(computations: _Computations, what_if: WhatIf, replayed: float) -> Iterator[Cause]:
     """Stages with more work than others: all stages get the mean time, relative differences within a stage remain."""
 
     def balanced(
@@ -140,7 +140,7 @@ def _stages(computations: _Computations, found: WhatIf, replayed: float) -> Iter
         return
     worst = max(slow, key=lambda stage: totals[stage])
     words: list[str] = []
-    evidence: Evidence = {"stage": worst, "slowdown_of_stage": found.by_stage[worst]}
+    evidence: Evidence = {"stage": worst, "slowdown_of_stage": what_if.by_stage[worst]}
     for kind in (FORWARD, BACKWARD):
         of_kind = [(place.stage, mean) for place, mean in computations.stage_means.items() if place.kind == kind]
         own = [mean for stage, mean in of_kind if stage == worst]
@@ -149,14 +149,14 @@ def _stages(computations: _Computations, found: WhatIf, replayed: float) -> Iter
             ratio = float(np.mean(own) / np.mean(others))
             evidence[f"{kind}_to_other_stages".replace("-", "_")] = ratio
             words.append(f"{ratio:.2f} times in {kind.split('-')[0]}")
-    if found.m_s is not None:
-        evidence["m_s"] = found.m_s
-    ranks = tuple(sorted(rank for worker, rank in found.ranks.items() if worker.stage in slow))
+    if what_if.m_s is not None:
+        evidence["m_s"] = what_if.m_s
+    ranks = tuple(sorted(rank for worker, rank in what_if.ranks.items() if worker.stage in slow))
     text = f"stage {worst} computes longer than the other stages" + (f" ({', '.join(words)})" if words else "")
     yield Cause("stage", ranks, replayed - computations.changed_seconds(balanced), text, evidence)
 
 
-def _ranks(computations: _Computations, found: WhatIf, replayed: float, least: float) -> Iterator[Cause]:
+def _ranks(computations: _Computations, what_if: WhatIf, replayed: float, least: float) -> Iterator[Cause]:
     """Workers that are slower than the other data-parallel ranks of their stage in all steps."""
     ratios = _persistent_ratios(computations)
 
@@ -180,16 +180,19 @@ def _ranks(computations: _Computations, found: WhatIf, replayed: float, least: f
         return
     # Each rank alone, with all other slow ones repaired: two equally slow ranks hide each other.
     alone = {worker: saved - without([other for other in slow if other != worker]) for worker in slow}
-    named = [worker for worker in slow if alone[worker] >= _OWN_SHARE * saved] or slow
-    evidence: Evidence = {"compute_to_other_ranks": ratios[named[0]], "slowdown_of_rank": found.by_worker[named[0]]}
-    if found.m_w is not None:
-        evidence["m_w"] = found.m_w
-    ranks = tuple(found.ranks[worker] for worker in named)
+    named_workers = [worker for worker in slow if alone[worker] >= _OWN_SHARE * saved] or slow
+    evidence: Evidence = {
+        "compute_to_other_ranks": ratios[named_workers[0]],
+        "slowdown_of_rank": what_if.by_worker[named_workers[0]],
+    }
+    if what_if.m_w is not None:
+        evidence["m_w"] = what_if.m_w
+    ranks = tuple(what_if.ranks[worker] for worker in named_workers)
     text = (
         f"rank {units.listed(ranks)} computes longer than the other ranks of its stage in all steps "
-        f"(rank {ranks[0]}: {ratios[named[0]]:.2f} times)"
+        f"(rank {ranks[0]}: {ratios[named_workers[0]]:.2f} times)"
     )
-    yield Cause("rank", ranks, without(named), text, evidence)
+    yield Cause("rank", ranks, without(named_workers), text, evidence)
 
 
 def _persistent_ratios(computations: _Computations) -> dict[Worker, float]:
@@ -221,18 +224,18 @@ def _microbatches(computations: _Computations, replayed: float) -> Iterator[Caus
     saved = replayed - computations.changed_seconds(balanced)
     evidence: Evidence = {}
     for kind in (FORWARD, BACKWARD):
-        found = [
+        relative_times = [
             _relative(times, times.mean(0)).ravel() for place, times in computations.times.items() if place.kind == kind
         ]
-        relative = np.concatenate([np.zeros(0), *found])
+        relative = np.concatenate([np.zeros(0), *relative_times])
         if (relative := relative[np.isfinite(relative)]).size:
             evidence[f"{kind}_variation".replace("-", "_")] = float(relative.std())
     directions, stages = _correlations(computations.job)
-    known = [value for value in (directions, stages) if value is not None]
+    known_values = [value for value in (directions, stages) if value is not None]
     for name, value in (("forward_backward_correlation", directions), ("stage_correlation", stages)):
         if value is not None:
             evidence[name] = value
-    same_reason = bool(known) and min(known) >= CORRELATED
+    same_reason = bool(known_values) and min(known_values) >= CORRELATED
     variation = ", ".join(
         f"{direction} {evidence[key]:.0%}"
         for direction in ("forward", "backward")
@@ -248,7 +251,7 @@ def _microbatches(computations: _Computations, replayed: float) -> Iterator[Caus
         f"{correlations}): their sequence lengths differ"
         if same_reason
         else f"computations vary on each rank ({variation}) without a common reason"
-        + (f" (correlation {correlations})" if known else "")
+        + (f" (correlation {correlations})" if known_values else "")
     )
     yield Cause("workload" if same_reason else "random", (), saved, text, evidence)
 
@@ -270,7 +273,7 @@ def _correlations(job: Replay) -> tuple[float | None, float | None]:
         for place, times in groups.items():
             values = np.stack(list(times.values()))
             mean = values.mean((0, 1)) if several else values.mean(0)
-            groups[place] = {key: _relative(found, mean) for key, found in times.items()}
+            groups[place] = {key: _relative(seconds, mean) for key, seconds in times.items()}
         for place, times in groups.items():
             if place.kind == FORWARD:
                 directions.add(times, groups.get(place._replace(kind=BACKWARD), {}))
@@ -303,17 +306,17 @@ class _Pairs:
         """None without pairs or without variation."""
         if not self.first:
             return None
-        one, other = np.concatenate(self.first), np.concatenate(self.second)
-        known = np.isfinite(one) & np.isfinite(other)
-        one, other = one[known], other[known]
-        if not known.any() or min(one.std(), other.std()) < 1e-9:
+        first, second = np.concatenate(self.first), np.concatenate(self.second)
+        known = np.isfinite(first) & np.isfinite(second)
+        first, second = first[known], second[known]
+        if not known.any() or min(first.std(), second.std()) < 1e-9:
             return None
-        return float(np.corrcoef(one, other)[0, 1])
+        return float(np.corrcoef(first, second)[0, 1])
 
 
-def _operations(job: Replay, found: WhatIf, replayed: float) -> Iterator[Cause]:
+def _operations(job: Replay, what_if: WhatIf, replayed: float) -> Iterator[Cause]:
     """Kinds of operations other than computations, made ideal one at a time."""
-    kinds = [kind for kind in found.by_operation if kind not in (FORWARD, BACKWARD)]
+    kinds = [kind for kind in what_if.by_operation if kind not in (FORWARD, BACKWARD)]
     if not kinds:
         return
     seconds = job.step_seconds([keep_others(keep_kinds(kind)) for kind in kinds]).mean(1)
@@ -327,7 +330,7 @@ def _operations(job: Replay, found: WhatIf, replayed: float) -> Iterator[Cause]:
         values = np.concatenate(times)
         evidence: Evidence = {
             "operation": kind,
-            "slowdown_of_operation": found.by_operation[kind],
+            "slowdown_of_operation": what_if.by_operation[kind],
             "median_seconds": float(np.median(values)),
             "p99_seconds": float(np.quantile(values, 0.99)),
         }

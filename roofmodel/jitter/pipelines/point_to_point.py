@@ -67,7 +67,7 @@ class PointToPoint:
         for index in computations:
             operation = operations[index]
             places.setdefault(operation.global_chunk, set()).add((operation.stage, operation.model_chunk))
-        if all(chunk >= 0 and len(found) == 1 for chunk, found in places.items()):
+        if all(chunk >= 0 and len(pairs) == 1 for chunk, pairs in places.items()):
             return {index: operations[index].global_chunk for index in computations}
         if any(chunk >= 0 for chunk in places):
             self.warnings.append("gmc does not number the chunks of the model; they are numbered by mc and stage")
@@ -105,26 +105,26 @@ class PointToPoint:
 
     def _sends(self, worker: StageOperations, direction: _Direction) -> list[_Transfer]:
         """The sends of a worker; those that end before the first computation transfer nothing."""
-        found = worker.of(direction.send)
+        sends = worker.of(direction.send)
         computations = worker.of(direction.compute)
-        if len(found) > len(computations) > 0:
+        if len(sends) > len(computations) > 0:
             ends = self.schedule.ends[:, 0, 0]
             first = ends[computations].min() - _CLOCK_ERROR
-            found = [send for send in found if ends[send] >= first]
-        return self._assigned(worker, direction, direction.send, found, direction.last_chunk, computations[:-1])
+            sends = [send for send in sends if ends[send] >= first]
+        return self._assigned(worker, direction, direction.send, sends, direction.last_chunk, computations[:-1])
 
     def _receives(self, worker: StageOperations, direction: _Direction) -> list[_Transfer]:
         """The receives of a worker; those that start after the last computation transfer nothing."""
-        found = worker.of(direction.receive)
+        receives = worker.of(direction.receive)
         computations = worker.of(direction.compute)
-        if len(found) > len(computations) > 0:
+        if len(receives) > len(computations) > 0:
             starts = self.schedule.starts[:, 0, 0]
             last = starts[computations].max() + _CLOCK_ERROR
-            found = [receive for receive in found if starts[receive] <= last]
-        return self._assigned(worker, direction, direction.receive, found, direction.first_chunk, computations[1:])
+            receives = [receive for receive in receives if starts[receive] <= last]
+        return self._assigned(worker, direction, direction.receive, receives, direction.first_chunk, computations[1:])
 
     def _assigned(
-        self, worker: StageOperations, direction: _Direction, kind: str, found: Sequence[int], edge: int,
+        self, worker: StageOperations, direction: _Direction, kind: str, indices: Sequence[int], edge: int,
         all_but_one: Sequence[int],
     ) -> list[_Transfer]:  # fmt: skip
         """Assign the computations of a worker to its sends or receives, in order.
@@ -134,21 +134,21 @@ class PointToPoint:
         """
         computations = worker.of(direction.compute)
         needed = [index for index in computations if self.chunk_of[index] != edge]
-        assigned = next((each for each in (needed, computations, all_but_one) if len(each) == len(found)), None)
+        assigned = next((each for each in (needed, computations, all_but_one) if len(each) == len(indices)), None)
         if assigned is None:
             raise ProfileError(
-                f"stage {worker.stage} has {len(found)} {kind} operations for {len(needed)} {direction.compute} "
+                f"stage {worker.stage} has {len(indices)} {kind} operations for {len(needed)} {direction.compute} "
                 "operations that need one; record whole steps"
             )
         operations = self.schedule.operations
-        if found and not needed and all(operations[index].model_chunk <= 0 for index in computations):
+        if indices and not needed and all(operations[index].model_chunk <= 0 for index in computations):
             self.warnings.append(
                 f"stage {worker.stage} has {kind} operations, but the file has no stage at the other end: in the "
                 "replay they wait for no other rank"
             )
         return [
             _Transfer(index, computation, self.chunk_of[computation] != edge)
-            for index, computation in zip(found, assigned, strict=True)
+            for index, computation in zip(indices, assigned, strict=True)
         ]
 
     def _paired(
@@ -160,11 +160,11 @@ class PointToPoint:
             microbatch = self.schedule.operations[transfer.computation].microbatch
             return self.chunk_of[transfer.computation] + offset, microbatch
 
-        sends = [transfer for found in sent.values() for transfer in found]
-        receives = {key(transfer): transfer.operation for found in received.values() for transfer in found}
+        sends = [transfer for transfers in sent.values() for transfer in transfers]
+        receives = {key(transfer): transfer.operation for transfers in received.values() for transfer in transfers}
         keys = [key(send, direction.offset) for send in sends]
         if len(receives) == sum(map(len, received.values())) == len(set(keys)) and receives.keys() == set(keys):
-            yield from ((send.operation, receives[found]) for send, found in zip(sends, keys, strict=True))
+            yield from ((send.operation, receives[place]) for send, place in zip(sends, keys, strict=True))
             return
         for stage, own in sent.items():
             peer = (stage + direction.offset) % len(self.workers)
@@ -173,4 +173,4 @@ class PointToPoint:
                     f"stage {stage} has {len(own)} {direction.send} operations, stage {peer} has "
                     f"{len(received[peer])} {direction.receive} operations; record whole steps of all ranks"
                 )
-            yield from ((one.operation, other.operation) for one, other in zip(own, received[peer], strict=True))
+            yield from ((send.operation, receive.operation) for send, receive in zip(own, received[peer], strict=True))

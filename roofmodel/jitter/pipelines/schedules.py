@@ -99,13 +99,13 @@ class _Pipelines(NamedTuple):
 
 def operations_by_stage(operations: Sequence[PipelineOperation]) -> list[StageOperations]:
     """The operations of each stage, by stage."""
-    found: dict[int, StageOperations] = {}
+    stages: dict[int, StageOperations] = {}
     for index, operation in enumerate(operations):
-        stage = found.setdefault(operation.stage, StageOperations(operation.stage, {}, []))
+        stage = stages.setdefault(operation.stage, StageOperations(operation.stage, {}, []))
         stage.by_kind.setdefault(operation.kind, []).append(index)
         if operation.kind in (FORWARD, BACKWARD):
             stage.computations.append(index)
-    return [found[stage] for stage in sorted(found)]
+    return [stages[stage] for stage in sorted(stages)]
 
 
 def select(table: OperationTable) -> ReplaySelection:
@@ -175,7 +175,7 @@ def _partial_workers(
         return ()
     kinds = pipelines.rows["kind"].astype(str).to_numpy()
     stages, chunks, starts, ends = (pipelines.rows[name].to_numpy() for name in ("stage", "mc", "start", "end"))
-    found = []
+    workers = []
     for (dp_rank, stage), rank in ranks.items():
         column = int(np.searchsorted(pipelines.dp_ranks, dp_rank))
         rows_of_worker, seconds, complete = 0, [], True
@@ -196,8 +196,8 @@ def _partial_workers(
                         times[numbers, place] = (ends - starts)[computing]
             seconds.append(times)
         if complete:
-            found.append(PartialWorker(dp_rank, stage, rank, rows_of_worker, tuple(seconds)))
-    return tuple(found)
+            workers.append(PartialWorker(dp_rank, stage, rank, rows_of_worker, tuple(seconds)))
+    return tuple(workers)
 
 
 def _known_kinds(table: OperationTable, warnings: list[str]) -> pandas.DataFrame:
@@ -249,9 +249,9 @@ def _complete_sequences(pipelines: _Pipelines) -> list[int]:
         if number >= 0
     }
     everywhere = max(kinds.values(), key=len)
-    largest = [number for number, found in kinds.items() if found == everywhere]
+    largest = [number for number, own_kinds in kinds.items() if own_kinds == everywhere]
     common = _most_common(flat[np.isin(flat, largest)])
-    return [number for number, found in kinds.items() if found == kinds[common]]
+    return [number for number, own_kinds in kinds.items() if own_kinds == kinds[common]]
 
 
 def _most_common(sequences: NDArray[np.int64]) -> int:
@@ -273,13 +273,13 @@ def _first_difference(
             step, dp_rank = pipelines.steps[row], int(pipelines.dp_ranks[column])
             if (block := int(pipelines.blocks[row, column])) < 0:
                 return f"step {step} has no operations of dp_rank {dp_rank}"
-            found = _counts(pipelines, block)
-            for stage, kind in sorted({*expected, *found}):
-                if found[stage, kind] != expected[stage, kind]:
+            counts = _counts(pipelines, block)
+            for stage, kind in sorted({*expected, *counts}):
+                if counts[stage, kind] != expected[stage, kind]:
                     rank = ranks.get((dp_rank, stage))
                     worker = f"stage {stage} of dp_rank {dp_rank}" if rank is None else f"rank {rank}"
                     return (
-                        f"in step {step}, {worker} has {found[stage, kind]} {kind} operations, "
+                        f"in step {step}, {worker} has {counts[stage, kind]} {kind} operations, "
                         f"{expected[stage, kind]} expected"
                     )
             return f"in step {step}, dp_rank {dp_rank} has other model chunks"
@@ -293,12 +293,12 @@ def _schedule(pipelines: _Pipelines, steps: NDArray[np.intp], columns: NDArray[n
     index = lows[None] + np.arange(length)[:, None, None]
     starts, ends = (pipelines.rows[name].to_numpy()[index] for name in ("start", "end"))
     first = pipelines.rows.iloc[index[:, 0, 0]]
-    seen: Counter[tuple[str, int]] = Counter()
+    counts: Counter[tuple[str, int]] = Counter()
     operations = []
     numbers = first[["stage", "mc", "mb_id", "gmc"]].to_numpy().tolist()
     for kind, (stage, *place) in zip(first["kind"].astype(str), numbers, strict=True):
-        operations.append(PipelineOperation(kind, stage, seen[kind, stage], *place))
-        seen[kind, stage] += 1
+        operations.append(PipelineOperation(kind, stage, counts[kind, stage], *place))
+        counts[kind, stage] += 1
     # The order of computations on a worker, by their mean start: the same for all steps and data-parallel ranks.
     mean_starts = starts.mean((1, 2))
     computing = [operation.kind in (FORWARD, BACKWARD) for operation in operations]

@@ -87,8 +87,8 @@ class Replay:
         """Seconds of each step in each scenario, (scenarios, steps); `recorded` replaces the recorded times."""
         return np.concatenate(
             [
-                step_seconds(found.tasks, seconds, ideal, [Scenario(keep(schedule)) for keep in keeps])
-                for schedule, found, seconds, ideal in zip(
+                step_seconds(graph.tasks, seconds, ideal, [Scenario(keep(schedule)) for keep in keeps])
+                for schedule, graph, seconds, ideal in zip(
                     self.schedules, self.dependencies, recorded or self.recorded, self.ideal, strict=True
                 )
             ],
@@ -102,21 +102,21 @@ def replay_selection(file: str, selection: ReplaySelection) -> Replay:
     Raises ProfileError where no whole step can be rebuilt.
     """
     try:
-        found = tuple(dependencies(schedule) for schedule in selection.schedules)
+        graphs = tuple(dependencies(schedule) for schedule in selection.schedules)
     except ProfileError as error:
         raise ProfileError(f"{file}: ", error.message) from None
     recorded = tuple(
-        transfer_seconds(schedule, each.tasks) for schedule, each in zip(selection.schedules, found, strict=True)
+        transfer_seconds(schedule, each.tasks) for schedule, each in zip(selection.schedules, graphs, strict=True)
     )
     times = ideal_seconds(selection.schedules, recorded)
     return Replay(
         file,
         selection.schedules,
-        found,
+        graphs,
         recorded,
         tuple(np.array([times[op.kind] for op in schedule.operations]) for schedule in selection.schedules),
         {Worker(*worker): rank for worker, rank in selection.ranks.items()},
-        tuple(dict.fromkeys([*selection.warnings, *(f"{file}: {w}" for each in found for w in each.warnings)])),
+        tuple(dict.fromkeys([*selection.warnings, *(f"{file}: {w}" for each in graphs for w in each.warnings)])),
     )
 
 
@@ -127,8 +127,8 @@ def ideal_seconds(schedules: Sequence[Schedule], recorded: Sequence[NDArray[np.f
         for index, operation in enumerate(schedule.operations):
             values.setdefault(operation.kind, []).append(seconds[index].ravel())
     return {
-        kind: float((np.median if kind in COMMUNICATION else np.mean)(np.concatenate(found)))
-        for kind, found in values.items()
+        kind: float((np.median if kind in COMMUNICATION else np.mean)(np.concatenate(parts)))
+        for kind, parts in values.items()
     }
 
 

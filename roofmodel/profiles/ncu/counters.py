@@ -115,12 +115,12 @@ class Counters:
     def _seconds_without_note(self) -> float | None:
         return Counters(self.values, self.generation, self.averaged, [], False).seconds()
 
-    def sum_of(self, what: str, parts: Mapping[str, float], count: Callable[[str], float | None]) -> float | None:
+    def sum_of(self, quantity: str, parts: Mapping[str, float], count: Callable[[str], float | None]) -> float | None:
         """Σ weight × count; None unless every part was collected. A note names missing parts if some were collected."""
         counts = {name: count(name) for name in parts}
         absent = [name for name, value in counts.items() if value is None]
         if not absent:
             return sum(parts[name] * value for name, value in counts.items() if value is not None)
         if len(absent) < len(parts):
-            self.note(f"{what} unknown: some terms were not collected; add {sum_metric_names(absent)}")
+            self.note(f"{quantity} unknown: some terms were not collected; add {sum_metric_names(absent)}")
         return None

@@ -26,10 +26,12 @@ ATTRIBUTES = (
 
 def scale(name: str, unit: str) -> float | None:
     """The factor from a metric's unit to base units; None if the unit does not fit the metric."""
-    known, is_read = cell_values.parse_unit(unit), metric_names.dimension(name)
+    parsed_unit, is_read = cell_values.parse_unit(unit), metric_names.dimension(name)
     if is_read == "%" and not unit:
         return 0.01
-    return known[0] if known is not None and (known[1] == is_read or (not known[1] and is_read == "/s")) else None
+    if parsed_unit is not None and (parsed_unit[1] == is_read or (not parsed_unit[1] and is_read == "/s")):
+        return parsed_unit[0]
+    return None
 
 
 def in_base_units(value: float, factor: float) -> float:

@@ -167,8 +167,8 @@ class TableKernels:
 
     def summed(self) -> Iterator[Kernel]:
         """One kernel per name and NVTX range; launches without a time are summed separately."""
-        found: dict[tuple[str, tuple[str, ...]], int] = {}
-        of = np.array([found.setdefault((kind.name, kind.nvtx), len(found)) for kind in self.table.kinds], np.intp)
+        numbers: dict[tuple[str, tuple[str, ...]], int] = {}
+        of = np.array([numbers.setdefault((kind.name, kind.nvtx), len(numbers)) for kind in self.table.kinds], np.intp)
         seconds = self.columns.get("seconds", np.full(len(self.table.ids), np.nan))
         present, index = np.unique(2 * of[self.kind] + np.isnan(seconds), return_inverse=True)
         sums: dict[str, npt.NDArray[Any]] = {
@@ -181,7 +181,7 @@ class TableKernels:
             sums[name] = np.full(len(present), np.nan)
             np.fmax.at(sums[name], index, self.columns[name])
         sums["invocations"] = np.bincount(index, self.times, len(present))
-        names = list(found)
+        names = list(numbers)
         for place, key in enumerate(present.tolist()):
             cells = {name: None if n != n else n for name, column in sums.items() for n in [column[place].item()]}
             registers = cells.get("registers")
@@ -235,9 +235,9 @@ class ArrayKernels(KernelColumns):
         return tuple(kernel for part in self._parts for kernel in part.summed())
 
     def longest(self, limit: int) -> list[Kernel]:
-        found: list[Kernel] = []
+        kernels: list[Kernel] = []
         for part in self._parts:
             seconds = np.nan_to_num(part.columns.get("seconds", np.zeros(len(part.table.ids))))
             for place in np.argsort(-seconds, kind="stable")[:limit].tolist():
-                found += part.kernels(place, place + 1)
-        return heapq.nlargest(limit, found, key=lambda kernel: kernel.seconds or 0)
+                kernels += part.kernels(place, place + 1)
+        return heapq.nlargest(limit, kernels, key=lambda kernel: kernel.seconds or 0)

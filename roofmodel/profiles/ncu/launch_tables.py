@@ -113,19 +113,19 @@ def _folder(file: str) -> str:
     return file.replace("\\", "/").rpartition("/")[0]
 
 
-def _same_launches(one: LaunchTable, other: LaunchTable) -> bool:
+def _same_launches(first: LaunchTable, second: LaunchTable) -> bool:
     if (
-        one.summary != other.summary
-        or len(one.ids) != len(other.ids)
-        or not one.requested_metrics()
-        or not other.requested_metrics()
+        first.summary != second.summary
+        or len(first.ids) != len(second.ids)
+        or not first.requested_metrics()
+        or not second.requested_metrics()
     ):
         return False
-    capabilities = [{kind.capability for kind in table.kinds} - {None} for table in (one, other)]
+    capabilities = [{kind.capability for kind in table.kinds} - {None} for table in (first, second)]
     if all(capabilities) and capabilities[0] != capabilities[1]:
         return False
-    fields = _comparable(one, other)
-    return _launch_counts(one, fields) == _launch_counts(other, fields)
+    fields = _comparable(first, second)
+    return _launch_counts(first, fields) == _launch_counts(second, fields)
 
 
 def _same_measurement(run: LaunchTable, table: LaunchTable) -> bool:
@@ -162,8 +162,8 @@ def _matching_places(run: LaunchTable, table: LaunchTable) -> list[int]:
 
 def _comparable(*tables: LaunchTable) -> tuple[str, ...]:
     """Fields that identify a launch: its name, and grid, block and device if all tables have them."""
-    given = (f for f in ("grid", "block", "device") if all(getattr(k, f) is not None for t in tables for k in t.kinds))
-    return ("name", "invocations", *given)
+    fields = (f for f in ("grid", "block", "device") if all(getattr(k, f) is not None for t in tables for k in t.kinds))
+    return ("name", "invocations", *fields)
 
 
 def _keys(table: LaunchTable, fields: Sequence[str]) -> list[tuple[object, ...]]:

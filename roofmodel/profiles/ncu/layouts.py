@@ -42,12 +42,12 @@ class LongReader(RowReader):
         super().__init__(columns, quoted, lines, numbers)
         naming = ("Metric Name", "Metric Unit", "Section Name", "Body Item Label")
         self.naming = [self.at.get(name) for name in naming]
-        self.known: dict[Key, _Metric | None] = {}  # None: the row of a rule, not of a metric
+        self.metric_of: dict[Key, _Metric | None] = {}  # None: the row of a rule, not of a metric
         self.value = self.at["Average" if self.table.summary else "Metric Value"]
-        named = [index for index in self.naming if index is not None]
-        self.least = 1 + max(self.value, *named, *self.identity_columns)
+        indices = [index for index in self.naming if index is not None]
+        self.least = 1 + max(self.value, *indices, *self.identity_columns)
         # Fast path, for tables whose columns are in this order: launch, metric name, value.
-        self.first = min(named) if max(self.identity_columns) < min(named) and max(named) < self.value else 0
+        self.first = min(indices) if max(self.identity_columns) < min(indices) and max(indices) < self.value else 0
         self.lead = "\n"  # the text at the start of all rows of the current launch
         self.heads: dict[str, _Metric] = {}  # the text between `lead` and the value -> how to read the metric
 
@@ -77,12 +77,12 @@ class LongReader(RowReader):
         before = self.open
         self.launch(fields)
         written = tuple(fields[i] if i is not None else "" for i in self.naming)
-        if written not in self.known:
-            self.known[written] = metric = self.metric(*map(str.strip, written))
+        if written not in self.metric_of:
+            self.metric_of[written] = metric = self.metric(*map(str.strip, written))
             head = '","'.join(fields[self.first : self.value])
             if metric is not None and head.count('"') == 2 * (self.value - self.first - 1):  # no cell contains a quote
                 self.heads[head] = metric
-        if (metric := self.known[written]) is not None:
+        if (metric := self.metric_of[written]) is not None:
             self.add_value(*metric, fields[self.value])
         if self.first and self.open != before:
             lead = '","'.join(fields[: self.first])
@@ -110,7 +110,7 @@ class WideReader(RowReader):
         self.measured = [(i, name) for i, name in measured if not name.startswith((ATTRIBUTE, "nvlink__"))]
 
     def extra_identity_columns(self) -> tuple[str, ...]:
-        extents = (f"launch__{what}_dim_{axis}" for what in ("block", "grid") for axis in "xyz")
+        extents = (f"launch__{shape}_dim_{axis}" for shape in ("block", "grid") for axis in "xyz")
         return ("launch__device_id", *extents, *(ATTRIBUTE + name for name in ATTRIBUTES))
 
     def row(self, fields: list[str]) -> None:
@@ -145,9 +145,9 @@ class WideReader(RowReader):
     def kind(self, fields: list[str]) -> LaunchKind:
         """As in the base class; also records the device attributes as evidence."""
         attributes = {name: self.cell(fields, ATTRIBUTE + name) or "" for name in ATTRIBUTES}
-        seen = evidence(attributes, self.attribute_unit)
-        if seen != Evidence() and seen not in self.table.evidence:
-            self.table.evidence.append(seen)
+        device_evidence = evidence(attributes, self.attribute_unit)
+        if device_evidence != Evidence() and device_evidence not in self.table.evidence:
+            self.table.evidence.append(device_evidence)
         return super().kind(fields)
 
     def attribute_unit(self, name: str) -> str:

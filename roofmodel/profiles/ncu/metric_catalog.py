@@ -93,9 +93,9 @@ def tensor_operations(generation: str | None) -> tuple[str, ...]:
 
 
 class MetricGroup(NamedTuple):
-    """Metrics collected for one quantity (`what`), and the reason."""
+    """Metrics collected for one quantity, and the reason."""
 
-    what: str
+    quantity: str
     metrics: tuple[str, ...]
     why: str
 

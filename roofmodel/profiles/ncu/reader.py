@@ -72,7 +72,7 @@ def profile(tables: Iterable[LaunchTable], files: Iterable[str], generation: str
     from roofmodel.profiles.ncu.kernel_arrays import ArrayKernels, TableKernels, interpret_launches, launches_by
 
     joined, warnings = join(tables)
-    given = metric_names.capability(generation)
+    stated_capability = metric_names.capability(generation)
     parts: list[TableKernels] = []
     evidence: list[Evidence] = []
     notes: Counter[ReaderWarning] = Counter()
@@ -87,10 +87,10 @@ def profile(tables: Iterable[LaunchTable], files: Iterable[str], generation: str
             if (
                 capability
                 and not capabilities
-                and (seen := Evidence(compute_capability=capability, file=table.file)) not in evidence
+                and (device_evidence := Evidence(compute_capability=capability, file=table.file)) not in evidence
             ):
-                evidence.append(seen)
-            for places, meaning in interpret_launches(table, launches, capability or given, averaged):
+                evidence.append(device_evidence)
+            for places, meaning in interpret_launches(table, launches, capability or stated_capability, averaged):
                 notes.update(dict.fromkeys(meaning.notes, len(places)))
                 part.fill(places, meaning)
         impossible.update(part.drop_impossible_values())
@@ -128,15 +128,15 @@ def parse(stream: BinaryIO, file: str) -> list[LaunchTable]:
                 )
             else:
                 outside.add(line)
-    found = [table for number, each in enumerate(readers) if (table := each.finish(number)).ids]
+    tables = [table for number, each in enumerate(readers) if (table := each.finish(number)).ids]
     if not readers and outside.printed and (printed := printed_text.parse(stream, file)).ids:
-        found = [printed]
-    if not found:
+        tables = [printed]
+    if not tables:
         raise ProfileError(f"{file}: {outside.explain(bool(readers))}")
     if outside.errors:
         text = f"{file}: ncu reported errors (==ERROR==) during profiling; kernels may be missing"
-        found[0].warnings.append(ReaderWarning(text))
-    return found
+        tables[0].warnings.append(ReaderWarning(text))
+    return tables
 
 
 @dataclass

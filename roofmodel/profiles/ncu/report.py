@@ -87,18 +87,18 @@ def _read(action: Any, number: int, table: LaunchTable) -> None:
     if not kernel:
         raise ProfileError(f"{table.file}: result {number} has no name: the report is cut short or damaged")
     table.metrics.update(names)
-    known = {name: _value(action, name) for name in names if _identifies(name)}
-    attributes = {name: known.get(ATTRIBUTE + name) or "" for name in ATTRIBUTES}
-    seen = evidence(attributes, lambda name: _unit(action, ATTRIBUTE + name))
-    if seen != Evidence() and seen not in table.evidence:
-        table.evidence.append(seen)
+    identity = {name: _value(action, name) for name in names if _identifies(name)}
+    attributes = {name: identity.get(ATTRIBUTE + name) or "" for name in ATTRIBUTES}
+    device_evidence = evidence(attributes, lambda name: _unit(action, ATTRIBUTE + name))
+    if device_evidence != Evidence() and device_evidence not in table.evidence:
+        table.evidence.append(device_evidence)
     kind = LaunchKind(
         name=sys.intern(limited_name(printable(kernel))),
-        device=known.get("launch__device_id"),
-        stream=known.get("launch__stream_id"),
-        grid=extent(_whole(known.get(f"launch__grid_dim_{axis}")) for axis in "xyz"),
-        block=extent(_whole(known.get(f"launch__block_dim_{axis}")) for axis in "xyz"),
-        capability=seen.compute_capability,
+        device=identity.get("launch__device_id"),
+        stream=identity.get("launch__stream_id"),
+        grid=extent(_whole(identity.get(f"launch__grid_dim_{axis}")) for axis in "xyz"),
+        block=extent(_whole(identity.get(f"launch__block_dim_{axis}")) for axis in "xyz"),
+        capability=device_evidence.compute_capability,
         nvtx=_ranges(action.nvtx_state()),
     )
     if kind not in table.kinds[-1:]:

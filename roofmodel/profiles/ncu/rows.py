@@ -118,8 +118,8 @@ class RowReader:
         self.table.prefix = f"{number + 1}/" if number else ""
         return self.table
 
-    def fail(self, what: str, line: int | None = None) -> ProfileError:
-        return ProfileError(f"{self.lines.file}:{line or self.lines.number}: {what}")
+    def fail(self, problem: str, line: int | None = None) -> ProfileError:
+        return ProfileError(f"{self.lines.file}:{line or self.lines.number}: {problem}")
 
     def damaged(self, fields: list[str]) -> ProfileError:
         return self.fail(f"the row has {len(fields)} cells but the header {len(self.header)}: the file is damaged")

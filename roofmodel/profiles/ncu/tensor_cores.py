@@ -37,11 +37,11 @@ class TensorCoreCounters(Counters):
     def operations_by_type(self) -> dict[str, float | None]:
         pipes: dict[str, float | None] = {}
         for pipe in dict.fromkeys(pipe for types in metric_catalog.TENSOR.values() for pipe in types):
-            known = metric_catalog.row(metric_catalog.TENSOR, self.generation, {}).get(pipe)
-            others = sorted({types[pipe] for types in metric_catalog.TENSOR.values() if pipe in types} - {known})
-            if known and any(self.source_operations(part) is not None for part in known):
+            device_parts = metric_catalog.row(metric_catalog.TENSOR, self.generation, {}).get(pipe)
+            others = sorted({types[pipe] for types in metric_catalog.TENSOR.values() if pipe in types} - {device_parts})
+            if device_parts and any(self.source_operations(part) is not None for part in device_parts):
                 others = []  # metrics of this device were collected, at least in part
-            pipes[pipe] = self._first_complete_sum(pipe, [known, *others] if known else others)
+            pipes[pipe] = self._first_complete_sum(pipe, [device_parts, *others] if device_parts else others)
         types = metric_catalog.row(metric_catalog.TENSOR, self.generation, {})
         absent = [
             pipe for pipe, parts in types.items() if not any_contains((f"src_{part}" for part in parts), self.values)
@@ -136,8 +136,8 @@ class TensorCoreCounters(Counters):
             return {"tensor_fp16": 0} if self.generation == "7.0" else _bounds(0, 0)
         major = (self.generation or "").split(".")[0]
         shapes = _SHAPES.get(self.generation or "") or _SHAPES.get(major)
-        known = metric_catalog.tensor_operations(self.generation)
-        better = metric_list(known) or "sm__ops_path_tensor_src_* (Nsight Compute 2023.2)"
+        metrics = metric_catalog.tensor_operations(self.generation)
+        better = metric_list(metrics) or "sm__ops_path_tensor_src_* (Nsight Compute 2023.2)"
         if shapes is None:
             self.note(
                 "tensor FLOPs unknown: only instructions were counted, and their size varies on this device; "

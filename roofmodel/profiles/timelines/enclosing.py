@@ -43,7 +43,7 @@ def nested(owners: Any, starts: Any, ends: Any, time_owners: Any = (), times: An
     is_time = np.arange(len(every)) >= intervals
     order = np.lexsort((longest_first, is_time, every, owner))
     last = np.asarray(ends, np.int64).tolist()
-    found = np.full(len(every), -1, np.int64)
+    innermost = np.full(len(every), -1, np.int64)
     roots = np.full(intervals, -1, np.int64)
     open_now: list[int] = []
     current = None
@@ -53,11 +53,11 @@ def nested(owners: Any, starts: Any, ends: Any, time_owners: Any = (), times: An
         while open_now and last[open_now[-1]] <= now:
             open_now.pop()
         if open_now:
-            found[i] = open_now[-1]
+            innermost[i] = open_now[-1]
         if i < intervals:
             open_now.append(i)
             roots[i] = open_now[0]
-    return Nested(found[:intervals], roots, found[intervals:])
+    return Nested(innermost[:intervals], roots, innermost[intervals:])
 
 
 class EnclosingRanges(NamedTuple):
@@ -97,12 +97,12 @@ def place(work: pandas.DataFrame, ranges: pandas.DataFrame) -> EnclosingRanges:
     wanted = np.concatenate([of_launch * count + thread_of_launch + 1, of_launch * count])
     wanted[: len(launched)][thread_of_launch < 0] = -1  # of an unknown thread
     starts, ends, moments = ranges["start"].to_numpy(), ranges["end"].to_numpy(), times[launched]
-    found = nested(owners, starts, ends, wanted, np.concatenate([moments, moments]))
-    of_thread, of_process = found.innermost[: len(launched)].copy(), found.innermost[len(launched) :]
+    nesting = nested(owners, starts, ends, wanted, np.concatenate([moments, moments]))
+    of_thread, of_process = nesting.innermost[: len(launched)].copy(), nesting.innermost[len(launched) :]
     # The time in which a thread has open ranges is a few intervals; those of one process are counted by time.
-    roots = np.flatnonzero((found.roots == np.arange(len(starts))) & (threads >= 0))
+    roots = np.flatnonzero((nesting.roots == np.arange(len(starts))) & (threads >= 0))
     last = np.zeros(len(starts), np.int64)
-    np.maximum.at(last, found.roots, ends)
+    np.maximum.at(last, nesting.roots, ends)
     several = ambiguous = 0
     lost = np.flatnonzero(of_thread < 0)
     lost_of = rows_by_value(of_launch[lost])
@@ -123,9 +123,9 @@ def place(work: pandas.DataFrame, ranges: pandas.DataFrame) -> EnclosingRanges:
     if several:
         rows = np.flatnonzero(others >= 0)
         of_thread[rows] = nested(owners, starts, ends, others[rows], moments[rows]).innermost
-    whole = np.full((2, len(work)), -1, np.int64)
-    whole[:, launched] = of_thread, of_process
-    return EnclosingRanges(whole[0], whole[1], found.parents, several, ambiguous)
+    enclosing_rows = np.full((2, len(work)), -1, np.int64)
+    enclosing_rows[:, launched] = of_thread, of_process
+    return EnclosingRanges(enclosing_rows[0], enclosing_rows[1], nesting.parents, several, ambiguous)
 
 
 def calls(work: pandas.DataFrame, operators: pandas.DataFrame) -> tuple[Integers, Integers]:
@@ -137,36 +137,38 @@ def calls(work: pandas.DataFrame, operators: pandas.DataFrame) -> tuple[Integers
     processes, of_launch = _common_codes(operators["process"], work["process"].iloc[launched])
     threads, thread_of_launch = _common_codes(operators["thread"], work["launch_thread"].iloc[launched])
     count = int(max(threads.max(initial=-1), thread_of_launch.max(initial=-1))) + 2
-    found = nested(
+    nesting = nested(
         processes * count + threads, operators["start"], operators["end"],
         of_launch * count + thread_of_launch, times[launched],
     )  # fmt: skip
     innermost = np.full(len(work), -1, np.int64)
-    innermost[launched] = found.innermost
-    return innermost, found.parents
+    innermost[launched] = nesting.innermost
+    return innermost, nesting.parents
 
 
 def innermost_names(work: pandas.DataFrame, ranges: pandas.DataFrame) -> list[str | None]:
     """For each activity, the name of the innermost range that encloses its launch; None if unknown."""
-    found = place(work, ranges)
+    enclosing_ranges = place(work, ranges)
     starts, ends = ranges["start"].to_numpy(), ranges["end"].to_numpy()
-    inner = found.of_thread.copy()
-    for i in np.flatnonzero((found.of_process >= 0) & (found.of_thread >= 0)).tolist():
-        inner[i] = max(found.of_thread[i], found.of_process[i], key=lambda r: (starts[r], -ends[r]))
-    inner = np.where(inner < 0, found.of_process, inner)
+    inner = enclosing_ranges.of_thread.copy()
+    for i in np.flatnonzero((enclosing_ranges.of_process >= 0) & (enclosing_ranges.of_thread >= 0)).tolist():
+        inner[i] = max(
+            enclosing_ranges.of_thread[i], enclosing_ranges.of_process[i], key=lambda r: (starts[r], -ends[r])
+        )
+    inner = np.where(inner < 0, enclosing_ranges.of_process, inner)
     names = ranges["name"].astype(object).to_numpy()
     return [names[i] if i >= 0 else None for i in inner.tolist()]
 
 
 def names_outermost_first(
-    work: pandas.DataFrame, ranges: pandas.DataFrame, found: EnclosingRanges
+    work: pandas.DataFrame, ranges: pandas.DataFrame, enclosing_ranges: EnclosingRanges
 ) -> list[tuple[str, ...]]:
     """For each activity, the names of the ranges that enclose its launch, outermost first.
 
     Its time does not grow with the ranges that ended before the launch, except below one that is still open.
     """
     names = ranges["name"].astype(object).tolist()
-    starts, ends, parents = ranges["start"].tolist(), ranges["end"].tolist(), found.parents.tolist()
+    starts, ends, parents = ranges["start"].tolist(), ranges["end"].tolist(), enclosing_ranges.parents.tolist()
 
     reach = ends.copy()  # the latest end of a range and the ranges around it
     for i in sorted(range(len(starts)), key=lambda r: (starts[r], -ends[r])):  # parents first
@@ -179,14 +181,17 @@ def names_outermost_first(
                 yield innermost
             innermost = parents[innermost]
 
-    known: dict[tuple[str, ...], tuple[str, ...]] = {}  # one tuple for all kernels of a range
+    labels: dict[tuple[str, ...], tuple[str, ...]] = {}  # one tuple for all kernels of a range
     result = []
     for time, *inner in zip(
-        work["launch_start"].tolist(), found.of_thread.tolist(), found.of_process.tolist(), strict=True
+        work["launch_start"].tolist(),
+        enclosing_ranges.of_thread.tolist(),
+        enclosing_ranges.of_process.tolist(),
+        strict=True,
     ):
         rows = sorted({row for each in inner for row in chain(each, time)}, key=lambda r: (starts[r], -ends[r]))
         label = tuple(names[row] for row in rows)
-        result.append(known.setdefault(label, label))
+        result.append(labels.setdefault(label, label))
     return result
 
 
@@ -195,8 +200,8 @@ def rows_by_value(values: NDArray[Any]) -> dict[int, Integers]:
     if not len(values):
         return {}
     order = np.argsort(values, kind="stable")
-    found, firsts = np.unique(values[order], return_index=True)
-    return dict(zip(found.tolist(), np.split(order, firsts[1:]), strict=True))
+    distinct_values, firsts = np.unique(values[order], return_index=True)
+    return dict(zip(distinct_values.tolist(), np.split(order, firsts[1:]), strict=True))
 
 
 def _common_codes(*columns: pandas.Series) -> list[Integers]:

@@ -73,10 +73,10 @@ class _Columns:
         return column.tolist() if column.dtype == np.int64 else _texts(column)
 
 
-def _texts(column: pandas.Series, read: Any = str) -> list[Any]:
-    """What `read` makes of each text, which occurs often and is read once; None for a missing text."""
-    known = [*map(read, column.cat.categories), None]
-    return [known[code] for code in column.cat.codes.tolist()]
+def _texts(column: pandas.Series, convert: Any = str) -> list[Any]:
+    """What `convert` makes of each text, which occurs often and is read once; None for a missing text."""
+    texts = [*map(convert, column.cat.categories), None]
+    return [texts[code] for code in column.cat.codes.tolist()]
 
 
 def _extents(column: pandas.Series) -> list[Extent | None]:
@@ -94,30 +94,32 @@ def _calls(work: pandas.DataFrame, operators: pandas.DataFrame) -> list[Call | N
     """
     if not len(operators):
         return [None] * len(work)
-    found, parents = enclosing.calls(work, operators)
-    numbers, stated = operators["number"].to_numpy(), work["operator"].to_numpy()
-    if (stated != work["correlation"]).any():
+    operator_rows, parents = enclosing.calls(work, operators)
+    numbers, stated_numbers = operators["number"].to_numpy(), work["operator"].to_numpy()
+    if (stated_numbers != work["correlation"]).any():
         rows = {number: row for row, number in enumerate(numbers.tolist()) if number != UNKNOWN}
-        found = np.array([rows.get(number, row) for number, row in zip(stated.tolist(), found.tolist(), strict=True)])
+        operator_rows = np.array(
+            [rows.get(number, row) for number, row in zip(stated_numbers.tolist(), operator_rows.tolist(), strict=True)]
+        )
     names, texts = _texts(operators["name"]), _texts(operators["inputs"])
-    outer, known = parents.tolist(), dict[int, Call]()
+    outer, calls = parents.tolist(), dict[int, Call]()
     inputs = {text: parse_inputs(text) for text in operators["inputs"].cat.categories}
 
     def call(row: int) -> Call | None:
         chain = []
-        while row >= 0 and row not in known:
+        while row >= 0 and row not in calls:
             chain.append(row)
             row = outer[row]
         for each in reversed(chain):
             recorded = inputs.get(texts[each])
             shapes = recorded.shapes if recorded else ()
             plain = tuple(() if any(isinstance(size, tuple) for size in shape) else shape for shape in shapes)
-            number = len(known) if numbers[each] == UNKNOWN else int(numbers[each])
-            known[each] = Call(number, names[each], plain, recorded, known.get(outer[each]))  # type: ignore[arg-type]
-        return known.get(chain[0] if chain else row)
+            number = len(calls) if numbers[each] == UNKNOWN else int(numbers[each])
+            calls[each] = Call(number, names[each], plain, recorded, calls.get(outer[each]))  # type: ignore[arg-type]
+        return calls.get(chain[0] if chain else row)
 
     of_graphs = work["launch_call"].astype(object).str.contains("GraphLaunch", na=False, regex=False).tolist()
     return [
         each._replace(in_graph=True) if in_graph and (each := call(row)) else call(row)
-        for row, in_graph in zip(found.tolist(), of_graphs, strict=True)
+        for row, in_graph in zip(operator_rows.tolist(), of_graphs, strict=True)
     ]

@@ -32,14 +32,14 @@ def _torch(file: BinaryIO, name: str) -> Timeline:
 
 def _with_warnings(timeline: Timeline) -> Timeline:
     """With warnings about launches and durations that the file should have and lacks."""
-    found = []
+    warnings = []
     kernels, joined = count_joined(timeline)
     if joined < kernels:
         text = "their operator, range and the cause of idle time before them are unknown"
-        found.append(f"{kernels - joined} of {kernels} kernels have no launch in the file: {text}")
+        warnings.append(f"{kernels - joined} of {kernels} kernels have no launch in the file: {text}")
     if untimed := int((timeline.work["untimed"] != UNKNOWN).sum()):
-        found.append(f"{untimed} activities have no valid duration: their durations count as zero")
-    return replace(timeline, warnings=(*timeline.warnings, *found))
+        warnings.append(f"{untimed} activities have no valid duration: their durations count as zero")
+    return replace(timeline, warnings=(*timeline.warnings, *warnings))
 
 
 READERS: Mapping[str, Read] = {
@@ -59,16 +59,18 @@ def read(paths: Iterable[str | Path]) -> list[Timeline]:
             raise ProfileError("no file given; expected files of Nsight Systems, nvprof or the PyTorch profiler")
         tables = [source for source in sources if _is_step_table(source)]
         others = [source for source in sources if source not in tables]
-        known, skipped = profiler_files(others) if others and not tables else ([], [])
-        found = [_timeline(source, step_table.read) for source in tables]
-        for (tool, _), source in known:
+        recognized_files, skipped = profiler_files(others) if others and not tables else ([], [])
+        timelines = [_timeline(source, step_table.read) for source in tables]
+        for (tool, _), source in recognized_files:
             if tool not in READERS:
                 raise _counters_only(source, tool)
-            found.append(_timeline(source, READERS[tool]))
-        tools = list(dict.fromkeys([timeline.tool for timeline in found] + ["another tool"] * bool(tables and others)))
+            timelines.append(_timeline(source, READERS[tool]))
+        tools = list(
+            dict.fromkeys([timeline.tool for timeline in timelines] + ["another tool"] * bool(tables and others))
+        )
         if len(tools) > 1:
             raise ProfileError(f"files of different tools ({', '.join(tools)}); give the files of one tool")
-    return [replace(found[0], warnings=(*found[0].warnings, *skipped)), *found[1:]]
+    return [replace(timelines[0], warnings=(*timelines[0].warnings, *skipped)), *timelines[1:]]
 
 
 def read_file(path: str | Path) -> Timeline:

@@ -103,9 +103,9 @@ def read(file: BinaryIO, name: str) -> Timeline:
     if not len(rows):
         raise ProfileError(f"{name}: a table of kernels by step without rows; export it again")
     texts = {column: rows[column].cat.rename_categories(lambda text: printable(str(text))) for column in _TEXTS}
-    stated = {text: found[1] for text in texts["nvtx_text"].cat.categories if (found := RANK_IN_NAME.search(text))}
-    several = len(set(stated.values())) > 1  # then the rank is the process
-    process = texts["nvtx_text"].map(stated).map(lambda rank: f"rank {rank}").astype("category") if several else None
+    ranks = {text: match[1] for text in texts["nvtx_text"].cat.categories if (match := RANK_IN_NAME.search(text))}
+    several = len(set(ranks.values())) > 1  # then the rank is the process
+    process = texts["nvtx_text"].map(ranks).map(lambda rank: f"rank {rank}").astype("category") if several else None
     of_process = {} if process is None else {"process": process}
     work = table(
         WORK, len(rows), of_process | {
@@ -121,5 +121,5 @@ def read(file: BinaryIO, name: str) -> Timeline:
     ranges = table(RANGES, len(rows), of_process | times)[marks].reset_index(drop=True)
     order = np.lexsort((work["end"], work["start"]))
     work = work.iloc[order].reset_index(drop=True)
-    rank = int(next(iter(stated.values()))) if stated and not several else None
+    rank = int(next(iter(ranks.values()))) if ranks and not several else None
     return Timeline("steps", name, work, calls, empty(OPERATORS), ranges, stated_rank=rank)

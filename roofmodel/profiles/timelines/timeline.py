@@ -91,7 +91,7 @@ class Timeline:
     world_size: int | None = None  # ranks of that run
     samples: Mapping[tuple[str | None, str | None, str], Samples] = field(default_factory=dict)
     """By process, device and quantity (CLOCK or POWER)."""
-    _found: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _results: dict[tuple[object, ...], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def origin(self) -> int:
@@ -106,10 +106,10 @@ class Timeline:
 
     def once(self, find: Callable[..., T], *options: Hashable) -> T:
         """What `find(timeline, *options)` returns, found at the first call: thousands of ranks may share a file."""
-        if (find, *options) not in self._found:
-            self._found[find, *options] = find(self, *options)
-        found: T = self._found[find, *options]
-        return found
+        if (find, *options) not in self._results:
+            self._results[find, *options] = find(self, *options)
+        result: T = self._results[find, *options]
+        return result
 
 
 class _Codes(dict[Any, int]):
@@ -168,13 +168,13 @@ class TableBuilder:
         return pandas.DataFrame({name: column(name, values) for name, values in self._values.items()})
 
 
-def table(columns: Mapping[str, type], rows: int, known: Mapping[str, Any]) -> pandas.DataFrame:
-    """A table of these columns, UNKNOWN or missing where they are not `known`."""
+def table(columns: Mapping[str, type], rows: int, values: Mapping[str, Any]) -> pandas.DataFrame:
+    """A table of these columns, UNKNOWN or missing where they are not in `values`."""
     import pandas
 
     missing = pandas.Categorical.from_codes(np.full(rows, -1, np.int32), categories=pandas.Index([], dtype=object))
     unknown = {name: missing if kind is str else np.full(rows, UNKNOWN) for name, kind in columns.items()}
-    return pandas.DataFrame(unknown | dict(known))
+    return pandas.DataFrame(unknown | dict(values))
 
 
 def with_launches(timeline: Timeline) -> Timeline:
