@@ -147,7 +147,7 @@ def _activities(database: Database, strings: dict[Any, str]) -> Iterator[tuple[s
         yield KERNEL, row, {
             "name": next((strings[row[column]] for column in _NAMES if row[column] in strings), _NAMELESS),
             "registers": None if row["registersPerThread"] is None else int(row["registersPerThread"]),
-            "grid": _size(*sizes[:3]), "block": _size(*sizes[3:]),
+            "grid": size(*sizes[:3]), "block": size(*sizes[3:]),
         }  # fmt: skip
     for row in database.rows("CUPTI_ACTIVITY_KIND_MEMCPY", (*_TIMES, "bytes", "copyKind", "srcKind", "dstKind")):
         direction = DIRECTIONS.get(row["copyKind"], "DtoD")
@@ -159,7 +159,8 @@ def _activities(database: Database, strings: dict[Any, str]) -> Iterator[tuple[s
         yield MEMSET, row, {"name": "[CUDA memset]", "bytes": row["bytes"], "memory": _MEMORY.get(row["memKind"])}
 
 
-def _size(x: Any, y: Any, z: Any) -> str | None:
+def size(x: Any, y: Any, z: Any) -> str | None:
+    """A grid or block as text, such as `64,2,1`; None if a part is missing."""
     return None if x is None or y is None or z is None else f"{int(x)},{int(y)},{int(z)}"
 
 
