@@ -378,3 +378,10 @@ def test_an_amd_device_without_a_product_name_is_identified_by_its_sizes(name: s
     (evidence,) = read(trace(kernel(), deviceProperties=[card])).evidence
     assert (evidence.name, evidence.multiprocessors) == (None, 304)
     assert identify([evidence], None, ["trace.json"]).device.id == "mi300x"
+
+
+def test_a_trace_of_windows_with_single_backslashes_is_read():
+    """PyTorch with stacks on Windows: paths in names, and in the key `traceName` at the end."""
+    text = trace(kernel(), call(90), annotation("PATH", 80, 20), traceName="PATH").replace("PATH", r"C:\Users\new\a.py")
+    (only,) = read(text).kernels
+    assert only.nvtx == (r"C:\Users\new\a.py",)
