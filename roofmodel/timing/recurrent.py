@@ -147,11 +147,11 @@ def update_seconds(work: UpdateWork, chip: Chip, timing: StateUpdateTiming) -> N
     return timing.latency + overlap(block_time, stream)
 
 
-def _stream_seconds(read: Number, written: Number, chip: Chip, dram: Number, l2: Number) -> Number:
+def _stream_seconds(read_bytes: Number, written_bytes: Number, chip: Chip, dram: Number, l2: Number) -> Number:
     """Seconds to read and write, from and to L2 where it holds the larger of both."""
-    fits = maximum(read, written) <= chip.l2
+    fits = maximum(read_bytes, written_bytes) <= chip.l2
     rate: BytesPerSecond = l2 * chip.port * fits + dram * chip.bandwidth * (1 - fits)
-    stream: Seconds = (read + written) / rate
+    stream: Seconds = (read_bytes + written_bytes) / rate
     return stream
 
 
