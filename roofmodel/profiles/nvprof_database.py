@@ -20,13 +20,12 @@ from typing import Any, BinaryIO
 
 from roofmodel.errors import ProfileError
 from roofmodel.profiles.kernel import Evidence, Profile
-from roofmodel.profiles.nsys import DIRECTIONS, size
+from roofmodel.profiles.nsys import DIRECTIONS, add_activity, copy_cells, size
 from roofmodel.profiles.nsys_database import MAGIC, Database, opened
 from roofmodel.profiles.timelines.timeline import (
     CALLS,
     COPY,
     KERNEL,
-    LATEST,
     MEMSET,
     OPERATORS,
     RANGES,
@@ -43,7 +42,7 @@ _MEMSETS, _MARKERS = "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_MARKER"
 _COUNTERS = ("_METRIC", "_METRIC_INSTANCE", "_EVENT", "_EVENT_INSTANCE")
 _WHERE = ("start", "end", "deviceId", "streamId", "correlationId")
 _SIZES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
-_MEMORY = {1: "pageable", 2: "pinned", 5: "managed"}
+_MEMORY = {1: "pageable", 2: "pinned", 3: "device", 4: "device", 5: "managed"}
 _START, _END = 2, 4  # CUpti_ActivityFlag of a marker
 _OF_THREAD = 2  # CUpti_ActivityObjectKind: its number is a process (4 bytes) and a thread (8 bytes)
 _EXPORT = "`nvprof -i FILE --csv --print-gpu-trace`"
@@ -91,13 +90,7 @@ def read_timeline(file: BinaryIO, name: str) -> Timeline:
         names = {row["_id_"]: str(row["value"]) for row in database.rows("StringTable", ("_id_", "value"))}
         work = TableBuilder(WORK)
         for kind, row, cells in _activities(database, names):
-            start, end = int(row["start"]), int(row["end"])
-            if end >= LATEST:
-                raise OverflowError("a time is too large")
-            work.add(
-                kind=kind, start=start, end=max(start, end), untimed=1 if end < start else None, device=row["deviceId"],
-                stream=row["streamId"], correlation=row["correlationId"], **cells,
-            )  # fmt: skip
+            add_activity(work, kind, row, **cells)
         if not len(work):
             raise ProfileError(f"{name}: no kernel launches in the database of nvprof; {_AGAIN}")
         calls = TableBuilder(CALLS)
@@ -132,10 +125,7 @@ def _activities(database: Database, names: Mapping[object, str]) -> Iterator[tup
     for table in _COPIES:
         for row in database.rows(table, (*_WHERE, "bytes", "copyKind", "srcKind", "dstKind")):
             direction = DIRECTIONS.get(row["copyKind"], "PtoP" if table == _COPIES[1] else "DtoD")
-            kinds = {_MEMORY.get(row["srcKind"], "device"), _MEMORY.get(row["dstKind"], "device")}
-            memory = next(kind for kind in ("pageable", "pinned", "managed", "device") if kind in kinds)
-            name = f"[CUDA memcpy {direction}]"
-            yield COPY, row, {"name": name, "bytes": row["bytes"], "direction": direction, "memory": memory}
+            yield COPY, row, copy_cells(row, direction, _MEMORY)
     for row in database.rows(_MEMSETS, (*_WHERE, "bytes")):
         yield MEMSET, row, {"name": "[CUDA memset]", "bytes": row["bytes"]}
 
