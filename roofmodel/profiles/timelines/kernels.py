@@ -20,7 +20,7 @@ def profile(timeline: Timeline) -> Profile:
     work = timeline.work[timeline.work["kind"] == KERNEL]
     placement = enclosing.place(work, timeline.ranges)
     ranges = enclosing.names_outermost_first(work, timeline.ranges, placement)
-    calls = _calls(work, timeline.operators)
+    calls = _calls(enclosing.with_captured_launches(work, timeline.calls), timeline.operators)
     columns = _Columns(work)
     untimed = (work["untimed"] != UNKNOWN).tolist()
     begin, starts, ends, launches = timeline.begin, columns.start, columns.end, columns.launch_start
