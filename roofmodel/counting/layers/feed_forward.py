@@ -78,9 +78,9 @@ def _exchange_of_tokens(moe: MoE, step: Step) -> Collective:
 def _in_gemm_format(build: Builder) -> Builder:
     """The builder of tensors that are sent in the format of the experts' GEMMs, if it is narrower (DeepEP)."""
     widths = build.widths
-    if widths.gemm is None or widths.gemm.bits >= widths.dtype.bits or "W_expert_up" in widths.unconverted:
+    if "W_expert_up" in widths.unconverted:
         return build
-    return build._replace(widths=widths._replace(dtype=widths.gemm))
+    return build._replace(widths=widths._replace(dtype=widths.gemm_input))
 
 
 def _shared(moe: MoE, shared: MLP, block: BlockContext) -> Iterator[Operator]:
